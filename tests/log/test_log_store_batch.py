@@ -17,7 +17,6 @@ from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest, TopicRow
 from tests.support import processes
-from tests.support.batches import LZ4
 from tests.support.log_bench import TIMESTAMP, Bench, code_of, records_of, wire
 
 
@@ -56,12 +55,6 @@ def test_a_read_in_the_middle_of_a_batch_gives_the_whole_batch(bench: Bench, off
     assert values == [b"d", b"e", b"f", b"g"][offset - 3 :]
 
 
-def test_a_batch_lies_in_redis_as_its_producer_sent_it(bench: Bench) -> None:
-    made, sent = bytes_of(bench, b"a" * 5000, codec=LZ4, at_rest=AtRest("zstd", 1))
-    bench.logs.append([made])
-    assert bench.raw.xrange(bench.partition.stream) == [(b"1-0", {b"batch": sent})]
-
-
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_each_append_says_how_its_batch_is_compressed_at_rest(bench: Bench, codec: Any) -> None:
     made, sent = bytes_of(bench, b"a" * 5000, at_rest=AtRest(codec, 1024))
@@ -95,31 +88,6 @@ def test_an_external_entry_is_never_served_and_the_log_goes_on(bench: Bench, ent
     assert bench.append(b"f") == 5
     assert bench.read_all() == list(enumerate([b"a", b"b", b"c", b"d", b"e", b"f"]))
     assert ids(bench) == ["2-0", "5-0", "6-0"]
-
-
-@pytest.mark.parametrize("entry_id", FOREIGN)
-def test_an_external_entry_that_was_deleted_does_not_block_the_log(bench: Bench, entry_id: str) -> None:
-    bench.append(b"a", b"b")
-    made = bench.raw.xadd(bench.partition.stream, {"value": "x"}, id=entry_id)
-    bench.raw.xdel(bench.partition.stream, made)
-    assert bench.append(b"c") == 2
-    assert bench.values() == [b"a", b"b", b"c"]
-
-
-def test_an_external_entry_in_an_empty_log_goes(bench: Bench) -> None:
-    bench.external(3)
-    assert bench.nothing(0) == (0, 0, 0)
-    assert bench.append(b"a") == 0
-    assert ids(bench) == ["1-0"]
-
-
-def test_an_external_copy_of_a_batch_is_external(bench: Bench) -> None:
-    bench.append(b"a")
-    [(_, fields)] = bench.raw.xrange(bench.partition.stream)
-    bench.raw.xadd(bench.partition.stream, fields, id="2-0")
-    assert bench.values() == [b"a"]
-    assert bench.append(b"b") == 1
-    assert bench.values() == [b"a", b"b"]
 
 
 def test_a_full_read_of_external_entries_does_not_ask_to_read_on(bench: Bench) -> None:

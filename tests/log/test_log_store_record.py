@@ -11,7 +11,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import Appended, AppendRecords, Bounds, Fetched
+from korvet.log.types import AppendRecords, Bounds, Fetched
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record
@@ -21,12 +21,6 @@ from tests.support.log_bench import BITS, Bench, code_of
 @pytest.fixture
 def bench(record_bench: Bench) -> Bench:
     return record_bench
-
-
-def test_offsets_are_redis_clock(bench: Bench) -> None:
-    [outcome] = bench.logs.append([bench.made(b"a", b"b")])
-    assert isinstance(outcome, Appended)
-    assert outcome.now_ms == outcome.base_offset >> BITS
 
 
 def test_a_record_of_too_many_headers_is_refused_and_the_others_are_not(bench: Bench) -> None:
@@ -54,17 +48,6 @@ def test_log_append_time_replaces_every_timestamp(bench: Bench) -> None:
     bench.logs.append([msgspec.structs.replace(made, timestamp=777)])
     assert [one[1] for one in bench.read(0).records] == [777, 777]
     assert bench.bounds().max_timestamp == 777
-
-
-def test_the_log_start_never_follows_the_first_entry(bench: Bench) -> None:
-    base = bench.append(b"a", b"b", b"c")
-    bench.raw.xtrim(bench.partition.stream, maxlen=1, approximate=False)
-    assert bench.bounds() == Bounds(0, base + 2, base + 3, 5)
-    fetched = bench.read(0)
-    assert (fetched.log_start, [one[0] for one in fetched.records]) == (0, [base + 2])
-    bench.raw.xtrim(bench.partition.stream, maxlen=0, approximate=False)
-    assert bench.bounds() == Bounds(0, base + 3, base + 3, 5)
-    assert bench.read(base) == Fetched(0, base, base + 3, [], more=False)
 
 
 def test_an_offset_beyond_the_end_is_read_again_after_external_entries(bench: Bench) -> None:

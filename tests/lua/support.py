@@ -5,9 +5,11 @@ The client is typed Any: redis-py types its replies as unions over both of its p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import redis
 
 from korvet.redis import scripts
@@ -19,8 +21,17 @@ PRODUCERS = "{korvet:orders:0}:producers"
 MOVING = "{korvet:orders:0}:moving"
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
+SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN)
+"""What a partition has besides its stream and its state."""
+REGISTRY = "korvet:topics"
+CHANGES = "{korvet:topics}:changes"
 OFFSETS_END = 2**53
 STEP_BYTES = 1 << 20
+
+
+def of_partition(key: str, partition: int) -> str:
+    """Return the key of another partition than 0."""
+    return key.replace("orders:0", f"orders:{partition}")
 
 
 def run(client: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -40,6 +51,8 @@ class Log:
     (2), `key` before them (3); 0: each record says its own.
     """
 
+    script = "log/append"
+
     def __init__(self, client: Any, bits: int = 10, shared: int = 2) -> None:
         self.client = client
         self.bits = bits
@@ -56,11 +69,12 @@ class Log:
         topic_id: str = TOPIC_ID,
         max_timestamp: int = 5,
     ) -> list[Any]:
-        """Append records of these values."""
+        """Append records of these values, which are one batch."""
         last = (sequence + len(values) - 1) % 2**31
-        head = [topic_id, self.bits, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
+        bits = [self.bits] if self.script == "log/append" else []
+        head = [topic_id, *bits, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
         args = [*head, *self._records(values)]
-        reply: list[Any] = run(self.client, "log/append", (STREAM, STATE, PRODUCERS, INDEX), args)
+        reply: list[Any] = run(self.client, self.script, (STREAM, STATE, PRODUCERS, INDEX), args)
         return reply
 
     def _records(self, values: Sequence[bytes | str]) -> list[Any]:
@@ -76,11 +90,9 @@ class Log:
         assert outcome == b"APPENDED"
         return int(base)
 
-    def renumber(
-        self, limit: int = 1000, topic_id: str = TOPIC_ID, step_bytes: int = STEP_BYTES
-    ) -> list[Any]:
+    def renumber(self, limit: int = 1000, step_bytes: int = STEP_BYTES) -> list[Any]:
         """Do one step."""
-        args = [topic_id, self.bits, limit, step_bytes, STREAM]
+        args = [TOPIC_ID, self.bits, limit, step_bytes, STREAM]
         reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING, INDEX), args)
         return reply
 
@@ -138,26 +150,15 @@ class Log:
 class BatchLog(Log):
     """The same log in format `batch`; a batch is its values, joined, for the scripts never look into one."""
 
-    def append(
-        self,
-        *values: bytes | str,
-        producer: int = -1,
-        epoch: int = 0,
-        sequence: int = 0,
-        topic_id: str = TOPIC_ID,
-        max_timestamp: int = 5,
-    ) -> list[Any]:
-        """Append one batch."""
-        last = (sequence + len(values) - 1) % 2**31
-        texts = [value if isinstance(value, bytes) else value.encode() for value in values]
-        head = [topic_id, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
-        args = [*head, "batch", b"|".join(texts)]
-        reply: list[Any] = run(self.client, "log/append_batch", (STREAM, STATE, PRODUCERS, INDEX), args)
-        return reply
+    script = "log/append_batch"
 
-    def expel(self, limit: int = 1000, topic_id: str = TOPIC_ID) -> list[Any]:
+    def _records(self, values: Sequence[bytes | str]) -> list[Any]:
+        texts = [value if isinstance(value, bytes) else value.encode() for value in values]
+        return ["batch", b"|".join(texts)]
+
+    def expel(self, limit: int = 1000) -> list[Any]:
         """Do one step."""
-        reply: list[Any] = run(self.client, "log/expel", (STREAM, STATE), [topic_id, limit])
+        reply: list[Any] = run(self.client, "log/expel", (STREAM, STATE), [TOPIC_ID, limit])
         return reply
 
     def settle(self, limit: int = 1000) -> int:
@@ -198,6 +199,44 @@ def dumped(client: Any, keys: Iterable[str | bytes]) -> list[bytes | None]:
             pipeline.dump(key)
         found: list[bytes | None] = pipeline.execute()
     return found
+
+
+@contextmanager
+def unchanged(client: Any) -> Iterator[None]:
+    """Expect that nothing is written: every key stays byte for byte."""
+    keys = sorted(client.keys())
+    before = dumped(client, keys)
+    yield
+    assert sorted(client.keys()) == keys
+    assert dumped(client, keys) == before
+
+
+@contextmanager
+def refused(client: Any, error: str) -> Iterator[None]:
+    """Expect that a script answers with an error that matches, and writes nothing."""
+    with unchanged(client), pytest.raises(redis.ResponseError, match=error):
+        yield
+
+
+@contextmanager
+def memory_left(client: Any, left_bytes: int) -> Iterator[None]:
+    """Give the server that much more memory than it has in use."""
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + left_bytes)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def announced(client: Any, channel: str, *messages: bytes) -> Iterator[None]:
+    """Expect these messages on a channel, in their order."""
+    with client.pubsub() as listener:
+        listener.subscribe(channel)
+        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        yield
+        for message in messages:
+            assert listener.get_message(timeout=10)["data"] == message
 
 
 class Saved:

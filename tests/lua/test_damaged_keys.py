@@ -22,6 +22,7 @@ from tests.lua.support import (
     Log,
     Saved,
     dumped,
+    refused,
     run,
 )
 
@@ -87,16 +88,19 @@ def calls(log: Log) -> dict[str, Call]:
     }
 
 
+def every_script(log: Log) -> dict[str, Callable[[], object]]:
+    works: dict[str, Callable[[], object]] = {
+        name: partial(run, log.client, name, *call) for name, call in calls(log).items()
+    }
+    return works | {"append": partial(log.append, "c", producer=5)}
+
+
 def wrongs(client: Any, log_of: LogOf, damage: Callable[[], object]) -> list[str]:
     """Run every script on a log with the damage; return what fails in another way than it should."""
     wrong: list[str] = []
     log = two_records(client, log_of)
     saved = Saved(client)
-    works: dict[str, Callable[[], object]] = {
-        name: partial(run, client, name, *call) for name, call in calls(log).items()
-    }
-    works["append"] = partial(log.append, "c", producer=5)
-    for name, work in works.items():
+    for name, work in every_script(log).items():
         saved.restore()
         damage()
         before = dumped(client, KEYS)
@@ -147,19 +151,29 @@ def test_a_row_of_the_index_that_is_none(raw_redis: Any, log_of: LogOf) -> None:
     assert wrongs(raw_redis, log_of, partial(raw_redis.zadd, INDEX, {"garbage": 1})) == []
 
 
-@FORMATS
-def test_no_script_writes_to_a_log_whose_topic_is_being_deleted(raw_redis: Any, log_of: LogOf) -> None:
-    log = two_records(raw_redis, log_of)
-    works: dict[str, Callable[[], object]] = {
-        name: partial(run, raw_redis, name, *call) for name, call in calls(log).items()
-    }
-    works["append"] = partial(log.append, "c", producer=5)
+def mark_deleted(client: Any) -> None:
     registry, row = ("korvet:topics", "{korvet:topics}:changes"), "as it was read"
-    raw_redis.hset(registry[0], "orders", row)
+    client.hset(registry[0], "orders", row)
     marking = ["orders", TOPIC_ID, row, "marked", registry[0], 100]
-    assert run(raw_redis, "topic/mark", [*registry, STATE], marking) == 1
-    before = dumped(raw_redis, KEYS)
-    for name, work in works.items():
-        with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+    assert run(client, "topic/mark", [*registry, STATE], marking) == 1
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    "fence",
+    [
+        mark_deleted,
+        lambda client: client.delete(STATE),
+        lambda client: client.hset(STATE, "topic", "another"),
+    ],
+    ids=["being deleted", "deleted", "another"],
+)
+def test_no_script_touches_another_incarnation_of_a_log(
+    raw_redis: Any, log_of: LogOf, fence: Callable[[Any], object]
+) -> None:
+    log = two_records(raw_redis, log_of)
+    works = every_script(log)
+    fence(raw_redis)
+    for work in works.values():
+        with refused(raw_redis, r"^UNKNOWN_TOPIC_OR_PARTITION "):
             work()
-        assert dumped(raw_redis, KEYS) == before, name

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import run
-from tests.lua.test_full_memory import memory_left
+from tests.lua.support import CHANGES, memory_left, run
 
 CONFIGS = "{korvet:topics}:brokers"
-CHANGES = "{korvet:topics}:changes"
 CHANNEL = "korvet:topics"
 MEMBER = "/brokers"
 

@@ -31,21 +31,17 @@ class DirtyLog:
         for count in (10, 20, 30):
             client.zadd(INDEX, {f"{count}:{count * 100}:{count * 10}:{count * 10}": count + 1})
 
-    def look(self, topic_id: str = TOPIC_ID) -> list[bytes]:
-        answer: list[bytes] = run(self.client, "compaction/look", (STATE, INDEX), [topic_id])
+    def look(self) -> list[bytes]:
+        answer: list[bytes] = run(self.client, "compaction/look", (STATE, INDEX), [TOPIC_ID])
         return answer
 
-    def begin(
-        self, token: str, wanted: int, known_end: int = 0, topic_id: str = TOPIC_ID, form: str = ""
-    ) -> list[Any]:
-        args = [topic_id, token, known_end, wanted, form]
+    def begin(self, token: str, wanted: int, known_end: int = 0, form: str = "") -> list[Any]:
+        args = [TOPIC_ID, token, known_end, wanted, form]
         answer: list[Any] = run(self.client, "compaction/begin", (STATE, INDEX, *CLEAN), args)
         return answer
 
-    def write(
-        self, token: str, *offsets: int, which: int = 0, topic_id: str = TOPIC_ID, after: str = ""
-    ) -> int:
-        args: list[Any] = [topic_id, token, after or token]
+    def write(self, token: str, *offsets: int, which: int = 0, after: str = "") -> int:
+        args: list[Any] = [TOPIC_ID, token, after or token]
         for offset in offsets:
             args += (f"0-{offset}", 4, "key", "k", "value", f"v{offset}")
         answer: int = run(self.client, "compaction/write", (STATE, CLEAN[which]), args)
@@ -60,21 +56,18 @@ class DirtyLog:
         kept: tuple[int, int, int] = (0, 0, -1),
         history: str = "",
         tombstones: bool = False,
-        topic_id: str = TOPIC_ID,
     ) -> int:
-        args = [topic_id, token, which, clean_end, *kept, history, "tombstones" if tombstones else ""]
+        args = [TOPIC_ID, token, which, clean_end, *kept, history, "tombstones" if tombstones else ""]
         args += [number for row in rows for number in row]
         answer: int = run(self.client, "compaction/switch", (STATE, INDEX, *CLEAN), args)
         return answer
 
-    def give_up(self, token: str, topic_id: str = TOPIC_ID) -> int:
-        answer: int = run(self.client, "compaction/give_up", (STATE, *CLEAN), [topic_id, token])
+    def give_up(self, token: str) -> int:
+        answer: int = run(self.client, "compaction/give_up", (STATE, *CLEAN), [TOPIC_ID, token])
         return answer
 
-    def free(
-        self, bits: int = 10, limit: int = 100, bytes_max: int = 1 << 20, topic_id: str = TOPIC_ID
-    ) -> list[int]:
-        args = [topic_id, bits, limit, bytes_max]
+    def free(self, bits: int = 10, limit: int = 100, bytes_max: int = 1 << 20) -> list[int]:
+        args = [TOPIC_ID, bits, limit, bytes_max]
         answer: list[int] = run(self.client, "compaction/free", (STREAM, STATE), args)
         return answer
 

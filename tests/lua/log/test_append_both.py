@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import OFFSETS_END, PRODUCERS, STATE, STREAM, BatchLog, Log
+from tests.lua.support import OFFSETS_END, PRODUCERS, STATE, STREAM, BatchLog, Log, refused, unchanged
 
 HOUR_MS = 3_600_000
 SEQUENCE_MAX = 2**31 - 1
@@ -45,91 +45,51 @@ def test_an_append_is_announced_with_the_new_high_watermark(log: Log) -> None:
     assert message["data"] == str(log.next()).encode()
 
 
-@pytest.mark.parametrize("held", [None, "another-id"])
-def test_an_append_to_another_incarnation_is_refused(log: Log, held: str | None) -> None:
-    log.client.delete(STATE)
-    if held:
-        log.client.hset(
-            STATE, mapping={"topic": held, "next": 0, "start": 0, "bytes": 0, "max_timestamp": -1}
-        )
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
-        log.append("a")
-    assert log.snapshot() == before
-
-
 @pytest.mark.parametrize("field", ["next", "start", "bytes", "max_timestamp"])
 @pytest.mark.parametrize("garbage", ["", "x", "nan"])
 def test_a_malformed_state_is_named_and_nothing_is_written(log: Log, field: str, garbage: str) -> None:
     if field != "next" and garbage == "nan":
         garbage = "1.x"
     log.client.hset(STATE, field, garbage)
-    before = log.snapshot()
-    with pytest.raises(
-        redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"
-    ):
+    with refused(log.client, r"^KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"):
         log.append("a")
-    assert log.snapshot() == before
 
 
 @pytest.mark.parametrize("key", [STREAM, STATE, PRODUCERS])
 def test_a_key_of_the_wrong_type_is_refused_before_anything_is_written(log: Log, key: str) -> None:
     log.client.delete(key)
     log.client.set(key, "a string")
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+    with refused(log.client, "WRONGTYPE"):
         log.append("a", producer=1)
-    assert log.snapshot() == before
-
-
-def test_a_full_redis_refuses_before_anything_is_written(log: Log) -> None:
-    log.append("a")
-    before = log.snapshot()
-    log.client.config_set("maxmemory", "1")
-    try:
-        with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
-            log.append("b", "c")
-    finally:
-        log.client.config_set("maxmemory", "0")
-    assert log.snapshot() == before
 
 
 def test_used_up_offsets_are_refused_before_anything_is_written(log: Log) -> None:
     log.client.hset(STATE, "next", str(OFFSETS_END - 2))
-    before = log.snapshot()
-    with pytest.raises(
-        redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"
-    ):
+    with refused(log.client, r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"):
         log.append("a", "b", "c")
-    assert log.snapshot() == before
     assert log.appended("a", "b") == OFFSETS_END - 2
 
 
 def test_a_repeated_batch_of_the_last_five_is_answered_with_its_first_offset(log: Log) -> None:
     bases = [log.appended("a", "b", producer=7, sequence=2 * n) for n in range(5)]
-    before = log.snapshot()
-    for n, base in enumerate(bases):
-        outcome, again, *_ = log.append("a", "b", producer=7, sequence=2 * n)
-        assert (outcome, int(again)) == (b"DUPLICATE", base)
-    assert log.snapshot() == before
+    with unchanged(log.client):
+        for n, base in enumerate(bases):
+            outcome, again, *_ = log.append("a", "b", producer=7, sequence=2 * n)
+            assert (outcome, int(again)) == (b"DUPLICATE", base)
 
 
 def test_a_repeated_batch_older_than_the_last_five_is_a_duplicate_without_offset(log: Log) -> None:
     for n in range(6):
         log.appended("a", "b", producer=7, sequence=2 * n)
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^DUPLICATE_SEQUENCE_NUMBER "):
+    with refused(log.client, r"^DUPLICATE_SEQUENCE_NUMBER "):
         log.append("a", "b", producer=7, sequence=0)
-    assert log.snapshot() == before
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(3, 1), (4, 2), (1, 2), (0, 3), (2**30, 1)])
 def test_a_gap_or_an_overlap_is_out_of_order(log: Log, sequence: int, count: int) -> None:
     log.appended("a", "b", producer=7, sequence=0)
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
         log.append(*["x"] * count, producer=7, sequence=sequence)
-    assert log.snapshot() == before
 
 
 def test_sequences_wrap_to_zero(log: Log) -> None:
@@ -144,10 +104,8 @@ def test_sequences_wrap_to_zero(log: Log) -> None:
 
 def test_a_lower_epoch_is_fenced(log: Log) -> None:
     log.appended("a", producer=7, epoch=3)
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^INVALID_PRODUCER_EPOCH "):
+    with refused(log.client, r"^INVALID_PRODUCER_EPOCH "):
         log.append("b", producer=7, epoch=2, sequence=1)
-    assert log.snapshot() == before
 
 
 def test_a_higher_epoch_begins_at_sequence_zero(log: Log) -> None:
@@ -175,7 +133,5 @@ def test_a_producers_row_holds_epoch_time_and_five_batches(log: Log) -> None:
 
 def test_a_malformed_producer_is_named(log: Log) -> None:
     log.client.hset(PRODUCERS, "7", "garbage")
-    before = log.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*producer 7 is malformed"):
+    with refused(log.client, r"^KAFKA_STORAGE_ERROR .*producer 7 is malformed"):
         log.append("a", producer=7)
-    assert log.snapshot() == before

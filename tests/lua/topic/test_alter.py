@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import run
-from tests.lua.test_full_memory import memory_left
-
-REGISTRY = "korvet:topics"
-CHANGES = "{korvet:topics}:changes"
+from tests.lua.support import CHANGES, REGISTRY, announced, memory_left, run
 
 
 def alter(client: Any, expected: str, row: str) -> Any:
@@ -21,11 +17,8 @@ def alter(client: Any, expected: str, row: str) -> Any:
 def test_row_feed_and_announcement_are_written_together(raw_redis: Any) -> None:
     raw_redis.hset(REGISTRY, "orders", "before")
     raw_redis.zadd(CHANGES, {"orders": 5})
-    with raw_redis.pubsub() as listener:
-        listener.subscribe(REGISTRY)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+    with announced(raw_redis, REGISTRY, b"6"):
         assert alter(raw_redis, "before", "after") == b"6"
-        assert listener.get_message(timeout=10)["data"] == b"6"
     assert raw_redis.hgetall(REGISTRY) == {b"orders": b"after"}
     assert raw_redis.zrange(CHANGES, 0, -1, withscores=True) == [(b"orders", 6.0)]
 

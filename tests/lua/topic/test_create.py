@@ -7,10 +7,21 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
+from tests.lua.support import (
+    CHANGES,
+    CLEAN,
+    INDEX,
+    MOVING,
+    PRODUCERS,
+    REGISTRY,
+    SIDE_KEYS,
+    STATE,
+    STREAM,
+    announced,
+    run,
+    unchanged,
+)
 
-REGISTRY = "korvet:topics"
-CHANGES = "{korvet:topics}:changes"
 ROW = '{"id":"id-1","partitions":1}'
 
 
@@ -22,7 +33,7 @@ def create(
     streams: str = "adopt",
     known_epoch: int = 0,
 ) -> Any:
-    keys = [REGISTRY, CHANGES, STATE, PRODUCERS, INDEX, MOVING, *CLEAN, STREAM]
+    keys = [REGISTRY, CHANGES, STATE, *SIDE_KEYS, STREAM]
     keys = [key.replace("orders", name) for key in keys]
     return run(
         client, "topic/create", keys, [name, topic_id, ROW, REGISTRY, changes_max, streams, known_epoch]
@@ -30,11 +41,8 @@ def create(
 
 
 def test_row_state_feed_and_announcement_are_written_together(raw_redis: Any) -> None:
-    with raw_redis.pubsub() as listener:
-        listener.subscribe(REGISTRY)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+    with announced(raw_redis, REGISTRY, b"1"):
         assert create(raw_redis) == b"1"
-        assert listener.get_message(timeout=10)["data"] == b"1"
     assert raw_redis.hgetall(REGISTRY) == {b"orders": ROW.encode()}
     assert raw_redis.zrange(CHANGES, 0, -1, withscores=True) == [(b"orders", 1.0)]
     state = {b"topic": b"id-1", b"next": b"0", b"start": b"0", b"bytes": b"0", b"max_timestamp": b"-1"}
@@ -58,7 +66,7 @@ def test_side_keys_of_a_former_topic_are_replaced(raw_redis: Any) -> None:
     for stream in (MOVING, *CLEAN):
         raw_redis.xadd(stream, {"id": "5-5"})
     create(raw_redis)
-    assert not raw_redis.exists(PRODUCERS, INDEX, MOVING, *CLEAN)
+    assert not raw_redis.exists(*SIDE_KEYS)
     assert raw_redis.hget(STATE, "next") == b"0"
     assert raw_redis.hget(STATE, "first") is None
 
@@ -78,11 +86,10 @@ def test_an_existing_stream_is_refused_where_it_could_hold_no_records(raw_redis:
         raw_redis.xadd(STREAM, {"value": "hello"})
     if kind == "emptied stream":
         raw_redis.xtrim(STREAM, maxlen=0)
-    before = raw_redis.dump(STREAM)
-    with pytest.raises(redis.ResponseError, match=rf"^INVALID_CONFIG {STREAM} exists already"):
-        create(raw_redis, streams="refuse")
-    assert raw_redis.keys() == [STREAM.encode()]
-    assert raw_redis.dump(STREAM) == before
+    with unchanged(raw_redis):
+        with pytest.raises(redis.ResponseError, match=rf"^INVALID_CONFIG {STREAM} exists already"):
+            create(raw_redis, streams="refuse")
+        assert raw_redis.keys() == [STREAM.encode()]
 
 
 def test_side_keys_of_a_former_topic_are_no_stream(raw_redis: Any) -> None:

@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
+from tests.lua.support import CHANGES, REGISTRY, SIDE_KEYS, STATE, STREAM, of_partition, run
 
-REGISTRY = "korvet:topics"
-CHANGES = "{korvet:topics}:changes"
-PER_PARTITION = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN)
-
-
-def of_partition(key: str, partition: int) -> str:
-    return key.replace("orders:0", f"orders:{partition}")
+PER_PARTITION = (STREAM, STATE, *SIDE_KEYS)
 
 
 def fill(client: Any, row: str = '{"id":"id-1","partitions":2}') -> None:

@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
+from tests.lua.support import CHANGES, REGISTRY, SIDE_KEYS, STATE, STREAM, announced, of_partition, run
 
-REGISTRY = "korvet:topics"
-CHANGES = "{korvet:topics}:changes"
 BEFORE, AFTER = "one partition", "three partitions"
-PER_PARTITION = (STATE, PRODUCERS, INDEX, MOVING, *CLEAN, STREAM)
-
-
-def of_partition(key: str, partition: int) -> str:
-    return key.replace("orders:0", f"orders:{partition}")
+PER_PARTITION = (STATE, *SIDE_KEYS, STREAM)
 
 
 def grow(client: Any, expected: str = BEFORE, streams: str = "adopt") -> Any:
@@ -33,11 +27,8 @@ def _topic(raw_redis: Any) -> None:
 
 
 def test_row_states_feed_and_announcement_are_written_together(raw_redis: Any) -> None:
-    with raw_redis.pubsub() as listener:
-        listener.subscribe(REGISTRY)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+    with announced(raw_redis, REGISTRY, b"6"):
         assert grow(raw_redis) == b"6"
-        assert listener.get_message(timeout=10)["data"] == b"6"
     assert raw_redis.hgetall(REGISTRY) == {b"orders": AFTER.encode()}
     assert raw_redis.zscore(CHANGES, "orders") == 6
     state = {b"topic": b"id-1", b"next": b"0", b"start": b"0", b"bytes": b"0", b"max_timestamp": b"-1"}
@@ -62,12 +53,12 @@ def test_a_topic_that_is_gone_is_named(raw_redis: Any) -> None:
 
 def test_what_a_former_topic_has_left_of_a_partition_is_replaced(raw_redis: Any) -> None:
     raw_redis.hset(of_partition(STATE, 2), mapping={"topic": "former", "next": 99, "first": 3})
-    for key in (PRODUCERS, INDEX, MOVING, *CLEAN):
+    for key in SIDE_KEYS:
         raw_redis.set(of_partition(key, 2), "x")
     raw_redis.xadd(of_partition(STREAM, 2), {"value": "hello"})
     grow(raw_redis)
     assert raw_redis.hget(of_partition(STATE, 2), "first") is None
-    assert not raw_redis.exists(*(of_partition(key, 2) for key in (PRODUCERS, INDEX, MOVING, *CLEAN)))
+    assert not raw_redis.exists(*(of_partition(key, 2) for key in SIDE_KEYS))
     assert raw_redis.xlen(of_partition(STREAM, 2)) == 1
 
 

@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, run
+from tests.lua.support import (
+    CHANGES,
+    CLEAN,
+    REGISTRY,
+    SIDE_KEYS,
+    STATE,
+    STREAM,
+    announced,
+    of_partition,
+    run,
+    unchanged,
+)
 
-REGISTRY = "korvet:topics"
-CHANGES = "{korvet:topics}:changes"
 OFFSETS = "korvet:group:g:offsets"
-PER_PARTITION = (STATE, STREAM, PRODUCERS, INDEX, MOVING, *CLEAN)
+PER_PARTITION = (STATE, STREAM, *SIDE_KEYS)
 ROW, MARKED = "as it was read", "marked"
-
-
-def of_partition(key: str, partition: int) -> str:
-    return key.replace("orders:0", f"orders:{partition}")
 
 
 def fill(client: Any, owner: str = "id-1") -> None:
@@ -44,11 +49,8 @@ def remove(client: Any, marked: str = MARKED) -> Any:
 
 def test_mark_announces_and_fences_together(raw_redis: Any) -> None:
     fill(raw_redis)
-    with raw_redis.pubsub() as listener:
-        listener.subscribe(REGISTRY)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+    with announced(raw_redis, REGISTRY, b"1"):
         assert mark(raw_redis) == 1
-        assert listener.get_message(timeout=10)["data"] == b"1"
     assert raw_redis.hgetall(REGISTRY) == {b"orders": MARKED.encode()}
     assert raw_redis.zscore(CHANGES, "orders") == 1
     for partition in range(2):
@@ -71,9 +73,8 @@ def test_a_row_that_is_another_by_now_is_not_marked(raw_redis: Any, row: str | N
     raw_redis.delete(REGISTRY)
     if row is not None:
         raw_redis.hset(REGISTRY, "orders", row)
-    before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
-    assert mark(raw_redis) == 0
-    assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before
+    with unchanged(raw_redis):
+        assert mark(raw_redis) == 0
 
 
 def test_states_that_are_gone_or_damaged_are_fenced_as_far_as_there_is_need(raw_redis: Any) -> None:
@@ -104,9 +105,8 @@ def test_clear_deletes_partitions_and_wakes_waiting_fetches(raw_redis: Any, owne
 @pytest.mark.parametrize("owner", ["id-2", "deleted id-2", ""])
 def test_clear_leaves_partitions_of_another_topic_alone(raw_redis: Any, owner: str) -> None:
     fill(raw_redis, owner)
-    before = {key: raw_redis.dump(key) for key in raw_redis.scan_iter()}
-    assert clear(raw_redis) == 2
-    assert {key: raw_redis.dump(key) for key in raw_redis.scan_iter()} == before
+    with unchanged(raw_redis):
+        assert clear(raw_redis) == 2
 
 
 def test_clear_leaves_alone_what_has_no_state(raw_redis: Any) -> None:
@@ -208,11 +208,8 @@ def test_forget_passes_over_what_holds_no_commits(raw_redis: Any) -> None:
 
 def test_remove_takes_the_marked_row_and_announces_it(raw_redis: Any) -> None:
     raw_redis.hset(REGISTRY, mapping={"orders": MARKED, "others": "row"})
-    with raw_redis.pubsub() as listener:
-        listener.subscribe(REGISTRY)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+    with announced(raw_redis, REGISTRY, b"1"):
         assert remove(raw_redis) == 1
-        assert listener.get_message(timeout=10)["data"] == b"1"
     assert raw_redis.hkeys(REGISTRY) == [b"others"]
     assert raw_redis.zscore(CHANGES, "orders") == 1
 
