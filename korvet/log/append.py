@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from korvet.config.definition import INT64_MAX
@@ -89,11 +89,17 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
 
 def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
     """Raise the error that names the wrong records, if there are any: records without a time only look like it."""
+    earliest, latest = _range(config, now_ms)
     code, count = ErrorCode.INVALID_RECORD, 0
     named: list[tuple[int, str]] = []
-    for index, wrong, message in _wrong(records, config, now_ms):
-        if wrong is ErrorCode.INVALID_TIMESTAMP:
-            code = wrong
+    for index, record in enumerate(records):
+        at = record.timestamp
+        if config.compact and record.key is None:
+            message = "a record of a compacted topic needs a key"
+        elif config.log_append_time or at == NO_TIMESTAMP or earliest <= at <= latest:
+            continue
+        else:
+            code, message = ErrorCode.INVALID_TIMESTAMP, f"the timestamp {at} is not in {earliest}..{latest}"
         count += 1
         if len(named) < WRONG_RECORDS_MAX:
             named.append((index, message))
@@ -105,20 +111,6 @@ def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None
 
 def _range(config: TopicConfig, now_ms: int) -> tuple[int, int]:
     return now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
-
-
-def _wrong(
-    records: Sequence[Record], config: TopicConfig, now_ms: int
-) -> Iterator[tuple[int, ErrorCode, str]]:
-    earliest, latest = _range(config, now_ms)
-    for index, record in enumerate(records):
-        if config.compact and record.key is None:
-            yield index, ErrorCode.INVALID_RECORD, "a record of a compacted topic needs a key"
-        elif config.log_append_time or record.timestamp == NO_TIMESTAMP:
-            continue
-        elif not earliest <= record.timestamp <= latest:
-            message = f"the timestamp {record.timestamp} is not in {earliest}..{latest}"
-            yield index, ErrorCode.INVALID_TIMESTAMP, message
 
 
 def _now_ms() -> int:
@@ -361,41 +353,31 @@ def with_append_times(
     A batch sent twice keeps the time of its first arrival, which is read from the log.
     """
     timed = list(results)
-    duplicates: dict[int, Read] = {}
+    duplicates: dict[int, tuple[Appended, Read]] = {}
     for at, (append, result) in enumerate(zip(appends, results, strict=True)):
         if append.timestamp is None or isinstance(result, KafkaError):
             continue
         timed[at] = result._replace(timestamp=append.timestamp)
         if result.duplicate:
-            duplicates[at] = Read(append.partition, result.base_offset, 1)
+            duplicates[at] = result, Read(append.partition, result.base_offset, 1)
     if duplicates:
-        for at, timestamp in zip(duplicates, _stored_times(log, list(duplicates.values())), strict=True):
-            duplicate = results[at]
-            if isinstance(duplicate, Appended):
-                timed[at] = duplicate._replace(timestamp=timestamp)
+        try:
+            answers = log.read([read for _, read in duplicates.values()])
+        except KafkaError as error:
+            answers = [error] * len(duplicates)
+        for (at, (result, _)), answer in zip(duplicates.items(), answers, strict=True):
+            timed[at] = result._replace(timestamp=_time_at(answer, result.base_offset))
     return timed
 
 
-def _stored_times(log: LogStore, reads: Sequence[Read]) -> list[int]:
-    """Return the time of the record at each read's offset, as far as it is known."""
-    try:
-        answers = log.read(reads)
-    except KafkaError:
-        return [UNKNOWN_TIME] * len(reads)
-    return [
-        UNKNOWN_TIME if isinstance(answer, KafkaError) else _time_at(answer, read.offset)
-        for answer, read in zip(answers, reads, strict=True)
-    ]
-
-
-def _time_at(fetched: Fetched, offset: int) -> int:
+def _time_at(fetched: Fetched | KafkaError, offset: int) -> int:
+    """Return the time of the record at an offset, as far as it is known."""
+    if isinstance(fetched, KafkaError):
+        return UNKNOWN_TIME
     for batch in fetched.batches:
         if batch.base_offset <= offset < batch.next_offset:
             return batch.header.max_timestamp
-    for at, timestamp, *_ in fetched.records:
-        if at == offset:
-            return timestamp
-    return UNKNOWN_TIME
+    return next((record[1] for record in fetched.records if record[0] == offset), UNKNOWN_TIME)
 
 
 QUIET_SECONDS = 5.0
