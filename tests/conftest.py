@@ -13,6 +13,7 @@ from korvet.redis.client import Redis
 from tests.support import redis_servers
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench
+from tests.support.proxy import Proxy, proxy
 
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
@@ -81,6 +82,13 @@ def record_bench(redis: Redis, raw_redis: Any) -> Bench:
 def batch_bench(redis: Redis, raw_redis: Any) -> Bench:
     """Give a log store in format `batch`."""
     return Bench(redis, raw_redis, "batch")
+
+
+@pytest.fixture
+def network(redis_url: str) -> Iterator[Proxy]:
+    """Give a way to the server that can be cut."""
+    with proxy(redis_url) as running:
+        yield running
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import redis
 
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
-from tests.support.proxy import Proxy, proxy
+from tests.support.proxy import Proxy, proxy, until
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
 CERTIFICATE, KEY = TLS / "certificate.pem", TLS / "key.pem"
@@ -23,12 +23,6 @@ CERTIFICATE, KEY = TLS / "certificate.pem", TLS / "key.pem"
 PATIENCE_S = 20.0
 
 Connect = Callable[..., Redis]
-
-
-@pytest.fixture
-def network(redis_url: str) -> Iterator[Proxy]:
-    with proxy(redis_url) as running:
-        yield running
 
 
 @pytest.fixture
@@ -57,13 +51,6 @@ def eventually(connection: Redis, *command: str) -> object:
         except StorageUnavailableError:
             assert time.monotonic() < deadline, "Redis did not come back"
             gevent.sleep(0.02)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        gevent.sleep(0.005)
 
 
 def unavailable(connection: Redis, *command: str) -> str:

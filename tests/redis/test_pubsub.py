@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import gevent
@@ -12,18 +11,9 @@ import redis
 from korvet.errors import StorageUnavailableError
 from korvet.redis.pubsub import Listener, Subscriptions
 from tests.support import redis_servers
-from tests.support.proxy import Proxy, proxy
-
-# How long a test waits for what must come; never how long it takes.
-PATIENCE_S = 20.0
+from tests.support.proxy import Proxy, proxy, until
 
 Connect = Callable[..., Subscriptions]
-
-
-@pytest.fixture
-def network(redis_url: str) -> Iterator[Proxy]:
-    with proxy(redis_url) as running:
-        yield running
 
 
 @pytest.fixture
@@ -56,13 +46,6 @@ class Heard(list[bytes | None]):
 
     def __eq__(self, other: object) -> bool:
         return self is other if isinstance(other, Heard) else list(self) == other
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        gevent.sleep(0.005)
 
 
 def subscribed_channels(raw: redis.Redis) -> set[str]:

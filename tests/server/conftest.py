@@ -1,4 +1,4 @@
-"""Fixtures of tests of a broker's processes: settings on a private Redis, a keeper, and a network that can be cut."""
+"""Fixtures of tests of a broker's processes: settings on a private Redis and a keeper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.server.keeper.keeper import Keeper
-from tests.support.proxy import Proxy, proxy
 
 
 @pytest.fixture
@@ -21,9 +20,3 @@ def keeper(settings: Settings) -> Iterator[Keeper]:
     made = Keeper(settings)
     yield made
     made.context.close()
-
-
-@pytest.fixture
-def network(redis_url: str) -> Iterator[Proxy]:
-    with proxy(redis_url) as running:
-        yield running

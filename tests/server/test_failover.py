@@ -23,7 +23,7 @@ from tests.groups.support import Group
 from tests.support.batches import read
 from tests.support.domain import Domain, domain
 from tests.support.processes import free_port
-from tests.support.proxy import Proxy, proxy
+from tests.support.proxy import Proxy, proxy, until
 from tests.support.redis_servers import embedded_server
 
 PATIENCE_S = 20.0
@@ -36,13 +36,6 @@ def storage(network: Proxy) -> Iterator[Storage]:
     made = Storage.of(Settings(redis_url=network.url), None)
     yield made
     made.close()
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline, "it does not happen"
-        gevent.sleep(0.02)
 
 
 def write(connection: Redis) -> str:

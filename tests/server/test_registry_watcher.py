@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,11 +16,10 @@ from korvet.redis.pubsub import Subscriptions
 from korvet.server.registry_watcher import Refresh, watch
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, until
 
 CHANNEL = Keys("korvet").topics_channel
 NEVER_MS = 3_600_000
-PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -41,13 +39,6 @@ def watching(
     yield
     assert not greenlet.dead
     greenlet.kill()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        gevent.sleep(0.001)
 
 
 def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, there: Domain) -> None:

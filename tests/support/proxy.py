@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gevent
@@ -20,6 +21,15 @@ from gevent.server import StreamServer
 from korvet.redis import url as redis_url
 
 _CHUNK = 65536
+_PATIENCE_S = 20.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Let greenlets run until something holds; fails if that takes unreasonably long."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        gevent.sleep(0.005)
 
 
 class Proxy:
