@@ -75,7 +75,7 @@ class Weight(NamedTuple):
     timestamp: int
 
 
-class Counts(NamedTuple):
+class Corrections(NamedTuple):
     """The records and bytes that lie below the log's start, and by how many of both the state counts too few."""
 
     start_records: int
@@ -189,7 +189,7 @@ class IndexRepair:
         is_dense = partition.format == "batch" and totals.start >= totals.compacted_end
         if is_dense:
             below_records = totals.start
-        counts = Counts(
+        counts = Corrections(
             start_records=max(below_records, 0),
             start_bytes=max(below_bytes, 0),
             more_records=max(-below_records, 0),
@@ -275,7 +275,7 @@ class IndexRepair:
         partition: Partition,
         totals: Totals,
         rows: Sequence[Row],
-        counts: Counts,
+        counts: Corrections,
         *,
         after: int,
         is_last: bool,

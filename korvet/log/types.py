@@ -16,8 +16,8 @@ CheckStep = Callable[[], None]
 """Called before every bounded step of work on logs; whatever it raises ends the work there."""
 
 
-class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One producer batch for one partition.
+class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What every append says: one producer batch for one partition.
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
     `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
@@ -32,7 +32,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at_rest: AtRest = AtRest()
 
 
-class AppendRecords(Append, frozen=True, gc=False, kw_only=True):
+class AppendRecords(AppendFields, frozen=True, gc=False, kw_only=True):
     """A batch for a partition of format `record`."""
 
     records: Sequence[Record]
@@ -43,7 +43,7 @@ class AppendRecords(Append, frozen=True, gc=False, kw_only=True):
         return len(self.records)
 
 
-class AppendBatch(Append, frozen=True, gc=False, kw_only=True):
+class AppendBatch(AppendFields, frozen=True, gc=False, kw_only=True):
     """A batch for a partition of format `batch`: its bytes; `codec` is the number of its own compression.
 
     With a `timestamp` the batch carries this time for all its records already.
