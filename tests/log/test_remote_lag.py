@@ -1,4 +1,4 @@
-"""korvet/log/remote/lag.py: how far logs are archived, as Redis knows it."""
+"""korvet/log/stats.py: how far logs are archived, as Redis knows it."""
 
 from __future__ import annotations
 
