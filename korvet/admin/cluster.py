@@ -390,6 +390,11 @@ def _description(
     return ClusterDescription(cluster_id, controller, nodes)
 
 
+def log_sizes(dirs: Iterable[LogDir]) -> dict[TopicPartition, int]:
+    """Return the bytes of logs, without those that are being copied."""
+    return {key: log.size_bytes for each in dirs for key, log in each.partitions.items() if not log.future}
+
+
 def _checked_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
     """Yield topics with their partitions, each once. Raises the error of one whose name cannot be sent."""
     checked = set(partitions)

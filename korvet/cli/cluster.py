@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.admin.cluster import ApiVersions, ClusterDescription, FeatureLevels
+from korvet.admin.client import AdminClient
+from korvet.admin.cluster import ApiVersions, FeatureLevels
 from korvet.admin.errors import AdminError
-from korvet.cli.options import broker_options, connected
+from korvet.cli.options import with_admin
 from korvet.cli.output import NONE, cell, print_json, print_table, printable, report_failures
 from korvet.cli.run import CommandGroup
 
@@ -28,82 +30,70 @@ def cluster() -> None:
 @click.option(
     "--features", "with_features", is_flag=True, help="Show the cluster's features, with their levels."
 )
-@broker_options
-def describe(
-    bootstrap_server: str, timeout: float, *, with_apis: bool, with_features: bool, as_json: bool
-) -> None:
+@with_admin
+def describe(admin: AdminClient, *, with_apis: bool, with_features: bool, as_json: bool) -> None:
     """Show the id of the cluster, its brokers and its controller, the broker that takes changes."""
-    with connected(bootstrap_server, timeout) as admin:
-        found = admin.cluster.describe()
-        features = admin.cluster.features() if with_features else None
-        answers = admin.cluster.apis() if with_apis else {}
-    apis = {broker: each for broker, each in answers.items() if not isinstance(each, AdminError)}
-    levels = None if features is None else (features.supported, features.finalized)
+    described = admin.cluster.describe()
+    found: dict[str, Any] = {"id": described.cluster_id, "controller": described.controller}
+    found["brokers"] = [
+        {"id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
+        for each in described.brokers
+    ]
+    if with_features:
+        features = admin.cluster.features()
+        found["features"] = {
+            "supported": _levels(features.supported),
+            "finalized": _levels(features.finalized),
+        }
+    outcomes = admin.cluster.apis() if with_apis else {}
+    if with_apis:
+        found["apis"] = [
+            {"broker": broker, "apis": _apis(served)}
+            for broker, served in outcomes.items()
+            if not isinstance(served, AdminError)
+        ]
     if as_json:
-        print_json(_as_object(found, apis if with_apis else None, levels))
+        print_json(found)
     else:
         _print(found)
-        if levels is not None:
-            _print_features(*levels)
-        for broker, served in apis.items():
-            click.echo(f"broker {broker}")
-            rows = [
-                (str(each.key), each.name or NONE, f"{each.first}-{each.last}") for each in served.values()
-            ]
-            print_table(("Key", "API", "Versions"), rows, numbers=("Key",))
-    report_failures("broker", {str(key): each for key, each in answers.items()})
+    report_failures("broker", {str(key): each for key, each in outcomes.items()})
 
 
-def _print(found: ClusterDescription) -> None:
-    click.echo(f"cluster {printable(found.cluster_id or NONE)}")
-    rows = [
-        (
-            str(each.broker_id),
-            f"{each.host}:{each.port}",
-            cell(each.rack),
-            "yes" if each.broker_id == found.controller else "",
-        )
-        for each in found.brokers
+def _levels(features: Mapping[str, FeatureLevels]) -> dict[str, list[int]]:
+    return {name: [each.first, each.last] for name, each in features.items()}
+
+
+def _apis(served: Mapping[int, ApiVersions]) -> list[dict[str, Any]]:
+    return [
+        {"key": each.key, "name": each.name, "versions": [each.first, each.last]} for each in served.values()
     ]
-    print_table(("Broker", "Address", "Rack", "Controller"), rows, numbers=("Broker",))
 
 
-def _print_features(supported: dict[str, FeatureLevels], finalized: dict[str, FeatureLevels]) -> None:
-    def span(levels: FeatureLevels | None) -> str:
-        return NONE if levels is None else f"{levels.first}-{levels.last}"
-
-    names = sorted({*supported, *finalized})
-    rows = [(name, span(supported.get(name)), span(finalized.get(name))) for name in names]
-    print_table(("Feature", "Supported", "Finalized"), rows)
-
-
-def _as_object(
-    found: ClusterDescription,
-    apis: dict[int, dict[int, ApiVersions]] | None,
-    features: tuple[dict[str, FeatureLevels], dict[str, FeatureLevels]] | None,
-) -> dict[str, Any]:
+def _print(found: Mapping[str, Any]) -> None:
+    click.echo(f"cluster {printable(found['id'] or NONE)}")
     brokers = [
-        {"id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
-        for each in found.brokers
-    ]
-    result: dict[str, Any] = {"id": found.cluster_id, "controller": found.controller, "brokers": brokers}
-    if features is not None:
-        supported, finalized = (
-            {name: [each.first, each.last] for name, each in some.items()} for some in features
+        (
+            str(each["id"]),
+            f"{each['host']}:{each['port']}",
+            cell(each["rack"]),
+            "yes" if each["id"] == found["controller"] else "",
         )
-        result["features"] = {"supported": supported, "finalized": finalized}
-    if apis is not None:
-        result["apis"] = [
-            {
-                "broker": broker,
-                "apis": [
-                    {"key": each.key, "name": each.name, "versions": [each.first, each.last]}
-                    for each in served.values()
-                ],
-            }
-            for broker, served in apis.items()
-        ]
-    return result
+        for each in found["brokers"]
+    ]
+    print_table(("Broker", "Address", "Rack", "Controller"), brokers, numbers=("Broker",))
+    if "features" in found:
+        supported, finalized = found["features"].values()
+        names = sorted({*supported, *finalized})
+        levels = [(name, _span(supported.get(name)), _span(finalized.get(name))) for name in names]
+        print_table(("Feature", "Supported", "Finalized"), levels)
+    for broker in found.get("apis", ()):
+        click.echo(f"broker {broker['broker']}")
+        rows = [(str(each["key"]), each["name"] or NONE, _span(each["versions"])) for each in broker["apis"]]
+        print_table(("Key", "API", "Versions"), rows, numbers=("Key",))
+
+
+def _span(versions: Sequence[int] | None) -> str:
+    return NONE if versions is None else f"{versions[0]}-{versions[1]}"
 
 
 @click.command()

@@ -6,15 +6,14 @@ their own, and `--set` reaches all of them.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from korvet.cli.output import print_table
+from korvet.cli.options import Command, add_options, repeated_option
+from korvet.cli.output import print_json, print_table
 from korvet.config.definition import ConfigDef, Value
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import BrokerConfig, load
@@ -22,7 +21,6 @@ from korvet.errors import ConfigError
 from korvet.protocol.types import ConfigType
 
 Loader = Callable[[], BrokerConfig]
-_Command = TypeVar("_Command", bound=Callable[..., object])
 
 # Flag -> (setting, what stands for its value in the help text).
 FLAGS = {
@@ -36,21 +34,19 @@ FLAGS = {
 }
 
 
-def configuration_options(command: _Command) -> _Command:
+file_option = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="Settings in TOML."
+)
+set_option = repeated_option("--set", "assignments", metavar="NAME=VALUE", text="Any setting, by name")
+
+
+def configuration_options(command: Command) -> Command:
     """Give a command the flags that `loader` takes."""
-    command = click.option(
-        "--set",
-        "assignments",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="Any setting, by name; may be repeated.",
-    )(command)
-    for flag, (setting, metavar) in reversed(FLAGS.items()):
-        command = click.option(flag, _parameter(flag), metavar=metavar, help=SETTINGS[setting].doc)(command)
-    file = click.Path(path_type=Path)
-    return click.option("--config", "config_file", type=file, metavar="FILE", help="Settings in TOML.")(
-        command
+    flags = (
+        click.option(flag, parameter(flag), metavar=metavar, help=SETTINGS[setting].doc)
+        for flag, (setting, metavar) in FLAGS.items()
     )
+    return add_options(command, file_option, *flags, set_option)
 
 
 def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mapping[str, str | None]) -> Loader:
@@ -59,11 +55,8 @@ def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mappin
     `flags` are the values that click read for the flags of FLAGS. Each call reads the file again; environment and
     command line are those of the start of the process.
     """
-    overrides: dict[str, str] = {}
-    for flag, (setting, _) in FLAGS.items():
-        value = flags[_parameter(flag)]
-        if value is not None:
-            overrides[setting] = value
+    given = {setting: flags.get(parameter(flag)) for flag, (setting, _) in FLAGS.items()}
+    overrides = {setting: value for setting, value in given.items() if value is not None}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         name = name.strip()
@@ -71,16 +64,15 @@ def loader(config_file: Path | None, assignments: tuple[str, ...], flags: Mappin
             raise click.UsageError(
                 f"--set takes NAME=VALUE, for instance --set num.partitions=4, not {name!r}"
             )
-        if any(
-            name == setting and flags[_parameter(flag)] is not None for flag, (setting, _) in FLAGS.items()
-        ):
+        if given.get(name) is not None:
             raise ConfigError(f"{name} is given twice: by its own flag and by --set")
         overrides[name] = value
     environ = dict(os.environ)
     return lambda: load(config_file, environ, overrides)
 
 
-def _parameter(flag: str) -> str:
+def parameter(flag: str) -> str:
+    """Return the name under which click passes a flag."""
     return flag.removeprefix("--").replace("-", "_")
 
 
@@ -104,7 +96,7 @@ def config(
         return
     configuration = loader(config_file, assignments, flags)()
     if as_json:
-        click.echo(json.dumps(_as_object(configuration), indent=2))
+        print_json(_as_object(configuration))
     else:
         _print_table(configuration)
 

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
+from korvet.admin.client import AdminClient
 from korvet.admin.configs import Append, Change, Config, Delete, Set, Subtract
 from korvet.admin.errors import AdminError
 from korvet.admin.types import Resource
-from korvet.cli.options import GROUP, TOPIC, broker_options, connected, parse_settings
-from korvet.cli.output import print_table, printable, report_failures
+from korvet.cli.options import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    Command,
+    add_options,
+    parse_settings,
+    repeated_option,
+    with_admin,
+)
+from korvet.cli.output import (
+    NONE,
+    cell,
+    print_json,
+    print_outcomes,
+    print_table,
+    printable,
+    report_failures,
+)
 from korvet.cli.run import CommandGroup
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
-_BROKER = click.IntRange(0, 2**31 - 1)
-_UNKNOWN = "-"
 
-
-def _resources(command: _Command) -> _Command:
+def _resources(command: Command) -> Command:
     """Give a command the flags that `_named` reads."""
-    for option in (
-        click.option("--cluster", is_flag=True, help="The default of all brokers."),
-        click.option("--group", "-g", "groups", multiple=True, type=GROUP, metavar="NAME", help="A group."),
-        click.option("--broker", "brokers", multiple=True, type=_BROKER, metavar="ID", help="A broker."),
+    return add_options(
+        command,
         click.option("--topic", "-t", "topics", multiple=True, type=TOPIC, metavar="NAME", help="A topic."),
-    ):
-        command = option(command)
-    return command
+        click.option("--broker", "brokers", multiple=True, type=BROKER, metavar="ID", help="A broker."),
+        click.option("--group", "-g", "groups", multiple=True, type=GROUP, metavar="NAME", help="A group."),
+        click.option("--cluster", is_flag=True, help="The default of all brokers."),
+    )
 
 
 @click.group(cls=CommandGroup)
@@ -40,12 +52,11 @@ def configs() -> None:
 @configs.command()
 @_resources
 @click.option("--all", "everything", is_flag=True, help="Include defaults.")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this config; may be repeated.")
+@repeated_option("--name", "names", metavar="NAME", text="Only this config")
 @click.option("--documentation", is_flag=True, help="Show what each is for.")
-@broker_options
+@with_admin
 def describe(
-    bootstrap_server: str,
-    timeout: float,
+    admin: AdminClient,
     names: tuple[str, ...],
     *,
     everything: bool,
@@ -57,11 +68,9 @@ def describe(
 
     Topics, brokers and groups may be repeated and mixed. A sensitive value is shown as "-".
     """
-    wanted = _named(whose)
-    with connected(bootstrap_server, timeout) as admin:
-        outcomes = admin.configs.describe(
-            wanted, names=names or None, synonyms=as_json, documentation=documentation
-        )
+    outcomes = admin.configs.describe(
+        _named(whose), names=names or None, synonyms=as_json, documentation=documentation
+    )
     found = {
         resource: [each for each in configs.values() if everything or names or not each.is_default]
         for resource, configs in outcomes.items()
@@ -69,22 +78,20 @@ def describe(
     }
     if as_json:
         rows = [
-            {**_who(resource), "configs": [_as_object(each) for each in some]}
+            {**_who(_title(resource)), "configs": [_as_object(each) for each in some]}
             for resource, some in found.items()
         ]
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         for resource, some in found.items():
             click.echo(printable(_title(resource)))
             _print(some, documentation=documentation)
-    report_failures("", {_title(key): each for key, each in outcomes.items() if isinstance(each, AdminError)})
+    report_failures("", {_title(key): each for key, each in outcomes.items()})
 
 
 @configs.command()
 @_resources
-@click.option(
-    "--set", "-s", "given", multiple=True, metavar="NAME=VALUE", help="Set a config; may be repeated."
-)
+@repeated_option("--set", "-s", "given", metavar="NAME=VALUE", text="Set a config")
 @click.option(
     "--delete",
     "-d",
@@ -98,35 +105,20 @@ def describe(
     "--subtract", "subtracted", multiple=True, metavar="NAME=VALUE", help="Remove values from a list."
 )
 @click.option("--validate-only", is_flag=True, help="Only check the changes.")
-@broker_options
-def alter(  # noqa: PLR0913 - click gives each flag by its name
-    bootstrap_server: str,
-    timeout: float,
-    given: tuple[str, ...],
-    deleted: tuple[str, ...],
-    appended: tuple[str, ...],
-    subtracted: tuple[str, ...],
+@with_admin
+def alter(
+    admin: AdminClient,
     *,
     validate_only: bool,
     as_json: bool,
-    **whose: Any,  # noqa: ANN401 - one of each kind, by name
+    **flags: Any,  # noqa: ANN401 - those that `_named` and `_changes` take, by name
 ) -> None:
     """Change configs of each topic, broker or group: all changes or none."""
-    wanted = _named(whose)
-    changes = _changes(given, deleted, appended, subtracted)
-    with connected(bootstrap_server, timeout) as admin:
-        outcomes = admin.configs.alter(dict.fromkeys(wanted, changes), validate_only=validate_only)
-    if as_json:
-        rows = [
-            {**_who(key), "error": None if error is None else str(error)} for key, error in outcomes.items()
-        ]
-        click.echo(json.dumps(rows, indent=2))
-    else:
-        done = "could be altered" if validate_only else "altered"
-        for key, error in outcomes.items():
-            if error is None:
-                click.echo(printable(f"{done} {_title(key)}"))
-    report_failures("", {_title(key): error for key, error in outcomes.items() if error is not None})
+    changes = dict.fromkeys(_named(flags), _changes(flags))
+    outcomes = admin.configs.alter(changes, validate_only=validate_only)
+    done = "could be altered" if validate_only else "altered"
+    titled = {_title(key): error for key, error in outcomes.items()}
+    print_outcomes("", done, titled, as_json=as_json, as_object=_who)
 
 
 def _named(whose: Mapping[str, Any]) -> list[Resource]:
@@ -139,14 +131,12 @@ def _named(whose: Mapping[str, Any]) -> list[Resource]:
     return list(dict.fromkeys(wanted))
 
 
-def _changes(
-    given: tuple[str, ...], deleted: tuple[str, ...], appended: tuple[str, ...], subtracted: tuple[str, ...]
-) -> dict[str, Change]:
+def _changes(flags: Mapping[str, Any]) -> dict[str, Change]:
     several: list[tuple[str, Change]] = []
-    several += [(name, Set(value)) for name, value in parse_settings("--set", given).items()]
-    several += [(name, Delete()) for name in dict.fromkeys(deleted)]
-    several += [(name, Append(value)) for name, value in parse_settings("--append", appended).items()]
-    several += [(name, Subtract(value)) for name, value in parse_settings("--subtract", subtracted).items()]
+    several += [(name, Set(value)) for name, value in parse_settings("--set", flags["given"]).items()]
+    several += [(name, Delete()) for name in dict.fromkeys(flags["deleted"])]
+    for flag, kind, texts in (("--append", Append, "appended"), ("--subtract", Subtract, "subtracted")):
+        several += [(name, kind(value)) for name, value in parse_settings(flag, flags[texts]).items()]
     changes = dict(several)
     if not changes:
         raise click.UsageError("give --set, --delete, --append or --subtract")
@@ -155,8 +145,8 @@ def _changes(
     return changes
 
 
-def _who(resource: Resource) -> dict[str, str]:
-    kind, _, name = _title(resource).partition(" ")
+def _who(title: str) -> dict[str, str]:
+    kind, _, name = title.partition(" ")
     return {"type": kind, "name": name}
 
 
@@ -169,9 +159,9 @@ def _print(found: list[Config], *, documentation: bool) -> None:
     cells = [
         (
             each.name,
-            _UNKNOWN if each.value is None else each.value,
+            cell(each.value),
             each.source.name.lower() + (", read-only" if each.read_only else ""),
-            *((each.documentation or _UNKNOWN,) if documentation else ()),
+            *((each.documentation or NONE,) if documentation else ()),
         )
         for each in sorted(found, key=lambda each: each.name)
     ]

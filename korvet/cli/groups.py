@@ -9,21 +9,28 @@ from datetime import timedelta
 from typing import Any
 
 import click
+import msgspec
 
+from korvet.admin.client import AdminClient
 from korvet.admin.connection import parse_address
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of
-from korvet.admin.offsets import EARLIEST, LATEST, OffsetReset, ShiftBy, Target, ToOffset, ToTimestamp
+from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, ToTimestamp
 from korvet.admin.types import TopicPartition
-from korvet.cli.options import GROUP, broker_options, connected, parse_time_of, parse_topics, yes_option
+from korvet.cli.options import (
+    GROUP,
+    parse_time_of,
+    parse_topics,
+    repeated_option,
+    with_admin,
+    yes_option,
+)
 from korvet.cli.output import (
-    NONE,
-    cell,
     confirm,
     print_json,
     print_outcomes,
-    print_table,
+    print_rows,
     printable,
     report_failures,
 )
@@ -58,34 +65,30 @@ def groups() -> None:
 
 
 @groups.command("list")
-@click.option(
+@repeated_option(
     "--state",
     "states",
-    multiple=True,
-    type=_GroupState(_STATES, case_sensitive=False),
     metavar="STATE",
-    help="Only groups in this state, as Empty; may be repeated.",
+    text="Only groups in this state, as Empty",
+    kind=_GroupState(_STATES, case_sensitive=False),
 )
-@broker_options
-def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], *, as_json: bool) -> None:
+@with_admin
+def list_groups(admin: AdminClient, states: tuple[str, ...], *, as_json: bool) -> None:
     """List the groups with their states."""
-    with connected(bootstrap_server, timeout) as admin:
-        found = admin.groups.list(states=states)
+    rows = [
+        {
+            "group": each.group_id,
+            "state": each.state,
+            "protocol_type": each.protocol_type,
+            "type": each.type,
+        }
+        for each in admin.groups.list(states=states)
+    ]
     if as_json:
-        print_json(
-            [
-                {
-                    "group": each.group_id,
-                    "state": each.state,
-                    "protocol_type": each.protocol_type,
-                    "type": each.type,
-                }
-                for each in found
-            ]
-        )
+        print_json(rows)
     else:
-        rows = [(each.group_id, each.state or NONE, each.protocol_type or NONE) for each in found]
-        print_table(("Group", "State", "Protocol type"), rows)
+        columns = {"group": "Group", "state": "State", "protocol_type": "Protocol type"}
+        print_rows(columns, [{name: row[name] or None for name in columns} for row in rows])
 
 
 @groups.command()
@@ -94,17 +97,15 @@ def list_groups(bootstrap_server: str, timeout: float, states: tuple[str, ...], 
 @click.option(
     "--members", is_flag=True, help="Print one line for each member, instead of for each partition."
 )
-@click.option(
+@repeated_option(
     "--metrics",
     "ops",
-    multiple=True,
     metavar="HOST:PORT",
-    help="Address of a Korvet broker's /metrics, for the lag as counted there; may be repeated.",
+    text="Address of a Korvet broker's /metrics, for the lag as counted there",
 )
-@broker_options
+@with_admin
 def describe(
-    bootstrap_server: str,
-    timeout: float,
+    admin: AdminClient,
     group_ids: tuple[str, ...],
     ops: tuple[str, ...],
     *,
@@ -121,26 +122,23 @@ def describe(
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
-    with connected(bootstrap_server, timeout) as admin:
-        wanted = [each.group_id for each in admin.groups.list()] if all_groups else group_ids
-        outcomes = admin.groups.describe(wanted)
-        found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
-        counted = _counted(ops, timeout)
-        progress = progress_of(
-            admin, [] if members and not as_json else found, counted.records, counted.seconds
-        )
-    rows = {name: [_row(each) for each in some] for name, some in progress.items()}
+    wanted = [each.group_id for each in admin.groups.list()] if all_groups else group_ids
+    outcomes = admin.groups.describe(wanted)
+    found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
+    counted = _counted(ops, click.get_current_context().params["timeout"])
+    progress = progress_of(admin, [] if members and not as_json else found, counted.records, counted.seconds)
+    rows = [_as_object(each, progress.get(each.group_id, ())) for each in found]
     if as_json:
-        print_json([_as_object(each, rows[each.group_id]) for each in found])
+        print_json(rows)
     else:
-        for each in found:
-            protocol = f", {each.protocol}" if each.protocol else ""
-            count = f"{len(each.members)} member{'' if len(each.members) == 1 else 's'}"
-            click.echo(printable(f"{each.group_id}: {each.state}, {count}{protocol}"))
+        for row in rows:
+            protocol = f", {row['protocol']}" if row["protocol"] else ""
+            count = f"{len(row['members'])} member{'' if len(row['members']) == 1 else 's'}"
+            click.echo(printable(f"{row['group']}: {row['state']}, {count}{protocol}"))
             if members:
-                _print_members(each)
+                _print_members(row["members"])
             else:
-                _print_partitions(rows[each.group_id], ages=bool(ops))
+                _print_partitions(row["offsets"], ages=bool(ops))
     report_failures("group", outcomes)
 
 
@@ -161,8 +159,7 @@ def _counted(ops: Sequence[str], timeout: float) -> CountedLags:
 def _row(progress: PartitionProgress) -> dict[str, Any]:
     committed, member = progress.committed, progress.member
     return {
-        "topic": progress.partition.topic,
-        "partition": progress.partition.partition,
+        **progress.partition._asdict(),
         "committed": committed.offset if committed else None,
         "metadata": committed.metadata if committed else None,
         "end": progress.end,
@@ -172,7 +169,7 @@ def _row(progress: PartitionProgress) -> dict[str, Any]:
     }
 
 
-def _as_object(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _as_object(group: GroupDescription, progress: Sequence[PartitionProgress]) -> dict[str, Any]:
     members = [
         {
             "member": each.member_id,
@@ -189,51 +186,40 @@ def _as_object(group: GroupDescription, rows: Sequence[dict[str, Any]]) -> dict[
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "members": members,
-        "offsets": list(rows),
+        "offsets": [_row(each) for each in progress],
     }
 
 
-def _print_members(group: GroupDescription) -> None:
+def _print_members(members: Sequence[dict[str, Any]]) -> None:
+    columns = {name: name.capitalize() for name in ("member", "instance", "client", "host", "partitions")}
     rows = [
-        (
-            each.member_id,
-            each.instance_id or NONE,
-            each.client_id,
-            each.client_host,
-            NONE if each.partitions is None else " ".join(map(str, each.partitions)),
-        )
-        for each in group.members
+        each if each["partitions"] is None else each | {"partitions": " ".join(each["partitions"])}
+        for each in members
     ]
-    print_table(("Member", "Instance", "Client", "Host", "Partitions"), rows)
+    print_rows(columns, rows)
 
 
 def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool) -> None:
     columns = {name: name.capitalize() for name in ("topic", "partition", "committed", "end", "lag")}
     if ages:
         columns["lag_seconds"] = "Seconds"
-        rows = [row | {"lag_seconds": _seconds(row["lag_seconds"])} for row in rows]
+        rows = [
+            row if row["lag_seconds"] is None else row | {"lag_seconds": f"{row['lag_seconds']:.1f}"}
+            for row in rows
+        ]
     columns["member"] = "Member"
-    numbers = ("Partition", "Committed", "End", "Lag", "Seconds")
-    print_table(list(columns.values()), [[cell(row[name]) for name in columns] for row in rows], numbers)
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1f}"
+    print_rows(columns, rows, numbers=("Partition", "Committed", "End", "Lag", "Seconds"))
 
 
 @groups.command()
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, type=GROUP, required=True)
 @yes_option
-@broker_options
-def delete(
-    bootstrap_server: str, timeout: float, group_ids: tuple[str, ...], *, yes: bool, as_json: bool
-) -> None:
+@with_admin
+def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
     """Delete groups that have no members, with all their committed offsets."""
     question = f"Delete {', '.join(group_ids)} with all committed offsets?"
     confirm(question, "nothing is deleted", yes=yes)
-    with connected(bootstrap_server, timeout) as admin:
-        outcomes = admin.groups.delete(group_ids)
-    print_outcomes("group", "deleted", outcomes, as_json=as_json)
+    print_outcomes("group", "deleted", admin.groups.delete(group_ids), as_json=as_json)
 
 
 @groups.command("reset-offsets")
@@ -249,19 +235,12 @@ def delete(
 @click.option("--to-timestamp", type=_OFFSET, metavar="MS", help="The same, in ms since 1970.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="The same, for this long before now.")
 @click.option("--shift-by", type=_SHIFT, metavar="N", help="Forward by N offsets, or back if N is negative.")
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="T[:0,1]",
-    help="A topic, or some partitions of it; may be repeated.",
-)
+@repeated_option("--topic", "topics", metavar="T[:0,1]", text="A topic, or some partitions of it")
 @click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
 @click.option("--execute/--dry-run", help="Commit the new offsets, or only show them, which is the default.")
-@broker_options
+@with_admin
 def reset_offsets(
-    bootstrap_server: str,
-    timeout: float,
+    admin: AdminClient,
     group_id: str,
     topics: tuple[str, ...],
     *,
@@ -279,34 +258,23 @@ def reset_offsets(
         raise click.UsageError("name topics with --topic, or give --all-topics")
     target = _target(targets)
     named = None if all_topics else parse_topics("--topic", topics)
-    failed = {}
-    with connected(bootstrap_server, timeout) as admin:
-        resets = admin.offsets.plan_reset(group_id, named, target)
-        if execute:
-            outcomes = admin.offsets.alter(group_id, {key: each.after for key, each in resets.items()})
-            failed = {key: error for key, error in outcomes.items() if error is not None}
-    shown = {key: each for key, each in resets.items() if key not in failed}
+    resets = admin.offsets.plan_reset(group_id, named, target)
+    outcomes: Mapping[TopicPartition, AdminError | None] = {}
+    if execute:
+        outcomes = admin.offsets.alter(group_id, {key: each.after for key, each in resets.items()})
+    rows = [
+        key._asdict() | msgspec.structs.asdict(each)
+        for key, each in resets.items()
+        if outcomes.get(key) is None
+    ]
     if as_json:
-        _print_resets_as_json(group_id, shown, executed=execute)
+        print_json({"group": group_id, "executed": execute, "offsets": rows})
     else:
-        rows = [
-            (key.topic, str(key.partition), cell(each.before), str(each.after)) for key, each in shown.items()
-        ]
-        titles = ("Topic", "Partition", "Before", "After")
-        print_table(titles, rows, numbers=titles[1:])
+        columns = {name: name.capitalize() for name in ("topic", "partition", "before", "after")}
+        print_rows(columns, rows, numbers=("Partition", "Before", "After"))
         if not execute:
             click.echo("Dry run: nothing is changed without --execute.")
-    report_failures("partition", {str(key): error for key, error in failed.items()})
-
-
-def _print_resets_as_json(
-    group_id: str, resets: Mapping[TopicPartition, OffsetReset], *, executed: bool
-) -> None:
-    rows = [
-        {"topic": key.topic, "partition": key.partition, "before": each.before, "after": each.after}
-        for key, each in resets.items()
-    ]
-    print_json({"group": group_id, "executed": executed, "offsets": rows})
+    report_failures("partition", {str(key): outcome for key, outcome in outcomes.items()})
 
 
 def _target(targets: Mapping[str, Any]) -> Target:

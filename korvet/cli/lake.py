@@ -1,4 +1,4 @@
-"""`korvet lake`: archives topics to Delta tables, shows how far, and verifies the tables.
+"""`korvet lake`: archives topics to Delta tables, shows how far, verifies and maintains the tables.
 
 Archiving runs on Spark, in this process by default; `spark-submit .../korvet/__main__.py lake ...` runs the same
 commands on a cluster.
@@ -6,35 +6,55 @@ commands on a cluster.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, lake_errors, lake_of, lake_options, rounds_options
+from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_lake
 from korvet.cli.lake_query import query, replay
-from korvet.cli.lake_upkeep import compact, expire
-from korvet.cli.output import ProgressLine, cell, format_bytes, print_error, print_json, print_table
+from korvet.cli.options import yes_option
+from korvet.cli.output import (
+    ProgressLine,
+    cell,
+    confirm,
+    format_bytes,
+    print_error,
+    print_json,
+    print_rows,
+    print_table,
+    printable,
+)
 from korvet.cli.run import FAILED, CommandGroup
 from korvet.errors import LakeError
+from korvet.spark import is_submitted
+
+if TYPE_CHECKING:
+    from korvet.lake.compaction import MergeOutcome, RunMerges
+    from korvet.lake.expiry import ExpiredFiles, ExpiryRound
+    from korvet.lake.table import LakeTopic, StoredFiles
+    from korvet.lake.verify import PartitionStatus, VerifiedPartition
 
 
 @click.command()
-@lake_options
+@with_lake
 @click.option(
     "--master", metavar="URL", help="Spark's master; by default all cores of this machine, local[*,4]."
 )
 @rounds_options
 def archive(
+    target: LakeTarget,
     master: str | None,
     interval: float | None,
     *,
     once: bool,
     dry_run: bool,
     as_json: bool,
-    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> int:
     """Archive the topics with remote.storage.enable=true, each record exactly once.
 
@@ -44,11 +64,9 @@ def archive(
     """
     if interval is not None and (once or dry_run):
         raise click.UsageError("--interval excludes --once and --dry-run")
-    target = lake_of(**where)
-    with lake_errors():
-        if dry_run:
-            return _plan(target, as_json=as_json)
-        return _archive(target, master, interval, as_json=as_json)
+    if dry_run:
+        return _plan_archive(target, as_json=as_json)
+    return _archive(target, master, interval, as_json=as_json)
 
 
 def _archive(target: LakeTarget, master: str | None, interval: float | None, *, as_json: bool) -> int:
@@ -86,7 +104,7 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None, *, 
     return FAILED if total.failures or total.lost else 0
 
 
-def _plan(target: LakeTarget, *, as_json: bool) -> int:
+def _plan_archive(target: LakeTarget, *, as_json: bool) -> int:
     from korvet.lake.archiver import Archiver  # noqa: PLC0415 - other commands start without Delta
 
     archives = Archiver(target.source, target.uri, target.storage_options, names=target.topics)
@@ -108,70 +126,53 @@ def _plan(target: LakeTarget, *, as_json: bool) -> int:
     if as_json:
         print_json({"ranges": rows, "more": done.more})
     else:
-        cells = [tuple(str(value) for value in row.values()) for row in rows]
-        titles = ("Topic", "Partition", "Archived", "From", "To", "Files", "Bytes")
-        print_table(titles, cells, numbers=titles[1:])
+        columns = {
+            name: name.capitalize()
+            for name in ("topic", "partition", "archived", "from", "to", "files", "bytes")
+        }
+        print_rows(columns, rows, numbers=[*columns.values()][1:])
     return FAILED if done.failures else 0
 
 
-if TYPE_CHECKING:
-    from korvet.lake.verify import PartitionStatus
-
-_TITLES = ("Topic", "Partition", "Start", "In Redis from", "Archived", "End", "Lag", "Lag s", "Files", "Size")
+_STATUS = ("Topic", "Partition", "Start", "In Redis from", "Archived", "End", "Lag", "Lag s", "Files", "Size")
 
 
 @click.command()
-@lake_options
-def status(
-    *,
-    as_json: bool,
-    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
-) -> int:
+@with_lake
+def status(target: LakeTarget, *, as_json: bool) -> int:
     """Show how far each partition is archived.
 
     "Lag" counts the records that are not in the table, and "Lag s" is the age of the oldest of them by its timestamp.
     """
-    target = lake_of(**where)
-    with lake_errors():
-        from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
 
-        found = lake_verify.status(target.source, target.uri, target.storage_options, target.topics)
+    found = lake_verify.status(target.source, target.uri, target.storage_options, target.topics)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
-        print_table(_TITLES, [_cells(each) for each in found], numbers=_TITLES[1:])
+        print_table(_STATUS, [_status_cells(each) for each in found], numbers=_STATUS[1:])
     failed = [each for each in found if each.error is not None]
     for each in failed:
         print_error(f"{each.topic}-{each.partition}: {each.error}")
     return FAILED if failed else 0
 
 
-def _cells(each: PartitionStatus) -> tuple[str, ...]:
+def _status_cells(each: PartitionStatus) -> tuple[str, ...]:
     seconds = None if each.lag_ms is None else f"{each.lag_ms / 1000:.1f}"
     offsets = (each.start, each.local_start, each.archived, each.end, each.lag_records, seconds)
     return (each.topic, str(each.partition), *map(cell, offsets), str(each.files), format_bytes(each.bytes))
 
 
-if TYPE_CHECKING:
-    from korvet.lake.verify import VerifiedPartition
-
-
 @click.command()
-@lake_options
-def verify(
-    *,
-    as_json: bool,
-    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
-) -> int:
+@with_lake
+def verify(target: LakeTarget, *, as_json: bool) -> int:
     """Look for gaps, duplicates, disorder, wrong statistics and damaged files, and compare with Redis.
 
     Each file is read whole. "Compared" are the records that Redis has too. In storage format `record` offsets are
     sparse: there a missing record is noticed only while Redis has it. Exit code 1 if something is wrong; each finding
     is a line on stderr.
     """
-    target = lake_of(**where)
-    with lake_errors():
-        found, failed = _verify(target)
+    found, failed = _verify(target)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -210,6 +211,221 @@ def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]
                 failed[topic.name] = str(error)
     progress.end()
     return found, failed
+
+
+@click.command()
+@with_lake
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Spread the work over this Spark, as local[*]; by default it is done here, or where spark-submit says.",
+)
+@rounds_options
+def compact(
+    target: LakeTarget,
+    master: str | None,
+    interval: float | None,
+    *,
+    once: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Merge many small files into few large ones, with the same rows in the order of their offsets.
+
+    It may be killed at any time, and may run while topics are archived and read, and several times at once: a record is
+    in the table exactly once at all times. Files that leave the table stay on the disk until `korvet lake expire`
+    deletes them. A stream of Delta Lake over the table needs the option ignoreDeletes, as for retention. Exit code 1 if
+    files could not be read or written.
+    """
+    if dry_run:
+        return _plan_merges(target, as_json=as_json)
+    with _runner(target, master) as run:
+
+        def work() -> int:
+            found = _merge(target, run)
+            # Of repeated rounds, only those that did something.
+            if found or interval is None:
+                _print_merges(found, as_json=as_json)
+            return _report_failures(found)
+
+        return rounds(work, interval, once=once, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None]:
+    if master is None and not is_submitted():
+        yield None
+        return
+    from korvet.spark.jobs import merge_runner  # noqa: PLC0415 - by default it starts without Spark
+    from korvet.spark.session import session  # noqa: PLC0415 - the same
+
+    with session("korvet lake compact", master=master) as spark:
+        yield merge_runner(spark, target.storage_options)
+
+
+def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
+    from korvet.lake.compaction import compact_topics  # noqa: PLC0415 - other commands start without Delta
+
+    progress = ProgressLine(shown=sys.stderr.isatty())
+    found: list[MergeOutcome] = []
+    try:
+        for each in compact_topics(target.source, target.tables(), target.topics, run):
+            found.append(each)
+            progress.add(each.rows, each.bytes_before)
+    finally:
+        progress.end()
+    return found
+
+
+def _report_failures(outcomes: Iterable[MergeOutcome | ExpiredFiles]) -> int:
+    failed = [each for each in outcomes if each.error is not None]
+    for each in failed:
+        place = each.topic if each.partition < 0 else f"{each.topic}-{each.partition}"
+        print_error(f"{place}: {each.error}")
+    return FAILED if failed else 0
+
+
+def _print_merges(found: list[MergeOutcome], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    done = [each for each in found if each.done]
+    before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
+    size = format_bytes(sum(each.bytes_after for each in done))
+    if found:
+        click.echo(
+            f"{before} files became {after}, with {sum(each.rows for each in done):,} records in {size}"
+        )
+    else:
+        click.echo("no files to merge")
+    late = sum(not each.done and each.error is None for each in found)
+    if late:
+        click.echo(f"{late} merges were dropped: others rewrote the same files meanwhile")
+
+
+def _plan_merges(target: LakeTarget, *, as_json: bool) -> int:
+    from korvet.lake.compaction import plan_merges, topics_of  # noqa: PLC0415 - other commands start without it
+
+    tables = target.tables()
+    rows = [
+        {
+            "topic": task.of.topic,
+            "partition": task.merge.partition,
+            "files": len(task.merge.files),
+            "bytes": task.merge.size_bytes,
+            "records": task.merge.rows,
+            "into": task.merge.into,
+        }
+        for of in topics_of(target.source, target.topics)
+        for task in plan_merges(tables, of)
+    ]
+    if as_json:
+        click.echo(msgspec.json.encode(rows))
+    else:
+        titles = ("Topic", "Partition", "Files", "Bytes", "Records", "Into files")
+        print_table(titles, [tuple(map(str, row.values())) for row in rows], numbers=titles[1:])
+    return 0
+
+
+_HOURS_MIN = 24
+
+
+@click.command()
+@with_lake
+@click.option(
+    "--vacuum-hours",
+    "hours",
+    type=click.IntRange(min=_HOURS_MIN),
+    default=_HOURS_MIN,
+    show_default=True,
+    metavar="HOURS",
+    help="Delete files that no table has named for this long: younger ones may still be read, or be committed soon.",
+)
+@click.option("--remove-gone", is_flag=True, help="Delete the tables of deleted topics.")
+@yes_option
+@rounds_options
+def expire(  # noqa: PLR0913 - click gives each flag by its name
+    target: LakeTarget,
+    hours: int,
+    interval: float | None,
+    *,
+    remove_gone: bool,
+    yes: bool,
+    once: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Apply retention.ms and retention.bytes to logs in Redis and the lake together.
+
+    Files expire in the order of their offsets: the log start moves first, then they leave the table, and later the
+    disk. Tables of deleted topics are listed, and stay without --remove-gone. Exit code 1 if something could not be
+    done.
+    """
+    if remove_gone and interval is not None:
+        raise click.UsageError("--interval excludes --remove-gone")
+    if remove_gone and target.topics:
+        raise click.UsageError("--topic excludes --remove-gone, which is for deleted topics")
+
+    def work() -> int:
+        done = _expire(target, hours, dry_run=dry_run)
+        removed: dict[LakeTopic, StoredFiles] = {}
+        try:
+            if remove_gone and not dry_run:
+                removed = _remove(target, done.gone, yes=yes)
+        finally:
+            # Of repeated rounds, only those that did something.
+            if interval is None or done.moved:
+                _print_expiry(done, removed, as_json=as_json, dry_run=dry_run)
+        _report_failures(done.expired)
+        for each in done.vacuumed:
+            if each.error is not None:
+                print_error(f"{each.topic}: {each.error}")
+        return FAILED if done.failed else 0
+
+    return rounds(work, interval, once=once, dry_run=dry_run)
+
+
+def _expire(target: LakeTarget, hours: int, *, dry_run: bool) -> ExpiryRound:
+    from korvet.lake.expiry import Expiry  # noqa: PLC0415 - other commands start without Delta
+
+    tables = target.tables()
+    expiry = Expiry(target.source, tables, dry_run=dry_run)
+    return expiry.round(target.topics, hours, time.time_ns() // 1_000_000)
+
+
+def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:
+    from korvet.lake.table import remove_table  # noqa: PLC0415 - the same
+
+    if not gone:
+        return {}
+    names = ", ".join("/".join(each) for each in gone)
+    confirm(f"Delete {names} below {target.uri} with all records?", "no table is deleted", yes=yes)
+    tables = target.tables()
+    return {each: remove_table(tables, each) for each in gone}
+
+
+def _print_expiry(
+    done: ExpiryRound, removed: dict[LakeTopic, StoredFiles], *, as_json: bool, dry_run: bool
+) -> None:
+    if as_json:
+        gone = [{"topic": each.topic, "id": each.topic_id, "removed": each in removed} for each in done.gone]
+        click.echo(msgspec.json.encode(msgspec.to_builtins(done) | {"gone": gone}))
+        return
+    titles = ("Topic", "Partition", "Start", "Expired files", "Records", "Size")
+    rows = [
+        (each.topic, *map(str, (each.partition, each.start, each.files, each.rows)), format_bytes(each.bytes))
+        for each in done.expired
+        if each.error is None
+    ]
+    print_table(titles, rows, numbers=titles[1:])
+    count = sum(each.files for each in done.vacuumed)
+    files = "1 file" if count == 1 else f"{count} files"
+    click.echo(f"{'would delete' if dry_run else 'deleted'} {files} that no table names")
+    for each in done.gone:
+        what = "its topic is deleted: see --remove-gone"
+        if each in removed:
+            what = f"deleted, {format_bytes(removed[each].bytes)}"
+        click.echo(printable(f"table {'/'.join(each)}: {what}"))
 
 
 @click.group(cls=CommandGroup)

@@ -6,17 +6,19 @@ Nothing of Arrow, Delta or Spark is imported before a command does its work: `ko
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from korvet import logs
-from korvet.cli.config import FLAGS, loader
+from korvet.cli.config import file_option, loader, set_option
+from korvet.cli.options import Command, add_options, json_option, repeated_option
 from korvet.cli.output import printable
 from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from korvet.lake.source import LakeSource
     from korvet.lake.table import Lake
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
 PACKAGES = {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
 """What the extra korvet[lake] brings."""
 
@@ -45,65 +46,56 @@ class LakeTarget(NamedTuple):
         return Lake(self.uri, self.storage_options)
 
 
-def lake_options(command: _Command) -> _Command:
-    """Give a command the flags that `lake_of` takes, and --json."""
-    return place_options(
-        click.option(
-            "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; may be repeated."
-        )(command)
-    )
+def with_lake(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the flags for log and tables, --topic and --json; the target is its first argument."""
+    return with_place(repeated_option("--topic", "topics", metavar="NAME", text="Only this topic")(command))
 
 
-def place_options(command: _Command) -> _Command:
-    """Give a command the same flags but --topic."""
-    options = (
-        click.option(
-            "--config",
-            "config_file",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Settings in TOML.",
-        ),
+def with_place(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the same without --topic. An error of log, tables or Spark ends it with one line."""
+
+    @functools.wraps(command)
+    def run(
+        config_file: Path | None,
+        redis_url: str | None,
+        lake: str | None,
+        assignments: tuple[str, ...],
+        topics: tuple[str, ...] = (),
+        **given: Any,  # noqa: ANN401 - the command's own flags
+    ) -> object:
+        target = _target(config_file, redis_url, lake, assignments, topics)
+        with lake_errors():
+            return command(target, **given)
+
+    return add_options(
+        run,
+        file_option,
         click.option(
             "--redis-url",
             metavar="URL",
             help="Redis that has the log; by default the embedded server of data.dir.",
         ),
         click.option(
-            "--lake",
-            metavar="URI",
-            help="Directory or object store of the tables; by default lake.path.",
+            "--lake", metavar="URI", help="Directory or object store of the tables; by default lake.path."
         ),
-        click.option(
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Any setting, by name; may be repeated.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+        set_option,
+        json_option,
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
-def lake_of(
+def _target(
     config_file: Path | None,
     redis_url: str | None,
     lake: str | None,
     assignments: tuple[str, ...],
-    topics: tuple[str, ...] = (),
+    topics: tuple[str, ...],
 ) -> LakeTarget:
-    """Return the target that the flags of `lake_options` name, and configure logging to stderr."""
+    """Return the target that the flags name, and configure logging to stderr."""
     from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without it
 
-    flags: dict[str, str | None] = dict.fromkeys(
-        (flag.removeprefix("--").replace("-", "_") for flag in FLAGS), None
-    )
     if lake is not None:
         assignments = (*assignments, f"lake.path={lake}")
-    settings = loader(config_file, assignments, flags | {"redis_url": redis_url})().settings
+    settings = loader(config_file, assignments, {"redis_url": redis_url})().settings
     if not settings.lake_path:
         raise click.UsageError("give the location of the tables: --lake, or the setting lake.path")
     logs.configure(settings, "lake")
@@ -113,7 +105,7 @@ def lake_of(
         uri = str(Path(uri).expanduser().absolute())
     url = settings.redis_url or _embedded(Path(settings.data_dir))
     options = key_values(settings.lake_storage_options) or None
-    return LakeTarget(LakeSource.of(settings, url), uri, options, tuple(topics))
+    return LakeTarget(LakeSource.of(settings, url), uri, options, topics)
 
 
 def _embedded(directory: Path) -> str:
@@ -146,9 +138,10 @@ def lake_errors() -> Iterator[None]:
 _log = logs.Log(__name__)
 
 
-def rounds_options(command: _Command) -> _Command:
+def rounds_options(command: Command) -> Command:
     """Give a command the flags that `rounds` takes, and --dry-run."""
-    options = (
+    return add_options(
+        command,
         click.option("--once", is_flag=True, help="Do the work that there is now, and end: the default."),
         click.option(
             "--interval",
@@ -158,9 +151,6 @@ def rounds_options(command: _Command) -> _Command:
         ),
         click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def rounds(work: Callable[[], int], interval: float | None, *, once: bool, dry_run: bool) -> int:

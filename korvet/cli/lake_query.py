@@ -12,26 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.lake_options import LakeTarget, lake_errors, lake_of, lake_options, place_options
+from korvet.cli.lake_options import LakeTarget, with_lake, with_place
 from korvet.cli.options import (
     CODECS,
     TOPIC,
     cluster_options,
     compression_option,
     connected,
-    parse_time,
+    parse_time_of,
     partitions_option,
 )
-from korvet.cli.output import ProgressLine, print_json, print_table
+from korvet.cli.output import ProgressLine, print_json, print_rows, print_table
 
 if TYPE_CHECKING:
+    from korvet.admin.client import AdminClient
+    from korvet.lake.replay import Replay
+    from korvet.lake.replay_state import ReplayEdge, ReplaySpec
     from korvet.spark.query import Result
 
 _NULL = "NULL"
 
 
 @click.command()
-@lake_options
+@with_lake
 @click.option(
     "--master", metavar="URL", help="Spark's master; by default all cores of this machine, local[*,4]."
 )
@@ -41,13 +44,13 @@ _NULL = "NULL"
 )
 @click.argument("sql")
 def query(
+    target: LakeTarget,
     master: str | None,
     directory: str | None,
     sql: str,
     *,
     as_csv: bool,
     as_json: bool,
-    **where: Any,  # noqa: ANN401 - the flags that `lake_of` takes
 ) -> None:
     """Run an SQL query of Spark's, in which each topic is a view: SELECT count(*) FROM orders.
 
@@ -58,14 +61,6 @@ def query(
     """
     if as_csv + as_json + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")
-    target = lake_of(**where)
-    with lake_errors():
-        _query(target, master, sql, directory, as_csv=as_csv, as_json=as_json)
-
-
-def _query(
-    target: LakeTarget, master: str | None, sql: str, directory: str | None, *, as_csv: bool, as_json: bool
-) -> None:
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
@@ -108,11 +103,6 @@ def _for_json(value: object) -> object:
     return value
 
 
-if TYPE_CHECKING:
-    from korvet.admin.client import AdminClient
-    from korvet.lake.replay import Replay, ReplayRange
-    from korvet.lake.replay_state import ReplayEdge, ReplaySpec
-
 _OFFSET = click.IntRange(0, 2**63 - 1)
 
 
@@ -142,9 +132,10 @@ _OFFSET = click.IntRange(0, 2**63 - 1)
     help="The group that keeps the progress of the replay; by default named by its flags.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be replayed.")
-@place_options
+@with_place
 @cluster_options
 def replay(
+    place: LakeTarget,
     bootstrap_server: str,
     timeout: float,
     source: str,
@@ -152,7 +143,7 @@ def replay(
     *,
     as_json: bool,
     dry_run: bool,
-    **options: Any,  # noqa: ANN401 - the flags that `lake_of` takes
+    **options: Any,  # noqa: ANN401 - of many kinds, by name
 ) -> None:
     """Produce the records of a topic, from the lake and from Redis, to another topic, each exactly once.
 
@@ -161,38 +152,32 @@ def replay(
     nothing twice. Its progress is the committed offsets of a consumer group, whose lag is what is left. TIME is ISO
     8601, UTC without a zone. --timeout is how long a batch may take, including retries.
     """
-    begin = _edge(options, "from")
-    end = _edge(options, "to")
-    mine = {key: options.pop(key) for key in ("partitions", "sharing", "rate", "compression", "name")}
-    where = lake_of(**options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with lake_errors():
-        from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
+    from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
 
-        spec = ReplaySpec(
-            source=source,
-            target=target,
-            partitions=tuple(sorted(set(mine["partitions"]))),
-            start=begin,
-            end=end,
-            partitioning=mine["sharing"],
-        )
-        with (
-            connected(bootstrap_server, timeout) as admin,
-            _opened(admin, where, spec, mine["name"]) as found,
-        ):
-            if not dry_run:
-                _run(found, mine["rate"], CODECS.index(mine["compression"]))
-            _print_replay(found, as_json=as_json, dry_run=dry_run)
+    spec = ReplaySpec(
+        source=source,
+        target=target,
+        partitions=tuple(sorted(set(options["partitions"]))),
+        start=_edge(options, "from"),
+        end=_edge(options, "to"),
+        partitioning=options["sharing"],
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with (
+        connected(bootstrap_server, timeout) as admin,
+        _opened(admin, place, spec, options["name"]) as found,
+    ):
+        if not dry_run:
+            _run(found, options["rate"], CODECS.index(options["compression"]))
+        _print_replay(found, as_json=as_json, dry_run=dry_run)
 
 
 @contextlib.contextmanager
-def _opened(admin: AdminClient, where: LakeTarget, spec: ReplaySpec, name: str | None) -> Iterator[Replay]:
+def _opened(admin: AdminClient, place: LakeTarget, spec: ReplaySpec, name: str | None) -> Iterator[Replay]:
     from korvet.lake.replay import Replay, ReplaySource  # noqa: PLC0415 - other commands start without it
 
-    with where.source.opened() as stores:
-        reading = ReplaySource(stores, where.tables(), where.source)
-        yield Replay(admin, reading, spec, name)
+    with place.source.opened() as stores:
+        yield Replay(admin, ReplaySource(stores, place.tables(), place.source), spec, name)
 
 
 def _run(found: Replay, rate: float | None, codec: int) -> None:
@@ -211,39 +196,31 @@ def _edge(options: dict[str, Any], which: str) -> ReplayEdge:
     """Return where the flags begin or end the range. Raises UsageError."""
     from korvet.lake.replay_state import ReplayEdge  # noqa: PLC0415 - other commands start without Delta
 
-    offset, time = options.pop(f"{which}_offset"), options.pop(f"{which}_time")
+    offset, time = options[f"{which}_offset"], options[f"{which}_time"]
     if offset is not None and time is not None:
         raise click.UsageError(f"--{which}-offset and --{which}-time exclude each other")
     if time is None:
         return ReplayEdge(offset=offset)
-    try:
-        return ReplayEdge(timestamp=parse_time(time))
-    except ValueError as error:
-        message = f"--{which}-time takes 2026-01-31T12:00:00+01:00, from 1970 on, not {time!r}"
-        raise click.UsageError(message) from error
+    return ReplayEdge(timestamp=parse_time_of(f"--{which}-time", time))
 
 
 def _print_replay(found: Replay, *, as_json: bool, dry_run: bool) -> None:
+    rows = [
+        {
+            "partition": each.partition,
+            "from": each.first,
+            "to": each.end,
+            "next": each.next_offset,
+            "records": each.records,
+        }
+        for each in found.ranges
+    ]
     if as_json:
-        rows = [
-            {
-                "partition": each.partition,
-                "from": each.first,
-                "to": each.end,
-                "next": each.next_offset,
-                "records": each.records,
-            }
-            for each in found.ranges
-        ]
         print_json(
             {"name": found.name, "resumed": found.resumed, "executed": not dry_run, "partitions": rows}
         )
         return
-    titles = ("Partition", "From", "To", "Next", "Records")
-    print_table(titles, [_cells(each) for each in found.ranges], numbers=titles)
+    columns = {name: name.capitalize() for name in ("partition", "from", "to", "next", "records")}
+    print_rows(columns, rows, numbers=[*columns.values()])
     if dry_run:
         click.echo("Dry run: nothing is produced.")
-
-
-def _cells(each: ReplayRange) -> tuple[str, ...]:
-    return tuple(map(str, (each.partition, each.first, each.end, each.next_offset, each.records)))

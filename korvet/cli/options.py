@@ -7,6 +7,7 @@ inside. Names of topics and groups are completed by asking the cluster.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 import time
@@ -27,14 +28,14 @@ else:
     # Before click 8.3 it takes no type.
     _ParamType = click.ParamType
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their numbers in Kafka's batches."""
 
-_INT32_MAX = 2**31 - 1
-PARTITION = BROKER = click.IntRange(0, _INT32_MAX)
+INT32_MAX = 2**31 - 1
+PARTITION = BROKER = click.IntRange(0, INT32_MAX)
 
 _SILENT_SECONDS = 2.0
 _COMPLETION_SECONDS_MAX = 0.5
@@ -95,14 +96,20 @@ GROUP = ClusterName("group", lambda admin: [each.group_id for each in admin.grou
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 validate_option = click.option("--validate-only", is_flag=True, help="Check only whether it could be done.")
-partitions_option = click.option(
-    "--partition",
-    "-p",
-    "partitions",
-    multiple=True,
-    metavar="N",
-    type=PARTITION,
-    help="Only this partition; may be repeated.",
+
+
+def repeated_option(
+    *names: str,
+    metavar: str,
+    text: str,
+    kind: Any = None,  # noqa: ANN401 - a type as click takes it
+) -> Callable[[Command], Command]:
+    """Return an option that may be given several times; its help is `text`, and says so."""
+    return click.option(*names, multiple=True, metavar=metavar, type=kind, help=f"{text}; may be repeated.")
+
+
+partitions_option = repeated_option(
+    "--partition", "-p", "partitions", metavar="N", text="Only this partition", kind=PARTITION
 )
 compression_option = click.option(
     "--compression",
@@ -114,14 +121,14 @@ compression_option = click.option(
 )
 
 
-def add_options(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
+def add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
     """Give a command these options; its help has them in this order."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def cluster_options(command: _Command) -> _Command:
+def cluster_options(command: Command) -> Command:
     """Give a command the flags that `connected` takes."""
     return add_options(
         command,
@@ -144,9 +151,15 @@ def cluster_options(command: _Command) -> _Command:
     )
 
 
-def broker_options(command: _Command) -> _Command:
-    """Give a command the flags that `connected` takes, and --json."""
-    return add_options(command, cluster_options, json_option)
+def with_admin(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the flags that `connected` takes, and --json; the client is its first argument."""
+
+    @functools.wraps(command)
+    def run(bootstrap_server: str, timeout: float, **given: Any) -> object:  # noqa: ANN401 - the command's own flags
+        with connected(bootstrap_server, timeout) as admin:
+            return command(admin, **given)
+
+    return add_options(run, cluster_options, json_option)
 
 
 @contextlib.contextmanager
@@ -182,8 +195,8 @@ def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
         if match is None:
             raise click.UsageError(f"{flag} takes orders or orders:0,1, not {text!r}")
         indexes = [int(each) for each in (match["indexes"] or "").split(",") if each]
-        if any(index > _INT32_MAX for index in indexes):
-            raise click.UsageError(f"{flag} {text}: a partition is at most {_INT32_MAX}")
+        if any(index > INT32_MAX for index in indexes):
+            raise click.UsageError(f"{flag} {text}: a partition is at most {INT32_MAX}")
         if match["name"] in found:
             raise click.UsageError(f"{flag} names {match['name']} twice")
         found[match["name"]] = indexes
@@ -192,7 +205,7 @@ def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:
 
 def parse_brokers(flag: str, text: str) -> list[int]:
     """Read broker ids, separated by commas or colons."""
-    if not _BROKERS.fullmatch(text) or any(int(each) > _INT32_MAX for each in re.split("[,:]", text)):
+    if not _BROKERS.fullmatch(text) or any(int(each) > INT32_MAX for each in re.split("[,:]", text)):
         raise click.UsageError(f"{flag} takes broker ids as 0,1, not {text!r}")
     return [int(each) for each in re.split("[,:]", text)]
 

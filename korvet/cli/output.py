@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 
@@ -24,7 +24,9 @@ def printable(text: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it, None as `NONE`."""
+    """Return a value as a table shows it: None as `NONE`, the elements of a list with commas between."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
     return NONE if value is None else str(value)
 
 
@@ -50,6 +52,13 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: S
     Console(width=None if sys.stdout.isatty() else _WIDTH_MAX).print(table)
 
 
+def print_rows(
+    columns: Mapping[str, str], rows: Iterable[Mapping[str, object]], numbers: Sequence[str] = ()
+) -> None:
+    """Print the values that rows have in these columns, name -> title."""
+    print_table([*columns.values()], [[cell(row[name]) for name in columns] for row in rows], numbers)
+
+
 def print_error(text: str) -> None:
     """Print an error on stderr."""
     click.echo(printable(f"Error: {text}"), err=True)
@@ -69,12 +78,26 @@ def report_failures(kind: str, outcomes: Mapping[str, object]) -> None:
         raise click.exceptions.Exit(1)
 
 
-def print_outcomes(kind: str, done: str, outcomes: Mapping[str, Exception | None], *, as_json: bool) -> None:
-    """Print which names were `done` and which failed; exit code 1 if one failed."""
+def error_or_none(outcome: object) -> str | None:
+    """Return the text of an outcome that is an error."""
+    return str(outcome) if isinstance(outcome, Exception) else None
+
+
+def print_outcomes(
+    kind: str,
+    done: str,
+    outcomes: Mapping[str, Exception | None],
+    *,
+    as_json: bool,
+    as_object: Callable[[str], dict[str, str]] | None = None,
+) -> None:
+    """Print which names were `done` and which failed; exit code 1 if one failed.
+
+    In JSON a name is {kind: name}, or what `as_object` makes of it.
+    """
     if as_json:
-        print_json(
-            [{kind: name, "error": None if error is None else str(error)} for name, error in outcomes.items()]
-        )
+        names = as_object or (lambda name: {kind: name})
+        print_json([{**names(name), "error": error_or_none(error)} for name, error in outcomes.items()])
     else:
         for name, error in outcomes.items():
             if error is None:

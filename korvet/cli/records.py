@@ -86,21 +86,6 @@ def addresses(bootstrap_server: str) -> list[str]:
     return [str(parse_address(each.strip())) for each in bootstrap_server.split(",") if each.strip()]
 
 
-PLACEHOLDERS = {
-    "s": "value",
-    "k": "key",
-    "h": "headers, as name=value,name=value",
-    "t": "topic",
-    "p": "partition",
-    "o": "offset",
-    "T": "timestamp in ms since 1970, -1 for none",
-    "D": "the same as date and time, in UTC",
-    "S": "bytes of the value, -1 for null",
-    "K": "bytes of the key, -1 for null",
-    "%": "a percent sign",
-}
-"""Letter -> its meaning."""
-
 VALUE = r"%s\n"
 LONG = r"%t:%p %o  %D  %k  %s  %h\n"
 
@@ -125,19 +110,24 @@ def _headers(record: ReadRecord, null: bytes) -> bytes:
     return b",".join(pairs)
 
 
-_PARTS: dict[str, _Part] = {
-    "s": lambda record, null: null if record.value is None else record.value,
-    "k": lambda record, null: null if record.key is None else record.key,
-    "h": _headers,
-    "t": lambda record, _: record.topic.encode(),
-    "p": lambda record, _: b"%d" % record.partition,
-    "o": lambda record, _: b"%d" % record.offset,
-    "T": lambda record, _: b"%d" % record.timestamp,
-    "D": lambda record, _: b"-" if record.timestamp < 0 else format_time(record.timestamp).encode(),
-    "S": lambda record, _: _size(record.value),
-    "K": lambda record, _: _size(record.key),
-    "%": lambda _, __: b"%",
+_PLACEHOLDERS: dict[str, tuple[str, _Part]] = {
+    "s": ("value", lambda record, null: null if record.value is None else record.value),
+    "k": ("key", lambda record, null: null if record.key is None else record.key),
+    "h": ("headers, as name=value,name=value", _headers),
+    "t": ("topic", lambda record, _: record.topic.encode()),
+    "p": ("partition", lambda record, _: b"%d" % record.partition),
+    "o": ("offset", lambda record, _: b"%d" % record.offset),
+    "T": ("timestamp in ms since 1970, -1 for none", lambda record, _: b"%d" % record.timestamp),
+    "D": (
+        "the same as date and time, in UTC",
+        lambda record, _: b"-" if record.timestamp < 0 else format_time(record.timestamp).encode(),
+    ),
+    "S": ("bytes of the value, -1 for null", lambda record, _: _size(record.value)),
+    "K": ("bytes of the key, -1 for null", lambda record, _: _size(record.key)),
+    "%": ("a percent sign", lambda _, __: b"%"),
 }
+PLACEHOLDERS = {letter: meaning for letter, (meaning, _) in _PLACEHOLDERS.items()}
+"""Letter -> its meaning."""
 
 
 def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
@@ -150,14 +140,10 @@ def formatter(template: str, null: bytes, *, terminal: bool) -> Formatter:
     for match in _PIECES.finditer(template):
         letter = match["letter"]
         if letter is None:
-            parts.append(
-                (
-                    _constant(_ESCAPES[match["escape"]] if match["escape"] else os.fsencode(match["text"])),
-                    False,
-                )
-            )
-        elif letter in _PARTS:
-            parts.append((_PARTS[letter], terminal))
+            text = _ESCAPES[match["escape"]] if match["escape"] else os.fsencode(match["text"])
+            parts.append((_constant(text), False))
+        elif letter in _PLACEHOLDERS:
+            parts.append((_PLACEHOLDERS[letter][1], terminal))
         else:
             raise ValueError(
                 f"%{letter} is unknown; known are {' '.join('%' + each for each in PLACEHOLDERS)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from korvet.cli.config import configuration_options, loader
-from korvet.cli.output import print_table
+from korvet.cli.output import print_json, print_table
 from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings
 from korvet.config.values import key_values
@@ -117,15 +116,15 @@ def doctor(
     from korvet.doctor.finding import Level  # noqa: PLC0415 - other commands start without it
 
     findings = list(examine(settings, _lake_problem))
+    rows = [
+        {"check": each.what, "level": each.level, "finding": each.said, "advice": each.advice}
+        for each in findings
+    ]
     if as_json:
-        objects = [
-            {"check": each.what, "level": each.level, "finding": each.said, "advice": each.advice}
-            for each in findings
-        ]
-        click.echo(json.dumps(objects, indent=2))
+        print_json(rows)
     else:
-        rows = [(each.level, each.what, each.said, each.advice) for each in findings]
-        print_table(("Level", "Check", "Finding", "What to change"), rows)
+        titles = {"level": "Level", "check": "Check", "finding": "Finding", "advice": "What to change"}
+        print_table([*titles.values()], [[row[name] for name in titles] for row in rows])
     return FAILED if any(each.level is Level.ERROR for each in findings) else DONE
 
 

@@ -1,41 +1,56 @@
-"""`korvet topics`: creates, lists, describes, alters and deletes topics."""
+"""`korvet topics`: creates, lists, describes, alters and deletes topics, and assigns partitions to brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import AdminError, TopicExistsError, UnknownTopicOrPartitionError
+from korvet.admin.cluster import log_sizes
+from korvet.admin.configs import Config
+from korvet.admin.errors import (
+    AdminError,
+    ElectionNotNeededError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
-from korvet.admin.topics import CreatedTopic, NewTopic, PartitionDescription, TopicDescription
+from korvet.admin.topics import CreatedTopic, NewTopic, TopicDescription, TopicListing
 from korvet.admin.types import ConfigSource, Resource, TopicPartition
 from korvet.cli.options import (
+    INT32_MAX,
     TOPIC,
-    broker_options,
-    connected,
     parse_brokers,
     parse_settings,
+    parse_topics,
+    repeated_option,
     validate_option,
+    with_admin,
     yes_option,
 )
 from korvet.cli.output import (
     NONE,
     cell,
     confirm,
+    error_or_none,
     format_bytes,
     print_json,
     print_outcomes,
+    print_rows,
     print_table,
     printable,
     report_failures,
 )
-from korvet.cli.placement import elect_leaders, reassign
 from korvet.cli.run import CommandGroup
 
-_COUNT = click.IntRange(1, 2**31 - 1)
+_COUNT = click.IntRange(1, INT32_MAX)
+_MOVE = re.compile(r"(?P<topic>[^:=]+):(?P<partition>\d{1,10})=(?P<brokers>.*)", re.ASCII)
 _names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True, type=TOPIC)
 
 
@@ -61,15 +76,12 @@ def topics() -> None:
     metavar="0:1,1:0",
     help="The brokers of each partition, its preferred leader first.",
 )
-@click.option(
-    "--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="A setting; may be repeated."
-)
+@repeated_option("--config", "-c", "configs", metavar="NAME=VALUE", text="A setting")
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic exists.")
 @validate_option
-@broker_options
+@with_admin
 def create(
-    bootstrap_server: str,
-    timeout: float,
+    admin: AdminClient,
     names: tuple[str, ...],
     *,
     if_not_exists: bool,
@@ -78,9 +90,7 @@ def create(
     **given: Any,  # noqa: ANN401 - the flags that `_new_topics` takes
 ) -> None:
     """Create topics."""
-    new = _new_topics(names, **given)
-    with connected(bootstrap_server, timeout) as admin:
-        outcomes = admin.topics.create(new, validate_only=validate_only)
+    outcomes = admin.topics.create(_new_topics(names, **given), validate_only=validate_only)
     existing = {
         name for name, each in outcomes.items() if if_not_exists and isinstance(each, TopicExistsError)
     }
@@ -128,7 +138,7 @@ def _created_as_object(
         "topic": name,
         "created": not validate_only,
         "error": None,
-        "id": None if validate_only or outcome.topic_id is None else str(outcome.topic_id),
+        "id": None if validate_only else _id(outcome),
         "partitions": outcome.partitions,
         "replication_factor": outcome.replication_factor,
     }
@@ -136,66 +146,79 @@ def _created_as_object(
 
 @topics.command("list")
 @click.option("--internal", is_flag=True, help="Include internal topics.")
-@broker_options
-def list_topics(bootstrap_server: str, timeout: float, *, internal: bool, as_json: bool) -> None:
+@with_admin
+def list_topics(admin: AdminClient, *, internal: bool, as_json: bool) -> None:
     """List the topics."""
-    with connected(bootstrap_server, timeout) as admin:
-        found = [each for each in admin.topics.list() if internal or not each.internal]
-    ids = {each.name: None if each.topic_id is None else str(each.topic_id) for each in found}
+    rows = [
+        {"topic": each.name, "id": _id(each), "partitions": each.partitions, "internal": each.internal}
+        for each in admin.topics.list()
+        if internal or not each.internal
+    ]
     if as_json:
-        print_json(
-            [
-                {
-                    "topic": each.name,
-                    "id": ids[each.name],
-                    "partitions": each.partitions,
-                    "internal": each.internal,
-                }
-                for each in found
-            ]
-        )
+        print_json(rows)
     else:
-        rows = [(each.name, str(each.partitions), cell(ids[each.name])) for each in found]
-        print_table(("Topic", "Partitions", "Id"), rows, numbers=("Partitions",))
+        columns = {"topic": "Topic", "partitions": "Partitions", "id": "Id"}
+        print_rows(columns, rows, numbers=("Partitions",))
 
 
-class _Contents(NamedTuple):
-    """What a partition holds; None for what is not known."""
-
-    begin: int | None
-    end: int | None
-    size_bytes: int | None
+def _id(topic: TopicListing | TopicDescription | CreatedTopic) -> str | None:
+    return None if topic.topic_id is None else str(topic.topic_id)
 
 
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, type=TOPIC)
 @click.option("--all-topics", is_flag=True, help="Every topic that is not internal.")
-@broker_options
-def describe(
-    bootstrap_server: str, timeout: float, names: tuple[str, ...], *, all_topics: bool, as_json: bool
-) -> None:
+@with_admin
+def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool, as_json: bool) -> None:
     """Show the partitions of topics with leaders, offsets and sizes, and the settings that are not the default.
 
     Begin and end are offsets. The size is the bytes of the log at its leader. "-" stands for what is not known.
     """
     if all_topics == bool(names):
         raise click.UsageError("name topics, or give --all-topics")
-    with connected(bootstrap_server, timeout) as admin:
-        if all_topics:
-            names = tuple(each.name for each in admin.topics.list() if not each.internal)
-        outcomes = {str(key): each for key, each in admin.topics.describe(dict.fromkeys(names)).items()}
-        found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
-        contents = _contents(admin, found)
-        configs = _topic_configs(admin, found)
+    if all_topics:
+        names = tuple(each.name for each in admin.topics.list() if not each.internal)
+    outcomes = {str(key): each for key, each in admin.topics.describe(dict.fromkeys(names)).items()}
+    found = [each for each in outcomes.values() if not isinstance(each, AdminError)]
+    rows = _described(admin, found)
     if as_json:
-        print_json([_as_object(each, contents, configs[each.name]) for each in found])
+        print_json(rows)
     else:
-        for each in found:
-            _print(each, contents, configs[each.name])
+        for each in rows:
+            _print(each)
     report_failures("topic", outcomes)
 
 
-def _contents(admin: AdminClient, topics: Iterable[TopicDescription]) -> dict[TopicPartition, _Contents]:
+def _described(admin: AdminClient, topics: Sequence[TopicDescription]) -> list[dict[str, Any]]:
+    """Return the topics as JSON shows them, with offsets and sizes of their logs and their own settings."""
+    contents = _contents(admin, topics)
+    configs = admin.configs.describe([Resource.topic(each.name) for each in topics])
+    return [
+        {
+            "topic": topic.name,
+            "id": _id(topic),
+            "internal": topic.internal,
+            "partitions": [
+                msgspec.structs.asdict(each) | contents[TopicPartition(topic.name, each.partition)]
+                for each in topic.partitions
+            ],
+            "configs": _own(configs[Resource.topic(topic.name)]),
+        }
+        for topic in topics
+    ]
+
+
+def _own(configs: Mapping[str, Config] | AdminError) -> dict[str, str | None] | None:
+    """Return the settings that a topic itself has, None if they are not known."""
+    if isinstance(configs, AdminError):
+        return None
+    return {each.name: each.value for each in configs.values() if each.source is ConfigSource.TOPIC}
+
+
+def _contents(
+    admin: AdminClient, topics: Iterable[TopicDescription]
+) -> dict[TopicPartition, dict[str, int | None]]:
+    """Return the offsets and the size of each log; None for what is not known."""
     leaders = {
         TopicPartition(topic.name, each.partition): each.leader
         for topic in topics
@@ -204,117 +227,51 @@ def _contents(admin: AdminClient, topics: Iterable[TopicDescription]) -> dict[To
     begins = admin.offsets.at(dict.fromkeys(leaders, EARLIEST))
     ends = admin.offsets.at(dict.fromkeys(leaders, LATEST))
     # Only the leaders are asked. A leader that is away fails its own partitions and no others.
-    sizes: dict[tuple[int | None, TopicPartition], int] = {}
     brokers = sorted({leader for leader in leaders.values() if leader is not None})
-    for broker, dirs in admin.partitions.log_dirs(brokers, leaders).items():
-        for log_dir in () if isinstance(dirs, AdminError) else dirs:
-            for partition, log in log_dir.partitions.items():
-                if not log.future:
-                    sizes[broker, partition] = log.size_bytes
+    sizes: dict[int | None, dict[TopicPartition, int]] = {
+        broker: {} if isinstance(dirs, AdminError) else log_sizes(dirs)
+        for broker, dirs in admin.partitions.log_dirs(brokers, leaders).items()
+    }
 
     def offset(outcome: LogOffset | AdminError) -> int | None:
         return None if isinstance(outcome, AdminError) else outcome.offset
 
     return {
-        partition: _Contents(
-            offset(begins[partition]), offset(ends[partition]), sizes.get((leader, partition))
-        )
-        for partition, leader in leaders.items()
-    }
-
-
-def _topic_configs(
-    admin: AdminClient, topics: Iterable[TopicDescription]
-) -> dict[str, dict[str, str | None] | None]:
-    """Return the settings that each topic itself has, None where they are not known."""
-    outcomes = admin.configs.describe([Resource.topic(each.name) for each in topics])
-    return {
-        resource.name: None
-        if isinstance(configs, AdminError)
-        else {each.name: each.value for each in configs.values() if each.source is ConfigSource.TOPIC}
-        for resource, configs in outcomes.items()
-    }
-
-
-def _print(
-    topic: TopicDescription,
-    contents: Mapping[TopicPartition, _Contents],
-    configs: Mapping[str, str | None] | None,
-) -> None:
-    count = len(topic.partitions)
-    head = f"{printable(topic.name)}: {count} partition{'s' if count != 1 else ''}"
-    if topic.topic_id is not None:
-        head += f", id {topic.topic_id}"
-    click.echo(head)
-    if configs is None:
-        click.echo(f"  settings: {NONE}")
-    for name, value in sorted((configs or {}).items()):
-        click.echo(printable(f"  {name}={cell(value)}"))
-
-    def cells(partition: PartitionDescription) -> tuple[str, ...]:
-        log = contents[TopicPartition(topic.name, partition.partition)]
-        return (
-            str(partition.partition),
-            cell(partition.leader),
-            ",".join(map(str, partition.replicas)),
-            ",".join(map(str, partition.in_sync)),
-            cell(log.begin),
-            cell(log.end),
-            NONE if log.size_bytes is None else format_bytes(log.size_bytes),
-        )
-
-    print_table(
-        ("Partition", "Leader", "Replicas", "In sync", "Begin", "End", "Size"),
-        [cells(each) for each in topic.partitions],
-        numbers=("Partition", "Begin", "End", "Size"),
-    )
-
-
-def _as_object(
-    topic: TopicDescription,
-    contents: Mapping[TopicPartition, _Contents],
-    configs: Mapping[str, str | None] | None,
-) -> dict[str, Any]:
-    partitions = [
-        {
-            "partition": each.partition,
-            "leader": each.leader,
-            "leader_epoch": each.leader_epoch,
-            "replicas": each.replicas,
-            "in_sync": each.in_sync,
-            "offline": each.offline,
-            **contents[TopicPartition(topic.name, each.partition)]._asdict(),
+        key: {
+            "begin": offset(begins[key]),
+            "end": offset(ends[key]),
+            "size_bytes": sizes.get(leader, {}).get(key),
         }
-        for each in topic.partitions
-    ]
-    return {
-        "topic": topic.name,
-        "id": None if topic.topic_id is None else str(topic.topic_id),
-        "internal": topic.internal,
-        "partitions": partitions,
-        "configs": configs,
+        for key, leader in leaders.items()
     }
+
+
+def _print(topic: Mapping[str, Any]) -> None:
+    count = len(topic["partitions"])
+    head = f"{printable(topic['topic'])}: {count} partition{'s' if count != 1 else ''}"
+    click.echo(head if topic["id"] is None else f"{head}, id {topic['id']}")
+    if topic["configs"] is None:
+        click.echo(f"  settings: {NONE}")
+    for name, value in sorted((topic["configs"] or {}).items()):
+        click.echo(printable(f"  {name}={cell(value)}"))
+    titles = ("Partition", "Leader", "Replicas", "In sync", "Begin", "End", "Size")
+    names = ("partition", "leader", "replicas", "in_sync", "begin", "end", "size_bytes")
+    rows = [
+        {**each, "size_bytes": None if each["size_bytes"] is None else format_bytes(each["size_bytes"])}
+        for each in topic["partitions"]
+    ]
+    print_rows(dict(zip(names, titles, strict=True)), rows, numbers=("Partition", "Begin", "End", "Size"))
 
 
 @topics.command()
 @_names_argument
 @click.option("--partitions", type=_COUNT, metavar="N", help="New total partition count (can only grow).")
-@click.option(
-    "--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="Set this; may be repeated."
-)
-@click.option(
-    "--delete-config",
-    "-d",
-    "deleted",
-    multiple=True,
-    metavar="NAME",
-    help="Reset this to the default; may be repeated.",
-)
+@repeated_option("--config", "-c", "configs", metavar="NAME=VALUE", text="Set this")
+@repeated_option("--delete-config", "-d", "deleted", metavar="NAME", text="Reset this to the default")
 @validate_option
-@broker_options
-def alter(  # noqa: PLR0913 - click gives each flag by its name
-    bootstrap_server: str,
-    timeout: float,
+@with_admin
+def alter(
+    admin: AdminClient,
     names: tuple[str, ...],
     partitions: int | None,
     configs: tuple[str, ...],
@@ -333,16 +290,13 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
     if partitions is None and not changes:
         raise click.UsageError("give --partitions, --config or --delete-config")
     outcomes: dict[str, AdminError | None] = dict.fromkeys(names)
-    with connected(bootstrap_server, timeout) as admin:
-        if changes:
-            resources = {Resource.topic(name): changes for name in outcomes}
-            altered = admin.configs.alter(resources, validate_only=validate_only)
-            outcomes = {each.name: error for each, error in altered.items()}
-        if partitions is not None:
-            growing = [name for name, error in outcomes.items() if error is None]
-            outcomes |= admin.topics.create_partitions(
-                dict.fromkeys(growing, partitions), validate_only=validate_only
-            )
+    if changes:
+        resources = {Resource.topic(name): changes for name in outcomes}
+        altered = admin.configs.alter(resources, validate_only=validate_only)
+        outcomes = {each.name: error for each, error in altered.items()}
+    if partitions is not None:
+        growing = dict.fromkeys((name for name, error in outcomes.items() if error is None), partitions)
+        outcomes |= admin.topics.create_partitions(growing, validate_only=validate_only)
     print_outcomes("topic", "could be altered" if validate_only else "altered", outcomes, as_json=as_json)
 
 
@@ -350,27 +304,159 @@ def alter(  # noqa: PLR0913 - click gives each flag by its name
 @_names_argument
 @click.option("--if-exists", is_flag=True, help="Do not fail if a topic does not exist.")
 @yes_option
-@broker_options
-def delete(
-    bootstrap_server: str,
-    timeout: float,
-    names: tuple[str, ...],
-    *,
-    if_exists: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
+@with_admin
+def delete(admin: AdminClient, names: tuple[str, ...], *, if_exists: bool, yes: bool, as_json: bool) -> None:
     """Delete topics with all their records, and the offsets that groups have committed for them."""
     wanted = list(dict.fromkeys(names))
     confirm(f"Delete {', '.join(wanted)} with all records?", "nothing is deleted", yes=yes)
-    with connected(bootstrap_server, timeout) as admin:
-        outcomes = {
-            str(name): error
-            for name, error in admin.topics.delete(wanted).items()
-            if not (if_exists and isinstance(error, UnknownTopicOrPartitionError))
-        }
+    outcomes = {
+        str(name): error
+        for name, error in admin.topics.delete(wanted).items()
+        if not (if_exists and isinstance(error, UnknownTopicOrPartitionError))
+    }
     print_outcomes("topic", "deleted", outcomes, as_json=as_json)
 
 
-topics.add_command(reassign)
-topics.add_command(elect_leaders)
+@topics.command()
+@click.argument("moves", metavar="[TOPIC:PARTITION=BROKER,...]...", nargs=-1)
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Reassignments as JSON, in the format of Kafka's kafka-reassign-partitions.",
+)
+@repeated_option("--cancel", metavar="TOPIC[:0,1]", text="Cancel an ongoing reassignment")
+@click.option("--list", "listed", is_flag=True, help="Only list the ongoing reassignments.")
+@with_admin
+def reassign(
+    admin: AdminClient,
+    moves: tuple[str, ...],
+    file: Path | None,
+    cancel: tuple[str, ...],
+    *,
+    listed: bool,
+    as_json: bool,
+) -> None:
+    """Reassign partitions to brokers, the preferred leader first.
+
+    On Korvet this takes effect at once. On Kafka it starts a reassignment, which --list shows until it is complete.
+    """
+    given = _reassignments(moves, file)
+    cancelled = parse_topics("--cancel", cancel)
+    if listed == bool(given or cancelled):
+        raise click.UsageError("give moves, --cancel or --list" + (", not both" if listed else ""))
+    if listed:
+        _print_reassignments(admin, as_json=as_json)
+        return
+    targets = dict[TopicPartition, list[int] | None](given)
+    targets |= dict.fromkeys(admin.partitions_of(cancelled))
+    outcomes = admin.partitions.reassign(targets)
+    done = {key: "cancelled" if targets[key] is None else "assigned" for key in outcomes}
+    _print_outcomes(outcomes, done, as_json=as_json)
+
+
+@topics.command("elect-leaders")
+@click.argument("names", metavar="[TOPIC[:0,1]]...", nargs=-1, type=TOPIC)
+@click.option("--all-topics", is_flag=True, help="Every partition there is.")
+@click.option(
+    "--unclean", is_flag=True, help="Elect a replica that is not in sync if none is: records are lost."
+)
+@yes_option
+@with_admin
+def elect_leaders(
+    admin: AdminClient,
+    names: tuple[str, ...],
+    *,
+    all_topics: bool,
+    unclean: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Elect the preferred leaders of partitions. A partition that has its preferred leader keeps it."""
+    if all_topics == bool(names):
+        raise click.UsageError("name topics, or give --all-topics")
+    wanted = parse_topics("TOPIC", names)
+    if unclean:
+        confirm("Elect leaders that may have lost records?", "nothing is elected", yes=yes)
+    partitions = None if all_topics else admin.partitions_of(wanted)
+    outcomes = dict(admin.partitions.elect_leaders(partitions, unclean=unclean))
+    done = {key: "elected" if error is None else "stays" for key, error in outcomes.items()}
+    outcomes = {
+        key: None if isinstance(error, ElectionNotNeededError) else error for key, error in outcomes.items()
+    }
+    _print_outcomes(outcomes, done, as_json=as_json)
+
+
+def _reassignments(texts: tuple[str, ...], file: Path | None) -> dict[TopicPartition, list[int]]:
+    found = {} if file is None else _from_file(file)
+    for text in texts:
+        match = _MOVE.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"a reassignment is orders:0=1,2, not {text!r}")
+        _add(found, match["topic"], int(match["partition"]), parse_brokers(text, match["brokers"]))
+    return found
+
+
+def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
+    """Read {"version": 1, "partitions": [{"topic": ..., "partition": ..., "replicas": [...]}]}."""
+    name = printable(str(file))
+    found: dict[TopicPartition, list[int]] = {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["version"] != 1:
+            raise click.UsageError(f"{name}: version {content['version']}, not 1")
+        for each in content["partitions"]:
+            topic, partition, replicas = each["topic"], each["partition"], each["replicas"]
+            numbers = [partition, *replicas]
+            if not isinstance(topic, str) or any(type(one) is not int or one < 0 for one in numbers):
+                raise click.UsageError(f"{name}: not a reassignment: {printable(json.dumps(each))}")
+            _add(found, topic, partition, replicas)
+    except (OSError, ValueError, RecursionError) as error:
+        raise click.UsageError(f"{name}: {error}") from error
+    except (KeyError, TypeError) as error:
+        form = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}]}'
+        raise click.UsageError(f"{name}: not of the form {form}") from error
+    return found
+
+
+def _add(found: dict[TopicPartition, list[int]], topic: str, partition: int, brokers: list[int]) -> None:
+    key = TopicPartition(topic, partition)
+    if max([partition, *brokers]) > INT32_MAX:
+        raise click.UsageError(f"{printable(str(key))}: partitions and brokers are at most {INT32_MAX}")
+    if key in found:
+        raise click.UsageError(f"{printable(str(key))} is given twice")
+    found[key] = brokers
+
+
+def _print_reassignments(admin: AdminClient, *, as_json: bool) -> None:
+    ongoing = sorted(admin.partitions.reassignments().items())
+    if as_json:
+        print_json([key._asdict() | msgspec.structs.asdict(each) for key, each in ongoing])
+        return
+    rows = [(str(key), *map(cell, (each.replicas, each.adding, each.removing))) for key, each in ongoing]
+    print_table(("Partition", "Replicas", "Adding", "Removing"), rows)
+
+
+def _print_outcomes(
+    outcomes: Mapping[TopicPartition, AdminError | None],
+    done: Mapping[TopicPartition, str],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        print_json(
+            [
+                {
+                    **key._asdict(),
+                    "outcome": done[key] if error is None else None,
+                    "error": error_or_none(error),
+                }
+                for key, error in outcomes.items()
+            ]
+        )
+    else:
+        for key, error in outcomes.items():
+            if error is None:
+                click.echo(f"{printable(str(key))} {done[key]}")
+    report_failures("partition", {str(key): error for key, error in outcomes.items()})

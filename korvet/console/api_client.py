@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from korvet.admin.client import AdminClient
+from korvet.admin.cluster import log_sizes
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError
 from korvet.admin.routing import Routes
@@ -127,10 +128,4 @@ class ApiClients:
 def _sizes(
     client: ApiClient, broker_id: int, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    directories = settled(client.partitions.log_dirs([broker_id], partitions))[broker_id]
-    return {
-        partition: log.size_bytes
-        for directory in directories
-        for partition, log in directory.partitions.items()
-        if not log.future
-    }
+    return log_sizes(settled(client.partitions.log_dirs([broker_id], partitions))[broker_id])
