@@ -115,11 +115,8 @@ def test_what_cannot_be_changed_keeps_nothing_else_from_it(
     assert value(admin, topics["good"], "retention.ms") == "1000"
 
 
-def test_what_is_not_there_keeps_nothing_else_from_being_described(
-    admin: AdminClient, client: Client, name: str
-) -> None:
-    client.create(name)
-    there, gone, away = Resource.topic(name), Resource.topic(f"{name}-gone"), Resource.broker(4711)
+def test_what_is_not_there_keeps_nothing_else_from_being_described(admin: AdminClient, topic: str) -> None:
+    there, gone, away = Resource.topic(topic), Resource.topic(f"{topic}-gone"), Resource.broker(4711)
     outcomes = admin.configs.describe(
         [gone, there, away, Resource.broker(0)], names=["retention.ms", "log.level"]
     )
@@ -154,11 +151,10 @@ def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(
         wait_until(functools.partial(described_as, {zero: "5000000", one: "5000000"}), "what is set for all")
 
 
-def test_what_has_settings_is_listed(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name)
+def test_what_has_settings_is_listed(admin: AdminClient, topic: str) -> None:
     every = admin.configs.resources()
     assert every == sorted(every)
-    assert {Resource.topic(name), Resource.broker(0)} <= set(every)
+    assert {Resource.topic(topic), Resource.broker(0)} <= set(every)
     topics = admin.configs.resources([ResourceType.TOPIC])
     assert {each.type for each in topics} == {ResourceType.TOPIC}
 

@@ -85,14 +85,29 @@ def test_a_lost_connection_is_opened_again(broker: Broker) -> None:
         assert admin.topology().brokers
 
 
-def test_a_broker_that_says_nothing_is_waited_for_no_longer_than_the_timeout() -> None:
-    with hostile.peer(lambda *_: b"") as address:
-        assert "does not respond" in failure(address, ConnectionFailedError)
-
-
-def test_a_broker_that_hangs_up_is_one_that_is_away() -> None:
-    with hostile.peer(lambda *_: None) as address:
-        assert "closed the connection" in failure(address, ConnectionFailedError)
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        pytest.param(lambda *_: b"", ConnectionFailedError, "does not respond", id="silent"),
+        pytest.param(lambda *_: None, ConnectionFailedError, "closed the connection", id="hangs up"),
+        pytest.param(lambda *_: b"HTTP/1.1 400 \r\n", BadAnswerError, "not a Kafka broker", id="HTTP"),
+        pytest.param(
+            lambda _key, _version, sent: hostile.frame(sent + 1, b"\0" * 20),
+            *(BadAnswerError, "not sent"),
+            id="answer to another request",
+        ),
+        pytest.param(
+            lambda _key, version, sent: hostile.frame(sent, hostile.versions({}, version)),
+            *(UnsupportedError, "does not serve Metadata"),
+            id="without the API",
+        ),
+    ],
+)
+def test_a_peer_that_cannot_be_used_is_one_clear_error(
+    answer: hostile.Answer, kind: type[AdminError], message: str
+) -> None:
+    with hostile.peer(answer) as address:
+        assert message in failure(address, kind)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, ANSWER_BYTES_MAX + 1, 2**31 - 1])
@@ -101,28 +116,10 @@ def test_an_answer_of_an_impossible_size_is_not_read(size: int) -> None:
         assert f"{size} bytes" in failure(address, BadAnswerError)
 
 
-def test_what_answers_in_another_protocol_is_said_to_be_no_broker() -> None:
-    with hostile.peer(lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
-        assert "not a Kafka broker" in failure(address, BadAnswerError)
-
-
-def test_the_answer_to_another_request_is_not_taken() -> None:
-    with hostile.peer(lambda _key, _version, sent: hostile.frame(sent + 1, b"\0" * 20)) as address:
-        assert "not sent" in failure(address, BadAnswerError)
-
-
 @pytest.mark.parametrize("body", [b"", b"\0", b"\0\0\x7f", b"\0\0\xff\xff\xff\xff\x7f"])
 def test_an_answer_that_ends_too_early_is_one_clear_error(body: bytes) -> None:
     with hostile.peer(lambda _key, _version, sent: hostile.frame(sent, body)) as address:
         assert "cannot be read" in failure(address, BadAnswerError)
-
-
-def test_an_api_that_is_not_served_is_named() -> None:
-    def answer(_key: int, version: int, sent: int) -> bytes:
-        return hostile.frame(sent, hostile.versions({}, version))
-
-    with hostile.peer(answer) as address:
-        assert "does not serve Metadata" in failure(address, UnsupportedError)
 
 
 @pytest.mark.parametrize("served", [(99, 100), (0, 3)])

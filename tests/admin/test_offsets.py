@@ -54,9 +54,8 @@ def test_what_cannot_be_committed_keeps_nothing_else_from_being(
 
 
 @pytest.mark.parametrize("group", ["grüße", "{a}%b:c", " ", "x" * 5000])
-def test_group_names_may_hold_anything(admin: AdminClient, client: Client, name: str, group: str) -> None:
-    client.create(name)
-    place = TopicPartition(name, 0)
+def test_group_names_may_hold_anything(admin: AdminClient, topic: str, group: str) -> None:
+    place = TopicPartition(topic, 0)
     settled(admin.offsets.alter(group, {place: 3}))
     assert admin.offsets.committed(group, [place]) == {place: CommittedOffset(3)}
 
@@ -78,9 +77,8 @@ def test_offsets_of_the_log_are_found_by_timestamp(admin: AdminClient, client: C
     assert offset(empty, LATEST)[0] == 0
 
 
-def test_missing_partitions_do_not_hide_the_others(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name)
-    places = [TopicPartition(name, 0), TopicPartition(name, 9), TopicPartition(f"{name}-not", 0)]
+def test_missing_partitions_do_not_hide_the_others(admin: AdminClient, topic: str) -> None:
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 9), TopicPartition(f"{topic}-not", 0)]
     there, *others = admin.offsets.at(dict.fromkeys(places, LATEST)).values()
     assert not isinstance(there, Exception)
     for outcome in others:
@@ -95,9 +93,8 @@ def test_asking_for_a_topic_does_not_make_it(admin: AdminClient, name: str) -> N
         assert isinstance(topology.failed[name], BrokerError)
 
 
-def test_settled_raises_the_first_error(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name)
-    outcomes = admin.offsets.alter(name, {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1})
+def test_settled_raises_the_first_error(admin: AdminClient, topic: str) -> None:
+    outcomes = admin.offsets.alter(topic, {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 1})
     with pytest.raises(UnknownTopicOrPartitionError):
         settled(outcomes)
 

@@ -58,18 +58,14 @@ def test_what_cannot_be_moved_keeps_nothing_else_from_it(
     }
 
 
-def test_the_number_of_replicas_can_be_held(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name)
-    place = TopicPartition(name, 0)
+def test_the_number_of_replicas_can_be_held(admin: AdminClient, topic: str) -> None:
+    place = TopicPartition(topic, 0)
     assert admin.partitions.reassign({place: [0]}, allow_replication_factor_change=False) == {place: None}
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_an_election_that_is_not_needed_is_an_error(
-    admin: AdminClient, client: Client, name: str, *, unclean: bool
-) -> None:
-    client.create(name)
-    place, gone = TopicPartition(name, 0), TopicPartition(name, 1)
+def test_an_election_that_is_not_needed_is_an_error(admin: AdminClient, topic: str, *, unclean: bool) -> None:
+    place, gone = TopicPartition(topic, 0), TopicPartition(topic, 1)
     outcomes = admin.partitions.elect_leaders([place, gone], unclean=unclean)
     assert isinstance(outcomes[place], ElectionNotNeededError)
     assert isinstance(outcomes[gone], UnknownTopicOrPartitionError)

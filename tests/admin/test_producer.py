@@ -43,10 +43,9 @@ def test_identities_are_never_the_same(admin: AdminClient) -> None:
 
 
 def test_a_batch_whose_answer_was_lost_is_appended_once(
-    admin: AdminClient, client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+    admin: AdminClient, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.create(name)
-    place = TopicPartition(name, 0)
+    place = TopicPartition(topic, 0)
     producer = IdempotentProducer(admin, new_identity(admin))
     lost: list[Any] = []
     usual: Callable[..., Any] = Connection.call
@@ -63,14 +62,13 @@ def test_a_batch_whose_answer_was_lost_is_appended_once(
     assert producer.send({place: batch(b"1", b"2")}) == {place: 0}
     assert producer.send({place: batch(b"3")}) == {place: 2}
     assert len(lost) == 2
-    assert log(client, name) == [b"1", b"2", b"3"]
+    assert log(client, topic) == [b"1", b"2", b"3"]
 
 
 def test_a_producer_goes_on_with_the_sequence_it_is_given(
-    admin: AdminClient, client: Client, name: str
+    admin: AdminClient, client: Client, topic: str
 ) -> None:
-    client.create(name)
-    place = TopicPartition(name, 0)
+    place = TopicPartition(topic, 0)
     identity = new_identity(admin)
     settled(IdempotentProducer(admin, identity).send({place: batch(b"1", b"2")}))
     again = IdempotentProducer(admin, identity)
@@ -84,7 +82,7 @@ def test_a_producer_goes_on_with_the_sequence_it_is_given(
     wrapping = IdempotentProducer(admin, Identity(identity.producer_id + 1_000_000, 0), {place: 2**31 - 1})
     settled(wrapping.send({place: batch(b"5", b"6")}))
     assert wrapping.sequences == {place: 1}
-    assert log(client, name) == [b"1", b"2", b"5", b"6"]
+    assert log(client, topic) == [b"1", b"2", b"5", b"6"]
 
 
 def test_each_partition_has_the_reason_of_its_refusal(admin: AdminClient, client: Client, name: str) -> None:

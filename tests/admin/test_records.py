@@ -21,12 +21,11 @@ def piece(admin: AdminClient, topic: str, offset: int = 0, partition: int = 0, *
 
 
 def test_a_record_has_its_offset_time_key_value_and_headers(
-    admin: AdminClient, client: Client, name: str
+    admin: AdminClient, client: Client, topic: str
 ) -> None:
-    client.create(name)
     headers = [("a", b"\xff"), ("a", None), ("", b"")]
-    client.append(name, Record(b"value", b"key", 17, headers), Record(None, None, 18))
-    found = piece(admin, name)
+    client.append(topic, Record(b"value", b"key", 17, headers), Record(None, None, 18))
+    found = piece(admin, topic)
     assert found.records == [
         LogRecord(0, 17, b"key", b"value", headers),
         LogRecord(1, 18, None, None, []),
@@ -36,13 +35,12 @@ def test_a_record_has_its_offset_time_key_value_and_headers(
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_what_lies_before_the_offset_in_its_batch_is_left_out(
-    admin: AdminClient, client: Client, name: str, codec: Codec
+    admin: AdminClient, client: Client, topic: str, codec: Codec
 ) -> None:
-    client.create(name)
-    assert client.produce(name, batch(b"zero", b"one", b"two", codec=codec)).error_code == 0
-    found = piece(admin, name, 1)
+    assert client.produce(topic, batch(b"zero", b"one", b"two", codec=codec)).error_code == 0
+    found = piece(admin, topic, 1)
     assert [(each.offset, each.value) for each in found.records] == [(1, b"one"), (2, b"two")]
-    assert piece(admin, name, 3).records == []
+    assert piece(admin, topic, 3).records == []
 
 
 def test_offsets_of_format_record_come_with_their_gaps(admin: AdminClient, client: Client, name: str) -> None:
@@ -54,14 +52,13 @@ def test_offsets_of_format_record_come_with_their_gaps(admin: AdminClient, clien
 
 
 def test_a_piece_ends_where_it_has_enough_and_the_next_goes_on(
-    admin: AdminClient, client: Client, name: str
+    admin: AdminClient, client: Client, topic: str
 ) -> None:
-    client.create(name)
     for number in range(4):
-        client.append(name, b"%d" % number * 1000)
+        client.append(topic, b"%d" % number * 1000)
     values, offset = [], 0
     while offset < 4:
-        found = piece(admin, name, offset, bytes_max=1500)
+        found = piece(admin, topic, offset, bytes_max=1500)
         assert len(found.records) == 1
         values += [each.value for each in found.records]
         offset = found.next_offset
@@ -81,14 +78,13 @@ def test_each_partition_has_its_outcome(admin: AdminClient, client: Client, name
 
 
 def test_a_batch_that_grows_beyond_the_limit_is_not_decompressed(
-    admin: AdminClient, client: Client, name: str
+    admin: AdminClient, client: Client, topic: str
 ) -> None:
-    client.create(name)
-    assert client.produce(name, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
-    with pytest.raises(AnswerTooLargeError, match=f"partition {name}:0, before offset 1: ") as caught:
-        piece(admin, name, decompressed_bytes_max=99_999)
+    assert client.produce(topic, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
+    with pytest.raises(AnswerTooLargeError, match=f"partition {topic}:0, before offset 1: ") as caught:
+        piece(admin, topic, decompressed_bytes_max=99_999)
     assert caught.value.next_offset == 1
-    assert len(piece(admin, name, decompressed_bytes_max=200_000).records) == 1
+    assert len(piece(admin, topic, decompressed_bytes_max=200_000).records) == 1
 
 
 def test_batches_that_grow_together_beyond_the_limit_come_piece_by_piece(
@@ -112,39 +108,36 @@ def test_batches_that_grow_together_beyond_the_limit_come_piece_by_piece(
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_slice_has_no_more_records_than_its_maximum(
-    admin: AdminClient, client: Client, name: str, codec: Codec
+    admin: AdminClient, client: Client, topic: str, codec: Codec
 ) -> None:
-    client.create(name)
     for values in ((b"0", b"1", b"2"), (b"3", b"4", b"5")):
-        assert client.produce(name, batch(*values, codec=codec)).error_code == 0
-    found = piece(admin, name, 1, records_max=3)
+        assert client.produce(topic, batch(*values, codec=codec)).error_code == 0
+    found = piece(admin, topic, 1, records_max=3)
     assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2", b"3"], 4)
-    found = piece(admin, name, 1, records_max=2)
+    found = piece(admin, topic, 1, records_max=2)
     assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2"], 3)
 
 
 def test_what_lies_before_a_batch_that_is_too_large_is_a_piece(
-    admin: AdminClient, client: Client, name: str
+    admin: AdminClient, client: Client, topic: str
 ) -> None:
-    client.create(name)
-    client.append(name, b"small")
-    assert client.produce(name, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
-    found = piece(admin, name, decompressed_bytes_max=99_999)
+    client.append(topic, b"small")
+    assert client.produce(topic, batch(b"\0" * 100_000, codec=Codec.gzip)).error_code == 0
+    found = piece(admin, topic, decompressed_bytes_max=99_999)
     assert ([each.value for each in found.records], found.next_offset) == ([b"small"], 1)
     with pytest.raises(AnswerTooLargeError, match="before offset 2"):
-        piece(admin, name, 1, decompressed_bytes_max=99_999)
+        piece(admin, topic, 1, decompressed_bytes_max=99_999)
 
 
 def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(
-    broker: Broker, client: Client, name: str
+    broker: Broker, client: Client, topic: str
 ) -> None:
-    client.create(name)
-    client.append(name, b"x" * 20_000)
-    client.append(name, b"small")
+    client.append(topic, b"x" * 20_000)
+    client.append(topic, b"small")
     with AdminClient(broker.bootstrap, answer_bytes_max=10_000) as admin:
         with pytest.raises(AnswerTooLargeError, match="more than 10000"):
-            piece(admin, name)
-        assert [each.value for each in piece(admin, name, 1).records] == [b"small"]
+            piece(admin, topic)
+        assert [each.value for each in piece(admin, topic, 1).records] == [b"small"]
 
 
 def test_a_piece_that_is_cut_off_ends_before_the_cut() -> None:

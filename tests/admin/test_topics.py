@@ -107,14 +107,13 @@ def test_partitions_lie_where_the_assignments_say(admin: AdminClient, name: str)
     assert [each.replicas for each in described.partitions] == [[broker]] * 3
 
 
-def test_topics_grow(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name)
+def test_topics_grow(admin: AdminClient, topic: str) -> None:
     [broker] = admin.topology().brokers
-    assert admin.topics.create_partitions({name: 2}, validate_only=True) == {name: None}
-    assert len(settled(admin.topics.describe([name]))[name].partitions) == 1
-    assert admin.topics.create_partitions({name: 2}) == {name: None}
-    assert admin.topics.create_partitions({name: NewPartitions(4, [[broker]] * 2)}) == {name: None}
-    assert len(settled(admin.topics.describe([name]))[name].partitions) == 4
+    assert admin.topics.create_partitions({topic: 2}, validate_only=True) == {topic: None}
+    assert len(settled(admin.topics.describe([topic]))[topic].partitions) == 1
+    assert admin.topics.create_partitions({topic: 2}) == {topic: None}
+    assert admin.topics.create_partitions({topic: NewPartitions(4, [[broker]] * 2)}) == {topic: None}
+    assert len(settled(admin.topics.describe([topic]))[topic].partitions) == 4
 
 
 def test_what_cannot_grow_keeps_nothing_else_from_it(admin: AdminClient, client: Client, name: str) -> None:

@@ -57,6 +57,16 @@ def korvet(*arguments: str, environ: dict[str, str] | None = None, cwd: Path | N
     )
 
 
+def at_broker(noun: str, broker: Broker, command: str, *arguments: str) -> TextResult:
+    """Run a command of a noun, as topics, against a broker."""
+    return korvet(noun, command, "-b", broker.bootstrap, *arguments)
+
+
+def json_at_broker(noun: str, broker: Broker, command: str, *arguments: str) -> Any:
+    """Return the JSON that it prints."""
+    return done_as_json(noun, command, "-b", broker.bootstrap, *arguments)
+
+
 def korvet_process(
     *arguments: str, given: str = "", environ: dict[str, str] | None = None, cwd: Path | None = None
 ) -> TextResult:

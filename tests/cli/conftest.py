@@ -33,3 +33,10 @@ def client(broker: Broker) -> Iterator[Client]:
 def name() -> str:
     """Give a name that no other test uses, for topics and groups."""
     return f"name-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def topic(client: Client, name: str) -> str:
+    """Give a topic with one partition."""
+    client.create(name)
+    return name

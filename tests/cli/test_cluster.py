@@ -8,16 +8,15 @@ from confluent_kafka.admin import AdminClient as Librdkafka
 
 from korvet.cli.cluster import markdown_table
 from korvet.handlers.registry import HANDLERS
-from tests.cli.commands import failed, korvet, table
+from tests.cli.commands import done, failed, korvet, table
 from tests.support.broker import Broker
 
 
 def test_the_brokers_and_the_controller_are_shown(broker: Broker) -> None:
-    result = korvet("cluster", "describe", "-b", broker.bootstrap)
-    assert (result.returncode, result.stderr) == (0, "")
+    printed = done(korvet("cluster", "describe", "-b", broker.bootstrap))
     metadata = Librdkafka({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)
-    assert result.stdout.splitlines()[0] == f"cluster {metadata.cluster_id}"
-    assert table(result.stdout) == [["0", broker.bootstrap, "-", "yes"]]
+    assert printed.splitlines()[0] == f"cluster {metadata.cluster_id}"
+    assert table(printed) == [["0", broker.bootstrap, "-", "yes"]]
     host, port = broker.address
     found = json.loads(korvet("cluster", "describe", "-b", broker.bootstrap, "--json").stdout)
     assert found == {
@@ -36,10 +35,9 @@ def test_apis_and_features_are_shown_where_they_are_asked_for(broker: Broker) ->
     assert served.keys() == HANDLERS.keys()
     assert served[18] == ("ApiVersions", [0, 4])
     assert found["features"].keys() == {"supported", "finalized"}
-    result = korvet("cluster", "describe", *flags)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "broker 0\n" in result.stdout
-    assert ["18", "ApiVersions", "0-4"] in [line.split() for line in result.stdout.splitlines()]
+    printed = done(korvet("cluster", "describe", *flags))
+    assert "broker 0\n" in printed
+    assert ["18", "ApiVersions", "0-4"] in [line.split() for line in printed.splitlines()]
 
 
 def test_where_no_broker_is_one_line_says_so() -> None:

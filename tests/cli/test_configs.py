@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import done_as_json, failed, korvet, refused, table
+from tests.cli.commands import at_broker, done, done_as_json, failed, refused, table
 from tests.support.broker import Broker
 from tests.support.topic_client import Client
 
-
-def configs(broker: Broker, command: str, *arguments: str) -> Any:
-    """Run `korvet configs` COMMAND against a broker."""
-    return korvet("configs", command, "-b", broker.bootstrap, *arguments)
+configs = partial(at_broker, "configs")
 
 
 def described(broker: Broker, *arguments: str) -> Any:
@@ -33,10 +31,9 @@ def cluster(broker: Broker) -> Iterator[Broker]:
 
 def test_what_is_set_for_a_topic_is_shown(broker: Broker, client: Client, name: str) -> None:
     client.create(name, retention_ms="77")
-    result = configs(broker, "describe", "--topic", name)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[0] == f"topic {name}"
-    rows = {row[0]: row[1:] for row in table(result.stdout)}
+    printed = done(configs(broker, "describe", "--topic", name))
+    assert printed.splitlines()[0] == f"topic {name}"
+    rows = {row[0]: row[1:] for row in table(printed)}
     assert rows["retention.ms"] == ["77", "topic"]
     assert "segment.ms" not in rows
     found = described(broker, "--topic", name, "--all")
@@ -49,8 +46,7 @@ def test_what_is_set_for_a_topic_is_shown(broker: Broker, client: Client, name: 
 def test_settings_of_a_topic_are_changed_all_or_none(broker: Broker, client: Client, name: str) -> None:
     client.create(name, retention_ms="77")
     given = ("--set", "segment.ms=5000", "--delete", "retention.ms", "--append", "cleanup.policy=compact")
-    result = configs(broker, "alter", "-t", name, *given)
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"altered topic {name}\n", "")
+    assert done(configs(broker, "alter", "-t", name, *given)) == f"altered topic {name}\n"
     found = described(broker, "--topic", name)
     assert (found["segment.ms"]["value"], found["cleanup.policy"]["value"]) == ("5000", "delete,compact")
     # What the broker was started with counts again.
@@ -66,8 +62,10 @@ def test_settings_of_a_topic_are_changed_all_or_none(broker: Broker, client: Cli
 
 
 def test_settings_of_all_brokers_are_changed(cluster: Broker) -> None:
-    result = configs(cluster, "alter", "--cluster", "--set", "log.retention.ms=123456789")
-    assert (result.returncode, result.stdout) == (0, "altered cluster\n")
+    assert (
+        done(configs(cluster, "alter", "--cluster", "--set", "log.retention.ms=123456789"))
+        == "altered cluster\n"
+    )
     result = configs(cluster, "describe", "--cluster")
     assert result.stdout.splitlines()[0] == "cluster"
     assert ["log.retention.ms", "123456789", "cluster"] in table(result.stdout)
@@ -85,16 +83,15 @@ def test_what_is_sensitive_or_fixed_is_marked(broker: Broker) -> None:
     assert failed(result).startswith("Error: broker 0: ")
 
 
-def test_several_are_shown_and_unknown_ones_reported(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
+def test_several_are_shown_and_unknown_ones_reported(broker: Broker, topic: str) -> None:
     result = configs(
-        broker, "describe", "--topic", name, "--topic", "nothing", "--broker", "0", "--broker", "9"
+        broker, "describe", "--topic", topic, "--topic", "nothing", "--broker", "0", "--broker", "9"
     )
     message = failed(result)
     assert "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION" in message
     assert "Error: broker 9: " in message
     assert message.count("\n") == 2
-    assert f"topic {name}\n" in result.stdout
+    assert f"topic {topic}\n" in result.stdout
     assert "broker 0\n" in result.stdout
 
 

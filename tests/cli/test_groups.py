@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from tests.cli.commands import (
     NOWHERE,
-    TextResult,
+    at_broker,
     commit,
     committed,
-    done_as_json,
+    done,
     failed,
+    json_at_broker,
     korvet,
     korvet_process,
     refused,
@@ -30,26 +32,17 @@ from tests.support.group_consumer import joined
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
-
-def groups(broker: Broker, command: str, *arguments: str) -> TextResult:
-    """Run `korvet groups` COMMAND against a broker."""
-    return korvet("groups", command, "-b", broker.bootstrap, *arguments)
+groups = partial(at_broker, "groups")
+as_json = partial(json_at_broker, "groups")
 
 
-def as_json(broker: Broker, command: str, *arguments: str) -> Any:
-    """Return the JSON that it prints."""
-    return done_as_json("groups", command, "-b", broker.bootstrap, *arguments)
-
-
-def test_groups_are_listed_with_their_states(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 0)
-    result = groups(broker, "list")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert [name, "Empty", "-"] in table(result.stdout)
-    [row] = [each for each in as_json(broker, "list", "--state", "Empty") if each["group"] == name]
+def test_groups_are_listed_with_their_states(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 0)
+    printed = done(groups(broker, "list"))
+    assert [topic, "Empty", "-"] in table(printed)
+    [row] = [each for each in as_json(broker, "list", "--state", "Empty") if each["group"] == topic]
     assert (row["state"], row["protocol_type"]) == ("Empty", "")
-    assert name not in [each["group"] for each in as_json(broker, "list", "--state", "Stable")]
+    assert topic not in [each["group"] for each in as_json(broker, "list", "--state", "Stable")]
 
 
 def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client: Client, name: str) -> None:
@@ -57,10 +50,9 @@ def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client:
     client.append(name, *[b"value"] * 5, partition=0)
     client.append(name, b"value", partition=1)
     commit(broker, name, name, 2, 1)
-    result = groups(broker, "describe", name)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[0] == f"{name}: Empty, 0 members"
-    assert table(result.stdout) == [[name, "0", "2", "5", "3", "-"], [name, "1", "1", "1", "0", "-"]]
+    printed = done(groups(broker, "describe", name))
+    assert printed.splitlines()[0] == f"{name}: Empty, 0 members"
+    assert table(printed) == [[name, "0", "2", "5", "3", "-"], [name, "1", "1", "1", "0", "-"]]
 
 
 def test_a_lag_that_offsets_do_not_show_is_unknown(broker: Broker, client: Client, name: str) -> None:
@@ -100,13 +92,14 @@ def test_the_lag_that_the_broker_has_counted_is_exact(
     assert table(result.stdout)[1][4:] == ["0", "0.0", "-"]
 
 
-def test_unreachable_metrics_are_an_error(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 0)
-    assert "no metrics of 127.0.0.1:1" in failed(groups(broker, "describe", name, "--metrics", "127.0.0.1:1"))
-    wrong = groups(broker, "describe", name, "--metrics", broker.bootstrap)
+def test_unreachable_metrics_are_an_error(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 0)
+    assert "no metrics of 127.0.0.1:1" in failed(
+        groups(broker, "describe", topic, "--metrics", "127.0.0.1:1")
+    )
+    wrong = groups(broker, "describe", topic, "--metrics", broker.bootstrap)
     assert broker.bootstrap in failed(wrong)
-    failed(groups(broker, "describe", name, "--metrics", "host:x"), 2)
+    failed(groups(broker, "describe", topic, "--metrics", "host:x"), 2)
 
 
 def test_members_are_described_with_their_partitions(broker: Broker, client: Client, name: str) -> None:
@@ -153,91 +146,83 @@ def test_members_of_kafka_python_are_described_too(broker: Broker, client: Clien
         member.close()
 
 
-def test_an_unknown_group_fails_and_the_others_are_described(
-    broker: Broker, client: Client, name: str
-) -> None:
-    client.create(name)
-    commit(broker, name, name, 0)
-    result = groups(broker, "describe", "nobody", name)
+def test_an_unknown_group_fails_and_the_others_are_described(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 0)
+    result = groups(broker, "describe", "nobody", topic)
     assert failed(result).startswith("Error: group nobody: GROUP_ID_NOT_FOUND")
-    assert f"{name}: Empty" in result.stdout
+    assert f"{topic}: Empty" in result.stdout
 
 
-def test_all_groups_are_described_without_naming_them(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 0)
-    assert name in [group["group"] for group in as_json(broker, "describe", "--all-groups")]
+def test_all_groups_are_described_without_naming_them(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 0)
+    assert topic in [group["group"] for group in as_json(broker, "describe", "--all-groups")]
 
 
-def test_a_topic_that_is_gone_leaves_its_group(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 0)
-    client.delete(name)
-    result = groups(broker, "describe", name)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert table(result.stdout) == []
+def test_a_topic_that_is_gone_leaves_its_group(broker: Broker, client: Client, topic: str) -> None:
+    commit(broker, topic, topic, 0)
+    client.delete(topic)
+    printed = done(groups(broker, "describe", topic))
+    assert table(printed) == []
 
 
-def test_names_do_nothing_to_a_terminal(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    group = f"[red]{name}\x1b[31m\n"
-    commit(broker, group, name, 0)
+def test_names_do_nothing_to_a_terminal(broker: Broker, topic: str) -> None:
+    group = f"[red]{topic}\x1b[31m\n"
+    commit(broker, group, topic, 0)
     text = groups(broker, "list").stdout
-    assert f"[red]{name}\\x1b[31m\\n" in text
+    assert f"[red]{topic}\\x1b[31m\\n" in text
     assert "\x1b" not in text
     assert group in [each["group"] for each in as_json(broker, "list")]
 
 
-def test_a_group_is_deleted_once_that_is_confirmed(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 7)
+def test_a_group_is_deleted_once_that_is_confirmed(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 7)
     for answer in ("n\r", "\r", CTRL_D, CTRL_C):
-        with at_terminal("groups", "delete", "-b", broker.bootstrap, name) as child:
-            child.expect_exact(f"Delete {name} with all committed offsets? [y/N]")
+        with at_terminal("groups", "delete", "-b", broker.bootstrap, topic) as child:
+            child.expect_exact(f"Delete {topic} with all committed offsets? [y/N]")
             child.send(answer)
             child.expect_exact("nothing is deleted")
             assert exit_code(child) == 1
-    assert committed(broker, name, name) == [7]
-    with at_terminal("groups", "delete", "-b", broker.bootstrap, name) as child:
+    assert committed(broker, topic, topic) == [7]
+    with at_terminal("groups", "delete", "-b", broker.bootstrap, topic) as child:
         child.expect_exact("[y/N]")
         child.send("y\r")
-        child.expect_exact(f"deleted {name}\r\n")
+        child.expect_exact(f"deleted {topic}\r\n")
         assert exit_code(child) == 0
-    assert committed(broker, name, name) == []
+    assert committed(broker, topic, topic) == []
 
 
 @pytest.mark.parametrize("piped", ["", "y\n"])
 def test_without_a_terminal_and_without_yes_nothing_is_deleted(
-    broker: Broker, client: Client, name: str, piped: str
+    broker: Broker, topic: str, piped: str
 ) -> None:
-    client.create(name)
-    commit(broker, name, name, 7)
-    result = korvet_process("groups", "delete", "-b", broker.bootstrap, name, given=piped)
+    commit(broker, topic, topic, 7)
+    result = korvet_process("groups", "delete", "-b", broker.bootstrap, topic, given=piped)
     assert failed(result) == "Error: nothing is deleted: confirm at a terminal, or give --yes\n"
     assert result.stdout == ""
-    assert committed(broker, name, name) == [7]
+    assert committed(broker, topic, topic) == [7]
 
 
-def test_groups_that_cannot_be_deleted_do_not_keep_others(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, f"{name}-idle", name, 1)
-    with joined(broker.bootstrap, name, name):
-        result = groups(broker, "delete", "--yes", name, "nobody", f"{name}-idle")
-    assert result.stdout == f"deleted {name}-idle\n"
+def test_groups_that_cannot_be_deleted_do_not_keep_others(broker: Broker, topic: str) -> None:
+    commit(broker, f"{topic}-idle", topic, 1)
+    with joined(broker.bootstrap, topic, topic):
+        result = groups(broker, "delete", "--yes", topic, "nobody", f"{topic}-idle")
+    assert result.stdout == f"deleted {topic}-idle\n"
     message = failed(result)
-    assert f"Error: group {name}: NON_EMPTY_GROUP" in message
+    assert f"Error: group {topic}: NON_EMPTY_GROUP" in message
     assert "Error: group nobody: GROUP_ID_NOT_FOUND" in message
 
 
-def test_the_outcome_of_each_group_is_printed_as_json(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 1)
-    assert as_json(broker, "delete", "--yes", name) == [{"group": name, "error": None}]
+def test_the_outcome_of_each_group_is_printed_as_json(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 1)
+    assert as_json(broker, "delete", "--yes", topic) == [{"group": topic, "error": None}]
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["describe", "a"], ["delete", "--yes", "a"]])
-def test_an_unreachable_broker_is_one_line_of_error(arguments: list[str]) -> None:
-    result = korvet("groups", *arguments, *NOWHERE)
+@pytest.mark.parametrize(
+    "line",
+    ["groups list", "groups describe a", "groups delete --yes a", "consume a", "produce a /dev/null"],
+)
+def test_an_unreachable_broker_is_one_line_of_error(line: str) -> None:
+    result = korvet(*line.split(), *NOWHERE)
     message = failed(result)
     assert result.stdout == ""
     assert "127.0.0.1:1" in message

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from korvet.lake.source import SourceTopic
-from tests.cli.commands import failed, korvet_process
+from tests.cli.commands import done, failed, korvet_process
 from tests.support.archives import Topics, orders, topics_in, where
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +35,7 @@ def lake(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedP
 
 
 def as_json(topics: Topics, command: str, *arguments: str) -> Any:
-    result = lake(topics, command, "--json", *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    return json.loads(result.stdout)
+    return json.loads(done(lake(topics, command, "--json", *arguments)))
 
 
 def row(result: subprocess.CompletedProcess[str]) -> list[str]:

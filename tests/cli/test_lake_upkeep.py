@@ -15,7 +15,7 @@ import pytest
 
 from korvet.lake.table import list_tables
 from korvet.topics.registry import TopicSpec
-from tests.cli.commands import failed, korvet_process
+from tests.cli.commands import done, failed, korvet_process
 from tests.lake.both import TOPIC, Both, both
 
 DAY_MS = 86_400_000
@@ -39,9 +39,7 @@ def lake(topic: Both, command: str, *arguments: str) -> subprocess.CompletedProc
 
 def printed(topic: Both, command: str, *arguments: str) -> str:
     """Return what a command prints which succeeds."""
-    result = lake(topic, command, *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout
+    return str(done(lake(topic, command, *arguments)))
 
 
 def as_json(topic: Both, command: str, *arguments: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import NOWHERE, Result, done, failed, korvet, read, refused, run
+from tests.cli.commands import Result, done, failed, read, refused, run
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.support.broker import Broker
 from tests.support.topic_client import Client
@@ -19,75 +19,64 @@ def produce(broker: Broker, topic: str, *arguments: str, given: bytes = b"") -> 
     return run("produce", "-b", broker.bootstrap, topic, *arguments, given=given)
 
 
-def test_each_line_is_a_record(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    assert done(produce(broker, name, given=b"one\n\nth\xffree\r\nlast")) == b""
-    found = read(broker, name, 4)
+def test_each_line_is_a_record(broker: Broker, topic: str) -> None:
+    assert done(produce(broker, topic, given=b"one\n\nth\xffree\r\nlast")) == b""
+    found = read(broker, topic, 4)
     assert [each.value() for each in found] == [b"one", b"", b"th\xffree\r", b"last"]
     assert {(each.key(), each.headers()) for each in found if not each.headers()} == {(None, None)}
 
 
-def test_keys_headers_and_nulls_are_what_the_flags_say(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
+def test_keys_headers_and_nulls_are_what_the_flags_say(broker: Broker, topic: str) -> None:
     flags = ("--key-separator", "::", "-H", "source=web", "-H", "empty=", "--null", "NULL")
-    done(produce(broker, name, *flags, given=b"a::1\nb::NULL\nNULL::x::y\n"))
-    found = read(broker, name, 3)
+    done(produce(broker, topic, *flags, given=b"a::1\nb::NULL\nNULL::x::y\n"))
+    found = read(broker, topic, 3)
     assert [(each.key(), each.value()) for each in found] == [(b"a", b"1"), (b"b", None), (None, b"x::y")]
     assert {tuple(each.headers() or ()) for each in found} == {(("source", b"web"), ("empty", b""))}
-    done(produce(broker, name, "--key", "all", given=b"::\n"))
-    assert [(each.key(), each.value()) for each in read(broker, name, 4)][3] == (b"all", b"::")
+    done(produce(broker, topic, "--key", "all", given=b"::\n"))
+    assert [(each.key(), each.value()) for each in read(broker, topic, 4)][3] == (b"all", b"::")
 
 
-def test_bytes_on_the_command_line_that_are_no_text_arrive_as_they_are(
-    broker: Broker, client: Client, name: str
-) -> None:
-    client.create(name)
+def test_bytes_on_the_command_line_that_are_no_text_arrive_as_they_are(broker: Broker, topic: str) -> None:
     odd = os.fsdecode(b"\xff")
-    done(produce(broker, name, "-K", odd, "-H", f"h={odd}", "--null", odd * 2, given=b"k\xff\xff\xff\n"))
-    done(produce(broker, name, "-k", odd, given=b"v\n"))
-    first, second = read(broker, name, 2)
+    done(produce(broker, topic, "-K", odd, "-H", f"h={odd}", "--null", odd * 2, given=b"k\xff\xff\xff\n"))
+    done(produce(broker, topic, "-k", odd, given=b"v\n"))
+    first, second = read(broker, topic, 2)
     assert (first.key(), first.value(), first.headers()) == (b"k", None, [("h", b"\xff")])
     assert (second.key(), second.value()) == (b"\xff", b"v")
     template = f"%k{odd}%s\\n"
     assert done(
-        run("consume", "-b", broker.bootstrap, name, "--exit", "--format", template, "--null", odd)
+        run("consume", "-b", broker.bootstrap, topic, "--exit", "--format", template, "--null", odd)
     ) == (b"k\xff\xff\n\xff\xffv\n")
-    assert "in UTF-8" in failed(produce(broker, name, "-H", f"{odd}=x"), 2)
+    assert "in UTF-8" in failed(produce(broker, topic, "-H", f"{odd}=x"), 2)
 
 
-def test_null_bytes_end_records_that_hold_lines(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    done(produce(broker, name, "-0", given=b"two\nlines\0second\0"))
-    assert [each.value() for each in read(broker, name, 2)] == [b"two\nlines", b"second"]
+def test_null_bytes_end_records_that_hold_lines(broker: Broker, topic: str) -> None:
+    done(produce(broker, topic, "-0", given=b"two\nlines\0second\0"))
+    assert [each.value() for each in read(broker, topic, 2)] == [b"two\nlines", b"second"]
 
 
-def test_whole_files_are_records(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
-    client.create(name)
+def test_whole_files_are_records(broker: Broker, topic: str, tmp_path: Path) -> None:
     contents = [b"first\nfile\n", b"", bytes(range(256)) * 2048]
     files = [tmp_path / str(number) for number in range(3)]
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)
-    done(produce(broker, name, *map(str, files), "--whole"))
-    assert [each.value() for each in read(broker, name, 3)] == contents
+    done(produce(broker, topic, *map(str, files), "--whole"))
+    assert [each.value() for each in read(broker, topic, 3)] == contents
 
 
-def test_a_whole_file_may_have_a_key(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
-    client.create(name)
+def test_a_whole_file_may_have_a_key(broker: Broker, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"1\n2\n")
-    done(produce(broker, name, str(file), "--whole", "--key", "k"))
-    [record] = read(broker, name, 1)
+    done(produce(broker, topic, str(file), "--whole", "--key", "k"))
+    [record] = read(broker, topic, 1)
     assert (record.key(), record.value()) == (b"k", b"1\n2\n")
 
 
-def test_files_are_read_one_after_the_other(
-    broker: Broker, client: Client, name: str, tmp_path: Path
-) -> None:
-    client.create(name)
+def test_files_are_read_one_after_the_other(broker: Broker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a1\na2")
-    done(produce(broker, name, str(tmp_path / "a"), "-", given=b"b1\n"))
-    assert [each.value() for each in read(broker, name, 3)] == [b"a1", b"a2", b"b1"]
-    message = failed(produce(broker, name, str(tmp_path / "none")))
+    done(produce(broker, topic, str(tmp_path / "a"), "-", given=b"b1\n"))
+    assert [each.value() for each in read(broker, topic, 3)] == [b"a1", b"a2", b"b1"]
+    message = failed(produce(broker, topic, str(tmp_path / "none")))
     assert message == f"Error: {tmp_path}/none: No such file or directory\n"
 
 
@@ -100,13 +89,10 @@ def test_files_are_read_one_after_the_other(
         ("--acks", "0"),
     ],
 )
-def test_many_records_arrive_in_order(
-    broker: Broker, client: Client, name: str, flags: tuple[str, ...]
-) -> None:
-    client.create(name)
+def test_many_records_arrive_in_order(broker: Broker, topic: str, flags: tuple[str, ...]) -> None:
     values = [b"value %d" % number for number in range(3000)]
-    done(produce(broker, name, *flags, given=b"\n".join(values)))
-    assert [each.value() for each in read(broker, name, len(values))] == values
+    done(produce(broker, topic, *flags, given=b"\n".join(values)))
+    assert [each.value() for each in read(broker, topic, len(values))] == values
 
 
 def test_a_partition_may_be_named_and_must_be_there(broker: Broker, client: Client, name: str) -> None:
@@ -171,21 +157,19 @@ def test_lines_of_json_say_all_that_a_record_has(broker: Broker, client: Client,
     ],
 )
 def test_a_line_that_is_no_record_is_reported_and_those_before_it_are_delivered(
-    broker: Broker, client: Client, name: str, line: str, why: str
+    broker: Broker, topic: str, line: str, why: str
 ) -> None:
-    client.create(name)
     given = f'{{"value": "before"}}\n{line}\n{{"value": "after"}}\n'.encode()
-    message = failed(produce(broker, name, "--json", given=given))
+    message = failed(produce(broker, topic, "--json", given=given))
     assert message.startswith(f"Error: line 2: {why}")
     assert message.endswith("; 1 of 1 sent records are delivered\n")
     assert message.count("\n") == 1
-    assert [each.value() for each in read(broker, name, 1)] == [b"before"]
+    assert [each.value() for each in read(broker, topic, 1)] == [b"before"]
 
 
-def test_a_line_without_its_key_is_named(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
-    client.create(name)
+def test_a_line_without_its_key_is_named(broker: Broker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "in\x1b").write_bytes(b"a:1\nb")
-    message = failed(produce(broker, name, "-K:", str(tmp_path / "in\x1b")))
+    message = failed(produce(broker, topic, "-K:", str(tmp_path / "in\x1b")))
     where = f"{tmp_path}/in\\x1b: line 2"
     assert message == f"Error: {where}: no ':' between key and value; 1 of 1 sent records are delivered\n"
 
@@ -234,35 +218,24 @@ def test_flags_that_do_not_go_together_are_a_mistake(name: str, flags: tuple[str
     refused("produce", name, *flags)
 
 
-def test_an_unreachable_broker_is_one_line_of_error(name: str, tmp_path: Path) -> None:
-    result = korvet("produce", name, *NOWHERE, "/dev/null")
-    assert (result.returncode, result.stdout) == (1, "")
-    assert "127.0.0.1:1" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(
-    broker: Broker, client: Client, name: str
-) -> None:
-    client.create(name)
-    with at_terminal("produce", "-b", broker.bootstrap, name) as child:
+def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(broker: Broker, topic: str) -> None:
+    with at_terminal("produce", "-b", broker.bootstrap, topic) as child:
         child.send("first\r")
-        assert read(broker, name, 1)[0].value() == b"first"
+        assert read(broker, topic, 1)[0].value() == b"first"
         child.send("second\r")
         child.send(CTRL_D)
         assert exit_code(child) == 0
-    assert [each.value() for each in read(broker, name, 2)] == [b"first", b"second"]
-    with at_terminal("produce", "-b", broker.bootstrap, name) as child:
+    assert [each.value() for each in read(broker, topic, 2)] == [b"first", b"second"]
+    with at_terminal("produce", "-b", broker.bootstrap, topic) as child:
         child.send("third\r")
-        read(broker, name, 3)
+        read(broker, topic, 3)
         child.send(CTRL_C)
         assert exit_code(child) == 130
         assert "Traceback" not in child.before
 
 
-def test_a_terminal_shows_progress(broker: Broker, client: Client, name: str, tmp_path: Path) -> None:
-    client.create(name)
+def test_a_terminal_shows_progress(broker: Broker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"1234\n" * 2500)
-    with at_terminal("produce", "-b", broker.bootstrap, name, str(tmp_path / "lines")) as child:
+    with at_terminal("produce", "-b", broker.bootstrap, topic, str(tmp_path / "lines")) as child:
         child.expect(r"2,500 records, 10\.0 kB, [\d,]+ records/s\r\n")
         assert exit_code(child) == 0

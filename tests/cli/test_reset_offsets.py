@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
-from tests.cli.commands import TextResult, commit, committed, done, done_as_json, failed, korvet, refused
+from tests.cli.commands import (
+    at_broker,
+    commit,
+    committed,
+    done,
+    done_as_json,
+    failed,
+    refused,
+)
 from tests.support.batches import Record
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
@@ -15,9 +24,7 @@ from tests.support.topic_client import Client
 FIRST_MS = 1_700_000_000_000
 
 
-def groups(broker: Broker, command: str, *arguments: str) -> TextResult:
-    """Run `korvet groups` COMMAND."""
-    return korvet("groups", command, "-b", broker.bootstrap, *arguments)
+groups = partial(at_broker, "groups")
 
 
 def reset(broker: Broker, group: str, *arguments: str) -> list[tuple[str, int, int | None, int]]:
@@ -65,11 +72,10 @@ def test_each_target_is_shown_and_reached_by_execute(
     assert committed(broker, name, name) == [after]
 
 
-def test_a_duration_is_counted_back_from_now(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
+def test_a_duration_is_counted_back_from_now(broker: Broker, client: Client, topic: str) -> None:
     now = int(time.time() * 1000)
-    client.append(name, *(Record(timestamp=now - hours * 3_600_000) for hours in (50, 30, 10)))
-    assert reset(broker, name, "--topic", name, "--by-duration", "P1DT12H") == [(name, 0, None, 1)]
+    client.append(topic, *(Record(timestamp=now - hours * 3_600_000) for hours in (50, 30, 10)))
+    assert reset(broker, topic, "--topic", topic, "--by-duration", "P1DT12H") == [(topic, 0, None, 1)]
 
 
 def test_topics_and_partitions_may_be_named(broker: Broker, client: Client, name: str) -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
 
-from tests.cli.commands import commit, committed, done_as_json, failed, korvet, refused, table
+from tests.cli.commands import (
+    at_broker,
+    commit,
+    committed,
+    done,
+    failed,
+    json_at_broker,
+    refused,
+    table,
+)
 from tests.cli.terminal import CTRL_D, at_terminal, exit_code
 from tests.support.broker import Broker
 from tests.support.topic_client import Client
 
-
-def topics(broker: Broker, command: str, *arguments: str) -> Any:
-    """Run `korvet topics` COMMAND against a broker."""
-    return korvet("topics", command, "-b", broker.bootstrap, *arguments)
-
-
-def as_json(broker: Broker, command: str, *arguments: str) -> Any:
-    """Return the JSON that it prints."""
-    return done_as_json("topics", command, "-b", broker.bootstrap, *arguments)
+topics = partial(at_broker, "topics")
+as_json = partial(json_at_broker, "topics")
 
 
 def partitions(broker: Broker, topic: str) -> int:
@@ -32,10 +34,8 @@ def partitions(broker: Broker, topic: str) -> int:
 
 def test_topics_are_made_with_partitions_and_settings(broker: Broker, name: str) -> None:
     names = (name, f"{name}-2")
-    result = topics(
-        broker, "create", *names, "--partitions", "3", "-c", "retention.ms=1000", "-c", "segment.ms=5000"
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"created {name}\ncreated {name}-2\n", "")
+    flags = ("--partitions", "3", "-c", "retention.ms=1000", "-c", "segment.ms=5000")
+    assert done(topics(broker, "create", *names, *flags)) == f"created {name}\ncreated {name}-2\n"
     assert [partitions(broker, each) for each in names] == [3, 3]
     [described] = as_json(broker, "describe", name)
     assert (described["configs"]["retention.ms"], described["configs"]["segment.ms"]) == ("1000", "5000")
@@ -51,32 +51,26 @@ def test_a_topic_is_created_with_an_assignment(broker: Broker, name: str) -> Non
 
 
 def test_validate_only_creates_nothing(broker: Broker, name: str) -> None:
-    result = topics(broker, "create", name, "--validate-only")
-    assert (result.returncode, result.stdout) == (0, f"could be created {name}\n")
+    assert done(topics(broker, "create", name, "--validate-only")) == f"could be created {name}\n"
     assert partitions(broker, name) == 0
     assert "INVALID_CONFIG" in failed(topics(broker, "create", name, "--validate-only", "-c", "no.such=1"))
 
 
-def test_an_existing_topic_is_a_failure_without_if_not_exists(
-    broker: Broker, client: Client, name: str
-) -> None:
-    client.create(name)
-    result = topics(broker, "create", name, f"{name}-2")
-    assert failed(result).startswith(f"Error: topic {name}: TOPIC_ALREADY_EXISTS")
-    assert result.stdout == f"created {name}-2\n"
-    result = topics(broker, "create", name, "--if-not-exists")
-    assert (result.returncode, result.stdout) == (0, f"already exists: {name}\n")
-    assert as_json(broker, "create", name, "--if-not-exists") == [
-        {"topic": name, "created": False, "error": None}
+def test_an_existing_topic_is_a_failure_without_if_not_exists(broker: Broker, topic: str) -> None:
+    result = topics(broker, "create", topic, f"{topic}-2")
+    assert failed(result).startswith(f"Error: topic {topic}: TOPIC_ALREADY_EXISTS")
+    assert result.stdout == f"created {topic}-2\n"
+    assert done(topics(broker, "create", topic, "--if-not-exists")) == f"already exists: {topic}\n"
+    assert as_json(broker, "create", topic, "--if-not-exists") == [
+        {"topic": topic, "created": False, "error": None}
     ]
     assert "INVALID_TOPIC_EXCEPTION" in failed(topics(broker, "create", "a b", "--if-not-exists"))
 
 
 def test_topics_are_listed(broker: Broker, client: Client, name: str) -> None:
     client.create(name, partitions=2)
-    result = topics(broker, "list")
-    assert (result.returncode, result.stderr) == (0, "")
-    [row] = [row for row in table(result.stdout) if row[0] == name]
+    printed = done(topics(broker, "list"))
+    [row] = [row for row in table(printed) if row[0] == name]
     assert row[1] == "2"
     assert len(row[2]) == 22
 
@@ -84,12 +78,11 @@ def test_topics_are_listed(broker: Broker, client: Client, name: str) -> None:
 def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client, name: str) -> None:
     client.create(name, partitions=2, retention_ms="-1")
     client.append(name, b"x" * 100, b"y" * 100, partition=1)
-    result = topics(broker, "describe", name)
-    assert (result.returncode, result.stderr) == (0, "")
-    lines = result.stdout.splitlines()
+    printed = done(topics(broker, "describe", name))
+    lines = printed.splitlines()
     assert lines[0].startswith(f"{name}: 2 partitions, id ")
     assert "  retention.ms=-1" in lines
-    first, second = table(result.stdout)
+    first, second = table(printed)
     assert first == ["0", "0", "0", "0", "0", "0", "0", "B"]
     assert second[:6] == ["1", "0", "0", "0", "0", "2"]
     [described] = as_json(broker, "describe", name)
@@ -107,20 +100,17 @@ def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client,
     }
 
 
-def test_an_unknown_topic_fails_and_the_others_are_described(
-    broker: Broker, client: Client, name: str
-) -> None:
-    client.create(name)
-    result = topics(broker, "describe", "nothing", name)
+def test_an_unknown_topic_fails_and_the_others_are_described(broker: Broker, topic: str) -> None:
+    result = topics(broker, "describe", "nothing", topic)
     assert failed(result) == "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION\n"
-    assert result.stdout.startswith(f"{name}: 1 partition,")
-    assert name in [each["topic"] for each in as_json(broker, "describe", "--all-topics")]
+    assert result.stdout.startswith(f"{topic}: 1 partition,")
+    assert topic in [each["topic"] for each in as_json(broker, "describe", "--all-topics")]
 
 
 def test_topics_get_more_partitions_and_other_settings(broker: Broker, client: Client, name: str) -> None:
     client.create(name, retention_ms="5")
-    result = topics(broker, "alter", name, "--partitions", "4", "-d", "retention.ms", "-c", "segment.ms=7000")
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"altered {name}\n", "")
+    flags = ("--partitions", "4", "-d", "retention.ms", "-c", "segment.ms=7000")
+    assert done(topics(broker, "alter", name, *flags)) == f"altered {name}\n"
     assert partitions(broker, name) == 4
     [described] = as_json(broker, "describe", name)
     assert described["configs"]["segment.ms"] == "7000"
@@ -135,32 +125,32 @@ def test_topics_get_more_partitions_and_other_settings(broker: Broker, client: C
     assert partitions(broker, name) == 4
 
 
-def test_a_topic_is_deleted_once_that_is_confirmed(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    commit(broker, name, name, 0)
-    assert failed(topics(broker, "delete", name)).startswith("Error: nothing is deleted")
+def test_a_topic_is_deleted_once_that_is_confirmed(broker: Broker, topic: str) -> None:
+    commit(broker, topic, topic, 0)
+    assert failed(topics(broker, "delete", topic)).startswith("Error: nothing is deleted")
     for answer in ("n\r", CTRL_D):
-        with at_terminal("topics", "delete", "-b", broker.bootstrap, name) as child:
-            child.expect_exact(f"Delete {name} with all records? [y/N]")
+        with at_terminal("topics", "delete", "-b", broker.bootstrap, topic) as child:
+            child.expect_exact(f"Delete {topic} with all records? [y/N]")
             child.send(answer)
             child.expect_exact("nothing is deleted")
             assert exit_code(child) == 1
-    assert partitions(broker, name) == 1
-    with at_terminal("topics", "delete", "-b", broker.bootstrap, name) as child:
+    assert partitions(broker, topic) == 1
+    with at_terminal("topics", "delete", "-b", broker.bootstrap, topic) as child:
         child.expect_exact("[y/N]")
         child.send("y\r")
-        child.expect_exact(f"deleted {name}\r\n")
+        child.expect_exact(f"deleted {topic}\r\n")
         assert exit_code(child) == 0
-    assert partitions(broker, name) == 0
-    assert committed(broker, name, name) == []
+    assert partitions(broker, topic) == 0
+    assert committed(broker, topic, topic) == []
 
 
-def test_several_are_deleted_and_unknown_ones_are_reported(broker: Broker, client: Client, name: str) -> None:
-    client.create(name)
-    client.create(f"{name}-2")
-    result = topics(broker, "delete", "--yes", name, "nothing", f"{name}-2")
+def test_several_are_deleted_and_unknown_ones_are_reported(
+    broker: Broker, client: Client, topic: str
+) -> None:
+    client.create(f"{topic}-2")
+    result = topics(broker, "delete", "--yes", topic, "nothing", f"{topic}-2")
     assert failed(result).startswith("Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION")
-    assert result.stdout == f"deleted {name}\ndeleted {name}-2\n"
+    assert result.stdout == f"deleted {topic}\ndeleted {topic}-2\n"
     assert as_json(broker, "delete", "--yes", "--if-exists", "nothing") == []
 
 
