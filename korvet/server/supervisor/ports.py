@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from typing import NamedTuple, Self
+from contextlib import AbstractContextManager, ExitStack
+from typing import NamedTuple
 
 from korvet.cluster.registration import Endpoint
 from korvet.config.listeners import DEFAULT_LISTENER, Listener, advertised_by_name, wanted_listeners
@@ -19,7 +19,7 @@ from korvet.config.values import WILDCARDS, Address, parse_address
 from korvet.errors import ConfigError
 
 
-class Reservation:
+class Reservation(AbstractContextManager["Reservation"]):
     """A bound port on which nothing listens: it takes no connection, and nobody else gets the port."""
 
     def __init__(self, what: str, held: socket.socket) -> None:
@@ -43,9 +43,6 @@ class Reservation:
     def close(self) -> None:
         """Free the port."""
         self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -18,22 +18,19 @@ class StoppedError(Exception):
 
 
 class Signals:
-    """The signals of HANDLED, queued from `install` on, and one wait for them and for file descriptors."""
+    """The signals of HANDLED, queued until `close`, and one wait for them and for file descriptors."""
 
     def __init__(self) -> None:
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         os.set_blocking(self._write_fd, False)
         self._pending: list[int] = []
-
-    def install(self) -> None:
-        """Start to queue signals in place of their default actions."""
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in HANDLED:
             # Nothing is left to do: the interpreter has written the number to the pipe.
             signal.signal(number, lambda _number, _frame: None)
 
-    def uninstall(self) -> None:
+    def close(self) -> None:
         """Give signals their default actions again and close the pipe."""
         signal.set_wakeup_fd(-1)
         for number in HANDLED:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 from korvet import __version__, logs
@@ -49,7 +49,6 @@ class Supervisor:
     def __init__(self, configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> None:
         self._configured = configuration.settings
         self._load = reload
-        self._signals = Signals()
         self._on_signal = {
             signal.SIGTERM: self.on_sigterm,
             signal.SIGINT: self.on_sigint,
@@ -73,8 +72,7 @@ class Supervisor:
         logs.configure(self._configured, "supervisor")
         self._manager = ServiceManager(os.environ)
         with ExitStack() as cleanup:
-            self._signals.install()
-            cleanup.callback(self._signals.uninstall)
+            self._signals = cleanup.enter_context(closing(Signals()))
             try:
                 self._runtime = startup.prepare(self._configured, self._signals, self._on_progress, cleanup)
             except StoppedError as stopped:
