@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 import redis as redis_py
 
@@ -14,6 +15,10 @@ from tests.support import redis_servers
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, proxy
+
+# No test asserts on time: on a busy machine any example may take long.
+hypothesis.settings.register_profile("korvet", deadline=None)
+hypothesis.settings.load_profile("korvet")
 
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
