@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import time
@@ -18,11 +19,13 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper, KeeperLease, LeaseLostError
 from korvet.server.keeper.log_tasks import expire_producers
-from korvet.topics.registry import id_text
+from korvet.telemetry.snapshot import LakeLagSnapshot, read
+from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
+from tests.support.domain import Domain
 
 STREAM, PRODUCERS = "korvet:orders:1", "{korvet:orders:1}:producers"
 INDEX = "{korvet:orders:1}:index"
@@ -155,3 +158,23 @@ def test_a_keeper_goes_on_after_redis_was_away(tmp_path: Path) -> None:
         assert "keeper keeper" not in broker.log()
         assert broker.log().count("started child=keeper") == 1
         assert broker.stop() == 0
+
+
+def test_a_round_publishes_how_far_logs_with_a_remote_tier_are_archived(
+    tmp_path: Path, settings: Settings, here: Domain, raw_redis: Any
+) -> None:
+    for name in ("archived", "other"):
+        here.topics.create(TopicSpec(name=name, partitions=2))
+        here.append(name, b"a", partition=1)
+    row = json.loads(raw_redis.hget("korvet:topics", "archived"))
+    row["configs"] = {"remote.storage.enable": "true"}
+    raw_redis.hset("korvet:topics", "archived", json.dumps(row))
+    keeper = Keeper(settings, tmp_path)
+    assert keeper.lease.renew()
+    keeper.round()
+    found = read(tmp_path / LakeLagSnapshot.FILE, LakeLagSnapshot)
+    assert found is not None
+    assert {(lag.topic, lag.partition, lag.records) for lag in found.lags} == {
+        ("archived", 0, 0),
+        ("archived", 1, 1),
+    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TypeVar
 
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.leases import LeaseStore
@@ -21,6 +22,15 @@ PARTITIONS_PER_STEP = 100
 
 CheckLease = Callable[[], None]
 """Raises LeaseLostError if another keeper may hold the lease: called before every step."""
+
+T = TypeVar("T")
+
+
+def in_steps(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    """Yield as many items at a time as one round trip may ask for."""
+    rest = iter(items)
+    while some := tuple(islice(rest, PARTITIONS_PER_STEP)):
+        yield some
 
 
 class Context:
@@ -46,10 +56,8 @@ class Context:
         return self.live.settings
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
-        """Yield every partition of every topic, as many at a time as one round trip may ask for."""
-        every = (partition for topic in self.topics.list_all() for partition in topic.partitions)
-        while some := tuple(islice(every, PARTITIONS_PER_STEP)):
-            yield some
+        """Return every partition of every topic, in steps."""
+        return in_steps(partition for topic in self.topics.list_all() for partition in topic.partitions)
 
     def close(self) -> None:
         """Close the connection."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
@@ -13,7 +12,7 @@ from korvet.log.index_repair import IndexRepair
 from korvet.log.producers import ProducerRows
 from korvet.log.retention import RetainedLog, Retention, policy_of
 from korvet.log.trim import Reason, Trimmer, TrimStore
-from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
+from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.telemetry import metrics
 from korvet.topics.config import TopicConfig
 from korvet.topics.types import Partition
@@ -50,8 +49,7 @@ class CompactLogs:
         self, compactor: Compactor, context: Context, check_lease: CheckLease, warnings: set[str]
     ) -> list[CompactionPlan]:
         found: list[CompactionPlan] = []
-        compacted = _compacted(context)
-        while some := list(islice(compacted, PARTITIONS_PER_STEP)):
+        for some in in_steps(_compacted(context)):
             check_lease()
             plans, errors = compactor.plans(some, check_lease)
             found += plans
@@ -114,8 +112,7 @@ class EnforceRetention:
             trimmer = Trimmer(context.log_store, store, self._count)
             self._retention = Retention(context.log_store, store, trimmer)
         self._trimmed.clear()
-        limited = _limited(context)
-        while some := list(islice(limited, PARTITIONS_PER_STEP)):
+        for some in in_steps(_limited(context)):
             for partition, error in self._retention.enforce(some, check_lease):
                 _log.warning("log not trimmed", key=partition.stream, reason=error)
         if self._trimmed:

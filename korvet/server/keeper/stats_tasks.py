@@ -14,7 +14,7 @@ from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.log.index import IndexStore
 from korvet.log.stats import LogStatsReader, read_lake_lags
-from korvet.server.keeper.context import PARTITIONS_PER_STEP, CheckLease, Context
+from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
 
@@ -93,17 +93,11 @@ class CollectStats:
 def collect_lake_lag(directory: Path, context: Context, check_lease: CheckLease) -> None:
     """Look at every log with a remote tier, and publish in `directory`; raises KafkaError, StorageUnavailableError."""
     context.topics.refresh()
-    archived = [
-        partition
-        for topic in context.topics.list_all()
-        if topic.config.remote_storage
-        for partition in topic.partitions
-    ]
+    archived = (topic for topic in context.topics.list_all() if topic.config.remote_storage)
     indexes = IndexStore(context.redis)
     taken: list[LakeLag] = []
-    for at in range(0, len(archived), PARTITIONS_PER_STEP):
+    for some in in_steps(partition for topic in archived for partition in topic.partitions):
         check_lease()
-        some = archived[at : at + PARTITIONS_PER_STEP]
         lags, errors = read_lake_lags(context.log_store, indexes, some, time.time_ns() // 1_000_000)
         taken += lags
         _warn("lag of an archive unavailable", errors)

@@ -101,12 +101,7 @@ def read(directory: Path) -> RunState | None:
 
 def running() -> dict[Path, RunState]:
     """Return the brokers that run on this machine, as far as this user may see them, by directory."""
-    found = {}
-    for directory in of_all():
-        state = read(directory)
-        if state is not None:
-            found[directory] = state
-    return found
+    return {directory: state for directory in of_all() if (state := read(directory)) is not None}
 
 
 def _content(path: Path) -> tuple[bytes, int]:
