@@ -84,9 +84,9 @@ class Charge:
 
     def close(self) -> None:
         """Release what was taken."""
-        budget = self._budget
-        if self in budget.charges:
-            del budget.charges[self]
-            budget.free += self._taken
+        charges = self._budget.charges
+        if charges and self in charges:
+            del charges[self]
+            self._budget.free += self._taken
             self._taken = 0
-            budget.released.set()
+            self._budget.released.set()
