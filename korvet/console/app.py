@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from korvet.admin.errors import (
-    AdminError,
-    AnswerTooLargeError,
-    BadAnswerError,
-    BrokerError,
-    ConnectionFailedError,
-    UnsupportedError,
-)
+from korvet.admin.errors import AdminError, AnswerTooLargeError, BrokerError
 from korvet.admin.offsets import ResetRefusedError
 from korvet.config.settings import Settings
 from korvet.config.values import Address
@@ -224,8 +217,7 @@ def _status(error: AdminError) -> HTTPStatus:
         return HTTPStatus.CONFLICT
     if isinstance(error, AnswerTooLargeError):
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    known = isinstance(error, ConnectionFailedError | BadAnswerError | UnsupportedError)
-    return HTTPStatus.BAD_GATEWAY if known else HTTPStatus.INTERNAL_SERVER_ERROR
+    return HTTPStatus.BAD_GATEWAY
 
 
 def _data(content: dict[str, Any]) -> Answer:

@@ -231,8 +231,7 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
         ],
         "offsets": [
             {
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
+                **each.partition._asdict(),
                 "committed": None if each.committed is None else str(each.committed.offset),
                 "metadata": each.committed.metadata if each.committed else "",
                 "end": None if each.end is None else str(each.end),
@@ -283,8 +282,7 @@ def lake(client: ApiClient) -> dict[str, Any]:
     )
     rows = [
         {
-            "topic": partition.topic,
-            "partition": partition.partition,
+            **partition._asdict(),
             "start": _offset_text(starts[partition]),
             "local": _offset_text(local[partition]),
             # Kafka returns the last offset of the remote log; the next one compares with the end.
