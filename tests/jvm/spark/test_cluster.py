@@ -184,12 +184,12 @@ def test_a_kill_costs_a_compaction_another_try_and_no_row(
     killed = tmp_path / "killed"
 
     # Spark carries a function that is defined here to its workers whole.
-    def once_killed(options: StorageOptions, task: MergeTask) -> WrittenMerge:
-        merged = rewrite(task, options) if place == "after the write" else None
+    def once_killed(task: MergeTask, storage_options: StorageOptions) -> WrittenMerge:
+        merged = rewrite(task, storage_options) if place == "after the write" else None
         kill_once(victim, killed)
-        return merged or rewrite(task, options)
+        return merged or rewrite(task, storage_options)
 
-    monkeypatch.setattr(jobs, "_rewrite", once_killed)
+    monkeypatch.setattr(jobs, "rewrite", once_killed)
     lake = Lake(topics.lake)
     done = list(compact(lake, LakeTopic(topic.name, topic.id), run=jobs.merge_runner(spark)))
     assert killed.exists()
