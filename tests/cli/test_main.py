@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +95,18 @@ def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> No
         "asyncio",
     }
     assert not late & set(loaded)
+
+
+def test_the_file_that_spark_submit_runs_finds_redis_py_and_not_korvet_s_own_package(tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "korvet" / "__main__.py"
+    result = subprocess.run(
+        [sys.executable, str(file), "serve", "--redis-url", "redis://127.0.0.1:1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (2, "korvet: redis.url 127.0.0.1:1: Connection refused\n")
 
 
 def test_the_summary_of_each_command_is_the_first_sentence_of_its_help() -> None:
