@@ -20,7 +20,7 @@ from korvet.groups.offsets import CommittedOffsets
 from korvet.log.append import Appender, Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.offsets import OffsetLookup
-from korvet.log.producers import ActiveProducers, ProducerIds
+from korvet.log.producers import ActiveProducers
 from korvet.log.replication import Replicas
 from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
@@ -55,7 +55,6 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     fetcher: Fetcher
     offsets: OffsetLookup
     deletion: RecordDeletion
-    producer_ids: ProducerIds
     active_producers: ActiveProducers
     replicas: Replicas
     pressure: Backpressure

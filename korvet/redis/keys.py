@@ -27,7 +27,6 @@ class Keys:
         self.topics_channel = f"{namespace}:topics"
         # In the slot of the feed: one script writes both.
         self.broker_configs = f"{{{namespace}:topics}}:brokers"
-        self.producer_ids = f"{namespace}:producer-ids"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.brokers = f"{namespace}:brokers"

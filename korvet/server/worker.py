@@ -35,7 +35,7 @@ from korvet.log.append import Appender, Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
-from korvet.log.producers import ActiveProducers, ProducerIds, ProducerRows
+from korvet.log.producers import ActiveProducers, ProducerRows
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
@@ -251,7 +251,6 @@ def _log_api(
         fetcher=Fetcher(log, storage.subscriptions, remote, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
         offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
-        producer_ids=ProducerIds(storage.redis, keys),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=Replicas(
             storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms

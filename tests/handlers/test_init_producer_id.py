@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.support.broker import korvet_broker
 from tests.support.topic_client import Client
+from tests.support.wire_client import clients_of_two_workers
 
 IDEMPOTENT = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 
@@ -20,6 +25,19 @@ def test_an_idempotent_producer_gets_an_id_with_epoch_0(client: Client, version:
 
 def test_no_id_is_given_twice_by_any_worker(two_clients: tuple[Client, Client]) -> None:
     ids = [client.call(IDEMPOTENT, 4).producer_id for _ in range(1100) for client in two_clients]
+    assert len(set(ids)) == len(ids)
+
+
+def test_no_id_comes_back_when_redis_loses_what_was_written(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    with (
+        korvet_broker(tmp_path, f"--redis-url={redis_url}", workers=2) as broker,
+        clients_of_two_workers(broker.address, broker.worker_pids(), Client) as (before, after),
+    ):
+        ids = [before.call(IDEMPOTENT, 4).producer_id for _ in range(10)]
+        raw_redis.flushall()
+        ids += [after.call(IDEMPOTENT, 4).producer_id for _ in range(10)]
     assert len(set(ids)) == len(ids)
 
 

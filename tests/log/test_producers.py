@@ -1,53 +1,19 @@
-"""Idempotent producers: blocks of ids, the rows that logs keep, and a registry that others have changed meanwhile."""
+"""Idempotent producers: the rows that logs keep, and a registry that others have changed meanwhile."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.producers import BLOCK_SIZE, ActiveProducer, ActiveProducers, ProducerIds, ProducerRows
+from korvet.log.producers import ActiveProducer, ActiveProducers, ProducerRows
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 from tests.support.log_bench import Bench
 
 PRODUCERS = "{korvet:orders:0}:producers"
-KEYS = Keys("korvet")
-
-
-@pytest.fixture
-def ids(redis: Redis) -> ProducerIds:
-    return ProducerIds(redis, KEYS)
-
-
-def test_ids_begin_with_zero_and_two_workers_take_blocks_of_their_own(redis: Redis, ids: ProducerIds) -> None:
-    other = ProducerIds(redis, KEYS)
-    assert [ids.take(), other.take(), ids.take(), other.take()] == [0, BLOCK_SIZE, 1, BLOCK_SIZE + 1]
-    assert [ids.take() for _ in range(BLOCK_SIZE)] == [
-        *range(2, BLOCK_SIZE),
-        2 * BLOCK_SIZE,
-        2 * BLOCK_SIZE + 1,
-    ]
-
-
-def test_no_two_requests_get_the_same_id(ids: ProducerIds) -> None:
-    jobs = [gevent.spawn(ids.take) for _ in range(50)]
-    gevent.joinall(jobs, timeout=60, raise_error=True)
-    assert sorted(job.get() for job in jobs) == list(range(50))
-
-
-@pytest.mark.parametrize("stored", ["x", str(2**63 - 5), "-100"])
-def test_a_counter_that_cannot_count_is_an_error_that_names_it(
-    ids: ProducerIds, raw_redis: Any, stored: str
-) -> None:
-    raw_redis.set(KEYS.producer_ids, stored)
-    with pytest.raises(KafkaError, match="korvet:producer-ids") as refused:
-        ids.take()
-    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.fixture
