@@ -1,0 +1,9 @@
+"""A checker in the manner of Jepsen's Kafka tests: clients at work, faults at random, and a history that must hold.
+
+history   what clients did and saw, as they saw it
+checker   what must never be in a history; knows nothing of brokers
+clients   producers, readers, a group and committed offsets: librdkafka and kafka-python
+system    Redis, its replicas or Sentinels, a proxy before it, and two brokers
+faults    what goes wrong, by name, and what each set-up may lose by it
+__main__  one run: `make jepsen ARGS="--minutes 30 --seed 7"`
+"""

@@ -1,0 +1,191 @@
+"""What must never be in a history. It knows clients' rules and nothing of brokers: it reads events and the final log.
+
+| kind | what was found |
+|--|--|
+| lost | an acknowledged value is nowhere in the log |
+| moved | an acknowledged value is in the log, but not at its offset |
+| doubled | a value of an idempotent producer is in the log twice |
+| reordered | two values of an idempotent producer are in one partition in another order than sent |
+| two values | one offset was acknowledged, read or found with different values |
+| unsent | the log holds a value that nobody sent to that partition |
+| went back | a reader got an offset that is not above the one before |
+| skipped | a reader went past a record that is in the log |
+| not delivered | no member of a group got a record that is in the log |
+| commit went back | a committed offset was read that is below one acknowledged before |
+| two owners | two members of a group owned a partition in one generation |
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeVar
+
+from tests.jepsen.history import (
+    Acknowledged,
+    Committed,
+    Delivered,
+    Event,
+    Fetched,
+    Log,
+    Owned,
+    Seen,
+    Sent,
+    value_of,
+)
+
+Kind = TypeVar("Kind", bound=Event)
+
+
+class Violation(NamedTuple):
+    """What was found; `at` is when it was done that did not hold, as near as it is known (0: not at all)."""
+
+    kind: str
+    text: str
+    at: float = 0.0
+
+
+def check(events: Sequence[Event], log: Log) -> list[Violation]:
+    """Return all violations, in order of their kinds."""
+    acknowledged = _of(events, Acknowledged)
+    seen = _of(events, Seen)
+    return [
+        *_lost(acknowledged, log),
+        *_doubled(acknowledged, log),
+        *_reordered(acknowledged, log),
+        *_two_values(acknowledged, seen, log),
+        *_unsent(_of(events, Sent), log),
+        *_readers(seen, log),
+        *_not_delivered(_of(events, Delivered), log),
+        *_commits(_of(events, Committed), _of(events, Fetched)),
+        *_owners(_of(events, Owned)),
+    ]
+
+
+def _of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
+    return [each for each in events if isinstance(each, kind)]
+
+
+def _lost(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
+    held = {partition: set(records) for partition, records in log.items()}
+    values = {partition: {value for _, value in records} for partition, records in log.items()}
+    for each in acknowledged:
+        value = value_of(each.producer, each.number)
+        if (each.offset, value) not in held[each.partition]:
+            if each.offset < 0 and value in values[each.partition]:
+                continue
+            kind = "moved" if value in values[each.partition] else "lost"
+            text = f"{value}, acknowledged at offset {each.offset} of partition {each.partition}"
+            yield Violation(kind, text, each.at)
+
+
+def _doubled(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
+    idempotent = {each.producer for each in acknowledged if each.ordered}
+    for partition, records in log.items():
+        offsets = defaultdict[str, list[int]](list)
+        for offset, value in records:
+            offsets[value].append(offset)
+        for value, places in offsets.items():
+            if len(places) > 1 and value.rpartition("/")[0] in idempotent:
+                yield Violation("doubled", f"{value} at the offsets {places} of partition {partition}")
+
+
+def _reordered(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
+    idempotent = {each.producer for each in acknowledged if each.ordered}
+    for partition, records in log.items():
+        last: dict[str, int] = {}
+        for offset, value in records:
+            producer, _, number = value.rpartition("/")
+            if producer not in idempotent:
+                continue
+            if int(number) < last.get(producer, -1):
+                text = (
+                    f"{value} at offset {offset} of partition {partition} comes after number {last[producer]}"
+                )
+                yield Violation("reordered", text)
+            last[producer] = int(number)
+
+
+def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) -> Iterator[Violation]:
+    values: dict[tuple[int, int], tuple[str, str]] = {}
+    for partition, records in log.items():
+        for offset, value in records:
+            values[partition, offset] = value, "the log"
+    told = [
+        *((each.partition, each.offset, each.value, each.reader, each.at) for each in seen),
+        *(
+            (each.partition, each.offset, value_of(each.producer, each.number), "its producer", each.at)
+            for each in acknowledged
+            if each.offset >= 0
+        ),
+    ]
+    for partition, offset, value, whom, at in told:
+        other, by = values.setdefault((partition, offset), (value, whom))
+        if other != value:
+            text = f"offset {offset} of partition {partition} is {value} for {whom}, {other} for {by}"
+            yield Violation("two values", text, at)
+
+
+def _unsent(sent: list[Sent], log: Log) -> Iterator[Violation]:
+    values = {(each.partition, value_of(each.producer, each.number)) for each in sent}
+    for partition, records in log.items():
+        for offset, value in records:
+            if (partition, value) not in values:
+                yield Violation("unsent", f"{value!r} at offset {offset} of partition {partition}")
+
+
+def _readers(seen: list[Seen], log: Log) -> Iterator[Violation]:
+    offsets = {partition: [offset for offset, _ in records] for partition, records in log.items()}
+    ways = defaultdict[tuple[str, int], list[Seen]](list)
+    for each in seen:
+        ways[each.reader, each.partition].append(each)
+    for (reader, partition), way in ways.items():
+        there = offsets[partition]
+        # None comes before the first.
+        for before, after in pairwise([None, *way]):
+            assert after is not None
+            from_ = before.offset if before else -1
+            if after.offset <= from_:
+                text = f"{reader} got offset {after.offset} of partition {partition} after {from_}"
+                yield Violation("went back", text, after.at)
+                continue
+            passed = there[bisect_right(there, from_) : bisect_left(there, after.offset)]
+            if passed:
+                text = (
+                    f"{reader} got offset {after.offset} of partition {partition} after {from_}: {passed[:5]}"
+                )
+                yield Violation("skipped", text, after.at)
+
+
+def _not_delivered(delivered: list[Delivered], log: Log) -> Iterator[Violation]:
+    for group in sorted({each.group for each in delivered}):
+        got = {(each.partition, each.offset) for each in delivered if each.group == group}
+        for partition, records in log.items():
+            missing = [offset for offset, _ in records if (partition, offset) not in got]
+            if missing:
+                text = f"{group} did not get the offsets {missing[:5]} of partition {partition}, {len(missing)} in all"
+                yield Violation("not delivered", text)
+
+
+def _commits(committed: list[Committed], fetched: list[Fetched]) -> Iterator[Violation]:
+    for group in sorted({each.group for each in committed}):
+        mine = [each for each in committed if each.group == group]
+        times = [each.at for each in mine]
+        highest = [-1, *accumulate((each.offset for each in mine), max)]
+        for each in fetched:
+            promised = highest[bisect_left(times, each.began)]
+            if each.group == group and each.offset < promised:
+                text = f"{group} has {each.offset}, after {promised} had been acknowledged"
+                yield Violation("commit went back", text, each.at)
+
+
+def _owners(owned: list[Owned]) -> Iterator[Violation]:
+    owners: dict[tuple[str, int, int], str] = {}
+    for each in owned:
+        for partition in each.partitions:
+            other = owners.setdefault((each.group, each.generation, partition), each.member)
+            if other != each.member:
+                text = f"partition {partition} in generation {each.generation} of {each.group}: {other}, {each.member}"
+                yield Violation("two owners", text, each.at)

@@ -1,0 +1,310 @@
+"""The clients of a run, each in a thread of its own. They write down what they learn, and judge nothing.
+
+librdkafka for producers, readers and commits; kafka-python for members of a group, since it says its generation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any
+
+import kafka
+import kafka.errors
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+
+from tests.jepsen.history import (
+    Acknowledged,
+    Committed,
+    Delivered,
+    Failed,
+    Fetched,
+    History,
+    Log,
+    Owned,
+    Seen,
+    Sent,
+    now,
+    value_of,
+)
+
+PARTITIONS = 4
+TOPIC, COMMIT_TOPIC, GROUP = "records", "commits", "members"
+_UNANSWERED_MAX = 2000
+_TURN_SECONDS = 0.1
+_SESSION_MS = 10_000
+_END_SECONDS_MAX = 180.0
+_RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
+
+
+class Client(ABC):
+    """One client under way. `turn` is done again and again until `end`; an error of it makes a new client."""
+
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        """Name it; clients that replace it are named after it."""
+        self.name = name
+        self.history = history
+        self._bootstrap = bootstrap
+        self._ending = threading.Event()
+        self._names = itertools.count(1)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop it, when it has nothing open any more."""
+        self._ending.set()
+        self._thread.join(_END_SECONDS_MAX)
+        assert not self._thread.is_alive(), f"{self.name} does not end"
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            instance = f"{self.name}.{next(self._names)}"
+            try:
+                self.live(instance)
+            except (KafkaException, kafka.errors.KafkaError, OSError) as error:
+                self.history.add(Failed(instance, repr(error), now()))
+                self._ending.wait(1.0)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether nobody has ended it."""
+        return not self._ending.is_set()
+
+    @abstractmethod
+    def live(self, instance: str) -> None:
+        """Be one client until the end; raises an error of the client's library that it cannot go on from."""
+
+
+class ProducerClient(Client):
+    """librdkafka's producer with acks=all, idempotent or not. `last_acknowledged` is the time of its last progress."""
+
+    def __init__(self, name: str, bootstrap: str, history: History, *, idempotent: bool, seed: int) -> None:
+        self._idempotent = idempotent
+        self._random = random.Random(seed)
+        self.last_acknowledged = now()
+        self.longest_stall = 0.0
+        self.acknowledged = 0
+        super().__init__(name, bootstrap, history)
+
+    def live(self, instance: str) -> None:
+        """Send bursts of values; more only while few are unanswered."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": self._idempotent,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": 0,
+                "socket.timeout.ms": 10_000,
+                "request.timeout.ms": 5000,
+                "topic.metadata.refresh.interval.ms": 5000,
+                **_RECONNECT,
+            }
+        )
+        failed: list[Any] = []
+        open_ = 0
+
+        def delivered(partition: int, number: int) -> Any:
+            def report(error: Any, message: Message) -> None:
+                nonlocal open_
+                open_ -= 1
+                if error is None:
+                    self._progress()
+                    offset = message.offset()
+                    offset = -1 if offset is None else offset
+                    self.history.add(
+                        Acknowledged(instance, partition, number, offset, self._idempotent, now())
+                    )
+                else:
+                    failed.append(error)
+
+            return report
+
+        for number in itertools.count():
+            if failed:
+                raise KafkaException(failed[0])
+            if not self.goes_on:
+                break
+            while open_ >= _UNANSWERED_MAX and not failed and self.goes_on:
+                producer.poll(_TURN_SECONDS)
+            partition = self._random.randrange(PARTITIONS)
+            self.history.add(Sent(instance, partition, number, now()))
+            producer.produce(
+                TOPIC,
+                value_of(instance, number),
+                partition=partition,
+                on_delivery=delivered(partition, number),
+            )
+            open_ += 1
+            producer.poll(0 if number % 10 else 0.05)
+        producer.flush(_END_SECONDS_MAX)
+
+    def _progress(self) -> None:
+        at = now()
+        self.longest_stall = max(self.longest_stall, at - self.last_acknowledged)
+        self.last_acknowledged = at
+        self.acknowledged += 1
+
+
+class ReaderClient(Client):
+    """librdkafka's consumer without a group: each instance reads every partition from its begin."""
+
+    def live(self, instance: str) -> None:
+        """Read until the end, or until an offset is gone: then another one begins again."""
+        consumer = _reader(self._bootstrap)
+        try:
+            consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+            while self.goes_on:
+                for message in consumer.consume(500, _TURN_SECONDS):
+                    if (error := message.error()) is not None:
+                        if error.retriable() or error.code() < 0:
+                            continue
+                        raise KafkaException(error)
+                    partition, offset, value = _record(message)
+                    self.history.add(Seen(instance, partition, offset, value, now()))
+        finally:
+            consumer.close()
+
+
+class MemberClient(Client):
+    """kafka-python's consumer as a member of the group; commits after each poll."""
+
+    def live(self, instance: str) -> None:
+        """Read as a member."""
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=self._bootstrap.split(","),
+            group_id=GROUP,
+            client_id=instance,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=1000,
+            request_timeout_ms=15_000,
+            reconnect_backoff_ms=50,
+            reconnect_backoff_max_ms=500,
+            metadata_max_age_ms=5000,
+        )
+        history = self.history
+
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # has no types
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                pass
+
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                generation = consumer._coordinator._generation.generation_id
+                partitions = tuple(sorted(each.partition for each in assigned))
+                history.add(Owned(GROUP, generation, instance, partitions, now()))
+
+        consumer.subscribe([TOPIC], listener=Listener())
+        try:
+            while self.goes_on:
+                found = consumer.poll(timeout_ms=int(_TURN_SECONDS * 1000), max_records=500)
+                for place, records in found.items():
+                    history.add(*(Delivered(GROUP, place.partition, each.offset, now()) for each in records))
+                # A commit that is refused is done again with the next records, by whoever has the partition then.
+                with contextlib.suppress(kafka.errors.KafkaError):
+                    if found:
+                        consumer.commit()
+        finally:
+            with contextlib.suppress(kafka.errors.KafkaError):
+                consumer.close(autocommit=False)
+
+
+class CommitClient(Client):
+    """librdkafka's consumer that commits rising offsets for a group of its own, and reads them back."""
+
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        self._offset = 0
+        super().__init__(name, bootstrap, history)
+
+    def live(self, _instance: str) -> None:
+        """Commit and read in turn."""
+        group = self.name
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                **_RECONNECT,
+            }
+        )
+        try:
+            while self.goes_on:
+                self._offset += 1
+                place = TopicPartition(COMMIT_TOPIC, 0, self._offset)
+                with contextlib.suppress(KafkaException):
+                    [answer] = consumer.commit(offsets=[place], asynchronous=False) or [place]
+                    if answer.error is None:
+                        self.history.add(Committed(group, self._offset, now()))
+                began = now()
+                with contextlib.suppress(KafkaException):
+                    [read] = consumer.committed([TopicPartition(COMMIT_TOPIC, 0)], timeout=5.0)
+                    if read.error is None:
+                        self.history.add(Fetched(group, read.offset, began, now()))
+                self._ending.wait(0.02)
+        finally:
+            consumer.close()
+
+
+def read_log(bootstrap: str) -> Log:
+    """Return all records, as a new reader sees them when nothing goes wrong any more."""
+    log: Log = {each: [] for each in range(PARTITIONS)}
+    consumer = _reader(bootstrap)
+    try:
+        ends = {
+            each: consumer.get_watermark_offsets(TopicPartition(TOPIC, each), timeout=30.0)[1] for each in log
+        }
+        left = {partition for partition, end in ends.items() if end}
+        consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in sorted(left)])
+        quiet = deque[bool](maxlen=int(10 / _TURN_SECONDS))
+        while left:
+            messages = [each for each in consumer.consume(1000, _TURN_SECONDS) if each.error() is None]
+            for partition, offset, value in map(_record, messages):
+                log[partition].append((offset, value))
+                if offset + 1 >= ends[partition]:
+                    left.discard(partition)
+            quiet.append(not messages)
+            # The last offsets of a log may hold no record.
+            if len(quiet) == quiet.maxlen and all(quiet):
+                break
+    finally:
+        consumer.close()
+    return log
+
+
+def wait_for_delivery(history: History, log: Log, seconds: float) -> None:
+    """Wait until members have got every record, or for so long."""
+    wanted = {(partition, offset) for partition, records in log.items() for offset, _ in records}
+    deadline = now() + seconds
+    while now() < deadline:
+        got = {(each.partition, each.offset) for each in history.events if isinstance(each, Delivered)}
+        if wanted <= got:
+            return
+        time.sleep(1.0)
+
+
+def _reader(bootstrap: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+            "topic.metadata.refresh.interval.ms": 5000,
+            "socket.timeout.ms": 10_000,
+            **_RECONNECT,
+        }
+    )
+
+
+def _record(message: Message) -> tuple[int, int, str]:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset, bytes(value or b"").decode()

@@ -1,0 +1,120 @@
+"""What clients did and saw, in the order in which they learned it. Times are seconds of a monotonic clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+
+class Sent(NamedTuple):
+    """A value was given to a producer; `number` counts the values of one producer, by which its order is judged."""
+
+    producer: str
+    partition: int
+    number: int
+    at: float
+
+
+class Acknowledged(NamedTuple):
+    """A value was acknowledged at an offset, or (-1) as a duplicate whose offset the broker does not know any more.
+
+    `ordered` says that its producer is idempotent.
+    """
+
+    producer: str
+    partition: int
+    number: int
+    offset: int
+    ordered: bool
+    at: float
+
+
+class Seen(NamedTuple):
+    """A reader was given a record. A reader goes through each partition once, from its begin."""
+
+    reader: str
+    partition: int
+    offset: int
+    value: str
+    at: float
+
+
+class Delivered(NamedTuple):
+    """A member of a group was given a record."""
+
+    group: str
+    partition: int
+    offset: int
+    at: float
+
+
+class Owned(NamedTuple):
+    """A member of a group was assigned partitions in a generation."""
+
+    group: str
+    generation: int
+    member: str
+    partitions: tuple[int, ...]
+    at: float
+
+
+class Committed(NamedTuple):
+    """A commit was acknowledged; the one who commits never goes back."""
+
+    group: str
+    offset: int
+    at: float
+
+
+class Fetched(NamedTuple):
+    """The committed offset of a group was read; the request was sent at `began`."""
+
+    group: str
+    offset: int
+    began: float
+    at: float
+
+
+class Failed(NamedTuple):
+    """A client failed in a way from which it does not recover by itself, and was replaced by a new one."""
+
+    client: str
+    error: str
+    at: float
+
+
+Event: TypeAlias = Sent | Acknowledged | Seen | Delivered | Owned | Committed | Fetched | Failed
+Log: TypeAlias = dict[int, list[tuple[int, str]]]
+"""The offsets and values of each partition, as read when all is over."""
+
+
+def value_of(producer: str, number: int) -> str:
+    """Return the value that a producer sends: no other is like it."""
+    return f"{producer}/{number}"
+
+
+class History:
+    """The events of a run; any thread may add some."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._lock = threading.Lock()
+
+    def add(self, *events: Event) -> None:
+        """Append events."""
+        with self._lock:
+            self.events += events
+
+    def write(self, path: Path) -> None:
+        """Write a line of JSON for each event: its kind and its fields."""
+        with path.open("wb") as file:
+            file.writelines(msgspec.json.encode([type(each).__name__, *each]) + b"\n" for each in self.events)
+
+
+def now() -> float:
+    """Return the time of an event."""
+    return time.monotonic()
