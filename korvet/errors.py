@@ -186,10 +186,25 @@ class RecordsRefusedError(KafkaError):
 
 
 class StorageUnavailableError(KafkaError):
-    """Redis is away, slow or refusing: the outcome of the request is unknown, and a retry is right."""
+    """Redis is away, slow or refusing, and a retry is right. Nothing was done, unless it is an OutcomeUnknownError."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class OutcomeUnknownError(StorageUnavailableError):
+    """A request was sent to Redis, and its reply did not come: it was done or not, or will be yet."""
+
+
+class AppendUnknownError(KafkaError):
+    """A batch was sent to Redis, and no reply came. `idempotent`: its producer finds out by sending it again.
+
+    Not KAFKA_STORAGE_ERROR: librdkafka then takes the batch for not written.
+    """
+
+    def __init__(self, message: str, *, idempotent: bool) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+        self.idempotent = idempotent
 
 
 class ProtocolError(Exception):

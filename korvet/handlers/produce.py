@@ -10,6 +10,10 @@ version the response is sent before that, as by Kafka's broker since KIP-219. If
 and the error is KAFKA_STORAGE_ERROR: clients (the Java client and librdkafka among them) know it as one after which
 nothing was written, and retry, and it is what Redis' own refusal becomes. Some of them do not know
 THROTTLING_QUOTA_EXCEEDED as an answer to Produce.
+
+A batch that was sent to Redis and got no reply may be written or not. Its producer, if it is idempotent, has to send it
+again with all that came after it, so its connection is closed. An error would not do: the next batch, already on its
+way, would be OUT_OF_ORDER_SEQUENCE_NUMBER, upon which librdkafka takes a new epoch and writes what is written again.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
+from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register_pipelined
@@ -106,6 +110,9 @@ def _close_on_failure(results: Iterable[AppendResult]) -> None:
 
 
 def _partition_response(index: int, result: AppendResult) -> wire.PartitionProduceResponse:
+    if isinstance(result, AppendUnknownError) and result.idempotent:
+        message = f"a batch of an idempotent producer may be written or not: {result.message}"
+        raise ProtocolError(message)
     if isinstance(result, KafkaError):
         wrong = result.records if isinstance(result, RecordsRefusedError) else ()
         return wire.PartitionProduceResponse(

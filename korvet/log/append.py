@@ -384,6 +384,9 @@ QUIET_SECONDS = 5.0
 """Time without a failure after which a success ends an outage: near a limit some batches fit, and some do not."""
 
 
+_AWAY = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+
+
 class Failures:
     """The failed appends of one worker. `count` is called with the name of each error."""
 
@@ -414,7 +417,7 @@ class Failures:
     def _take(self, failed: list[KafkaError]) -> bool:
         for error in failed:
             self._count(error.code.name)
-        away = [error for error in failed if error.code is ErrorCode.KAFKA_STORAGE_ERROR]
+        away = [error for error in failed if error.code in _AWAY]
         if away:
             self._last = self._clock()
             self._failed += len(away)

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Literal, cast
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import (
+    AppendUnknownError,
+    ErrorCode,
+    KafkaError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
 from korvet.log import batch_format, record_format
 from korvet.log.batch_format import StoredBatch, read_batches
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
@@ -383,7 +389,7 @@ class AppendScripts:
                 partition = self._appends[place].partition
                 if removed := _expelled(reply):
                     warn_of_removal(partition, removed)
-                outcome = _read_appended(partition, reply)
+                outcome = _read_appended(self._appends[place], reply)
                 if outcome is not None:
                     self._outcomes[place] = outcome
                     del wave[place]
@@ -397,8 +403,11 @@ class AppendScripts:
         self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
 
 
-def _read_appended(partition: Partition, reply: Reply) -> Appended | KafkaError | None:
+def _read_appended(append: AppendRecords | AppendBatch, reply: Reply) -> Appended | KafkaError | None:
     """Return the answer of an append script; None if something must be done about external entries first."""
+    partition = append.partition
+    if isinstance(reply, OutcomeUnknownError):
+        return AppendUnknownError(reply.message, idempotent=append.producer_id >= 0)
     if isinstance(reply, KafkaError):
         return reply
     if isinstance(reply, RespError):

@@ -23,7 +23,7 @@ import gevent
 from gevent import socket
 from gevent.hub import Waiter, get_hub
 
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import url as redis_url
 from korvet.redis.connection import (
     NO_OBSERVER,
@@ -157,7 +157,7 @@ class Multiplexer:
         """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
 
         Room for them has been acquired and is released here. `deadline` is time.monotonic()'s; `operation` names them
-        in metrics. Error replies are returned, not raised; StorageUnavailableError means that the outcome is unknown.
+        in metrics. Error replies are returned, not raised. The waiter may raise OutcomeUnknownError.
         """
         if self._connection.lost is not None:
             self._limit.release(count, len(data))
@@ -249,7 +249,7 @@ def _is_waited_for(ready: tuple[Waiter[Reply], Reply]) -> bool:
 
 def _fail(waiters: list[Waiter[Reply]], text: str) -> None:
     for waiter in waiters:
-        waiter.throw(StorageUnavailableError(text))
+        waiter.throw(OutcomeUnknownError(text))
 
 
 class PendingReplies:
@@ -283,7 +283,7 @@ class Redis:
 
     Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
     `timeout_ms`, loses the connection, or refuses because of its state (LOADING, READONLY, OOM ..:
-    `replies.error_of`). Except for such a refusal the outcome of the request is unknown. An error reply
+    `replies.error_of`). If a request was sent and no reply came, that is an OutcomeUnknownError. An error reply
     whose first word is one of Kafka's error names is a KafkaError, any other a RespError. A greenlet may be
     killed while it waits; others do not notice.
     """
@@ -403,7 +403,11 @@ class Redis:
             scripts = {calls[index][0].sha: calls[index][0] for index in missing}
             loads = [pack(("SCRIPT", "LOAD", script.source)) for script in scripts.values()]
             again = b"".join([*loads, *(packed[index] for index in missing)])
-            late = self._exchange_all(again, len(scripts) + len(missing), self._operation)
+            try:
+                late = self._exchange_all(again, len(scripts) + len(missing), self._operation)
+            except StorageUnavailableError as error:
+                # Of these calls only: the others were done, and their replies are here.
+                late = [error] * (len(scripts) + len(missing))
             loaded = dict(zip(scripts, late, strict=False))
             for index, reply in zip(missing, late[len(scripts) :], strict=True):
                 load = loaded[calls[index][0].sha]

@@ -140,7 +140,7 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     for violation in beyond[:_SHOWN_MAX]:
         print(f"VIOLATION {violation.kind}: {violation.text}")
     print(
-        f"{len(beyond)} violations beyond what the set-up may lose, {traces} tracebacks in the brokers' logs; seed {seed}"
+        f"{len(beyond)} violations beyond what the set-up may lose, {traces} tracebacks of brokers; seed {seed}"
     )
     return 1 if beyond or traces else 0
 

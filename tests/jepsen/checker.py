@@ -83,13 +83,15 @@ def _lost(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
 
 def _doubled(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
     idempotent = {each.producer for each in acknowledged if each.ordered}
+    times = {value_of(each.producer, each.number): each.at for each in acknowledged}
     for partition, records in log.items():
         offsets = defaultdict[str, list[int]](list)
         for offset, value in records:
             offsets[value].append(offset)
         for value, places in offsets.items():
             if len(places) > 1 and value.rpartition("/")[0] in idempotent:
-                yield Violation("doubled", f"{value} at the offsets {places} of partition {partition}")
+                text = f"{value} at the offsets {places} of partition {partition}"
+                yield Violation("doubled", text, times.get(value, 0.0))
 
 
 def _reordered(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:

@@ -123,11 +123,11 @@ class _Server:
 async def _main() -> None:
     served = _Server(int(sys.argv[1]))
     server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
+    print(server.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         served.obey(line)
-        print("ok", flush=True)  # noqa: T201
+        print("ok", flush=True)
 
 
 if __name__ == "__main__":

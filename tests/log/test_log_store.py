@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import gevent
 import pytest
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.external_entries import ExternalStep
 from korvet.log.types import Appended, Bounds, Fetched, Read
 from korvet.redis.client import Redis, ScriptCall
@@ -16,6 +16,7 @@ from korvet.redis.replies import Reply
 from korvet.topics.types import AtRest, TopicRow
 from tests.support.batches import CODECS, Record
 from tests.support.log_bench import TIMESTAMP, TOPIC_ID, Bench, Format, code_of, records_of
+from tests.support.proxy import Proxy, proxy
 
 SEQUENCE_MAX = 2**31 - 1
 
@@ -335,3 +336,58 @@ def test_a_lost_redis_is_the_outcome_of_every_append_and_raised_by_reads(bench: 
         bench.logs.bounds([bench.partition])
     with pytest.raises(StorageUnavailableError):
         bench.logs.external.step(bench.partition)
+
+
+@pytest.fixture(params=["record", "batch"])
+def distant(redis_url: str, raw_redis: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Bench, Proxy]]:
+    """Give a store whose connection to Redis leads over a network that fails."""
+    with proxy(redis_url) as network:
+        client = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
+        yield Bench(client, raw_redis, request.param), network
+        client.close()
+
+
+def test_an_append_whose_reply_is_lost_has_no_known_outcome(distant: tuple[Bench, Proxy]) -> None:
+    bench, network = distant
+    bench.append(b"first", producer=7, epoch=0, sequence=0)
+    network.cut_after_to_client = network.bytes_to_client + 1
+    second = bench.made(b"second", producer=7, epoch=0, sequence=1)
+    [lost] = bench.logs.append([second])
+    assert isinstance(lost, AppendUnknownError)
+    assert lost.idempotent
+    network.cut_after_to_client = None
+    [again] = bench.logs.append([second])
+    assert isinstance(again, Appended)
+    assert again.duplicate
+    assert len(bench.read(0).batches or bench.read(0).records) == 2
+
+
+def test_an_append_that_was_not_sent_was_not_written(distant: tuple[Bench, Proxy]) -> None:
+    bench, network = distant
+    network.refuse()
+    network.cut()
+    gevent.sleep(0.1)
+    [refused] = bench.logs.append([bench.made(b"a")])
+    assert code_of(refused) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_an_append_that_was_done_stays_so_when_another_ones_script_has_to_be_loaded(
+    redis_url: str, raw_redis: Any
+) -> None:
+    with proxy(redis_url) as network:
+        client = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
+        record = Bench(client, raw_redis, "record")
+        batch = Bench(client, raw_redis, "batch", topic="others")
+        raw_redis.script_flush()
+        record.append(b"loads the script of this format")
+        done, missing = record.made(b"a"), batch.made(b"a")
+        sent = network.bytes_to_server
+        record.logs.append([record.made(b"a")])
+        size = network.bytes_to_server - sent
+        # Both are sent in one write, the second one's script with a write of its own, which does not get through.
+        network.cut_after_to_server = network.bytes_to_server + 3 * size
+        outcomes = record.logs.append([done, missing])
+        client.close()
+    assert isinstance(outcomes[0], Appended)
+    assert isinstance(outcomes[1], AppendUnknownError)
+    assert raw_redis.exists("korvet:others:0") == 0
