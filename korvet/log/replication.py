@@ -2,12 +2,15 @@
 
 WAIT counts the replicas that have the writes of its own connection only, and blocks whatever else that connection
 carries. So it has a connection of its own, shared by all requests that wait, and one small write goes before it. The
-appends were answered before that write was sent: a replica that has this write has the appends.
+appends were answered before that write was sent: a replica that has this write has the appends, if both connections
+lead to one master. So the histories of both are compared (`replies.history_of`).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import gevent
 from gevent.event import AsyncResult
@@ -16,22 +19,35 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.append import AppendResult
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import RespError
+from korvet.redis.replies import RespError, history_of
 
 WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
 
 
-class Replicas:
-    """The replicas of one worker's Redis. `redis` carries nothing else; `timeout_ms` is its timeout."""
+class _Round(NamedTuple):
+    """How many replicas `held` all that was written to a `history` before."""
 
-    def __init__(self, redis: Redis, keys: Keys, *, replicas: int, timeout_ms: int) -> None:
+    history: str
+    held: int
+
+
+_UNKNOWN = _Round("", 0)
+
+
+class Replicas:
+    """The replicas of one worker's Redis, waited for over `waits`, which carries nothing else and has this timeout.
+
+    `appends` carries the appends.
+    """
+
+    def __init__(self, waits: Redis, appends: Redis, keys: Keys, *, replicas: int, timeout_ms: int) -> None:
         """`replicas` 0 waits for none."""
-        self._redis = redis
+        self._waits, self._appends = waits, appends
         self._key = keys.replication_mark
         self._replicas = replicas
         self._wait_ms = int(timeout_ms * WAIT_SHARE)
-        self._next: AsyncResult[int] | None = None
+        self._next: AsyncResult[_Round] | None = None
         self._running = False
 
     @property
@@ -43,30 +59,35 @@ class Replicas:
         """Wait until the replicas have what was appended; returns the results for the producer.
 
         If too few have it in time, each append is NOT_ENOUGH_REPLICAS_AFTER_APPEND: the records are written, and an
-        idempotent producer that sends them again is answered as soon as the replicas have caught up.
+        idempotent producer that sends them again is answered as soon as the replicas have caught up. So is an append to
+        a master that has become another one since: the new master may not have it.
         """
-        answers = list(results)
-        if all(isinstance(each, KafkaError) for each in answers) or self.wait():
-            return answers
+        if all(isinstance(each, KafkaError) for each in results):
+            return list(results)
+        history, held = self._wait()
+        enough = held >= self._replicas and history != ""
+        if enough and self._appends.history != history:
+            with contextlib.suppress(StorageUnavailableError):
+                self._appends.refresh_history()
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
-        return [each if isinstance(each, KafkaError) else short for each in answers]
+        return [
+            each if isinstance(each, KafkaError) or (enough and each.history == history) else short
+            for each in results
+        ]
 
-    def wait(self) -> bool:
-        """Wait until the replicas have everything that was written before; False if too few have in time.
+    def _wait(self) -> _Round:
+        """Wait until the replicas have everything that was written before, or for as long as Redis may take.
 
         A caller that comes while a round is under way shares the next one: its write must come after the appends.
         """
-        if not self.awaited:
-            return True
         if self._next is None:
             self._next = AsyncResult()
         mine = self._next
         if not self._running:
             self._running = True
             gevent.spawn(self._run)
-        held = mine.get()
-        return held is not None and held >= self._replicas
+        return mine.get() or _UNKNOWN
 
     def _run(self) -> None:
         """Do rounds for as long as any caller waits for one."""
@@ -77,14 +98,18 @@ class Replicas:
         finally:
             self._running = False
 
-    def _round(self) -> int:
-        """Return how many replicas have all that was written so far; 0 if Redis cannot say."""
+    def _round(self) -> _Round:
+        """Ask once. The history is asked for last: if it is that of an append, no other was there in between."""
         try:
-            written, held = self._redis.pipeline(
-                [("SET", self._key, "1"), ("WAIT", self._replicas, self._wait_ms)],
+            written, held, info = self._waits.pipeline(
+                [
+                    ("SET", self._key, "1"),
+                    ("WAIT", self._replicas, self._wait_ms),
+                    ("INFO", "replication"),
+                ],
             )
         except StorageUnavailableError:
-            return 0
+            return _UNKNOWN
         if isinstance(written, RespError | KafkaError) or not isinstance(held, int):
-            return 0
-        return held
+            return _UNKNOWN
+        return _Round(history_of(info), held)

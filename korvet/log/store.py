@@ -328,6 +328,7 @@ class AppendScripts:
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
+        self._history = ""
         for place, append in enumerate(appends):
             try:
                 self._waiting[place] = _call(append)
@@ -372,6 +373,7 @@ class AppendScripts:
     def _send(self) -> None:
         try:
             self._replies: Pending[list[Reply]] = self._redis.begin_scripts(list(self._wave.values()))
+            self._history = self._redis.history
         except StorageUnavailableError as error:
             self._replies = Done(error)
 
@@ -389,7 +391,7 @@ class AppendScripts:
                 partition = self._appends[place].partition
                 if removed := _expelled(reply):
                     warn_of_removal(partition, removed)
-                outcome = _read_appended(self._appends[place], reply)
+                outcome = _read_appended(self._appends[place], reply, self._history)
                 if outcome is not None:
                     self._outcomes[place] = outcome
                     del wave[place]
@@ -403,7 +405,9 @@ class AppendScripts:
         self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
 
 
-def _read_appended(append: AppendRecords | AppendBatch, reply: Reply) -> Appended | KafkaError | None:
+def _read_appended(
+    append: AppendRecords | AppendBatch, reply: Reply, history: str
+) -> Appended | KafkaError | None:
     """Return the answer of an append script; None if something must be done about external entries first."""
     partition = append.partition
     if isinstance(reply, OutcomeUnknownError):
@@ -424,6 +428,7 @@ def _read_appended(append: AppendRecords | AppendBatch, reply: Reply) -> Appende
             now_ms=now_ms,
             duplicate=outcome == b"DUPLICATE",
             row_bytes=int(row_bytes),
+            history=history,
         )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")

@@ -59,8 +59,9 @@ class Appended(NamedTuple):
 
     `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
     written there before. `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of
-    its index, about once in 512 KiB; else 0. `timestamp` (ms) is the one that its records got instead of their own
-    (LogAppendTime), -1 if they kept theirs; the caller knows it.
+    its index, about once in 512 KiB; else 0. `history` is that of the Redis that has it (Redis.history).
+    `timestamp` (ms) is the one that its records got instead of their own (LogAppendTime), -1 if they kept theirs; the
+    caller knows it.
     """
 
     base_offset: int
@@ -68,6 +69,7 @@ class Appended(NamedTuple):
     now_ms: int
     duplicate: bool
     row_bytes: int = 0
+    history: str = ""
     timestamp: int = -1
 
 

@@ -34,7 +34,7 @@ from korvet.redis.connection import (
     pack,
     reconnect_backoff,
 )
-from korvet.redis.replies import ReadOnlyError, Reply, RespError, listed, name_of, value_of
+from korvet.redis.replies import ReadOnlyError, Reply, RespError, history_of, listed, name_of, value_of
 from korvet.redis.scripts import Script
 
 __all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
@@ -322,6 +322,8 @@ class Redis:
         self._closed = False
         # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
         self.connections = 0
+        self.history = ""
+        """The history of writes to which the present connection leads (`replies.history_of`)."""
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
@@ -416,6 +418,16 @@ class Redis:
             if isinstance(reply := replies[index], RespError | KafkaError):
                 self._observer.script_failed(calls[index][0].name, name_of(reply))
 
+    def refresh_history(self) -> None:
+        """Learn the history again; raises StorageUnavailableError.
+
+        A master gets a new one also when its first replica comes, since nothing was kept of it for replicas before.
+        """
+        connections = self.connections
+        found = history_of(self.call("INFO", "replication"))
+        if connections == self.connections:
+            self.history = found
+
     def reconnect(self, reason: str) -> None:
         """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""
         if self._multiplexer is not None and not self._multiplexer.lost:
@@ -467,7 +479,7 @@ class Redis:
 
     def _connect(self) -> Multiplexer | StorageUnavailableError:
         try:
-            connected = connect(self._address, self._connect_timeout_ms)
+            connected, history = connect(self._address, self._connect_timeout_ms)
         except StorageUnavailableError as error:
             self._refusal = error.message
             self._not_before = time.monotonic() + self._backoff.next_s()
@@ -477,6 +489,7 @@ class Redis:
             self._backoff.reset()
             before = self._multiplexer
             self.connections += 1
+            self.history = history
             self._multiplexer = Multiplexer(
                 connected, str(self._address), self._limit, self._timeout_ms, self._observer.round_trip
             )

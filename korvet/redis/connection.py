@@ -23,7 +23,7 @@ from gevent.hub import get_hub
 
 from korvet.backoff import Backoff
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.redis.replies import Reply, RespError, error_of
+from korvet.redis.replies import Reply, RespError, error_of, history_of
 from korvet.redis.url import RedisAddress, Tls
 
 # One read from the kernel: thousands of small replies, or a part of a large one.
@@ -214,8 +214,11 @@ def _nonblocking(connected: socket.socket) -> plain_socket.socket | socket.socke
     return plain
 
 
-def connect(address: RedisAddress, timeout_ms: int) -> socket.socket:
-    """Open and authenticate a connection; raises StorageUnavailableError after at most `timeout_ms`."""
+def connect(address: RedisAddress, timeout_ms: int) -> tuple[socket.socket, str]:
+    """Open and authenticate a connection; returns it, and the server's history (`replies.history_of`).
+
+    Raises StorageUnavailableError after at most `timeout_ms`.
+    """
     opened: socket.socket | None = None
     try:
         with gevent.Timeout(timeout_ms / 1000, _TimedOutError):
@@ -223,9 +226,9 @@ def connect(address: RedisAddress, timeout_ms: int) -> socket.socket:
             if address.tls is not None:
                 # Closing the wrapped socket closes the inner one, which is detached by then.
                 opened = _tls_context(address.tls).wrap_socket(opened, server_hostname=address.host)
-            _shake_hands(opened, address)
+            history = _shake_hands(opened, address)
             connected, opened = opened, None
-            return connected
+            return connected, history
     except _TimedOutError as error:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from error
     except (OSError, UnicodeError) as error:
@@ -271,20 +274,22 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _shake_hands(connected: socket.socket, address: RedisAddress) -> None:
-    """Authenticate, choose the database and give the connection its name, in one round trip."""
+def _shake_hands(connected: socket.socket, address: RedisAddress) -> str:
+    """Authenticate, choose the database and give the connection its name, in one round trip; returns the history."""
     commands: list[tuple[str | int, ...]] = []
     if address.password:
         commands.append(("AUTH", *((address.username,) if address.username else ()), address.password))
     if address.db:
         commands.append(("SELECT", address.db))
-    commands.append(("CLIENT", "SETNAME", "korvet"))
+    commands += [("CLIENT", "SETNAME", "korvet"), ("INFO", "replication")]
     # Redis may refuse and close before it has read a word; why it did is still there to be read.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connected.sendall(b"".join(map(pack, commands)))
     reader = new_reader()
     for command in commands:
         reply = _next_reply(connected, reader)
+        if command[0] == "INFO":
+            return history_of(reply)
         if not isinstance(reply, RespError | KafkaError):
             continue
         text = f"{reply.name} {reply.message}" if isinstance(reply, RespError) else reply.message
@@ -294,6 +299,7 @@ def _shake_hands(connected: socket.socket, address: RedisAddress) -> None:
         # Redis repeats the arguments of a command that it does not know.
         text = text.replace(address.password or "\0", "***")
         raise StorageUnavailableError(f"Redis at {address} refused the connection ({command[0]}): {text}")
+    return ""
 
 
 def _next_reply(connected: socket.socket, reader: hiredis.Reader) -> Reply:

@@ -215,7 +215,7 @@ class Subscriptions:
         while self._channels:
             confirmations = self._confirmations
             try:
-                connected = connect(self._address, self._timeout_ms)
+                connected = connect(self._address, self._timeout_ms)[0]
             except StorageUnavailableError as error:
                 self._refusal = error.message
                 self._observer.connect_failed()

@@ -124,6 +124,24 @@ def time_ms(reply: Reply) -> int:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Redis answered TIME with {reply!r}") from error
 
 
+def replication_info(reply: Reply) -> dict[str, str]:
+    """Return the fields of the answer to INFO replication; none if Redis refused it."""
+    if not isinstance(reply, bytes):
+        return {}
+    lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+def history_of(reply: Reply) -> str:
+    """Return what names the history of writes that a master has, of the answer to INFO replication.
+
+    That is its replication id. A server gets a new one whenever it starts or becomes a master, so as long as a master
+    has the same one it has lost nothing that it ever acknowledged. "" for a replica, and if Redis does not say.
+    """
+    found = replication_info(reply)
+    return found.get("master_replid", "") if found.get("role") == "master" else ""
+
+
 @contextlib.contextmanager
 def errors_about(key: str) -> Iterator[None]:
     """Raise the KafkaError of `refused` for an error reply to a command about `key`."""

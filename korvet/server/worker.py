@@ -253,7 +253,11 @@ def _log_api(
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=Replicas(
-            storage.waits, keys, replicas=settings.replicas, timeout_ms=settings.redis_timeout_ms
+            storage.waits,
+            storage.redis,
+            keys,
+            replicas=settings.replicas,
+            timeout_ms=settings.redis_timeout_ms,
         ),
         pressure=pressure,
         failures=Failures(lambda error: metrics.PRODUCE_ERRORS.labels(error).inc()),

@@ -37,10 +37,13 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         ):
             held: Any = replica
             wait_until(lambda: held.info("replication")["master_link_status"] == "up", "a replica in step")
+            # With its first replica the master begins a history, which workers learn when they are refused.
+            first = client.produce("orders", batch(b"first"), acks=ALL)
+            assert first.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
-            assert held.xrange("korvet:orders:0")[0][1][b"value"] == b"held"
+            assert held.xrange("korvet:orders:0")[1][1][b"value"] == b"held"
         short = client.produce("orders", batch(b"short"), acks=ALL)
         assert short.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
         written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
-        assert written == [b"held", b"short", b"leader"]
+        assert written == [b"first", b"held", b"short", b"leader"]

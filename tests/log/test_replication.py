@@ -8,7 +8,9 @@ import gevent
 import pytest
 import redis
 
+from korvet.errors import ErrorCode, KafkaError
 from korvet.log.replication import Replicas
+from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.support import redis_servers
@@ -38,48 +40,88 @@ def replica(master: str) -> Iterator[redis.Redis]:
         client.close()
 
 
-def replication(master: str, replicas: int) -> Replicas:
-    client = Redis(master.partition("#")[0], timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
-    return Replicas(client, KEYS, replicas=replicas, timeout_ms=TIMEOUT_MS)
+def connected(master: str) -> Redis:
+    return Redis(master.partition("#")[0], timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
 
 
-def test_without_replicas_to_wait_for_everything_is_confirmed_and_nothing_is_asked() -> None:
-    client = Redis("unix:///nowhere", timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
-    assert Replicas(client, KEYS, replicas=0, timeout_ms=TIMEOUT_MS).wait()
+class Writer:
+    """Writes over one connection, and has it confirmed over another."""
+
+    def __init__(self, master: str, replicas: int, confirmed_by: str = "") -> None:
+        self._redis = connected(master)
+        self._replicas = Replicas(
+            connected(confirmed_by or master), self._redis, KEYS, replicas=replicas, timeout_ms=TIMEOUT_MS
+        )
+
+    def write(self, value: str = "x") -> bool:
+        """Write, and return whether that is confirmed."""
+        self._redis.call("SET", "written", value)
+        appended = Appended(0, 0, 0, duplicate=False, history=self._redis.history)
+        refused = KafkaError(ErrorCode.INVALID_RECORD, "of no interest to replicas")
+        [outcome, other] = self._replicas.confirm([appended, refused])
+        assert other is refused
+        assert outcome is appended or (
+            isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        )
+        return outcome is appended
 
 
 def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> None:
-    writer = redis.Redis.from_url(master.partition("#")[0])
-    waiting = replication(master, 1)
+    writer = Writer(master, 1)
     for n in range(20):
-        writer.set("written", str(n))
-        assert waiting.wait()
+        assert writer.write(str(n))
         assert replica.get("written") == str(n).encode()
+
+
+def test_what_was_refused_asks_nobody() -> None:
+    client = Redis("unix:///nowhere", timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
+    refused = KafkaError(ErrorCode.INVALID_RECORD, "")
+    assert Replicas(client, client, KEYS, replicas=1, timeout_ms=TIMEOUT_MS).confirm([refused]) == [refused]
 
 
 def test_many_that_wait_at_once_share_rounds(master: str, replica: redis.Redis) -> None:
     assert replica.ping()
-    writer = redis.Redis.from_url(master.partition("#")[0])
-    waiting = replication(master, 1)
-    before = writer.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
-    greenlets = [gevent.spawn(waiting.wait) for _ in range(200)]
+    raw = redis.Redis.from_url(master.partition("#")[0])
+    writer = Writer(master, 1)
+    before = raw.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
+    greenlets = [gevent.spawn(writer.write) for _ in range(200)]
     gevent.joinall(greenlets, timeout=20)
     assert all(greenlet.value for greenlet in greenlets)
-    assert writer.info("commandstats")["cmdstat_wait"]["calls"] - before <= 3
+    assert raw.info("commandstats")["cmdstat_wait"]["calls"] - before <= 3
 
 
 def test_more_replicas_than_there_are_are_not_confirmed(master: str, replica: redis.Redis) -> None:
     assert replica.ping()
-    assert not replication(master, 2).wait()
+    assert not Writer(master, 2).write()
 
 
 def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: str) -> None:
-    assert not replication("unix:///nowhere#0", 1).wait()
-    waiting = replication(master, 1)
-    assert not waiting.wait()
+    assert not Writer(master, 1, confirmed_by="unix:///nowhere#0").write()
+    writer = Writer(master, 1)
+    assert not writer.write()
     port = master.partition("#")[2]
     with redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as url:
         client = redis.Redis.from_url(url)
         wait_until(lambda: client.info("replication")["master_link_status"] == "up", "a replica in step")
-        assert waiting.wait()
+        assert writer.write()
         client.close()
+
+
+def test_another_master_confirms_nothing_that_it_was_not_sent(master: str, replica: redis.Redis) -> None:
+    """The connection that waits is the first to follow a failover."""
+    with redis_servers.embedded_server() as former:
+        assert not Writer(former, 1, confirmed_by=master).write()
+
+
+def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: str, replica: redis.Redis) -> None:
+    """It has lost what the other master did not have, and its connections stay open all the while."""
+    raw = redis.Redis.from_url(master.partition("#")[0])
+    writer = Writer(master, 1)
+    assert writer.write()
+    with redis_servers.embedded_server("--port", str(port := free_port()), "--bind", "127.0.0.1"):
+        raw.execute_command("REPLICAOF", "127.0.0.1", str(port))
+        wait_until(lambda: raw.info("replication")["master_link_status"] == "up", "it follows another")
+        raw.execute_command("REPLICAOF", "NO", "ONE")
+    wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica in step")
+    assert not writer.write()
+    assert writer.write()
