@@ -9,6 +9,7 @@ KIP-360). Times are milliseconds since the epoch.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,13 @@ from typing import TypeAlias
 
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError, RecordsRefusedError
+from korvet.errors import (
+    AppendUnknownError,
+    ErrorCode,
+    KafkaError,
+    RecordsRefusedError,
+    StorageUnavailableError,
+)
 from korvet.log.store import LogStore
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
 from korvet.logs import Log
@@ -44,6 +51,9 @@ RECORD_BYTES = 250
 
 UNRESERVED_BYTES = 64 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
+
+RECOVERY_SECONDS = 5.0
+"""After Redis was away: producers send again what was refused within a second or two."""
 
 UNKNOWN_TIME = -1
 """The time of a batch sent twice that the log does not hold any more; producers then take it for their own."""
@@ -138,6 +148,7 @@ class Appender:
         self.topics = topics
         self.decompressed_bytes_max = settings.record_decompressed_max_bytes
         self._clock = clock
+        self._away_at = -math.inf
         self._on_index_row = on_index_row
         self._traffic = traffic or TopicCounters()
 
@@ -236,6 +247,17 @@ class Appender:
         largest = check_records(records, config, now_ms)
         return batch if largest == header.max_timestamp else batch.timed(largest)
 
+    def is_recovering(self, results: Iterable[AppendResult]) -> bool:
+        """Return whether Redis was away a moment ago: then a batch out of sequence is no fault of its producer.
+
+        The one before it was refused, and will be sent again. OUT_OF_ORDER_SEQUENCE_NUMBER for those that were on their
+        way would make librdkafka take a new epoch, and write again what other partitions have already.
+        """
+        now = time.monotonic()
+        if any(isinstance(each, StorageUnavailableError | AppendUnknownError) for each in results):
+            self._away_at = now
+        return now - max(self._away_at, self.log.reconnected_at) < RECOVERY_SECONDS
+
     def appended(self, append: AppendRecords | AppendBatch, result: Appended, sent_bytes: int) -> None:
         """Count what was appended, unless it was there already, and report a new row of the index."""
         partition = append.partition
@@ -286,6 +308,10 @@ class PendingAppends:
         if self._failed:
             self._appender.topics.retry_stale(self._results, self._partitions, self._send_again)
             self._send_again(place for place, result in self._results.items() if _is_early(result))
+            if self._appender.is_recovering(self._results.values()):
+                self._results |= {
+                    place: _too_early() for place, result in self._results.items() if _is_early(result)
+                }
         return [self._results[place] for place in range(len(self._batches))]
 
     def _finish(self) -> None:
@@ -339,6 +365,10 @@ class PendingAppends:
             else:
                 appender.appended(append, result, len(self._batches[place].asked or b""))
         self.in_order = self.in_order and self._pending.in_order
+
+
+def _too_early() -> KafkaError:
+    return StorageUnavailableError("an earlier batch of this producer was not written while Redis was away")
 
 
 def _is_early(result: AppendResult) -> bool:

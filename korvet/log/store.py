@@ -79,6 +79,11 @@ class LogStore:
         self._damaged: set[str] = set()
         self._segments = CompactedSegments()
 
+    @property
+    def reconnected_at(self) -> float:
+        """When the connection that carries the appends last replaced another one (time.monotonic)."""
+        return self._redis.reconnected_at
+
     def partition(
         self,
         topic: str,

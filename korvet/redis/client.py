@@ -322,6 +322,8 @@ class Redis:
         self._closed = False
         # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
         self.connections = 0
+        self.reconnected_at = -inf
+        """When a connection last replaced another one (time.monotonic)."""
         self.history = ""
         """The history of writes to which the present connection leads (`replies.history_of`)."""
 
@@ -494,6 +496,7 @@ class Redis:
                 connected, str(self._address), self._limit, self._timeout_ms, self._observer.round_trip
             )
             if before is not None:
+                self.reconnected_at = time.monotonic()
                 self._observer.reconnected()
                 if before.led_to_replica:
                     self.on_failover()

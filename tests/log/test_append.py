@@ -9,6 +9,7 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log import append
 from korvet.log.append import RECORD_BYTES, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
@@ -55,6 +56,24 @@ def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_after_it(
 def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:
     here.topics.create(TopicSpec(name=ORDERS))
     offset(begin(here, 0))
+    [result] = begin(here, 2).result()
+    assert isinstance(result, KafkaError)
+    assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_no_fault_of_the_producer_while_redis_comes_back(
+    here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.topics.create(TopicSpec(name=ORDERS))
+    offset(begin(here, 0))
+    raw_redis.client_kill_filter(_type="normal", skipme=True)
+    lost = begin(here, 1)
+    [result] = lost.result()
+    assert isinstance(result, KafkaError)
+    [result] = begin(here, 2).result()
+    assert isinstance(result, KafkaError)
+    assert result.code == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.setattr(append, "RECOVERY_SECONDS", 0.0)
     [result] = begin(here, 2).result()
     assert isinstance(result, KafkaError)
     assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
