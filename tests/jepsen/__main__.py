@@ -90,9 +90,8 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     flags = [part for value in asked.set for part in ("--set", value)]
     with System(directory, asked.setup, *flags) as system:
         for topic, partitions in ((TOPIC, PARTITIONS), (COMMIT_TOPIC, 1)):
-            reading.create_topic(
-                system.bootstrap, topic, partitions, {"storage.format": asked.storage_format}
-            )
+            configs = {"storage.format": asked.storage_format}
+            reading.create_topic(system.bootstrap, topic, partitions, configs)
         producers = [
             ProducerClient("idempotent-a", system.bootstrap, history, idempotent=True, seed=seed),
             ProducerClient("idempotent-b", system.bootstrap, history, idempotent=True, seed=seed + 1),
@@ -109,19 +108,7 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         while now() < until:
             name = rng.choice(names)
             began.append((now(), name))
-            row = rows[name]
-            before = sum(each.acknowledged for each in producers)
-            for each in producers:
-                each.longest_stall = 0.0
-            print(f"{name} ...", end=" ", flush=True)
-            faults.FAULTS[name].run(system, rng)
-            faults.heal(system)
-            _go_on(producers)
-            time.sleep(rng.uniform(0, 3))
-            row.times += 1
-            row.acknowledged += sum(each.acknowledged for each in producers) - before
-            row.longest_stall = max(row.longest_stall, *(each.longest_stall for each in producers))
-            print(f"{row.longest_stall:.1f} s", flush=True)
+            _break(system, name, rng, producers, rows[name])
         for client in clients:
             client.end()
         log = read_log(system.bootstrap)
@@ -139,10 +126,24 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     beyond = [each for each in found if each.kind not in allowed]
     for violation in beyond[:_SHOWN_MAX]:
         print(f"VIOLATION {violation.kind}: {violation.text}")
-    print(
-        f"{len(beyond)} violations beyond what the set-up may lose, {traces} tracebacks of brokers; seed {seed}"
-    )
+    print(f"{len(beyond)} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
+
+
+def _break(system: System, name: str, rng: random.Random, producers: list[ProducerClient], row: Row) -> None:
+    """Let one fault come and be healed, and note what it cost."""
+    print(f"{name} ...", end=" ", flush=True)
+    before = sum(each.acknowledged for each in producers)
+    for each in producers:
+        each.longest_stall = 0.0
+    faults.FAULTS[name].run(system, rng)
+    faults.heal(system)
+    _go_on(producers)
+    time.sleep(rng.uniform(0, 3))
+    row.times += 1
+    row.acknowledged += sum(each.acknowledged for each in producers) - before
+    row.longest_stall = max(row.longest_stall, *(each.longest_stall for each in producers))
+    print(f"{row.longest_stall:.1f} s", flush=True)
 
 
 def _go_on(producers: list[ProducerClient]) -> None:

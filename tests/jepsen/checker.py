@@ -115,7 +115,7 @@ def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) ->
     for partition, records in log.items():
         for offset, value in records:
             values[partition, offset] = value, "the log"
-    told = [
+    claims = [
         *((each.partition, each.offset, each.value, each.reader, each.at) for each in seen),
         *(
             (each.partition, each.offset, value_of(each.producer, each.number), "its producer", each.at)
@@ -123,7 +123,7 @@ def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) ->
             if each.offset >= 0
         ),
     ]
-    for partition, offset, value, whom, at in told:
+    for partition, offset, value, whom, at in claims:
         other, by = values.setdefault((partition, offset), (value, whom))
         if other != value:
             text = f"offset {offset} of partition {partition} is {value} for {whom}, {other} for {by}"

@@ -206,7 +206,7 @@ class MemberClient(Client):
                 found = consumer.poll(timeout_ms=int(_TURN_SECONDS * 1000), max_records=500)
                 for place, records in found.items():
                     history.add(*(Delivered(GROUP, place.partition, each.offset, now()) for each in records))
-                # A commit that is refused is done again with the next records, by whoever has the partition then.
+                # A commit that is refused is done again with the next records.
                 with contextlib.suppress(kafka.errors.KafkaError):
                     if found:
                         consumer.commit()

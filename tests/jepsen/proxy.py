@@ -2,7 +2,7 @@
 
 It takes commands, a line each, on stdin, and answers each with `ok`:
     lead PORT     new connections lead there; those that are open stay
-    cut BYTES     cut every connection that is open after so many more bytes, in either direction
+    cut BYTES     cut every open connection after BYTES more, in both directions
     hold | flow   let nothing through, or everything again
 """
 
@@ -100,10 +100,10 @@ class _Server:
                 if pair.bytes_left == 0:
                     break
         for each in pair.writers:
-            # What was let through is to arrive: closing sends it, aborting would not.
+            # Closing still sends what is in the buffer; aborting would drop it.
             each.close()
 
-    def obey(self, command: str) -> None:
+    def run_command(self, command: str) -> None:
         match command.split():
             case ["lead", port]:
                 self._to = int(port)
@@ -126,7 +126,7 @@ async def _main() -> None:
     print(server.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        served.obey(line)
+        served.run_command(line)
         print("ok", flush=True)
 
 
