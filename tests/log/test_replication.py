@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import gevent
 import pytest
@@ -115,7 +116,7 @@ def test_another_master_confirms_nothing_that_it_was_not_sent(master: str, repli
 
 def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: str, replica: redis.Redis) -> None:
     """It has lost what the other master did not have, and its connections stay open all the while."""
-    raw = redis.Redis.from_url(master.partition("#")[0])
+    raw: Any = redis.Redis.from_url(master.partition("#")[0])
     writer = Writer(master, 1)
     assert writer.write()
     with redis_servers.embedded_server("--port", str(port := free_port()), "--bind", "127.0.0.1"):
