@@ -80,10 +80,8 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None, *, 
     progress = ProgressLine(shown=sys.stderr.isatty())
     total = ArchiveRound()
     with session("korvet lake archive", master=master) as spark:
-        archiver = make_archiver(
-            spark, target.source, target.uri, target.storage_options, names=target.topics
-        )
-        run = archive_runner(spark, target.source, target.storage_options)
+        archiver = make_archiver(spark, target.source, names=target.topics)
+        run = archive_runner(spark, target.source)
         interval_ms = None if interval is None else round(interval * 1000)
         try:
             for done in archive_rounds(archiver, run, interval_ms):
@@ -107,7 +105,7 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None, *, 
 def _plan_archive(target: LakeTarget, *, as_json: bool) -> int:
     from korvet.lake.archiver import Archiver  # noqa: PLC0415 - other commands start without Delta
 
-    archives = Archiver(target.source, target.uri, target.storage_options, names=target.topics)
+    archives = Archiver(target.source, names=target.topics)
     plans, done = archives.plan()
     rows = [
         {
@@ -146,7 +144,7 @@ def status(target: LakeTarget, *, as_json: bool) -> int:
     """
     from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
 
-    found = lake_verify.status(target.source, target.uri, target.storage_options, target.topics)
+    found = lake_verify.status(target.source, target.topics)
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -197,14 +195,13 @@ def _verify(target: LakeTarget) -> tuple[list[VerifiedPartition], dict[str, str]
     """Return the outcome of each partition, and the error of each topic that could not be verified."""
     from korvet.lake import verify as lake_verify  # noqa: PLC0415 - the same
 
-    tables = target.tables()
     found: list[VerifiedPartition] = []
     failed: dict[str, str] = {}
     progress = ProgressLine(shown=sys.stderr.isatty())
     with target.source.opened() as stores:
-        for topic in target.source.topics(stores, target.topics):
+        for topic in stores.remote_topics(target.topics):
             try:
-                for each in lake_verify.verify(stores, tables, topic, target.source.decompressed_bytes_max):
+                for each in lake_verify.verify(stores, topic):
                     found.append(each)
                     progress.add(each.rows, 0)
             except LakeError as error:
@@ -260,7 +257,7 @@ def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     with session("korvet lake compact", master=master) as spark:
-        yield merge_runner(spark, target.storage_options)
+        yield merge_runner(spark, target.source.lake)
 
 
 def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
@@ -269,7 +266,7 @@ def _merge(target: LakeTarget, run: RunMerges | None) -> list[MergeOutcome]:
     progress = ProgressLine(shown=sys.stderr.isatty())
     found: list[MergeOutcome] = []
     try:
-        for each in compact_topics(target.source, target.tables(), target.topics, run):
+        for each in compact_topics(target.source, target.topics, run):
             found.append(each)
             progress.add(each.rows, each.bytes_before)
     finally:
@@ -306,7 +303,6 @@ def _print_merges(found: list[MergeOutcome], *, as_json: bool) -> None:
 def _plan_merges(target: LakeTarget, *, as_json: bool) -> int:
     from korvet.lake.compaction import plan_merges, topics_of  # noqa: PLC0415 - other commands start without it
 
-    tables = target.tables()
     rows = [
         {
             "topic": task.of.topic,
@@ -317,7 +313,7 @@ def _plan_merges(target: LakeTarget, *, as_json: bool) -> int:
             "into": task.merge.into,
         }
         for of in topics_of(target.source, target.topics)
-        for task in plan_merges(tables, of)
+        for task in plan_merges(target.source.lake, of)
     ]
     if as_json:
         click.echo(msgspec.json.encode(rows))
@@ -388,20 +384,18 @@ def expire(  # noqa: PLR0913 - click gives each flag by its name
 def _expire(target: LakeTarget, hours: int, *, dry_run: bool) -> ExpiryRound:
     from korvet.lake.expiry import Expiry  # noqa: PLC0415 - other commands start without Delta
 
-    tables = target.tables()
-    expiry = Expiry(target.source, tables, dry_run=dry_run)
+    expiry = Expiry(target.source, dry_run=dry_run)
     return expiry.round(target.topics, hours, time.time_ns() // 1_000_000)
 
 
 def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[LakeTopic, StoredFiles]:
-    from korvet.lake.table import remove_table  # noqa: PLC0415 - the same
-
     if not gone:
         return {}
     names = ", ".join("/".join(each) for each in gone)
-    confirm(f"Delete {names} below {target.uri} with all records?", "no table is deleted", yes=yes)
-    tables = target.tables()
-    return {each: remove_table(tables, each) for each in gone}
+    confirm(
+        f"Delete {names} below {target.source.lake.path} with all records?", "no table is deleted", yes=yes
+    )
+    return {each: target.source.lake.remove_table(each) for each in gone}
 
 
 def _print_expiry(

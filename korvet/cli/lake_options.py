@@ -20,30 +20,20 @@ from korvet import logs
 from korvet.cli.config import file_option, loader, set_option
 from korvet.cli.options import Command, add_options, json_option, repeated_option
 from korvet.cli.output import printable
-from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError
 
 if TYPE_CHECKING:
     from korvet.lake.source import LakeSource
-    from korvet.lake.table import Lake
 
 PACKAGES = {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
 """What the extra korvet[lake] brings."""
 
 
 class LakeTarget(NamedTuple):
-    """What a command works on: the log, the location of the tables with its storage options, and the named topics."""
+    """What a command works on: log and tables, and the named topics."""
 
     source: LakeSource
-    uri: str
-    storage_options: dict[str, str] | None
     topics: tuple[str, ...]
-
-    def tables(self) -> Lake:
-        """Return the tables."""
-        from korvet.lake.table import Lake  # noqa: PLC0415 - other commands start without Delta
-
-        return Lake(self.uri, self.storage_options)
 
 
 def with_lake(command: Callable[..., object]) -> Callable[..., object]:
@@ -91,7 +81,8 @@ def _target(
     topics: tuple[str, ...],
 ) -> LakeTarget:
     """Return the target that the flags name, and configure logging to stderr."""
-    from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without it
+    with lake_errors():
+        from korvet.lake.source import LakeSource  # noqa: PLC0415 - other commands start without Delta
 
     if lake is not None:
         assignments = (*assignments, f"lake.path={lake}")
@@ -99,13 +90,8 @@ def _target(
     if not settings.lake_path:
         raise click.UsageError("give the location of the tables: --lake, or the setting lake.path")
     logs.configure(settings, "lake")
-    uri = settings.lake_path
-    if "://" not in uri:
-        # A task may run in another directory.
-        uri = str(Path(uri).expanduser().absolute())
     url = settings.redis_url or _embedded(Path(settings.data_dir))
-    options = key_values(settings.lake_storage_options) or None
-    return LakeTarget(LakeSource.of(settings, url), uri, options, topics)
+    return LakeTarget(LakeSource.of(settings, url), topics)
 
 
 def _embedded(directory: Path) -> str:

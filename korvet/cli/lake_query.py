@@ -64,9 +64,8 @@ def query(
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
     from korvet.spark.session import session  # noqa: PLC0415 - the same
 
-    tables = target.tables()
     with session("korvet lake query", master=master) as spark:
-        frame = frame_of(spark, target.source, tables, sql, target.topics)
+        frame = frame_of(spark, target.source, sql, target.topics)
         if directory is not None:
             write_parquet(frame, directory)
         else:
@@ -174,10 +173,10 @@ def replay(
 
 @contextlib.contextmanager
 def _opened(admin: AdminClient, place: LakeTarget, spec: ReplaySpec, name: str | None) -> Iterator[Replay]:
-    from korvet.lake.replay import Replay, ReplaySource  # noqa: PLC0415 - other commands start without it
+    from korvet.lake.replay import Replay  # noqa: PLC0415 - other commands start without it
 
     with place.source.opened() as stores:
-        yield Replay(admin, ReplaySource(stores, place.tables(), place.source), spec, name)
+        yield Replay(admin, stores, spec, name)
 
 
 def _run(found: Replay, rate: float | None, codec: int) -> None:

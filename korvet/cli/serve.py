@@ -14,7 +14,6 @@ from korvet.cli.config import configuration_options, loader
 from korvet.cli.output import print_json, print_table
 from korvet.cli.run import DONE, FAILED
 from korvet.config.settings import Settings
-from korvet.config.values import key_values
 
 if TYPE_CHECKING:
     from korvet.server.supervisor.run_state import RunState
@@ -129,6 +128,6 @@ def doctor(
 
 
 def _lake_problem(settings: Settings) -> str:
-    from korvet.lake.table import Lake, write_problem  # noqa: PLC0415 - only where there is a lake
+    from korvet.lake.table import Lake  # noqa: PLC0415 - only where there is a lake
 
-    return write_problem(Lake(settings.lake_path, key_values(settings.lake_storage_options) or None))
+    return Lake.of(settings.lake_path, settings.lake_storage_options).write_problem()

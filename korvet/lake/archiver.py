@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+from pyarrow.fs import FileSystem
 
 from korvet import logs
-from korvet.errors import ErrorCode, KafkaError, LakeError
-from korvet.lake.files import StorageOptions, WrittenFile, discard, discard_refused, filesystem
-from korvet.lake.scan import PartReader, contradiction
+from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
+from korvet.lake.files import TableFile, discard, discard_refused
+from korvet.lake.scan import PartReader, check_same_past
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, table_uri
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, lake_errors
 from korvet.lake.tasks import (
     RANGES_PER_CORE,
     ArchiveTask,
-    LogExtent,
     OffsetRange,
     PlanError,
     ResumePoint,
@@ -98,19 +98,16 @@ class ArchiveRound(msgspec.Struct, kw_only=True):
         _log.error("could not be archived", topic=topic, partition=partition, reason=error)
         self.failures = [*self.failures, ArchiveFailure(topic, partition, error)]
 
-    def refused(self, partition: Partition, error: KafkaError) -> None:
-        """Add an error of Redis; that a topic was deleted is no failure."""
-        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    def refused(self, partition: Partition, message: str, *, gone: bool) -> None:
+        """Add why a partition was not archived; that its topic was deleted is no failure."""
+        if gone:
             _log.info("the topic was deleted meanwhile", topic=partition.topic, partition=partition.index)
         else:
-            self.failed(partition.topic, partition.index, error.message)
+            self.failed(partition.topic, partition.index, message)
 
-    def stopped(self, outcome: TaskOutcome) -> None:
-        """Add the error that ended a task early, if one did."""
-        if outcome.error is not None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if outcome.gone else ErrorCode.KAFKA_STORAGE_ERROR
-            message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
-            self.refused(outcome.task.partition, KafkaError(code, message))
+    def refused_by_redis(self, partition: Partition, error: KafkaError) -> None:
+        """Add an error of Redis."""
+        self.refused(partition, error.message, gone=error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def missed(self, lost: Sequence[LostRange]) -> None:
         """Add and log records that cannot be archived any more."""
@@ -126,22 +123,42 @@ class ArchiveRound(msgspec.Struct, kw_only=True):
 
 
 class PartitionPlan(NamedTuple):
-    """The ranges of one partition; `more`: the log goes on after the last of them.
+    """A partition up to `end`, and its ranges; `more`: the log goes on after the last of them.
 
-    `archived` is what Redis does not know yet of the table as it is, 0 for nothing.
+    `archived` is what Redis does not know yet of the table as it is, 0 for nothing. `splits` and `bytes` are what the
+    log's index knows of the sizes.
     """
 
     partition: Partition
     resume: ResumePoint
     log_start: int
     archived: int
-    ranges: list[OffsetRange]
-    more: bool
+    end: int
+    splits: tuple[SplitPoint, ...] = ()
+    bytes: int = 0
+    ranges: Sequence[OffsetRange] = ()
+    more: bool = False
 
     @property
     def passed(self) -> int | None:
         """The table's next offset if there is no record below it any more, and none after it."""
         return self.resume.first if not self.ranges and self.resume.first > self.resume.expected else None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is something to archive."""
+        return self.resume.first < self.end
+
+    @property
+    def backlog(self) -> int:
+        """About how many bytes are not archived."""
+        return self.bytes - self.splits[0].bytes if self.splits else 0
+
+    def with_ranges(self, target: int, count_max: int) -> PartitionPlan:
+        """Return the plan with at most `count_max` ranges of about `target` bytes."""
+        end = SplitPoint(self.end, self.bytes)
+        ranges = split(self.resume.first, end, self.splits, target, count_max)
+        return self._replace(ranges=ranges, more=self.is_waiting and ranges[-1].end < self.end)
 
 
 class TopicPlan(NamedTuple):
@@ -152,40 +169,12 @@ class TopicPlan(NamedTuple):
     partitions: list[PartitionPlan]
 
 
-class _PartitionState(NamedTuple):
-    """A partition that can be archived: from where on, to which end, and how far table and Redis know it to be."""
-
-    partition: Partition
-    resume: ResumePoint
-    log_start: int
-    next_offset: int
-    mirrored: int
-    end: int
-    splits: tuple[SplitPoint, ...] = ()
-    bytes: int = 0
-
-    @property
-    def backlog(self) -> int:
-        """About how many bytes are not archived."""
-        return self.bytes - self.splits[0].bytes if self.splits else 0
-
-
 class Archiver:
-    """Archives the topics of a source, all that have a remote tier or those of `names`, into the tables of `lake`."""
+    """Archives the topics of a source, all that have a remote tier or those of `names`, into the tables of its lake."""
 
-    def __init__(
-        self,
-        source: LakeSource,
-        lake: str,
-        storage_options: StorageOptions = None,
-        *,
-        names: Sequence[str] = (),
-        cores: int = 1,
-    ) -> None:
+    def __init__(self, source: LakeSource, *, names: Sequence[str] = (), cores: int = 1) -> None:
         """`cores` are the tasks that run at once."""
         self._source = source
-        self._lake = lake
-        self._options = storage_options
         self._names = names
         self._cores = cores
         # Of these topics the table is known to be the one that Redis knows of.
@@ -215,9 +204,9 @@ class Archiver:
                 for each in topic_plan.partitions
                 if each.archived
             ]
-            self._mirror(stores, known, done)
+            _mirror(stores, known, done)
             tables = self._tables(plans, done)
-            tasks = [task for each in plans if each.topic.id in tables for task in _tasks(each, self._lake)]
+            tasks = [task for each in plans if each.topic.id in tables for task in _tasks(each)]
         outcomes: dict[Partition, list[TaskOutcome]] = defaultdict(list)
         for outcome in run(tasks) if tasks else ():
             outcomes[outcome.task.partition].append(outcome)
@@ -226,13 +215,13 @@ class Archiver:
             for each in plans:
                 if each.topic.id in tables:
                     archived = self._commit(each, tables[each.topic.id], outcomes, done)
-                    self._mirror(stores, archived, done)
+                    _mirror(stores, archived, done)
         return done
 
     def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
-        topics = self._source.topics(stores, self._names)
+        topics = stores.remote_topics(self._names)
         bounds = iter(stores.logs.bounds([each for topic in topics for each in topic.partitions]))
-        found: list[tuple[SourceTopic, ArchiveTable | None, list[_PartitionState]]] = []
+        found: list[TopicPlan] = []
         for topic in topics:
             of_topic = [next(bounds) for _ in topic.partitions]
             # If Redis says that all is archived nobody has to look into the lake, which may be far away: but once, for
@@ -241,56 +230,20 @@ class Archiver:
                 continue
             failures = len(done.failures)
             try:
-                table, states = self._states(stores, topic, of_topic, done)
-                found.append((topic, table, [_sized(stores, _bounded(each, ends)) for each in states]))
+                found.append(_opened(stores, topic, of_topic, ends, done))
             except LakeError as error:
                 done.failed(topic.name, -1, str(error))
             if len(done.failures) == failures:
                 self._seen.add(topic.id)
-        every = [each for _, _, states in found for each in states]
-        waiting = sum(each.resume.first < each.end for each in every)
+        every = [each for plan in found for each in plan.partitions]
         target = range_bytes(sum(each.backlog for each in every), self._cores)
-        count_max = max(1, self._cores * RANGES_PER_CORE // max(waiting, 1))
+        count_max = max(1, self._cores * RANGES_PER_CORE // max(sum(each.is_waiting for each in every), 1))
         plans = [
-            TopicPlan(topic, table, [_planned(each, target, count_max) for each in states])
-            for topic, table, states in found
+            plan._replace(partitions=[each.with_ranges(target, count_max) for each in plan.partitions])
+            for plan in found
         ]
-        done.more = any(each.more for topic_plan in plans for each in topic_plan.partitions)
+        done.more = any(each.more for plan in plans for each in plan.partitions)
         return plans
-
-    def _states(
-        self,
-        stores: LakeStores,
-        topic: SourceTopic,
-        bounds: Sequence[Bounds | KafkaError],
-        done: ArchiveRound,
-    ) -> tuple[ArchiveTable | None, list[_PartitionState]]:
-        """Open the table after the bounds of the logs were read: what they say was archived must be there."""
-        reader = PartReader(stores, Lake(self._lake, self._options), self._source, fail_on_data_loss=False)
-        table = ArchiveTable.open(self._lake, topic.name, topic.id, self._options)
-        states = []
-        for partition, each in zip(topic.partitions, bounds, strict=True):
-            next_offset = None if table is None else table.next_offset(partition.index)
-            if isinstance(each, Bounds) and next_offset is not None and next_offset > each.high_watermark:
-                # Another archiver may have seen more of the log than these bounds say.
-                [each] = stores.logs.bounds([partition])  # noqa: PLW2901 - the same, read later
-            if isinstance(each, KafkaError):
-                done.refused(partition, each)
-                continue
-            try:
-                resume = resume_point(LogExtent.of(each, next_offset))
-            except PlanError as error:
-                done.failed(partition.topic, partition.index, str(error))
-                continue
-            why = contradiction(reader, topic, partition, each, next_offset or 0)
-            if why is not None:
-                done.failed(partition.topic, partition.index, why)
-                continue
-            state = _PartitionState(
-                partition, resume, each.log_start, next_offset or 0, each.archived, each.high_watermark
-            )
-            states.append(state)
-        return table, states
 
     def _tables(self, plans: Sequence[TopicPlan], done: ArchiveRound) -> dict[str, ArchiveTable]:
         """Return the tables of topics with something to do, by topic id; creates those that are missing."""
@@ -298,13 +251,10 @@ class Archiver:
         for each in plans:
             if not any(partition.ranges or partition.passed for partition in each.partitions):
                 continue
-            topic = each.topic
             try:
-                tables[topic.id] = each.table or ArchiveTable.create(
-                    self._lake, topic.name, topic.id, self._options
-                )
+                tables[each.topic.id] = each.table or self._source.lake.create(each.topic.of)
             except LakeError as error:
-                done.failed(topic.name, -1, str(error))
+                done.failed(each.topic.name, -1, str(error))
         return tables
 
     def _commit(
@@ -317,17 +267,20 @@ class Archiver:
         """Commit what tasks have written of a topic; returns how far its partitions are archived now."""
         advances, files, lost = [], [], []
         archived = []
+        data_files = self._source.lake.filesystem(topic_plan.topic.of)
         for each in topic_plan.partitions:
             of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
             steps = [WrittenRange(one.task.first, one.task.end, one.next_offset) for one in of]
             at, taken = advance(each.resume.expected, steps)
             at = max(at, each.passed or 0)
             hidden = (one.file for place, one in enumerate(of) if place not in taken)
-            discard(table.uri, self._options, [file for file in hidden if file is not None])
+            discard(data_files, [file for file in hidden if file is not None])
             lost += _lost_ranges(each, [of[place] for place in taken])
             done.more = done.more or any(at < one.end for one in each.ranges)
             for outcome in of:
-                done.stopped(outcome)
+                if outcome.error is not None:
+                    message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
+                    done.refused(each.partition, message, gone=outcome.gone)
             if at > each.resume.expected:
                 files += [file for place in taken if (file := of[place].file) is not None]
                 advances.append(Advance(each.partition.index, each.resume.expected, at))
@@ -336,11 +289,12 @@ class Archiver:
             return []
         before = table.version
         try:
-            self._check_shared(table, files)
+            if "://" not in self._source.lake.path:
+                _check_shared(table.uri, data_files, files)
             table.append(files, advances)
         except CommitConflictError as error:
             _log.info("another archiver committed first", topic=topic_plan.topic.name, reason=error)
-            discard_refused(table.uri, self._options, files, range(before + 1, table.version + 1))
+            discard_refused(data_files, files, range(before + 1, table.version + 1))
             done.conflicts += 1
             done.more = True
             return []
@@ -354,61 +308,82 @@ class Archiver:
         done.missed(lost)
         return archived
 
-    def _check_shared(self, table: ArchiveTable, written: Sequence[WrittenFile]) -> None:
-        """Raise LakeError if a task has written to a directory that has the same name on another machine."""
-        if "://" in self._lake or not written:
-            return
-        try:
-            found = filesystem(table.uri, self._options).get_file_info([each.path for each in written])
-        except OSError as error:
-            raise LakeError(f"{table.uri}: {error}") from error
-        for each, info in zip(written, found, strict=True):
-            if info.size != each.size_bytes:
-                message = f"{each.path} is not where it was written: all machines must share the directory"
-                raise LakeError(f"{table.uri}: {message}")
 
-    def _mirror(self, stores: LakeStores, archived: Sequence[Archived], done: ArchiveRound) -> None:
-        """Report to Redis how far the tables are. A crash before leaves that to the next round."""
-        if not archived:
-            return
-        for each, outcome in zip(archived, stores.lake.mirror(archived), strict=True):
-            if isinstance(outcome, KafkaError):
-                done.refused(each.partition, outcome)
+def _opened(
+    stores: LakeStores,
+    topic: SourceTopic,
+    bounds: Sequence[Bounds | KafkaError],
+    ends: EndOffsets,
+    done: ArchiveRound,
+) -> TopicPlan:
+    """Open the table after the bounds of the logs were read: what they say was archived must be there."""
+    reader = PartReader(stores, fail_on_data_loss=False)
+    table = stores.lake.open(topic.of)
+    plans = []
+    for partition, each in zip(topic.partitions, bounds, strict=True):
+        next_offset = None if table is None else table.next_offset(partition.index)
+        try:
+            if isinstance(each, KafkaError):
+                raise each
+            # Another archiver may have seen more of the log than these bounds say.
+            late = next_offset is not None and next_offset > each.high_watermark
+            known = stores.bounds(partition) if late else each
+            resume = resume_point(known, next_offset)
+            check_same_past(reader, topic, partition, known, next_offset or 0)
+        except StorageUnavailableError:
+            raise
+        except KafkaError as error:
+            done.refused_by_redis(partition, error)
+        except PlanError as error:
+            done.failed(partition.topic, partition.index, str(error))
+        else:
+            end = ends.setdefault((topic.id, partition.index), known.high_watermark)
+            plan = PartitionPlan(
+                partition=partition,
+                resume=resume,
+                log_start=known.log_start,
+                # Redis gets again what it never got, or has forgotten.
+                archived=next_offset if next_offset and next_offset > known.archived else 0,
+                end=min(end, known.high_watermark),
+            )
+            plans.append(_sized(stores, plan))
+    return TopicPlan(topic, table, plans)
+
+
+def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile]) -> None:
+    """Raise LakeError if a task has written to a directory that has the same name on another machine."""
+    with lake_errors(uri):
+        found = data_files.get_file_info([each.path for each in written])
+    for each, info in zip(written, found, strict=True):
+        if info.size != each.size_bytes:
+            message = f"{each.path} is not where it was written: all machines must share the directory"
+            raise LakeError(f"{uri}: {message}")
+
+
+def _mirror(stores: LakeStores, archived: Sequence[Archived], done: ArchiveRound) -> None:
+    """Report to Redis how far the tables are. A crash before leaves that to the next round."""
+    for each, outcome in zip(archived, stores.remote.mirror(archived) if archived else (), strict=True):
+        if isinstance(outcome, KafkaError):
+            done.refused_by_redis(each.partition, outcome)
 
 
 def _is_archived(bounds: Bounds | KafkaError) -> bool:
     return isinstance(bounds, Bounds) and bounds.archived >= bounds.high_watermark
 
 
-def _bounded(state: _PartitionState, ends: EndOffsets) -> _PartitionState:
-    end = ends.setdefault((state.partition.topic_id, state.partition.index), state.end)
-    return state._replace(end=min(state.end, end))
-
-
-def _sized(stores: LakeStores, state: _PartitionState) -> _PartitionState:
+def _sized(stores: LakeStores, plan: PartitionPlan) -> PartitionPlan:
     """Add the sizes that the index knows, for a log with something to archive."""
-    if state.resume.first >= state.end:
-        return state
+    if not plan.is_waiting:
+        return plan
     try:
-        totals, rows = stores.indexes.page(state.partition, state.resume.first)
+        totals, rows = stores.indexes.page(plan.partition, plan.resume.first)
     except KafkaError:
         # Where files may end is not needed: what is wrong with the log, the task will report.
-        return state
-    splits = tuple(SplitPoint(row.offset, row.bytes) for row in rows)
-    return state._replace(splits=splits, bytes=totals.bytes)
+        return plan
+    return plan._replace(splits=tuple(SplitPoint(row.offset, row.bytes) for row in rows), bytes=totals.bytes)
 
 
-def _planned(state: _PartitionState, target: int, count_max: int) -> PartitionPlan:
-    first, end = state.resume.first, SplitPoint(state.end, state.bytes)
-    ranges = split(first, end, state.splits, target, count_max)
-    more = first < state.end and ranges[-1].end < state.end
-    # Redis gets again what it never got, or has forgotten.
-    archived = state.next_offset if state.next_offset > state.mirrored else 0
-    return PartitionPlan(state.partition, state.resume, state.log_start, archived, ranges, more)
-
-
-def _tasks(topic_plan: TopicPlan, lake: str) -> list[ArchiveTask]:
-    topic = topic_plan.topic
+def _tasks(topic_plan: TopicPlan) -> list[ArchiveTask]:
     return [
         ArchiveTask(
             partition=each.partition,
@@ -416,8 +391,7 @@ def _tasks(topic_plan: TopicPlan, lake: str) -> list[ArchiveTask]:
             end=one.end,
             bytes=one.bytes,
             last=one is each.ranges[-1],
-            uri=table_uri(lake, topic.name, topic.id),
-            log_append_time=topic.log_append_time,
+            log_append_time=topic_plan.topic.log_append_time,
         )
         for each in topic_plan.partitions
         for one in each.ranges

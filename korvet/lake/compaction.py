@@ -27,25 +27,14 @@ from korvet.lake.files import (
     DATA_COLUMNS,
     ROW_GROUP_ROWS,
     DataFiles,
-    RowGroup,
-    StorageOptions,
-    WrittenFile,
+    TableFile,
     discard,
-    filesystem,
     group_overlapping,
     write_file,
 )
 from korvet.lake.schema import OFFSET, SCHEMA
 from korvet.lake.source import LakeSource
-from korvet.lake.table import (
-    COMMITS_MAX,
-    ArchiveTable,
-    CommitConflictError,
-    Lake,
-    LakeTopic,
-    TableFile,
-    table_uri,
-)
+from korvet.lake.table import COMMITS_MAX, CommitConflictError, Lake, LakeTopic
 
 FILE_BYTES_MIN = 64 * 1024 * 1024
 """A file of this size or more stays as it is."""
@@ -54,17 +43,6 @@ FILE_BYTES_MAX = 128 * 1024 * 1024
 """Of a file of merged rows; large files are read as fast as small ones, for a fetch reads one row group."""
 
 _OWN = re.compile(r"partition=[0-9]+/part-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
-
-
-class FileSizes(NamedTuple):
-    """How large a file is that stays as it is, and how large others become together, in bytes."""
-
-    file_bytes_min: int = FILE_BYTES_MIN
-    file_bytes_max: int = FILE_BYTES_MAX
-
-
-SIZES = FileSizes()
-"""The default; tests take smaller ones."""
 
 
 class Merge(NamedTuple):
@@ -93,14 +71,14 @@ class _Overlap(NamedTuple):
     external: bool
 
 
-def merges(files: Sequence[TableFile], sizes: FileSizes = SIZES) -> list[Merge]:
+def merges(files: Sequence[TableFile]) -> list[Merge]:
     """Return the merges that a table needs; `files` are in the order of partition and offset."""
     found: list[Merge] = []
     for partition, of_partition in groupby(files, key=lambda each: each.partition):
-        for run in _runs(map(_overlap, group_overlapping(of_partition)), sizes):
+        for run in _runs(map(_overlap, group_overlapping(of_partition))):
             members = tuple(file for overlap in run for file in overlap.files)
             size = sum(each.size_bytes for each in members)
-            found.append(Merge(partition, members, max(1, -(-size // sizes.file_bytes_max))))
+            found.append(Merge(partition, members, max(1, -(-size // FILE_BYTES_MAX))))
     return found
 
 
@@ -114,18 +92,18 @@ def _overlap(files: list[TableFile]) -> _Overlap:
     return _Overlap(tuple(files), sum(each.size_bytes for each in files), external)
 
 
-def _runs(overlaps: Iterable[_Overlap], sizes: FileSizes) -> Iterator[list[_Overlap]]:
+def _runs(overlaps: Iterable[_Overlap]) -> Iterator[list[_Overlap]]:
     """Yield neighbours that become one file."""
     run: list[_Overlap] = []
     for overlap in overlaps:
-        stays = overlap.size_bytes >= sizes.file_bytes_min and not overlap.external
-        if run and (stays or _bytes(run) + overlap.size_bytes > sizes.file_bytes_max):
+        stays = overlap.size_bytes >= FILE_BYTES_MIN and not overlap.external
+        if run and (stays or _bytes(run) + overlap.size_bytes > FILE_BYTES_MAX):
             # No file will come beside these that they could wait for.
             yield from _worth_it(run)
             run = []
         if not stays:
             run.append(overlap)
-    if _bytes(run) < sizes.file_bytes_min:
+    if _bytes(run) < FILE_BYTES_MIN:
         while len(run) > 1 and not run[0].external and run[0].size_bytes > _bytes(run[1:]):
             run = run[1:]
     yield from _worth_it(run)
@@ -150,7 +128,6 @@ class MergeTask(msgspec.Struct, frozen=True):
     """A merge and its table; plain values, for any process."""
 
     of: LakeTopic
-    uri: str
     merge: Merge
 
 
@@ -158,7 +135,7 @@ class WrittenMerge(msgspec.Struct, frozen=True):
     """The files that hold the rows of a merge, and that no commit has added yet; or why there are none."""
 
     task: MergeTask
-    written: tuple[WrittenFile, ...] = ()
+    written: tuple[TableFile, ...] = ()
     error: str | None = None
 
 
@@ -180,33 +157,35 @@ RunMerges: TypeAlias = Callable[[Sequence[MergeTask]], Iterable[WrittenMerge]]
 """Runs merges, somewhere, and returns them in any order."""
 
 
-def plan_merges(lake: Lake, of: LakeTopic, sizes: FileSizes = SIZES) -> list[MergeTask]:
+def plan_merges(lake: Lake, of: LakeTopic) -> list[MergeTask]:
     """Return the merges that a topic needs; raises LakeError, also if its files may not be rewritten."""
-    table = ArchiveTable.open(lake.path, *of, lake.storage_options)
+    table = lake.open(of)
     if table is None:
         return []
     table.check_rewritable()
-    uri = table_uri(lake.path, *of)
-    return [MergeTask(of, uri, each) for each in merges(table.files(), sizes)]
+    return [MergeTask(of, each) for each in merges(table.files())]
 
 
-def rewrite(task: MergeTask, storage_options: StorageOptions) -> WrittenMerge:
+def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
     """Write the rows of a merge to new files; returns what prevents it, and does not raise it."""
-    written: list[WrittenFile] = []
+    written: list[TableFile] = []
     try:
-        for file in _written(task, storage_options):
+        for file in _written(lake, task):
             written.append(file)  # noqa: PERF402 - those before a failure are deleted
-        _check(task.merge, written)
+        count = sum(each.rows for each in written)
+        if count != task.merge.rows:
+            raise ValueError(f"the files hold {count} rows, and the table says {task.merge.rows}")  # noqa: TRY301 - as of a file that cannot be read
     except (LakeError, DeltaError, OSError, ValueError, pa.ArrowException) as error:
-        discard(task.uri, storage_options, written)
-        return WrittenMerge(task, error=f"{task.uri} partition {task.merge.partition}: {error}")
+        if written:
+            discard(lake.filesystem(task.of), written)
+        return WrittenMerge(task, error=f"{lake.uri(task.of)} partition {task.merge.partition}: {error}")
     return WrittenMerge(task, tuple(written))
 
 
-def _written(task: MergeTask, storage_options: StorageOptions) -> Iterator[WrittenFile]:
+def _written(lake: Lake, task: MergeTask) -> Iterator[TableFile]:
     merge = task.merge
-    files = filesystem(task.uri, storage_options)
-    rows = _grouped(_in_order(DataFiles(task.uri, files), [each.path for each in merge.files]))
+    files = lake.filesystem(task.of)
+    rows = _grouped(_in_order(lake.data_files(task.of), [each.path for each in merge.files]))
     count = 0
     for number in range(1, merge.into + 1):
         part = rows
@@ -216,13 +195,6 @@ def _written(task: MergeTask, storage_options: StorageOptions) -> Iterator[Writt
         if file is not None:
             count += file.rows
             yield file
-
-
-def _check(merge: Merge, written: Sequence[WrittenFile]) -> None:
-    """Raise ValueError if the new files do not hold as many rows as the old ones."""
-    count = sum(each.rows for each in written)
-    if count != merge.rows:
-        raise ValueError(f"the files hold {count} rows, and the table says {merge.rows}")
 
 
 def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
@@ -242,7 +214,7 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
     tried = False
     for _ in range(COMMITS_MAX):
         try:
-            table = ArchiveTable.open(lake.path, *task.of, lake.storage_options)
+            table = lake.open(task.of)
             active = set() if table is None else {each.path for each in table.files()}
             if tried and after <= active:
                 # The answer to a former commit was lost, or deltalake took its own for another writer's.
@@ -250,7 +222,7 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
             if table is None or not before <= active:
                 # After a try the files may have come into the table, and been compacted once more since.
                 if not tried:
-                    discard(task.uri, lake.storage_options, merged.written)
+                    discard(lake.filesystem(task.of), merged.written)
                 return outcome
             tried = True
             table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
@@ -260,24 +232,22 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
             # It is unknown whether the commit is there: the new files stay, and vacuum deletes what no commit names.
             return msgspec.structs.replace(outcome, error=str(error))
         return done
-    message = f"{task.uri}: others committed before each of {COMMITS_MAX} tries"
+    message = f"{lake.uri(task.of)}: others committed before each of {COMMITS_MAX} tries"
     return msgspec.structs.replace(outcome, error=message)
 
 
-def compact(
-    lake: Lake, of: LakeTopic, sizes: FileSizes = SIZES, run: RunMerges | None = None
-) -> Iterator[MergeOutcome]:
+def compact(lake: Lake, of: LakeTopic, run: RunMerges | None = None) -> Iterator[MergeOutcome]:
     """Merge what a topic needs, by `run` or in this process, and commit each merge as soon as it is written.
 
     Raises LakeError.
     """
-    tasks = plan_merges(lake, of, sizes)
-    for merged in run(tasks) if run else (rewrite(task, lake.storage_options) for task in tasks):
+    tasks = plan_merges(lake, of)
+    for merged in run(tasks) if run else (rewrite(lake, task) for task in tasks):
         yield commit(lake, merged)
 
 
 def compact_topics(
-    source: LakeSource, lake: Lake, names: Sequence[str], run: RunMerges | None = None
+    source: LakeSource, names: Sequence[str], run: RunMerges | None = None
 ) -> Iterator[MergeOutcome]:
     """Merge what the topics with a remote tier need, or those named; a failure affects no other topic.
 
@@ -285,7 +255,7 @@ def compact_topics(
     """
     for of in topics_of(source, names):
         try:
-            yield from compact(lake, of, run=run)
+            yield from compact(source.lake, of, run)
         except LakeError as error:
             yield MergeOutcome(of.topic, -1, 0, 0, 0, error=str(error))
 
@@ -293,21 +263,22 @@ def compact_topics(
 def topics_of(source: LakeSource, names: Sequence[str]) -> list[LakeTopic]:
     """Return the topics with a remote tier, or those named; raises as `compact_topics`."""
     with source.opened() as stores:
-        return [LakeTopic(each.name, each.id) for each in source.topics(stores, names)]
+        return [each.of for each in stores.remote_topics(names)]
 
 
 def _in_order(files: DataFiles, paths: list[str]) -> Iterator[pa.Table]:
     """Yield the rows of files by offset; memory holds what overlaps, and Korvet's own files do not overlap."""
-    groups: list[tuple[str, RowGroup]] = [(path, group) for path in paths for group in files.groups(path)]
-    groups.sort(key=lambda each: each[1].first_offset)
+    groups = sorted(
+        (group for path in paths for group in files.groups(path)), key=lambda each: each.first_offset
+    )
     pending = _COLUMNS.empty_table()
-    for at, (path, group) in enumerate(groups):
-        rows = pa.Table.from_batches([files.rows(path, group)]).select(_COLUMNS.names).cast(_COLUMNS)
+    for at, group in enumerate(groups):
+        rows = pa.Table.from_batches([files.group_rows(group)]).select(_COLUMNS.names).cast(_COLUMNS)
         pending = _sorted(pa.concat_tables([pending, rows]))
         count = pending.num_rows
         if at + 1 < len(groups):
             offsets = pending.column(OFFSET).to_numpy()
-            count = int(offsets.searchsorted(groups[at + 1][1].first_offset))
+            count = int(offsets.searchsorted(groups[at + 1].first_offset))
         yield pending.slice(0, count)
         pending = pending.slice(count)
 

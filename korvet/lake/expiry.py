@@ -19,18 +19,10 @@ import msgspec
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.compaction import RunMerges, compact_topics
-from korvet.lake.files import DataFiles, filesystem
+from korvet.lake.files import TableFile
 from korvet.lake.schema import TIMESTAMP, TIMESTAMP_MS, milliseconds_of
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
-from korvet.lake.table import (
-    COMMITS_MAX,
-    ArchiveTable,
-    CommitConflictError,
-    Lake,
-    LakeTopic,
-    TableFile,
-    list_tables,
-)
+from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.topics.types import Partition
 
@@ -122,12 +114,12 @@ def start_after(files: Sequence[TableFile], count: int, next_offset: int) -> int
 
 
 class Expiry:
-    """Deletes or expires what exceeds the retention of a source's logs in a lake."""
+    """Deletes or expires what exceeds the retention of a source's logs in its lake."""
 
-    def __init__(self, source: LakeSource, lake: Lake, *, dry_run: bool = False) -> None:
+    def __init__(self, source: LakeSource, *, dry_run: bool = False) -> None:
         """With `dry_run` it only reports what would be deleted."""
         self._source = source
-        self._lake = lake
+        self._lake = source.lake
         self._dry_run = dry_run
 
     def round(self, names: Sequence[str], hours: int, now_ms: int) -> ExpiryRound:
@@ -140,9 +132,9 @@ class Expiry:
         vacuumed: list[VacuumedFiles] = []
         with self._source.opened() as stores:
             # What was archived of a topic expires by its retention, whether or not more is archived.
-            archived = {each.topic_id for each in list_tables(self._lake)}
-            topics = self._source.topics(stores, names, ids=archived)
-            retentions = self._source.retentions(stores)
+            archived = {each.topic_id for each in self._lake.tables()}
+            topics = stores.remote_topics(names, ids=archived)
+            retentions = stores.retentions()
             for topic in topics:
                 try:
                     if topic.id in retentions:
@@ -154,7 +146,7 @@ class Expiry:
                     expired.append(ExpiredFiles(topic=topic.name, partition=-1, error=str(error)))
                     continue
                 vacuumed.append(self.vacuum(topic, hours))
-            unknown = [] if names else gone(stores, self._lake)
+            unknown = [] if names else gone(stores)
         return ExpiryRound(expired, vacuumed, unknown)
 
     def expire(
@@ -164,17 +156,21 @@ class Expiry:
 
         Raises StorageUnavailableError; LakeError if the table cannot be read or written.
         """
-        table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+        table = self._lake.open(topic.of)
         if table is None:
             return []
         outcomes: list[ExpiredFiles] = []
         starts: dict[int, int] = {}
+        by_partition, largest = table.files_by_partition(), self._largest(topic)
         for partition in topic.partitions:
-            files = [file for file in table.files() if file.partition == partition.index]
+            files = by_partition[partition.index]
             if not files:
                 continue
+            next_offset = table.next_offset(partition.index) or 0
             try:
-                wanted = self._wanted_start(stores, partition, table, files, retention, now_ms)
+                local_bytes = _local_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
+                count = count_expired(files, retention, now_ms, local_bytes, largest)
+                wanted = start_after(files, count, next_offset) if count else 0
                 start = self._move_start(stores, partition, wanted)
             except (KafkaError, LakeError) as error:
                 outcomes.append(ExpiredFiles(topic=topic.name, partition=partition.index, error=_text(error)))
@@ -193,30 +189,32 @@ class Expiry:
         if hours < VACUUM_HOURS_MIN:
             raise ValueError(f"files stay for {VACUUM_HOURS_MIN} hours at least, not for {hours}")
         try:
-            table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+            table = self._lake.open(topic.of)
             gone = [] if table is None else table.vacuum(hours, dry_run=self._dry_run)
         except LakeError as error:
             return VacuumedFiles(topic.name, error=str(error))
         return VacuumedFiles(topic.name, len(gone))
 
-    def _wanted_start(
-        self,
-        stores: LakeStores,
-        partition: Partition,
-        table: ArchiveTable,
-        files: Sequence[TableFile],
-        retention: RetentionLimits,
-        now_ms: int,
-    ) -> int:
-        next_offset = table.next_offset(partition.index) or 0
-        local_bytes = _local_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
-        data = DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options))
-        count = count_expired(files, retention, now_ms, local_bytes, lambda file: _largest(data, file))
-        return start_after(files, count, next_offset) if count else 0
+    def _largest(self, topic: SourceTopic) -> LargestTimestamp:
+        data = self._lake.data_files(topic.of)
+
+        def largest(file: TableFile) -> int:
+            known = -1 if file.last_timestamp is None else file.last_timestamp // 1000
+            if file.last_timestamp is not None and not file.rows_without_timestamp:
+                return known
+            # Some records have no timestamp, or one that no calendar has, which the table does not know; or it knows
+            # none.
+            for group in data.groups(file.path):
+                rows = data.group_stamps(group)
+                stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
+                known = max(known, int(stamps.max()))
+            return known
+
+        return largest
 
     def _move_start(self, stores: LakeStores, partition: Partition, wanted: int) -> int:
         """Return where the log starts in the lake from now on; 0: Redis does not know yet that it is there."""
-        [start] = stores.lake.expire([(partition, 0 if self._dry_run else wanted)])
+        [start] = stores.remote.expire([(partition, 0 if self._dry_run else wanted)])
         if isinstance(start, KafkaError):
             raise start
         if start == NOT_ARCHIVED:
@@ -226,7 +224,7 @@ class Expiry:
     def _remove(self, topic: SourceTopic, starts: dict[int, int], now_ms: int) -> None:
         """Remove the files below the starts from the table, all by one commit."""
         for _ in range(COMMITS_MAX):
-            table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+            table = self._lake.open(topic.of)
             if table is None:
                 return
             gone = [file for file in table.files() if file.last_offset < starts.get(file.partition, 0)]
@@ -240,14 +238,14 @@ class Expiry:
         raise CommitConflictError(f"{topic.name}: others committed before each of {COMMITS_MAX} tries")
 
 
-def gone(stores: LakeStores, lake: Lake) -> list[LakeTopic]:
+def gone(stores: LakeStores) -> list[LakeTopic]:
     """Return the tables of topics that were deleted, or re-created since, by name.
 
     Raises KafkaError and StorageUnavailableError; LakeError; ValueError if there is no topic at all: then it is more
     likely that this is not the Redis or not the namespace of the lake.
     """
     # Tables first: a topic that is created after this has none of them.
-    found = list_tables(lake)
+    found = stores.lake.tables()
     rows = stores.topics.load().rows.values()
     if found and not rows:
         raise ValueError("there is no topic at all: do Redis and namespace belong to this lake?")
@@ -255,7 +253,7 @@ def gone(stores: LakeStores, lake: Lake) -> list[LakeTopic]:
     unknown = [each for each in found if each not in known]
     # A row that cannot be read is not in `known`, but its log shows that it is a topic.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
-    answers = stores.lake.expire([(partition, 0) for partition in partitions])
+    answers = stores.remote.expire([(partition, 0) for partition in partitions])
     return [
         each
         for each, answer in zip(unknown, answers, strict=True)
@@ -281,17 +279,6 @@ def _local_bytes(stores: LakeStores, partition: Partition, archived: int) -> int
     return totals.bytes - rows[0].bytes if rows else 0
 
 
-def _largest(data: DataFiles, file: TableFile) -> int:
-    known = -1 if file.last_timestamp is None else file.last_timestamp // 1000
-    if file.last_timestamp is not None and not file.rows_without_timestamp:
-        return known
-    # Some records have no timestamp, or one that no calendar has, which the table does not know; or it knows none.
-    for group in data.groups(file.path):
-        rows = data.stamps(file.path, group)
-        known = max(known, int(milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).max()))
-    return known
-
-
 def _text(error: Exception) -> str:
     return error.message if isinstance(error, KafkaError) else str(error)
 
@@ -305,13 +292,13 @@ class UpkeepRound(msgspec.Struct, frozen=True):
     failures: int = 0
 
 
-def run_upkeep(source: LakeSource, lake: Lake, now_ms: int, run: RunMerges | None = None) -> UpkeepRound:
+def run_upkeep(source: LakeSource, now_ms: int, run: RunMerges | None = None) -> UpkeepRound:
     """Compact, expire and vacuum all topics now; merges are run by `run`, without one in this process.
 
     Raises KafkaError and StorageUnavailableError; LakeError; ValueError if there are tables and no topic at all.
     """
     compacted = failures = 0
-    for merge in compact_topics(source, lake, (), run):
+    for merge in compact_topics(source, (), run):
         if merge.error is not None:
             failures += 1
             _log.error(
@@ -327,7 +314,7 @@ def run_upkeep(source: LakeSource, lake: Lake, now_ms: int, run: RunMerges | Non
                 into=merge.files_after,
                 records=merge.rows,
             )
-    done = Expiry(source, lake).round((), VACUUM_HOURS_MIN, now_ms)
+    done = Expiry(source).round((), VACUUM_HOURS_MIN, now_ms)
     for each in done.expired:
         if each.error is not None:
             _log.error("could not expire", topic=each.topic, partition=each.partition, reason=each.error)

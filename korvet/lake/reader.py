@@ -1,8 +1,7 @@
 """Reading archived records by offset and by time, for consumers.
 
-A record is found among the files of a table by the statistics in its log, and within a file by the statistics of its
-row groups (see `files.Windows`). So a fetch reads one row group, whatever the size of the archive. For one thread at a
-time.
+A record is found among the files of a table by the statistics in its log, and within a file by those of its row groups
+(see `files.DataFiles`). So a fetch reads one row group, whatever the size of the archive. For one thread at a time.
 """
 
 from __future__ import annotations
@@ -10,26 +9,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from korvet.errors import LakeError
 from korvet.lake.encoding import arrow_to_batches
-from korvet.lake.files import (
-    DataFiles,
-    RowCache,
-    StorageOptions,
-    Window,
-    Windows,
-    filesystem,
-    group_overlapping,
-)
+from korvet.lake.files import DataFiles, RowCache, TableFile, Window, group_overlapping
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
-from korvet.lake.table import ArchiveTable, LakeTopic, TableFile, table_uri
+from korvet.lake.table import ArchiveTable, Lake, LakeTopic
 from korvet.protocol.wire import Buffer
 
 TABLES_MAX = 256
@@ -39,15 +28,16 @@ T = TypeVar("T")
 
 
 class ReadPosition(NamedTuple):
-    """An offset of a partition to read from. `archived` is how far the lake is known to hold it."""
+    """An offset of a partition to read from; `archived` is how far the log is known to be archived."""
 
-    of: LakeTopic
+    topic: str
+    topic_id: str
     partition: int
     offset: int
     archived: int
 
 
-class ReadLimits(msgspec.Struct, frozen=True):
+class ReadLimits(NamedTuple):
     """How much to read, and in what form: see `arrow_to_batches`."""
 
     bytes_max: int
@@ -56,7 +46,7 @@ class ReadLimits(msgspec.Struct, frozen=True):
     leader_epoch: int = 0
 
 
-class ArchivedBatches(msgspec.Struct, frozen=True):
+class ArchivedBatches(NamedTuple):
     """Batches of archived records, and the offset to read next; `more`: that one is archived too."""
 
     data: bytes
@@ -75,9 +65,8 @@ class RecordTimestamp(NamedTuple):
 class LakeReader:
     """Reads the tables of one lake."""
 
-    def __init__(self, lake: str, storage_options: StorageOptions = None) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._options = storage_options
         self._tables: OrderedDict[LakeTopic, _OpenTable] = OrderedDict()
         self._cache = RowCache()
 
@@ -99,15 +88,16 @@ class LakeReader:
 
     def _retried(self, position: ReadPosition, read: Callable[[_OpenTable], T]) -> T:
         """Read the table as it was opened last, and open it again if that may be too old."""
-        table = self._tables.get(position.of)
+        of = LakeTopic(position.topic, position.topic_id)
+        table = self._tables.get(of)
         if table is not None and table.holds(position):
-            self._tables.move_to_end(position.of)
+            self._tables.move_to_end(of)
             try:
                 return read(table)
             except LakeError:
                 # A file that is gone may have been compacted into another one since.
                 pass
-        table = self._open(position.of)
+        table = self._open(of)
         if not table.holds(position):
             message = f"{table.uri}: partition {position.partition} is not archived up to {position.archived}"
             raise LakeError(message)
@@ -115,15 +105,11 @@ class LakeReader:
 
     def _open(self, of: LakeTopic) -> _OpenTable:
         former = self._tables.pop(of, None)
-        snapshot = ArchiveTable.open(self._lake, *of, self._options)
+        snapshot = self._lake.open(of)
         if snapshot is None:
-            raise LakeError(f"{table_uri(self._lake, *of)}: there is no such table")
-        if former is None:
-            files = filesystem(snapshot.uri, self._options)
-            windows = Windows(DataFiles(snapshot.uri, files, self._cache))
-        else:
-            windows = former.windows
-        table = self._tables[of] = _OpenTable(snapshot, windows)
+            raise LakeError(f"{self._lake.uri(of)}: there is no such table")
+        data = self._lake.data_files(of, self._cache) if former is None else former.data
+        table = self._tables[of] = _OpenTable(snapshot, data)
         while len(self._tables) > TABLES_MAX:
             self._tables.popitem(last=False)
         return table
@@ -132,14 +118,15 @@ class LakeReader:
 class _OpenTable:
     """A table at one moment, and its files, whose contents never change."""
 
-    def __init__(self, snapshot: ArchiveTable, windows: Windows) -> None:
+    def __init__(self, snapshot: ArchiveTable, data: DataFiles) -> None:
         """Raise LakeError if the table's log cannot be read."""
-        self.windows = windows
+        self.data = data
         self.uri = snapshot.uri
         self._snapshot = snapshot
-        self._by_partition: dict[int, list[_OverlappingFiles]] = {}
-        for partition, files in groupby(snapshot.files(), key=lambda each: each.partition):
-            self._by_partition[partition] = [_OverlappingFiles(each) for each in group_overlapping(files)]
+        self._by_partition = {
+            partition: [_OverlappingFiles(each) for each in group_overlapping(files)]
+            for partition, files in snapshot.files_by_partition().items()
+        }
 
     def holds(self, position: ReadPosition) -> bool:
         """Return whether all is here that is known to be archived."""
@@ -151,7 +138,7 @@ class _OpenTable:
         size_bytes = count = 0
         next_offset = position.offset
         for window in self._windows_from(position):
-            rows = self.windows.rows(window)
+            rows = self.data.rows(window)
             served = arrow_to_batches(
                 rows.slice(_row_from(rows, position.offset)),
                 codec=limits.codec,
@@ -198,12 +185,12 @@ class _OpenTable:
         for each in files[bisect_left(files, position.offset, key=lambda each: each.last_offset) :]:
             if each.are_older(bound_min):
                 continue
-            for window in self.windows.of(each.paths):
+            for window in self.data.windows(each.files):
                 if window.last_offset >= position.offset and _bound(window) >= bound_min:
                     yield window
 
     def _stamps(self, window: Window, offset: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.windows.stamps(window)
+        rows = self.data.stamps(window)
         rows = rows.slice(_row_from(rows, offset))
         stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
         return rows.column(OFFSET).to_numpy(), stamps
@@ -213,7 +200,7 @@ class _OverlappingFiles:
     """A file, or files that overlap."""
 
     def __init__(self, files: Sequence[TableFile]) -> None:
-        self.paths = tuple(each.path for each in files)
+        self.files = files
         self.last_offset = max(each.last_offset for each in files)
         # The table's timestamps are truncated to milliseconds, and some rows may have none.
         self._bound = max(

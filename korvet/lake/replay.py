@@ -21,7 +21,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
 from korvet.admin.types import TopicPartition, settled
-from korvet.errors import ErrorCode, KafkaError, LakeError
+from korvet.errors import ErrorCode, LakeError
 from korvet.lake.encoding import (
     BATCH_BYTES,
     NO_KEY,
@@ -53,8 +53,7 @@ from korvet.lake.scan import (
     snapshots,
 )
 from korvet.lake.schema import ATTRIBUTES, KEY, OFFSET
-from korvet.lake.source import LakeSource, LakeStores
-from korvet.lake.table import Lake
+from korvet.lake.source import LakeStores
 from korvet.protocol.records.batch import CONTROL_BIT, SEQUENCES
 
 
@@ -113,19 +112,11 @@ class ReplayRange(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
 
 
-class ReplaySource(NamedTuple):
-    """Where records are read: open stores, and the lake and the source to read it by."""
-
-    stores: LakeStores
-    lake: Lake | None
-    source: LakeSource
-
-
 class Replay:
     """One replay, planned when it is created: `ranges` are its work; `name` is the group's."""
 
     def __init__(
-        self, admin: AdminClient, reading: ReplaySource, spec: ReplaySpec, name: str | None = None
+        self, admin: AdminClient, stores: LakeStores, spec: ReplaySpec, name: str | None = None
     ) -> None:
         """Plan the replay, and change nothing.
 
@@ -134,10 +125,10 @@ class Replay:
         """
         self.name = name or spec.name
         self._admin = admin
-        self._reading = reading
+        self._stores = stores
         self._spec = spec
-        topic = reading.source.topic(reading.stores, spec.source)
-        self._logs = {each.partition.index: each for each in snapshots(reading.stores, reading.lake, topic)}
+        topic = stores.topic(spec.source)
+        self._logs = {each.partition.index: each for each in snapshots(stores, topic)}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
         self._states = load_states(admin, self.name, spec, self._target_id)
@@ -230,7 +221,7 @@ class Replay:
 
     def _offset(self, log: PartitionSnapshot, edge: ReplayEdge, otherwise: int) -> int:
         if edge.timestamp is not None:
-            found = first_offset_from(*self._reading, log, edge.timestamp)
+            found = first_offset_from(self._stores, log, edge.timestamp)
             return log.end if found is None else found
         wanted = otherwise if edge.offset is None else edge.offset
         return min(max(wanted, log.start), log.end)
@@ -283,10 +274,10 @@ class Replay:
     def rows(self, index: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield records of a partition, in the columns of PRODUCED, without the markers of transactions."""
         log = self._logs[index]
-        reading = PartReader(*self._reading)
+        reading = PartReader(self._stores)
         at = first
         try:
-            for part in scan_parts(self._reading.stores, log, ScanRange(first, end)):
+            for part in scan_parts(self._stores, log, ScanRange(first, end)):
                 for rows in reading.rows(part):
                     # After the columns are cast: Arrow filters no views.
                     yield _without_markers(select_columns(rows, index, PRODUCED), rows.column(ATTRIBUTES))
@@ -298,9 +289,7 @@ class Replay:
     def check_there(self, index: int, first: int) -> None:
         """Raise ReplayError if records from an offset on were deleted; KafkaError."""
         partition = self._logs[index].partition
-        [bounds] = self._reading.stores.logs.bounds([partition])
-        if isinstance(bounds, KafkaError):
-            raise bounds
+        bounds = self._stores.bounds(partition)
         if first < bounds.log_start:
             raise ReplayError(
                 f"{self.name}: records of {partition.topic}-{index} from offset {first} on were deleted before they"

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.files import DataFiles, Windows, filesystem, group_overlapping
+from korvet.lake.files import TableFile, group_overlapping
 from korvet.lake.reader import LakeReader, ReadPosition
 from korvet.lake.schema import (
     HEADERS,
@@ -28,9 +28,9 @@ from korvet.lake.schema import (
     VALUE,
     milliseconds_of,
 )
-from korvet.lake.source import LakeSource, LakeStores, SourceTopic
-from korvet.lake.table import ArchiveTable, Lake, LakeTopic, TableFile, table_uri
-from korvet.lake.tasks import RangeReader
+from korvet.lake.source import LakeStores, SourceTopic
+from korvet.lake.table import Lake
+from korvet.lake.tasks import PlanError, RangeReader
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
@@ -85,56 +85,32 @@ class ScanPart(msgspec.Struct, frozen=True, kw_only=True):
     times: TimestampRange = TimestampRange()
 
 
-def snapshots(stores: LakeStores, lake: Lake | None, topic: SourceTopic) -> list[PartitionSnapshot]:
+def snapshots(stores: LakeStores, topic: SourceTopic) -> list[PartitionSnapshot]:
     """Return the partitions of a topic as they are now; without a lake, what Redis holds of them.
 
     Raises LakeError if a part is in the lake only, and is missing there; KafkaError.
     """
     # The log first: what it says was archived, the table holds then.
-    bounds = stores.logs.bounds(topic.partitions)
-    table = _open(lake, topic)
-    files = [] if table is None else table.files()
-    return [
-        _log(
-            lake,
-            topic,
-            table,
-            partition,
-            found,
-            [each for each in files if each.partition == partition.index],
-        )
-        for partition, found in zip(topic.partitions, bounds, strict=True)
-    ]
-
-
-def _open(lake: Lake | None, topic: SourceTopic) -> ArchiveTable | None:
-    if lake is None:
-        return None
-    return ArchiveTable.open(lake.path, topic.name, topic.id, lake.storage_options)
-
-
-def _log(
-    lake: Lake | None,
-    topic: SourceTopic,
-    table: ArchiveTable | None,
-    partition: Partition,
-    bounds: Bounds | KafkaError,
-    files: Sequence[TableFile],
-) -> PartitionSnapshot:
-    if isinstance(bounds, KafkaError):
-        raise bounds
-    archived = 0 if table is None else table.next_offset(partition.index) or 0
-    if bounds.remote is not None and archived < bounds.remote.end:
-        name = f"{topic.name}-{partition.index}"
-        message = f"{name}: offsets below {bounds.remote.end} are in the lake only"
-        if lake is None:
-            raise LakeError(f"{message}, and no lake is given")
-        table_at = table_uri(lake.path, topic.name, topic.id)
-        raise LakeError(f"{message}, but {table_at} holds those below {archived}")
+    all_bounds = stores.logs.bounds(topic.partitions)
+    table = stores.lake.open(topic.of)
+    files = {} if table is None else table.files_by_partition()
     bare = topic._replace(partitions=())
-    return PartitionSnapshot(
-        bare, partition, bounds.log_start, bounds.high_watermark, min(archived, bounds.high_watermark), files
-    )
+    found = []
+    for partition, bounds in zip(topic.partitions, all_bounds, strict=True):
+        if isinstance(bounds, KafkaError):
+            raise bounds
+        archived = 0 if table is None else table.next_offset(partition.index) or 0
+        if bounds.remote is not None and archived < bounds.remote.end:
+            message = (
+                f"{topic.name}-{partition.index}: offsets below {bounds.remote.end} are in the lake only"
+            )
+            if not stores.lake.path:
+                raise LakeError(f"{message}, and no lake is given")
+            raise LakeError(f"{message}, but {stores.lake.uri(topic.of)} holds those below {archived}")
+        end = bounds.high_watermark
+        mine = files.get(partition.index, [])
+        found.append(PartitionSnapshot(bare, partition, bounds.log_start, end, min(archived, end), mine))
+    return found
 
 
 def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) -> list[ScanPart]:
@@ -222,13 +198,9 @@ def _grouped(
 class PartReader:
     """Reads one part after the other, over one connection."""
 
-    def __init__(
-        self, stores: LakeStores, lake: Lake | None, source: LakeSource, *, fail_on_data_loss: bool = True
-    ) -> None:
+    def __init__(self, stores: LakeStores, *, fail_on_data_loss: bool = True) -> None:
         """Without `fail_on_data_loss` records that have been removed since the plan are passed over."""
         self._stores = stores
-        self._lake = lake
-        self._source = source
         self._fail_on_data_loss = fail_on_data_loss
 
     def rows(self, part: ScanPart) -> Iterator[pa.RecordBatch]:
@@ -247,7 +219,6 @@ class PartReader:
             self._stores.logs,
             part.partition,
             (part.first, self._between_entries(part)),
-            self._source.decompressed_bytes_max,
             log_append_time=part.topic.log_append_time,
         )
         filled = 0
@@ -269,9 +240,7 @@ class PartReader:
             self._check_start(part, reader.removed[0].first)
 
     def _check_start(self, part: ScanPart, first: int) -> None:
-        [found] = self._stores.logs.bounds([part.partition])
-        if isinstance(found, KafkaError):
-            raise found
+        found = self._stores.bounds(part.partition)
         if found.log_start > first:
             raise data_loss_error(part.topic.name, part.partition.index, found, first)
 
@@ -300,26 +269,26 @@ class PartReader:
                 return
 
     def _archived(self, part: ScanPart, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        table = _open(self._lake, part.topic)
-        index = part.partition.index
-        if self._lake is None or table is None or (table.next_offset(index) or 0) < end:
+        of, index = part.topic.of, part.partition.index
+        table = self._stores.lake.open(of)
+        if table is None or (table.next_offset(index) or 0) < end:
             raise LakeError(
                 f"{part.topic.name}-{index}: offsets below {end} are neither in Redis nor in the lake"
             )
         if self._fail_on_data_loss:
             # After the table was opened: the log's start moves before files leave the table.
             self._check_start(part, first)
-        windows = Windows(DataFiles(table.uri, filesystem(table.uri, self._lake.storage_options)))
+        data = self._stores.lake.data_files(of)
         files = [
             each
-            for each in table.files()
-            if each.partition == index and each.last_offset >= first and each.first_offset < end
+            for each in table.files_by_partition()[index]
+            if each.last_offset >= first and each.first_offset < end
         ]
         for overlapping in group_overlapping(files):
-            for window in windows.of(tuple(each.path for each in overlapping)):
+            for window in data.windows(overlapping):
                 wanted = window.last_offset >= first and window.first_offset < end
                 if wanted and (window.largest is None or window.largest >= part.times.first):
-                    rows = _between(windows.rows(window), first, end)
+                    rows = _between(data.rows(window), first, end)
                     if rows.num_rows:
                         yield rows
 
@@ -353,23 +322,19 @@ def select_columns(rows: pa.RecordBatch, partition: int, schema: pa.Schema) -> p
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def first_offset_from(
-    stores: LakeStores, lake: Lake | None, source: LakeSource, log: PartitionSnapshot, timestamp: int
-) -> int | None:
+def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int) -> int | None:
     """Return the offset of the first record with this timestamp (ms) or a later one, None if there is none.
 
     Raises LakeError, KafkaError and StorageUnavailableError.
     """
-    if lake is not None and log.start < log.archived:
-        place = ReadPosition(
-            LakeTopic(log.topic.name, log.topic.id), log.partition.index, log.start, log.archived
-        )
-        found = LakeReader(lake.path, lake.storage_options).first_from(place, timestamp)
+    if log.start < log.archived:
+        place = ReadPosition(*log.topic.of, log.partition.index, log.start, log.archived)
+        found = LakeReader(stores.lake).first_from(place, timestamp)
         if found is not None:
             return found.offset
     at = max(log.start, log.archived)
     # The first of the records that are left, whatever is deleted meanwhile.
-    reader = PartReader(stores, lake, source, fail_on_data_loss=False)
+    reader = PartReader(stores, fail_on_data_loss=False)
     while at < log.end:
         [intervals] = stores.indexes.find([Search(log.partition, timestamp, at)])
         if isinstance(intervals, KafkaError):
@@ -393,9 +358,7 @@ def first_offset_from(
     return None
 
 
-def offset_after(
-    stores: LakeStores, lake: Lake | None, log: PartitionSnapshot, first: int, count: int
-) -> int:
+def offset_after(stores: LakeStores, log: PartitionSnapshot, first: int, count: int) -> int:
     """Return an offset after at most `count` records from `first` on, and past one at least if there is one.
 
     In format `record` it may be after fewer records than there are: the log's index is used, not all of them read.
@@ -404,9 +367,7 @@ def offset_after(
     first = max(first, log.start)
     if log.partition.format == "batch":
         return min(first + count, log.end)
-    at, left = first, count
-    if lake is not None:
-        at, left = _after_archived(lake, log, first, count)
+    at, left = _after_archived(stores.lake, log, first, count)
     if not left or at >= log.end:
         return min(at, log.end)
     return min(_after_local(stores, log.partition, at, left), log.end)
@@ -414,7 +375,6 @@ def offset_after(
 
 def _after_archived(lake: Lake, log: PartitionSnapshot, at: int, left: int) -> tuple[int, int]:
     """Return where `left` archived records end, or the archive before that, and how many are left then."""
-    uri = table_uri(lake.path, log.topic.name, log.topic.id)
     for files in group_overlapping(log.files):
         last_offset, rows = max(each.last_offset for each in files), sum(each.rows for each in files)
         if last_offset < at or files[0].first_offset >= log.end:
@@ -422,11 +382,11 @@ def _after_archived(lake: Lake, log: PartitionSnapshot, at: int, left: int) -> t
         if at <= files[0].first_offset and rows <= left:
             at, left = last_offset + 1, left - rows
         else:
-            windows = Windows(DataFiles(uri, filesystem(uri, lake.storage_options)))
-            for window in windows.of(tuple(each.path for each in files)):
+            data = lake.data_files(log.topic.of)
+            for window in data.windows(files):
                 if window.last_offset < at:
                     continue
-                offsets = windows.stamps(window).column(OFFSET).to_numpy()
+                offsets = data.stamps(window).column(OFFSET).to_numpy()
                 taken = offsets[np.searchsorted(offsets, at) :][:left]
                 at, left = int(taken[-1]) + 1, left - len(taken)
                 if not left:
@@ -466,10 +426,10 @@ def _count(stores: LakeStores, partition: Partition, first: int, end: int) -> in
     return whole - rest
 
 
-def contradiction(
+def check_same_past(
     reader: PartReader, topic: SourceTopic, partition: Partition, bounds: Bounds, next_offset: int
-) -> str | None:
-    """Return how Redis contradicts the last record that the table holds, below `next_offset`; None if it does not.
+) -> None:
+    """Raise PlanError if Redis contradicts the last record that the table holds, below `next_offset`.
 
     In storage format `batch` offsets are dense, so a Redis that came back with older data gives the offsets that it has
     lost to other records: the log goes on, and what is archived under these offsets is of another past. In format
@@ -478,29 +438,22 @@ def contradiction(
     """
     last = next_offset - 1
     if partition.format != "batch" or not bounds.local_start <= last < bounds.high_watermark:
-        return None
+        return
     if bounds.archived >= next_offset:
-        return None
+        return
     columns = (TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS)
-    found: list[list[dict[str, object]]] = []
+    part = ScanPart(topic=topic, partition=partition, first=last, end=next_offset, remote=True)
     try:
-        for remote in (True, False):
-            part = ScanPart(
-                topic=topic._replace(partitions=()),
-                partition=partition,
-                first=last,
-                end=next_offset,
-                remote=remote,
-            )
-            found.append([row for rows in reader.rows(part) for row in rows.select(columns).to_pylist()])
+        in_lake, in_redis = (
+            [row for rows in reader.rows(each) for row in rows.select(columns).to_pylist()]
+            for each in (part, msgspec.structs.replace(part, remote=False))
+        )
     except StorageUnavailableError:
         raise
     except (KafkaError, LakeError) as error:
-        return str(error)
-    in_lake, in_redis = found
+        raise PlanError(str(error)) from error
     if in_lake and in_redis and in_lake != in_redis:
-        return (
+        raise PlanError(
             f"archived up to {next_offset}, but Redis holds another record at offset {last}: Redis has lost records,"
             " and others have their offsets"
         )
-    return None

@@ -1,7 +1,6 @@
-"""The process of a broker that reads the lake for its workers: `python -m korvet.lake.service FD`.
+"""The process of a broker that reads the lake for its workers: `python -m korvet.lake.service FD` (see child).
 
-It is started as a new program, not forked, for neither deltalake nor Arrow survives a fork; the descriptor FD holds its
-configuration as JSON. What blocks or takes long blocks a thread here and no worker. It ends with the supervisor.
+What blocks or takes long blocks a thread here and no worker. It ends with the supervisor.
 """
 
 from __future__ import annotations
@@ -10,21 +9,20 @@ import contextlib
 import os
 import queue
 import socket
+import socketserver
 import struct
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import BinaryIO, Literal
 
 import msgspec
 
 from korvet import logs
-from korvet.config.settings import Settings
 from korvet.errors import LakeError
-from korvet.lake.files import StorageOptions
+from korvet.lake.child import ChildConfig
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
-from korvet.lake.table import LakeTopic
+from korvet.lake.table import Lake
 from korvet.log.remote.client import FRAME_BYTES_MAX, LENGTH, RemoteRequest, RemoteResponse, framed
 
 THREADS = 4
@@ -40,95 +38,67 @@ SEND_SECONDS_MAX = 5
 _log = logs.Log(__name__)
 
 
-class ReaderProcessConfig(msgspec.Struct, frozen=True):
-    """The configuration of the process.
-
-    It writes `ready` to `note_fd` once it listens on `socket`, and ends once `life_fd` reads end-of-file.
-    """
-
-    lake: str
-    storage_options: StorageOptions
-    socket: str
-    life_fd: int
-    note_fd: int
-    ready: bytes
-    log_format: Literal["text", "json"]
-    log_level: Literal["debug", "info", "warning", "error"]
-
-
-class _Peer:
+class _Peer(socketserver.StreamRequestHandler):
     """A worker's connection; responses of several threads go to it whole, one after the other."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
+    server: _Listener
+
+    def setup(self) -> None:
+        super().setup()
         # For sending only: workers may have no request for long.
         limit = struct.pack("@ll", SEND_SECONDS_MAX, 0)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         self._sending = threading.Lock()
 
-    def frames(self) -> BinaryIO:
-        return self._socket.makefile("rb")
+    def handle(self) -> None:
+        """Queue a worker's requests until it closes the connection."""
+        decoder = msgspec.msgpack.Decoder(RemoteRequest)
+        # A worker that dies with responses on their way resets the connection.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            while len(head := self.rfile.read(LENGTH.size)) == LENGTH.size:
+                (length,) = LENGTH.unpack(head)
+                body = self.rfile.read(length) if length <= FRAME_BYTES_MAX else b""
+                self.server.work.put((self, decoder.decode(body)))
 
     def send(self, response: RemoteResponse) -> None:
-        data = framed(response)
         try:
             with self._sending:
-                self._socket.sendall(data)
+                self.connection.sendall(framed(response))
         except OSError:
-            self.close()  # the worker is gone, or it hangs
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            # Ends the thread that reads from it.
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            # The worker is gone, or it hangs: this ends the thread that reads from it.
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
 
 
-Work = tuple[_Peer, RemoteRequest]
+class _Listener(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+        self.work: queue.SimpleQueue[tuple[_Peer, RemoteRequest]] = queue.SimpleQueue()
+        super().__init__(path, _Peer)
 
 
 def main() -> None:
     """Serve until the supervisor is gone, or SIGTERM."""
-    with os.fdopen(int(sys.argv[1]), "rb") as given:
-        configuration = msgspec.json.decode(given.read(), type=ReaderProcessConfig)
-    logs.configure(Settings(log_format=configuration.log_format, log_level=configuration.log_level), "lake")
-    work: queue.SimpleQueue[Work] = queue.SimpleQueue()
-    options = configuration.storage_options
-    if "://" in configuration.lake:
-        options = STORE_BOUNDS | (options or {})
-    for _ in range(THREADS):
-        reader = LakeReader(configuration.lake, options)
-        threading.Thread(target=_answer, args=(reader, work), daemon=True).start()
-    threading.Thread(target=_end_with_parent, args=(configuration.life_fd,), daemon=True).start()
-    path = Path(configuration.socket)
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        os.write(configuration.note_fd, configuration.ready)
-        while True:
-            connected, _ = listener.accept()
-            threading.Thread(target=_receive, args=(_Peer(connected), work), daemon=True).start()
+    configuration = ChildConfig.read(int(sys.argv[1]))
+    settings = configuration.settings
+    logs.configure(settings, "lake")
+    lake = Lake.of(settings.lake_path, settings.lake_storage_options)
+    if "://" in lake.path:
+        lake = lake._replace(storage_options=STORE_BOUNDS | (lake.storage_options or {}))
+    threading.Thread(target=_end_with_supervisor, args=(configuration,), daemon=True).start()
+    with _Listener(configuration.path) as listener:
+        for _ in range(THREADS):
+            threading.Thread(target=_answer, args=(LakeReader(lake), listener), daemon=True).start()
+        configuration.report_ready()
+        listener.serve_forever(poll_interval=3600)
 
 
-def _receive(peer: _Peer, work: queue.SimpleQueue[Work]) -> None:
-    """Queue a worker's requests until it closes the connection."""
-    decoder = msgspec.msgpack.Decoder(RemoteRequest)
-    # A worker that dies with responses on their way resets the connection.
-    with contextlib.suppress(OSError), peer.frames() as frames:
-        while len(head := frames.read(LENGTH.size)) == LENGTH.size:
-            (length,) = LENGTH.unpack(head)
-            body = frames.read(length) if length <= FRAME_BYTES_MAX else b""
-            try:
-                work.put((peer, decoder.decode(body)))
-            except msgspec.MsgspecError:
-                break
-    peer.close()
-
-
-def _answer(reader: LakeReader, work: queue.SimpleQueue[Work]) -> None:
+def _answer(reader: LakeReader, listener: _Listener) -> None:
     while True:
-        peer, request = work.get()
+        peer, request = listener.work.get()
         try:
             response = _read(reader, request)
         except LakeError as error:
@@ -143,18 +113,10 @@ def _answer(reader: LakeReader, work: queue.SimpleQueue[Work]) -> None:
 def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
     if time.monotonic() > request.until:
         raise LakeError("the request timed out in the queue of the lake's reader")
-    of = LakeTopic(request.topic, request.topic_id)
-    place = ReadPosition(of, request.partition, request.offset, request.archived)
+    place = ReadPosition(request.topic, request.topic_id, request.partition, request.offset, request.archived)
     if request.kind == "read":
         limits = ReadLimits(request.bytes_max, request.at_least_one, request.codec, request.leader_epoch)
-        found = reader.read(place, limits)
-        return RemoteResponse(
-            request.number,
-            data=found.data,
-            record_count=found.record_count,
-            next_offset=found.next_offset,
-            more=found.more,
-        )
+        return RemoteResponse(request.number, **reader.read(place, limits)._asdict())
     by_time = request.kind == "first_from"
     offset, timestamp = (
         reader.first_from(place, request.timestamp) if by_time else reader.largest(place)
@@ -162,9 +124,8 @@ def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
     return RemoteResponse(request.number, offset=offset, timestamp=timestamp)
 
 
-def _end_with_parent(life_fd: int) -> None:
-    """Exit with the supervisor: nobody writes to the pipe, so reading it returns when its other end is gone."""
-    os.read(life_fd, 1)
+def _end_with_supervisor(configuration: ChildConfig) -> None:
+    configuration.wait_for_end_of_supervisor()
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Where archived topics come from: the Redis of one namespace, and its topics with a remote tier.
+"""Where topics are: the Redis of one namespace, its topics with a remote tier, and the lake that has their tables.
 
 A source is plain values and goes to any process, which opens connections of its own: they survive neither a fork nor
 the way to another machine.
@@ -15,9 +15,13 @@ import msgspec
 from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
+from korvet.config.values import listed
+from korvet.errors import KafkaError
+from korvet.lake.table import Lake, LakeTopic
 from korvet.log.index import IndexStore
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.store import LogStore
+from korvet.log.types import Bounds
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
@@ -41,6 +45,11 @@ class SourceTopic(NamedTuple):
     partitions: tuple[Partition, ...]
     log_append_time: bool
 
+    @property
+    def of(self) -> LakeTopic:
+        """The topic as the lake knows it."""
+        return LakeTopic(self.name, self.id)
+
 
 class RetentionLimits(NamedTuple):
     """How long, in ms, and how much, in bytes, a log keeps in Redis and lake together, -1 without a limit.
@@ -53,20 +62,11 @@ class RetentionLimits(NamedTuple):
     delete: bool = True
 
 
-class LakeStores(NamedTuple):
-    """The stores in Redis, over one connection."""
-
-    topics: TopicStore
-    configs: BrokerConfigStore
-    logs: LogStore
-    indexes: IndexStore
-    lake: RemoteOffsetStore
-
-
 class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A Redis with its namespace, and the settings that its logs are read by; times in ms, sizes in bytes."""
+    """A Redis with its namespace, a lake, and the settings that logs are read by; times in ms, sizes in bytes."""
 
     redis_url: str
+    lake: Lake = Lake()
     namespace: str = "korvet"
     timeout_ms: int = 5_000
     connect_timeout_ms: int = 2_000
@@ -79,6 +79,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
         """Return the source of a broker with these settings, at `redis_url`."""
         return cls(
             redis_url=redis_url,
+            lake=Lake.of(settings.lake_path, settings.lake_storage_options),
             namespace=settings.namespace,
             timeout_ms=settings.redis_timeout_ms,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
@@ -87,7 +88,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
             retention=RetentionLimits(
                 settings.log_retention_ms,
                 settings.log_retention_bytes,
-                "delete" in _listed(settings.log_cleanup_policy),
+                "delete" in listed(settings.log_cleanup_policy),
             ),
         )
 
@@ -102,71 +103,89 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
         logs = LogStore(redis, redis, keys, decompressed_bytes_max=self.decompressed_bytes_max)
         try:
             yield LakeStores(
+                source=self,
                 topics=TopicStore(redis, keys),
                 configs=BrokerConfigStore(redis, keys),
                 logs=logs,
                 indexes=IndexStore(redis),
-                lake=RemoteOffsetStore(redis),
+                remote=RemoteOffsetStore(redis),
             )
         finally:
             redis.close()
 
-    def topics(
-        self, stores: LakeStores, names: Collection[str] = (), *, ids: Collection[str] = ()
-    ) -> list[SourceTopic]:
+
+class LakeStores(NamedTuple):
+    """The stores in Redis, over one connection, and the lake beside them."""
+
+    source: LakeSource
+    topics: TopicStore
+    configs: BrokerConfigStore
+    logs: LogStore
+    indexes: IndexStore
+    remote: RemoteOffsetStore
+
+    @property
+    def lake(self) -> Lake:
+        """The lake."""
+        return self.source.lake
+
+    def remote_topics(self, names: Collection[str] = (), *, ids: Collection[str] = ()) -> list[SourceTopic]:
         """Return the topics with a remote tier by name, of these names if any are given.
 
         `ids` are those of topics that had one and have a table: they count too. Raises KafkaError and
         StorageUnavailableError; ValueError, which says why, for a name that is none of them.
         """
-        rows = stores.topics.load().rows
-        found = {row.name: row for row in rows.values() if row.state == "live"}
+        found = {row.name: row for row in self.topics.load().rows.values() if row.state == "live"}
         for name in names:
             if name not in found:
                 raise ValueError(f"there is no topic {name}")
             if not (has_remote_tier(found[name]) or found[name].id in ids):
                 raise ValueError(f"topic {name} has no remote tier: remote.storage.enable is not true")
-        [altered] = stores.configs.load(DEFAULT)
-        default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.timestamp_type)
+        [altered] = self.configs.load(DEFAULT)
+        default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.source.timestamp_type)
         return [
-            _topic(row, stores.logs, default)
+            _topic(row, self.logs, default)
             for name, row in sorted(found.items())
             if (has_remote_tier(row) or row.id in ids) and (not names or name in names)
         ]
 
-    def topic(self, stores: LakeStores, name: str) -> SourceTopic:
+    def topic(self, name: str) -> SourceTopic:
         """Return a topic, with a remote tier or without.
 
         Raises KafkaError and StorageUnavailableError; ValueError if there is none of that name.
         """
-        ids = [row.id for row in stores.topics.load().rows.values() if row.name == name]
-        [found] = self.topics(stores, [name], ids=ids)
+        ids = [row.id for row in self.topics.load().rows.values() if row.name == name]
+        [found] = self.remote_topics([name], ids=ids)
         return found
 
-    def retentions(self, stores: LakeStores) -> dict[str, RetentionLimits]:
+    def retentions(self) -> dict[str, RetentionLimits]:
         """Return the retention of each topic, by its id, without those whose configs cannot be read.
 
         Raises KafkaError and StorageUnavailableError.
         """
-        [altered] = stores.configs.load(DEFAULT)
+        [altered] = self.configs.load(DEFAULT)
+        default = self.source.retention
         found = {}
-        for row in stores.topics.load().rows.values():
+        for row in self.topics.load().rows.values():
             # A topic's own config, else the dynamic default of brokers, else what they were started with.
             own = {f"log.{name}": text for name, text in row.configs.items()}
             ms, size, policies = (own.get(name, altered.get(name)) for name in _RETENTION)
             try:
                 found[row.id] = RetentionLimits(
-                    self.retention.ms if ms is None else int(ms),
-                    self.retention.bytes if size is None else int(size),
-                    self.retention.delete if policies is None else "delete" in _listed(policies),
+                    default.ms if ms is None else int(ms),
+                    default.bytes if size is None else int(size),
+                    default.delete if policies is None else "delete" in listed(policies),
                 )
             except ValueError as error:
                 _log.error("a topic's retention cannot be read", topic=row.name, reason=error)
         return found
 
-
-def _listed(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",")]
+    def bounds(self, partition: Partition) -> Bounds:
+        """Return where a log begins and ends now; raises KafkaError and StorageUnavailableError."""
+        [found] = self.logs.bounds([partition])
+        if isinstance(found, KafkaError):
+            raise found
+        return found
 
 
 def has_remote_tier(row: TopicRow) -> bool:

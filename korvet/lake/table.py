@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +24,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
+from korvet.config.values import key_values
 from korvet.errors import LakeError
-from korvet.lake.files import StorageOptions, WrittenFile, filesystem
+from korvet.lake.files import DataFiles, RowCache, StorageOptions, TableFile, filesystem
 from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP
 
 _PROPERTIES = {
@@ -63,21 +65,6 @@ _FILE_COLUMNS = (
 """Of get_add_actions, in the order of TableFile."""
 
 
-class TableFile(NamedTuple):
-    """A file of the table, its path relative to it; timestamps in microseconds since the epoch, None without any."""
-
-    path: str
-    partition: int
-    size_bytes: int
-    rows: int
-    first_offset: int
-    last_offset: int
-    first_timestamp: int | None
-    last_timestamp: int | None
-    rows_without_timestamp: int
-    written_ms: int
-
-
 class Advance(NamedTuple):
     """What a commit adds for a partition: the rows from offset `expected` up to `next_offset`, which it excludes."""
 
@@ -102,50 +89,12 @@ def lake_errors(uri: str) -> Iterator[None]:
         raise LakeError(f"{uri}: {error}") from error
 
 
-def table_uri(lake: str, topic: str, topic_id: str) -> str:
-    """Return where the table of a topic lies."""
-    return f"{lake.rstrip('/')}/{topic}/{topic_id}"
-
-
 class ArchiveTable:
     """A topic's table at one moment: when it was opened, or read again for a commit."""
 
-    def __init__(self, table: DeltaTable, topic: str, topic_id: str) -> None:
+    def __init__(self, table: DeltaTable, of: LakeTopic) -> None:
         self._table = table
-        self._topic = topic
-        self._topic_id = topic_id
-
-    @classmethod
-    def open(
-        cls, lake: str, topic: str, topic_id: str, storage_options: StorageOptions = None
-    ) -> ArchiveTable | None:
-        """Return the topic's table, None if nothing was ever archived of it; raises LakeError."""
-        uri = table_uri(lake, topic, topic_id)
-        with lake_errors(uri), contextlib.suppress(TableNotFoundError):
-            return cls(DeltaTable(uri, storage_options=storage_options), topic, topic_id)
-        return None
-
-    @classmethod
-    def create(
-        cls, lake: str, topic: str, topic_id: str, storage_options: StorageOptions = None
-    ) -> ArchiveTable:
-        """Return the topic's table, created if there is none; raises LakeError."""
-        uri = table_uri(lake, topic, topic_id)
-        with lake_errors(uri):
-            DeltaTable.create(
-                uri,
-                Schema.from_arrow(SCHEMA),
-                mode="ignore",
-                partition_by=[PARTITION],
-                name=topic,
-                description=f"Records of the Kafka topic {topic}, id {topic_id}",
-                configuration=_PROPERTIES,
-                storage_options=storage_options,
-            )
-        table = cls.open(lake, topic, topic_id, storage_options)
-        if table is None:
-            raise LakeError(f"{uri}: the table was removed while it was created")
-        return table
+        self._of = of
 
     @property
     def version(self) -> int:
@@ -160,6 +109,13 @@ class ArchiveTable:
     def next_offset(self, partition: int) -> int | None:
         """Return the offset to archive next of a partition; None if nothing was archived of it."""
         return self._table.transaction_version(self._app_id(partition))
+
+    def files_by_partition(self) -> dict[int, list[TableFile]]:
+        """Return the files of each partition, in the order of their offsets; raises as `files`."""
+        found: dict[int, list[TableFile]] = defaultdict(list)
+        for each in self.files():
+            found[each.partition].append(each)
+        return found
 
     def files(self) -> list[TableFile]:
         """Return the table's files, by partition and offset.
@@ -177,7 +133,7 @@ class ArchiveTable:
         except (KeyError, TypeError, pa.ArrowInvalid) as error:
             raise LakeError(f"{self.uri}: a file is not as Korvet writes them: {error!r}") from error
 
-    def append(self, written: Sequence[WrittenFile], advances: Sequence[Advance]) -> None:
+    def append(self, written: Sequence[TableFile], advances: Sequence[Advance]) -> None:
         """Add files by one commit; `advances` are the partitions whose records they bring, with files or without.
 
         Commits since the table was opened are no conflict if they left these partitions at the expected offsets. Raises
@@ -213,7 +169,7 @@ class ArchiveTable:
             self._table.update_incremental()
         return self._contradiction(advances)
 
-    def replace(self, removed: Sequence[TableFile], written: Sequence[WrittenFile], now_ms: int) -> None:
+    def replace(self, removed: Sequence[TableFile], written: Sequence[TableFile], now_ms: int) -> None:
         """Remove files by one commit, and add those that hold their rows now; without any the rows are gone.
 
         Raises CommitConflictError if one of them is not in the table, or any other commit came first; LakeError.
@@ -222,16 +178,13 @@ class ArchiveTable:
         missing = {each.path for each in removed} - {each.path for each in self.files()}
         if missing:
             raise CommitConflictError(f"{self.uri}: {min(missing)} is not in the table any more")
-        # All removals are marked as changing data, though those of a compaction do not: deltalake ignores others when
-        # it checks for conflicts, and an OPTIMIZE of its own that began before would add the rows a second time.
-        removals = [
-            RemoveAction(each.path, True, now_ms, each.size_bytes, {PARTITION: str(each.partition)})  # noqa: FBT003 - takes no keyword
-            for each in removed
-        ]
         self._commit(
-            [*(each.add_action(data_change=False) for each in written), *removals],
+            [
+                *(each.add_action(data_change=False) for each in written),
+                *(each.remove_action(now_ms) for each in removed),
+            ],
             # Maintenance has a version of its own: of two at once, deltalake refuses one in any case.
-            [Transaction(f"korvet:{self._topic_id}:{_MAINTENANCE}", self.version + 1)],
+            [Transaction(f"korvet:{self._of.topic_id}:{_MAINTENANCE}", self.version + 1)],
         )
 
     def _check_for_hidden_rows(self) -> None:
@@ -273,7 +226,7 @@ class ArchiveTable:
                 raise CommitConflictError(f"{self.uri}: {error}") from error
 
     def _app_id(self, partition: int) -> str:
-        return f"korvet:{self._topic_id}:{partition}"
+        return f"korvet:{self._of.topic_id}:{partition}"
 
 
 def _column(actions: pa.Table, name: str) -> list[object]:
@@ -290,13 +243,6 @@ def _column(actions: pa.Table, name: str) -> list[object]:
 _LOG = "_delta_log"
 
 
-class Lake(NamedTuple):
-    """Where the tables are, and the options of their object store."""
-
-    path: str
-    storage_options: StorageOptions = None
-
-
 class StoredFiles(NamedTuple):
     """All files below a table, of any kind and age, and their bytes."""
 
@@ -304,66 +250,114 @@ class StoredFiles(NamedTuple):
     bytes: int
 
 
-def list_tables(lake: Lake) -> list[LakeTopic]:
-    """Return the topics that have a table, by name and id; raises LakeError."""
-    # The directory is created when something is archived for the first time.
-    with lake_errors(lake.path), contextlib.suppress(TableNotFoundError):
-        files = filesystem(lake.path, lake.storage_options)
-        return sorted(
-            LakeTopic(topic.base_name, each.base_name)
-            for topic in _directories(files, "")
-            for each in _directories(files, topic.path)
-            if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
-        )
-    return []
+class Lake(NamedTuple):
+    """Where the tables are, and the options of their object store; without a path there are none."""
+
+    path: str = ""
+    storage_options: StorageOptions = None
+
+    @classmethod
+    def of(cls, path: str, storage_options: str) -> Lake:
+        """Return the lake that the settings lake.path and lake.storage.options name; raises ValueError."""
+        if path and "://" not in path:
+            # A task may run in another directory.
+            path = str(Path(path).expanduser().absolute())
+        return cls(path, key_values(storage_options) or None)
+
+    def uri(self, of: LakeTopic) -> str:
+        """Return where the table of a topic lies."""
+        return f"{self.path.rstrip('/')}/{of.topic}/{of.topic_id}"
+
+    def filesystem(self, of: LakeTopic) -> FileSystem:
+        """Return the files of a topic's table, by paths relative to it."""
+        return filesystem(self.uri(of), self.storage_options)
+
+    def data_files(self, of: LakeTopic, cache: RowCache | None = None) -> DataFiles:
+        """Return the data files of a topic's table, which may share a cache with those of others."""
+        return DataFiles(self.uri(of), self.filesystem(of), cache)
+
+    def open(self, of: LakeTopic) -> ArchiveTable | None:
+        """Return the topic's table, None if nothing was ever archived of it; raises LakeError."""
+        if self.path:
+            uri = self.uri(of)
+            with lake_errors(uri), contextlib.suppress(TableNotFoundError):
+                return ArchiveTable(DeltaTable(uri, storage_options=self.storage_options), of)
+        return None
+
+    def create(self, of: LakeTopic) -> ArchiveTable:
+        """Return the topic's table, created if there is none; raises LakeError."""
+        uri = self.uri(of)
+        with lake_errors(uri):
+            DeltaTable.create(
+                uri,
+                Schema.from_arrow(SCHEMA),
+                mode="ignore",
+                partition_by=[PARTITION],
+                name=of.topic,
+                description=f"Records of the Kafka topic {of.topic}, id {of.topic_id}",
+                configuration=_PROPERTIES,
+                storage_options=self.storage_options,
+            )
+        table = self.open(of)
+        if table is None:
+            raise LakeError(f"{uri}: the table was removed while it was created")
+        return table
+
+    def tables(self) -> list[LakeTopic]:
+        """Return the topics that have a table, by name and id; raises LakeError."""
+        # The directory is created when something is archived for the first time.
+        with lake_errors(self.path), contextlib.suppress(TableNotFoundError):
+            files = filesystem(self.path, self.storage_options)
+            return sorted(
+                LakeTopic(topic.base_name, each.base_name)
+                for topic in _directories(files, "")
+                for each in _directories(files, topic.path)
+                if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
+            )
+        return []
+
+    def stored_files(self, of: LakeTopic) -> StoredFiles:
+        """Return the files of a table, with all that lies below it; raises LakeError."""
+        with lake_errors(self.path):
+            found = _below(self.filesystem(of))
+        return StoredFiles(len(found), sum(each.size or 0 for each in found))
+
+    def remove_table(self, of: LakeTopic) -> StoredFiles:
+        """Delete a table with all that lies below it; returns what was deleted. Raises LakeError.
+
+        Its log goes last: after a crash it is still a table, and the next removal takes the rest.
+        """
+        found = self.stored_files(of)
+        with lake_errors(self.path):
+            files = self.filesystem(of)
+            paths = [each.path for each in _below(files)]
+            for path in sorted(paths, key=lambda each: (each.startswith(f"{_LOG}/"), each)):
+                files.delete_file(path)
+            if "://" not in self.path:
+                # deltalake knows files only; here they are in directories.
+                shutil.rmtree(Path(self.path, *of))
+        return found
+
+    def write_problem(self) -> str:
+        """Return in one line why the lake cannot be written, "" if it can; creates a directory that is missing."""
+        name = f".korvet-doctor-{uuid.uuid4().hex}"
+        try:
+            if not urlsplit(self.path).scheme:
+                Path(self.path).mkdir(parents=True, exist_ok=True)
+            files = filesystem(self.path, self.storage_options)
+            # As data files are written.
+            pq.write_table(pa.table({"probe": [1]}), name, filesystem=files)
+            files.delete_file(name)
+        except (OSError, ValueError, DeltaError) as error:
+            return " ".join(str(error).split())[:300]
+        return ""
 
 
-def stored_files(lake: Lake, of: LakeTopic) -> StoredFiles:
-    """Return the files of a table, with all that lies below it; raises LakeError."""
-    with lake_errors(lake.path):
-        found = _below(filesystem(lake.path, lake.storage_options), of)
-    return StoredFiles(len(found), sum(each.size or 0 for each in found))
-
-
-def remove_table(lake: Lake, of: LakeTopic) -> StoredFiles:
-    """Delete a table with all that lies below it; returns what was deleted. Raises LakeError.
-
-    Its log goes last: after a crash it is still a table, and the next removal takes the rest.
-    """
-    found = stored_files(lake, of)
-    with lake_errors(lake.path):
-        files = filesystem(lake.path, lake.storage_options)
-        log = f"{'/'.join(of)}/{_LOG}/"
-        for path in sorted(
-            (each.path for each in _below(files, of)), key=lambda each: (each.startswith(log), each)
-        ):
-            files.delete_file(path)
-        if "://" not in lake.path:
-            # deltalake knows files only; here they are in directories.
-            shutil.rmtree(Path(lake.path, *of))
-    return found
-
-
-def _below(files: FileSystem, of: LakeTopic) -> list[FileInfo]:
-    selector = FileSelector("/".join(of), recursive=True, allow_not_found=True)
+def _below(files: FileSystem) -> list[FileInfo]:
+    selector = FileSelector("", recursive=True, allow_not_found=True)
     return [each for each in files.get_file_info(selector) if each.type == FileType.File]
 
 
 def _directories(files: FileSystem, path: str) -> Iterator[FileInfo]:
     selector = FileSelector(path, allow_not_found=True)
     return (each for each in files.get_file_info(selector) if each.type == FileType.Directory)
-
-
-def write_problem(lake: Lake) -> str:
-    """Return in one line why `lake` cannot be written, "" if it can; creates a directory that is missing."""
-    name = f".korvet-doctor-{uuid.uuid4().hex}"
-    try:
-        if not urlsplit(lake.path).scheme:
-            Path(lake.path).mkdir(parents=True, exist_ok=True)
-        files = filesystem(lake.path, lake.storage_options)
-        # As data files are written.
-        pq.write_table(pa.table({"probe": [1]}), name, filesystem=files)
-        files.delete_file(name)
-    except (OSError, ValueError, DeltaError) as error:
-        return " ".join(str(error).split())[:300]
-    return ""

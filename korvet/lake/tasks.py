@@ -23,9 +23,10 @@ import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow
-from korvet.lake.files import StorageOptions, WrittenFile, filesystem, write_file
+from korvet.lake.files import TableFile, write_file
 from korvet.lake.schema import OFFSET
-from korvet.lake.source import LakeSource
+from korvet.lake.source import LakeSource, LakeStores
+from korvet.lake.table import LakeTopic
 from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, Read
@@ -39,27 +40,6 @@ RANGE_BYTES_MAX = 128 * 1024 * 1024
 
 RANGES_PER_CORE = 4
 """Of one round, which ends with a commit: what a crash may cost, and how often progress is seen."""
-
-
-class LogExtent(NamedTuple):
-    """One partition: `next_offset` is what its table takes next, None if it has nothing of it.
-
-    Redis holds the log from `local_start` up to `end`, and knows offsets below `archived` to be in the table, 0 for
-    none; `deleted`: what lies below `local_start` was deleted on purpose, unless the table has it.
-    """
-
-    next_offset: int | None
-    local_start: int
-    end: int
-    archived: int
-    deleted: bool
-
-    @classmethod
-    def of(cls, bounds: Bounds, next_offset: int | None) -> LogExtent:
-        """Return what bounds of the log say."""
-        # Not `local_start`, which is the first entry's offset: below it nothing may be missing from the table.
-        start = bounds.log_start if bounds.remote is None else bounds.remote.end
-        return cls(next_offset, start, bounds.high_watermark, bounds.archived, bounds.remote is None)
 
 
 class OffsetGap(NamedTuple):
@@ -112,18 +92,20 @@ def another_lake(archived: int, next_offset: int | None) -> str | None:
     return f"archived up to {archived} as Redis knows, but this lake holds {reached}: is it another one?"
 
 
-def resume_point(extent: LogExtent) -> ResumePoint:
-    """Return where to resume; raises PlanError if that would lose or repeat records."""
-    expected = extent.local_start if extent.next_offset is None else extent.next_offset
-    if other := another_lake(extent.archived, extent.next_offset):
+def resume_point(bounds: Bounds, next_offset: int | None) -> ResumePoint:
+    """Return where to resume a log of which a table has all below `next_offset`, None: nothing.
+
+    Raises PlanError if that would lose or repeat records.
+    """
+    start, end = bounds.redis_start, bounds.high_watermark
+    expected = start if next_offset is None else next_offset
+    if other := another_lake(bounds.archived, next_offset):
         raise PlanError(other)
-    if expected > extent.end:
-        message = f"archived up to {expected}, but the log ends at {extent.end}: Redis has lost records"
-        raise PlanError(message)
-    gap = None
-    if expected < extent.local_start and not extent.deleted:
-        gap = OffsetGap(expected, extent.local_start)
-    return ResumePoint(expected, max(expected, extent.local_start), gap)
+    if expected > end:
+        raise PlanError(f"archived up to {expected}, but the log ends at {end}: Redis has lost records")
+    # Without a remote part, what lies below the start was deleted on purpose.
+    gap = OffsetGap(expected, start) if expected < start and bounds.remote is not None else None
+    return ResumePoint(expected, max(expected, start), gap)
 
 
 def range_bytes(backlog: int, cores: int) -> int:
@@ -200,7 +182,7 @@ _ROWS_BYTES_MAX = 4 * RANGE_BYTES_MAX
 
 
 class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of a partition with offsets `first` to just before `end`, for the table at `uri`.
+    """Records of a partition with offsets `first` to just before `end`, for its topic's table.
 
     `last`: no other task of the plan lies after it, so it may end early.
     """
@@ -210,7 +192,6 @@ class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     bytes: int
     last: bool
-    uri: str
     log_append_time: bool
 
 
@@ -223,39 +204,35 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     task: ArchiveTask
     next_offset: int
-    file: WrittenFile | None = None
+    file: TableFile | None = None
     error: str | None = None
     gone: bool = False
     gaps: tuple[OffsetGap, ...] = ()
 
 
-def archive_ranges(
-    source: LakeSource, storage_options: StorageOptions, tasks: Iterable[ArchiveTask]
-) -> list[TaskOutcome]:
+def archive_ranges(source: LakeSource, tasks: Iterable[ArchiveTask]) -> list[TaskOutcome]:
     """Run tasks one after the other, over one connection to Redis."""
     with source.opened() as stores, _rare_collections():
-        return [
-            archive_range(stores.logs, task, storage_options, source.decompressed_bytes_max) for task in tasks
-        ]
+        return [archive_range(stores, task) for task in tasks]
 
 
-def archive_range(
-    logs: LogStore, task: ArchiveTask, storage_options: StorageOptions, decompressed_bytes_max: int
-) -> TaskOutcome:
+def archive_range(stores: LakeStores, task: ArchiveTask) -> TaskOutcome:
     """Write the records of a task to a file of its own, which no table knows yet."""
+    partition = task.partition
     reader = RangeReader(
-        logs,
-        task.partition,
+        stores.logs,
+        partition,
         (task.first, task.end),
-        decompressed_bytes_max,
         log_append_time=task.log_append_time,
         rows_bytes_max=_ROWS_BYTES_MAX if task.last else None,
     )
+    of = LakeTopic(partition.topic, partition.topic_id)
     try:
-        files = filesystem(task.uri, storage_options)
-        file = write_file(files, task.partition.index, reader.rows(), time.time_ns() // 1_000_000)
+        files = stores.lake.filesystem(of)
+        file = write_file(files, partition.index, reader.rows(), time.time_ns() // 1_000_000)
     except (OSError, ValueError, pa.ArrowException) as error:
-        return TaskOutcome(task=task, next_offset=task.first, error=str(LakeError(f"{task.uri}: {error}")))
+        failure = LakeError(f"{stores.lake.uri(of)}: {error}")
+        return TaskOutcome(task=task, next_offset=task.first, error=str(failure))
     return TaskOutcome(
         task=task,
         next_offset=reader.next_offset,
@@ -290,7 +267,6 @@ class RangeReader:
         logs: LogStore,
         partition: Partition,
         offsets: tuple[int, int],
-        decompressed_bytes_max: int,
         *,
         log_append_time: bool = False,
         rows_bytes_max: int | None = None,
@@ -304,7 +280,6 @@ class RangeReader:
         self.holes: list[OffsetGap] = []
         self._logs = logs
         self._partition = partition
-        self._bytes_max = decompressed_bytes_max
         self._log_append_time = log_append_time
         self._rows_bytes_max = math.inf if rows_bytes_max is None else rows_bytes_max
 
@@ -385,14 +360,14 @@ class RangeReader:
             yield rows, found.next_offset
             return
         try:
-            yield batches_to_arrow(index, found.batches, self._bytes_max), found.next_offset
+            yield batches_to_arrow(index, found.batches, self._logs.decompressed_bytes_max), found.next_offset
         except KafkaError:
             yield from self._one_by_one(index, found.batches)
 
     def _one_by_one(self, index: int, batches: Sequence[StoredBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
         for batch in batches:
             try:
-                rows = batches_to_arrow(index, [batch], self._bytes_max)
+                rows = batches_to_arrow(index, [batch], self._logs.decompressed_bytes_max)
             except KafkaError as error:
                 self._fail(error)
                 return

@@ -8,7 +8,6 @@ sparse, and what is missing is found only while Redis still has it.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -16,17 +15,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.files import DataFiles, StorageOptions, filesystem
+from korvet.lake.files import DataFiles, TableFile
 from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
-from korvet.lake.table import ArchiveTable, Lake, TableFile
+from korvet.lake.table import ArchiveTable, lake_errors
 from korvet.lake.tasks import RangeReader, another_lake
 from korvet.log.remote.archived import NOT_ARCHIVED
-from korvet.log.types import Bounds, Fetched, LogPosition, Read
-from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
+from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
 
 Kind = Literal["unreadable", "statistics", "order", "duplicate", "gap", "unequal", "archived"]
@@ -77,50 +74,50 @@ class _PartitionView(NamedTuple):
     sizes: dict[str, int]
 
 
-def verify(
-    stores: LakeStores, lake: Lake, topic: SourceTopic, decompressed_bytes_max: int
-) -> Iterator[VerifiedPartition]:
+def verify(stores: LakeStores, topic: SourceTopic) -> Iterator[VerifiedPartition]:
     """Verify each partition of a topic that has a table.
 
-    `decompressed_bytes_max` is what a batch in Redis may have uncompressed. Raises LakeError if the table cannot be
-    opened, StorageUnavailableError.
+    Raises LakeError if the table cannot be opened, StorageUnavailableError.
     """
-    table = ArchiveTable.open(lake.path, topic.name, topic.id, lake.storage_options)
+    table = stores.lake.open(topic.of)
     for partition, bounds in zip(topic.partitions, stores.logs.bounds(topic.partitions), strict=True):
+        finding = None
         if isinstance(bounds, KafkaError):
             finding = Discrepancy("unreadable", -1, bounds.message)
-            yield VerifiedPartition(topic=topic.name, partition=partition.index, findings=(finding,))
         elif table is not None:
-            [start] = stores.lake.expire([(partition, 0)])
-            if isinstance(start, KafkaError):
-                finding = Discrepancy("unreadable", -1, start.message)
-                yield VerifiedPartition(topic=topic.name, partition=partition.index, findings=(finding,))
-            else:
-                yield _verified(stores, _view(table, lake, partition, bounds, start), decompressed_bytes_max)
+            [start] = stores.remote.expire([(partition, 0)])
+            if not isinstance(start, KafkaError):
+                yield _verified(stores, _view(stores, table, topic, partition, bounds, start))
+                continue
+            finding = Discrepancy("unreadable", -1, start.message)
         elif bounds.archived:
             message = f"Redis knows {bounds.archived} as archived, but there is no table"
             finding = Discrepancy("archived", bounds.archived, message)
+        if finding is not None:
             yield VerifiedPartition(topic=topic.name, partition=partition.index, findings=(finding,))
 
 
 def _view(
-    table: ArchiveTable, lake: Lake, partition: Partition, bounds: Bounds, start: int
+    stores: LakeStores,
+    table: ArchiveTable,
+    topic: SourceTopic,
+    partition: Partition,
+    bounds: Bounds,
+    start: int,
 ) -> _PartitionView:
-    found = [each for each in table.files() if each.partition == partition.index]
-    try:
-        system = filesystem(table.uri, lake.storage_options)
-        infos = system.get_file_info([each.path for each in found])
-    except (DeltaError, OSError) as error:
-        raise LakeError(f"{table.uri}: {error}") from error
+    found = table.files_by_partition()[partition.index]
+    with lake_errors(table.uri):
+        infos = stores.lake.filesystem(topic.of).get_file_info([each.path for each in found])
     sizes = {each.path: each.size for each in infos if each.size is not None}
     next_offset = table.next_offset(partition.index) or 0
-    first = min((each.first_offset for each in found), default=next_offset)
-    # Until Redis knows that the log is archived, only the table knows its start.
-    start = first if start == NOT_ARCHIVED else start
-    return _PartitionView(partition, bounds, start, found, next_offset, DataFiles(table.uri, system), sizes)
+    if start == NOT_ARCHIVED:
+        # Until Redis knows that the log is archived, only the table knows its start.
+        start = min((each.first_offset for each in found), default=next_offset)
+    data = stores.lake.data_files(topic.of)
+    return _PartitionView(partition, bounds, start, found, next_offset, data, sizes)
 
 
-def _verified(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: int) -> VerifiedPartition:
+def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
     findings = [*_ends(view)]
     rows = 0
     last = -1
@@ -138,7 +135,7 @@ def _verified(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: 
     findings += _gaps_between(view)
     compared = 0
     try:
-        for count in _compare(stores, view, decompressed_bytes_max):
+        for count in _compare(stores, view):
             compared += count
     except DiscrepancyError as wrong:
         findings.append(wrong.finding)
@@ -179,10 +176,10 @@ def _check_file(view: _PartitionView, file: TableFile) -> int:
         raise DiscrepancyError("unreadable", file.first_offset, message)
     rows = without = 0
     last: int | None = None
-    first_timestamp = last_timestamp = None
+    times: list[int] = []
     for group in view.data.groups(file.path):
         # All columns: a page that is damaged says so when it is read.
-        part = view.data.rows(file.path, group)
+        part = view.data.group_rows(group)
         offsets = part.column(OFFSET).to_numpy()
         _check_order(view, file, offsets, last)
         if (group.first_offset, group.last_offset) != (int(offsets[0]), int(offsets[-1])):
@@ -190,14 +187,23 @@ def _check_file(view: _PartitionView, file: TableFile) -> int:
             raise DiscrepancyError("statistics", int(offsets[0]), message)
         last = int(offsets[-1])
         rows += part.num_rows
-        times = pc.min_max(part.column(TIMESTAMP).view(pa.int64()))
         without += part.column(TIMESTAMP).null_count
-        if times["min"].is_valid:
-            known = [each for each in (first_timestamp, times["min"].as_py()) if each is not None]
-            first_timestamp = min(known)
-            last_timestamp = max(times["max"].as_py(), -(2**63) if last_timestamp is None else last_timestamp)
-    _check_statistics(file, rows, without, last)
-    _check_times(file, first_timestamp, last_timestamp)
+        extremes = pc.min_max(part.column(TIMESTAMP).view(pa.int64())).values()
+        times += [each.as_py() for each in extremes if each.is_valid]
+    said, found = (file.rows, file.rows_without_timestamp, file.last_offset), (rows, without, last)
+    if said != found:
+        message = (
+            f"{file.path}: the table says {file.rows} rows, {file.rows_without_timestamp} without a timestamp, up to"
+            f" {file.last_offset}, and it has {rows}, {without}, {last}"
+        )
+        raise DiscrepancyError("statistics", file.first_offset, message)
+    low, high = file.first_timestamp, file.last_timestamp
+    # The table has timestamps (us) truncated to milliseconds.
+    if times and (low is None or high is None or low > min(times) or high + 999 < max(times)):
+        message = (
+            f"{file.path}: the table says timestamps {low} to {high}, and it has {min(times)} to {max(times)}"
+        )
+        raise DiscrepancyError("statistics", file.first_offset, message)
     return rows
 
 
@@ -215,26 +221,6 @@ def _check_order(view: _PartitionView, file: TableFile, offsets: Ints, last: int
     raise DiscrepancyError(kind, at, f"{file.path}: offset {at} follows {at - step}")
 
 
-def _check_statistics(file: TableFile, rows: int, without: int, last: int | None) -> None:
-    if (file.rows, file.rows_without_timestamp, file.last_offset) != (rows, without, last):
-        message = (
-            f"{file.path}: the table says {file.rows} rows, {file.rows_without_timestamp} without a timestamp, up to"
-            f" {file.last_offset},"
-            f" and it has {rows}, {without}, {last}"
-        )
-        raise DiscrepancyError("statistics", file.first_offset, message)
-
-
-def _check_times(file: TableFile, first: int | None, last: int | None) -> None:
-    """Compare timestamps (us), which the table has in milliseconds."""
-    if first is None or last is None:
-        return
-    low, high = file.first_timestamp, file.last_timestamp
-    if low is None or high is None or low > first or high + 999 < last:
-        message = f"{file.path}: the table says timestamps {low} to {high}, and it has {first} to {last}"
-        raise DiscrepancyError("statistics", file.first_offset, message)
-
-
 def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
     """Yield offsets that are missing between files, for a dense log; `_check_file` finds those within a file."""
     if view.partition.format != "batch":
@@ -248,13 +234,13 @@ def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
         yield Discrepancy("gap", at, f"offsets {at} to {view.next_offset - 1} are missing")
 
 
-def _compare(stores: LakeStores, view: _PartitionView, decompressed_bytes_max: int) -> Iterator[int]:
+def _compare(stores: LakeStores, view: _PartitionView) -> Iterator[int]:
     """Yield counts of records that are the same in both tiers; raises DiscrepancyError and LakeError."""
     first = max(view.bounds.local_start, view.start)
     end = min(view.next_offset, view.bounds.high_watermark)
     if first >= end:
         return
-    reader = RangeReader(stores.logs, view.partition, (first, end), decompressed_bytes_max)
+    reader = RangeReader(stores.logs, view.partition, (first, end))
     archived = _ArchivedRows(view, first, _COMPARED[view.partition.format])
     at = first
     for rows in reader.rows():
@@ -308,7 +294,7 @@ class _ArchivedRows:
                 continue
             for group in view.data.groups(file.path):
                 if group.last_offset >= first:
-                    yield self.select(view.data.rows(file.path, group))
+                    yield self.select(view.data.group_rows(group))
 
 
 def _check_equal(archived: pa.Table, local: pa.Table) -> None:
@@ -356,55 +342,51 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def status(
-    source: LakeSource, lake: str, storage_options: StorageOptions = None, names: Sequence[str] = ()
-) -> list[PartitionStatus]:
+def status(source: LakeSource, names: Sequence[str] = ()) -> list[PartitionStatus]:
     """Return the status of every partition with a remote tier, or of those of the topics named.
 
     Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a remote tier.
     """
     with source.opened() as stores:
         found = []
-        for topic in source.topics(stores, names):
+        for topic in stores.remote_topics(names):
             # Before the table is opened: Redis is updated after a commit, so the table holds what Redis says now.
             known = stores.logs.bounds(topic.partitions)
             try:
-                table = ArchiveTable.open(lake, topic.name, topic.id, storage_options)
-                found += _of_topic(stores, topic, table, known)
+                found += _of_topic(stores, topic, source.lake.open(topic.of), known)
             except LakeError as error:
-                found += [_failed(partition, error) for partition in topic.partitions]
+                found += [_failed(partition, str(error)) for partition in topic.partitions]
         return found
 
 
 def _of_topic(
     stores: LakeStores, topic: SourceTopic, table: ArchiveTable | None, known: Sequence[Bounds | KafkaError]
 ) -> list[PartitionStatus]:
-    files: dict[int, list[TableFile]] = defaultdict(list)
-    for file in table.files() if table is not None else ():
-        files[file.partition].append(file)
+    by_partition = {} if table is None else table.files_by_partition()
     found = []
     now = stores.logs.bounds(topic.partitions)
     for partition, before, bounds in zip(topic.partitions, known, now, strict=True):
         next_offset = None if table is None else table.next_offset(partition.index)
         if isinstance(bounds, KafkaError):
-            found.append(_failed(partition, bounds))
+            found.append(_failed(partition, bounds.message))
             continue
-        first = max(next_offset or 0, bounds.log_start if bounds.remote is None else bounds.remote.end)
+        files = by_partition.get(partition.index, [])
+        first = max(next_offset or 0, bounds.redis_start)
         lag_records, lag_ms = _lag(stores, partition, first, bounds)
         found.append(
             PartitionStatus(
                 topic=topic.name,
                 partition=partition.index,
                 start=bounds.log_start,
-                local_start=bounds.log_start if bounds.remote is None else bounds.remote.end,
+                local_start=bounds.redis_start,
                 archived=next_offset,
                 mirrored=bounds.archived,
                 end=bounds.high_watermark,
                 lag_records=lag_records,
                 lag_ms=lag_ms,
-                files=len(files[partition.index]),
-                rows=sum(file.rows for file in files[partition.index]),
-                bytes=sum(file.size_bytes for file in files[partition.index]),
+                files=len(files),
+                rows=sum(file.rows for file in files),
+                bytes=sum(file.size_bytes for file in files),
                 error=None if isinstance(before, KafkaError) else another_lake(before.archived, next_offset),
             )
         )
@@ -419,19 +401,12 @@ def _lag(
         return 0, 0
     [count] = stores.indexes.records_from([LogPosition(partition, first)])
     [read] = stores.logs.read([Read(partition, first, 1)])
-    timestamp = -1 if isinstance(read, KafkaError) else _first_timestamp(read)
-    lag_ms = max(time.time_ns() // 1_000_000 - timestamp, 0) if timestamp >= 0 else None
+    timestamp = None if isinstance(read, KafkaError) else read.first_timestamp
+    lag_ms = (
+        max(time.time_ns() // 1_000_000 - timestamp, 0) if timestamp is not None and timestamp >= 0 else None
+    )
     return None if isinstance(count, KafkaError) else count, lag_ms
 
 
-def _first_timestamp(read: Fetched) -> int:
-    if read.batches:
-        header = read.batches[0].header
-        appended = header.attributes & LOG_APPEND_TIME_BIT
-        return header.max_timestamp if appended else header.base_timestamp
-    return read.records[0][1] if read.records else -1
-
-
-def _failed(partition: Partition, error: Exception) -> PartitionStatus:
-    message = error.message if isinstance(error, KafkaError) else str(error)
+def _failed(partition: Partition, message: str) -> PartitionStatus:
     return PartitionStatus(topic=partition.topic, partition=partition.index, error=message)

@@ -75,7 +75,7 @@ class LogStore:
         self._redis = redis
         self._reads = reads
         self._keys = keys
-        self._decompressed_bytes_max = decompressed_bytes_max
+        self.decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
         self._segments = CompactedSegments()
 
@@ -253,7 +253,7 @@ class LogStore:
             )
             _LOG.warning(message, partition.stream, offset, encoding)
 
-        bits, bytes_max = partition.bits, self._decompressed_bytes_max
+        bits, bytes_max = partition.bits, self.decompressed_bytes_max
         try:
             columns = read_columns(found, bits, end, bytes_max)
             return read_entries(found, bits, end, bytes_max, damaged) if columns is None else columns

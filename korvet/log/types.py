@@ -165,3 +165,8 @@ class Bounds(NamedTuple):
     def local_start(self) -> int:
         """The first offset that Redis holds, as responses report it."""
         return self.remote.end if self.remote else self.first_offset
+
+    @property
+    def redis_start(self) -> int:
+        """Where Redis begins to hold the log: below the first entry too, for what is missing there never was."""
+        return self.remote.end if self.remote else self.log_start

@@ -16,13 +16,11 @@ from pyspark.sql import SparkSession
 
 from korvet import logs
 from korvet.config.settings import Settings
-from korvet.config.values import key_values
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.archiver import ArchiveRound
 from korvet.lake.compaction import RunMerges
 from korvet.lake.expiry import UpkeepRound, run_upkeep
 from korvet.lake.source import LakeSource
-from korvet.lake.table import ArchiveTable, Lake
 from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver, merge_runner
 from korvet.spark.session import JOB_ERRORS, JavaProcess, SparkError, reason_of, session
 from korvet.telemetry import snapshot
@@ -35,12 +33,11 @@ _log = logs.Log(__name__)
 class ArchiverStats:
     """The metrics of one archiver; several threads add to them."""
 
-    def __init__(self, directory: Path, settings: Settings, source: LakeSource, lake: Lake) -> None:
+    def __init__(self, directory: Path, settings: Settings, source: LakeSource) -> None:
         """Continue the counts of the archiver before in `directory`."""
         self._directory = directory
         self._settings = settings
         self._source = source
-        self._lake = lake
         self._totals = snapshot.read(directory / ArchiverTotals.FILE, ArchiverTotals) or ArchiverTotals()
         self._lock = threading.Lock()
 
@@ -89,11 +86,11 @@ class ArchiverStats:
 
     def _sizes(self) -> list[TableSize]:
         with self._source.opened() as stores:
-            topics = self._source.topics(stores)
+            topics = stores.remote_topics()
         sizes = []
         for topic in topics:
             try:
-                table = ArchiveTable.open(self._lake.path, topic.name, topic.id, self._lake.storage_options)
+                table = self._source.lake.open(topic.of)
                 files = [] if table is None else table.files()
             except LakeError as error:
                 _log.warning("cannot read the size of a table", topic=topic.name, reason=error)
@@ -134,8 +131,7 @@ class ArchiverLoop:
         self._settings = settings
         self._directory = directory
         self._source = LakeSource.of(settings, settings.redis_url)
-        self._lake = Lake(settings.lake_path, key_values(settings.lake_storage_options) or None)
-        self._stats = ArchiverStats(directory, settings, self._source, self._lake)
+        self._stats = ArchiverStats(directory, settings, self._source)
         self._java = JavaProcess()
         self._spark: SparkSession | None = None
 
@@ -170,7 +166,7 @@ class ArchiverLoop:
         while True:
             try:
                 with self._source.opened() as stores:
-                    if self._source.topics(stores):
+                    if stores.remote_topics():
                         return
                 if not logged:
                     _log.info("no topic has a remote tier yet: Spark is not started")
@@ -182,8 +178,8 @@ class ArchiverLoop:
             time.sleep(pause_s)
 
     def _archive_rounds(self, spark: SparkSession) -> None:
-        archiver = make_archiver(spark, self._source, self._lake.path, self._lake.storage_options)
-        run = archive_runner(spark, self._source, self._lake.storage_options)
+        archiver = make_archiver(spark, self._source)
+        run = archive_runner(spark, self._source)
         for done in archive_rounds(archiver, run, self._settings.lake_interval_ms):
             self._stats.archived(done)
             if done is not None and done.moved:
@@ -201,7 +197,7 @@ class ArchiverLoop:
             done: UpkeepRound | None = None
             try:
                 now_ms = time.time_ns() // 1_000_000
-                done = run_upkeep(self._source, self._lake, now_ms, self._merges())
+                done = run_upkeep(self._source, now_ms, self._merges())
             except (KafkaError, LakeError, ValueError) as error:
                 _log.error("upkeep failed", reason=error)
             self._stats.maintained(done)
@@ -214,4 +210,4 @@ class ArchiverLoop:
             self._spark.sparkContext.setLocalProperty(_POOL, "upkeep")
         except JOB_ERRORS as error:
             raise SparkError(f"cannot start a job: {reason_of(error)}") from error
-        return merge_runner(self._spark, self._lake.storage_options)
+        return merge_runner(self._spark, self._source.lake)

@@ -17,8 +17,8 @@ from korvet import logs
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets, RunTasks
 from korvet.lake.compaction import MergeTask, RunMerges, WrittenMerge, rewrite
-from korvet.lake.files import StorageOptions
 from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges, bins
 from korvet.spark.session import JOB_ERRORS, SparkError, SparkStoppedError, is_stopped, reason_of
 
@@ -31,17 +31,9 @@ _MERGES_PER_CORE = 2
 _log = logs.Log(__name__)
 
 
-def make_archiver(
-    session: SparkSession,
-    source: LakeSource,
-    lake: str,
-    storage_options: StorageOptions = None,
-    *,
-    names: Sequence[str] = (),
-) -> Archiver:
+def make_archiver(session: SparkSession, source: LakeSource, *, names: Sequence[str] = ()) -> Archiver:
     """Return an archiver that plans for the cores of a session."""
-    cores = session.sparkContext.defaultParallelism
-    return Archiver(source, lake, storage_options, names=names, cores=cores)
+    return Archiver(source, names=names, cores=session.sparkContext.defaultParallelism)
 
 
 def archive_rounds(
@@ -71,16 +63,14 @@ def archive_rounds(
         time.sleep(max(began + interval_ms / 1000 - time.monotonic(), 0))
 
 
-def archive_runner(
-    session: SparkSession, source: LakeSource, storage_options: StorageOptions = None
-) -> RunTasks:
+def archive_runner(session: SparkSession, source: LakeSource) -> RunTasks:
     """Return what runs tasks on a session; it raises SparkError if the job fails, as when no executor is left."""
     context = session.sparkContext
 
     def job(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         spread = bins([task.bytes for task in tasks], context.defaultParallelism * _BINS_PER_CORE)
         works = [[tasks[place] for place in places] for places in spread]
-        work = partial(archive_ranges, source, storage_options)
+        work = partial(archive_ranges, source)
         return context.parallelize(works, len(works)).flatMap(work).collect()
 
     def run(tasks: Sequence[ArchiveTask]) -> Iterable[TaskOutcome]:
@@ -97,7 +87,7 @@ def archive_runner(
     return run
 
 
-def merge_runner(session: SparkSession, storage_options: StorageOptions = None) -> RunMerges:
+def merge_runner(session: SparkSession, lake: Lake) -> RunMerges:
     """Return what runs merges on a session; it raises SparkError if a job fails, as when no executor is left."""
     context = session.sparkContext
 
@@ -113,7 +103,7 @@ def merge_runner(session: SparkSession, storage_options: StorageOptions = None) 
         try:
             # The parallelism is asked of Java too, which may be gone.
             some = tasks[: context.defaultParallelism * _MERGES_PER_CORE]
-            work = partial(rewrite, storage_options=storage_options)
+            work = partial(rewrite, lake)
             return context.parallelize(some, len(some)).map(work).collect()
         except JOB_ERRORS as error:
             raise _failed(session, error) from error

@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from korvet.config.settings import Settings
-from korvet.config.values import key_values
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.protocol.records.compression import Codec
@@ -43,7 +42,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The topic that a query reads, and how much of it at once."""
 
     source: LakeSource
-    lake: Lake | None
     topic: str
     starting: ReadEdge | None
     ending: ReadEdge
@@ -64,19 +62,16 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     topic = found.get("topic", "")
     if not topic:
         raise ValueError("the option topic is required")
-    path = found.get("lake", "")
-    if path and "://" not in path:
-        # A task may run in another directory.
-        path = str(Path(path).absolute())
     starting = _read_edge(found, topic, "starting")
     ending = _read_edge(found, topic, "ending")
     if ending is not None and ending.edge == "earliest":
         raise ValueError("endingOffsets cannot be earliest")
     return ReadOptions(
         source=LakeSource(
-            redis_url=found.get("redis.url") or _embedded(found), namespace=found.get("namespace", "korvet")
+            redis_url=found.get("redis.url") or _embedded(found),
+            lake=Lake.of(found.get("lake", ""), found.get("lake.storage.options", "")),
+            namespace=found.get("namespace", "korvet"),
         ),
-        lake=Lake(path, key_values(found.get("lake.storage.options", "")) or None) if path else None,
         topic=topic,
         starting=starting,
         ending=ending or ReadEdge("latest"),

@@ -15,7 +15,6 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import DatetimeType, NumericType
 
 from korvet.lake.source import LakeSource
-from korvet.lake.table import Lake
 from korvet.spark.session import SparkError, reason_of
 from korvet.spark.source import register
 
@@ -33,9 +32,7 @@ class Result(NamedTuple):
     rows: Iterator[tuple[Any, ...]]
 
 
-def frame_of(
-    session: SparkSession, source: LakeSource, lake: Lake, sql: str, names: Collection[str] = ()
-) -> DataFrame:
+def frame_of(session: SparkSession, source: LakeSource, sql: str, names: Collection[str] = ()) -> DataFrame:
     """Return the DataFrame of a query over all topics or those of `names`.
 
     Raises SparkError if it is wrong, or names a topic that does not exist; KafkaError, StorageUnavailableError.
@@ -55,7 +52,7 @@ def frame_of(
             if missing is None or missing in created or missing not in topics:
                 raise SparkError(reason_of(error)) from error
             created.add(missing)
-            _view(session, source, lake, missing)
+            _view(session, source, missing)
         except (PySparkException, Py4JError) as error:
             raise SparkError(reason_of(error)) from error
 
@@ -116,14 +113,12 @@ def _missing(error: AnalysisException) -> str | None:
     return name[1:-1].replace("``", "`")
 
 
-def _view(session: SparkSession, source: LakeSource, lake: Lake, topic: str) -> None:
+def _view(session: SparkSession, source: LakeSource, topic: str) -> None:
     options = {
         "redis.url": source.redis_url,
         "namespace": source.namespace,
-        "lake": lake.path,
-        "lake.storage.options": ",".join(
-            f"{name}={value}" for name, value in (lake.storage_options or {}).items()
-        ),
+        "lake": source.lake.path,
+        "lake.storage.options": ",".join(map("=".join, (source.lake.storage_options or {}).items())),
         "topic": topic,
     }
     try:

@@ -1,9 +1,8 @@
-"""The process of a broker that archives: `python -m korvet.spark.service FD`.
+"""The process of a broker that archives: `python -m korvet.spark.service FD` (see korvet.lake.child).
 
 One broker of all on a Redis holds the archiver lease, and archives (see archiver_loop). Without the lease the process
-only waits for it: nothing of Arrow, Delta or Spark is imported before. It is started as a new program, not forked, for
-none of them survives a fork; the descriptor FD holds its configuration as JSON. It may be killed at any time, and Java
-ends with it.
+only waits for it: nothing of Arrow, Delta or Spark is imported before. It may be killed at any time, and Java ends with
+it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import gevent
-import msgspec
 
 from korvet import logs
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError, LakeError, StorageUnavailableError
+from korvet.lake.child import ChildConfig
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 
@@ -39,19 +38,6 @@ _GIVE_UP_MS_MAX = 1_000
 """How long the end of the process may wait for Redis: without it the lease expires by itself."""
 
 _log = logs.Log(__name__)
-
-
-class ArchiverConfig(msgspec.Struct, frozen=True):
-    """The configuration of the process, which publishes metrics in `directory`.
-
-    It writes `ready` to `note_fd` once it is there, and ends once `life_fd` reads end-of-file.
-    """
-
-    settings: Settings
-    directory: str
-    life_fd: int
-    note_fd: int
-    ready: bytes
 
 
 class ExitReason(Enum):
@@ -117,7 +103,7 @@ class ArchiverLease:
 class ArchiverProcess:
     """The threads of the process, and why it ends."""
 
-    def __init__(self, configuration: ArchiverConfig, ends: ExitReasons) -> None:
+    def __init__(self, configuration: ChildConfig, ends: ExitReasons) -> None:
         self._configuration = configuration
         self._ends = ends
         self._closing = False
@@ -127,9 +113,9 @@ class ArchiverProcess:
     def run(self) -> ExitReason:
         """Archive while the lease is held; returns when the process has to end, or to start over."""
         self._spawn(self._lease.keep, ExitReason.LEASE_LOST)
-        self._spawn(self._watch_supervisor, ExitReason.SUPERVISOR_GONE)
+        self._spawn(self._configuration.wait_for_end_of_supervisor, ExitReason.SUPERVISOR_GONE)
         self._spawn(self._archive, None)
-        os.write(self._configuration.note_fd, self._configuration.ready)
+        self._configuration.report_ready()
         return self._ends.get()
 
     def close(self) -> None:
@@ -144,13 +130,9 @@ class ArchiverProcess:
         from korvet.spark.archiver_loop import ArchiverLoop  # noqa: PLC0415 - not before this broker is the one that archives
 
         configuration = self._configuration
-        self._loop = ArchiverLoop(configuration.settings, Path(configuration.directory))
+        self._loop = ArchiverLoop(configuration.settings, Path(configuration.path))
         for work in self._loop.works():
             self._spawn(work, ExitReason.FAILED)
-
-    def _watch_supervisor(self) -> None:
-        # Nothing is ever written to the pipe: reading it returns when its other end is gone.
-        os.read(self._configuration.life_fd, 1)
 
     def _spawn(self, work: Callable[[], None], end: ExitReason | None) -> None:
         threading.Thread(target=self._guarded, args=(work, end), daemon=True).start()
@@ -174,8 +156,7 @@ class ArchiverProcess:
 def main() -> NoReturn:
     """Archive until the supervisor is gone, or SIGTERM; a lost lease starts the program over, without Spark."""
     config_fd = int(sys.argv[1])
-    text = os.pread(config_fd, os.fstat(config_fd).st_size, 0)
-    configuration = msgspec.json.decode(text, type=ArchiverConfig)
+    configuration = ChildConfig.read(config_fd)
     logs.configure(configuration.settings, "archiver")
     ends: ExitReasons = queue.SimpleQueue()
     # Only this thread runs Python's handlers, and it does nothing that one could interrupt.

@@ -219,11 +219,8 @@ class _Rows:
         if not isinstance(part, ScanPart):
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        options = self._options
-        with options.source.opened() as stores:
-            reading = PartReader(
-                stores, options.lake, options.source, fail_on_data_loss=options.fail_on_data_loss
-            )
+        with self._options.source.opened() as stores:
+            reading = PartReader(stores, fail_on_data_loss=self._options.fail_on_data_loss)
             for rows in reading.rows(part):
                 yield select_columns(rows, part.partition.index, schema)
 
@@ -243,8 +240,7 @@ class _BatchReader(DataSourceReader):
         options, wanted = self._options, self._bounds
         low, high = wanted.partition
         with options.source.opened() as stores:
-            topic = options.source.topic(stores, options.topic)
-            logs = snapshots(stores, options.lake, topic)
+            logs = snapshots(stores, stores.topic(options.topic))
             edges = _Edges(stores, options, logs)
             starts = edges.offsets(options.starting or ReadEdge("earliest"))
             ends = edges.offsets(options.ending)
@@ -282,8 +278,7 @@ class _Edges:
 
     def _offset(self, log: PartitionSnapshot, place: ReadEdge) -> int:
         if place.timestamp is not None:
-            options = self._options
-            found = first_offset_from(self._stores, options.lake, options.source, log, place.timestamp)
+            found = first_offset_from(self._stores, log, place.timestamp)
             return log.end if found is None else found
         offset = EARLIEST if place.edge == "earliest" else LATEST
         if place.offsets is not None:
@@ -376,7 +371,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, (index, (log, first, end)) in enumerate(ranges):
             # Each gets its share, and what those before it did not need; none is ever left out.
             share = max(count // (len(left) - place), 1)
-            ends[index] = min(offset_after(stores, self._options.lake, log, first, share), end)
+            ends[index] = min(offset_after(stores, log, first, share), end)
             count -= min(share, ends[index] - first)
         return ends
 
@@ -405,11 +400,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _logs(self, stores: LakeStores, began: _StreamPosition | None = None) -> list[PartitionSnapshot]:
         """Return the logs of the topic; raises LakeError if it is not the one that a stream has begun with."""
         options = self._options
-        topic = options.source.topic(stores, options.topic)
+        topic = stores.topic(options.topic)
         if began is not None and began.topic_id != topic.id:
             message = f"{topic.name} was deleted and re-created (id {topic.id}, not {began.topic_id})"
             raise LakeError(f"{message}: begin with a new checkpoint")
-        logs = snapshots(stores, options.lake, topic)
+        logs = snapshots(stores, topic)
         if began is not None and options.fail_on_data_loss:
             for log in logs:
                 first = began.offsets.get(log.partition.index, log.start)

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 
 from korvet.lake.archiver import Archiver, ArchiveRound, RunTasks
 from korvet.lake.source import LakeSource, LakeStores
+from korvet.lake.table import Lake
 from korvet.lake.tasks import archive_ranges
 from korvet.log.types import AppendBatch, AppendRecords
 from korvet.protocol.records.batch import produced_batch
@@ -57,7 +58,8 @@ def main() -> None:
     parser.add_argument("--formats", default=",".join(FORMATS))
     args = parser.parse_args()
     with redis_servers.embedded_server() as url, tempfile.TemporaryDirectory() as directory:
-        source = LakeSource(redis_url=url, timeout_ms=60_000)
+        lake = Lake(str(Path(directory) / "lake"))
+        source = LakeSource(redis_url=url, lake=lake, timeout_ms=60_000)
         with _run(source, args.cores, here=args.here) as run, source.opened() as stores:
             for storage_format in FORMATS:
                 if storage_format not in args.formats.split(","):
@@ -66,8 +68,7 @@ def main() -> None:
                     records = args.records if number else WARM_UP_RECORDS
                     name = f"{storage_format}-{number}"
                     _fill(stores, name, storage_format, records)
-                    lake = Path(directory) / "lake"
-                    archives = Archiver(source, str(lake), names=[name], cores=args.cores)
+                    archives = Archiver(source, names=[name], cores=args.cores)
                     began, cpu_before = time.perf_counter(), _cpu_seconds()
                     done = ArchiveRound()
                     for each in archive_rounds(archives, run):
@@ -80,13 +81,13 @@ def main() -> None:
                         rate = round(records / seconds)
                         _print(storage_format, rate, cpu, done.files)
                     stores.topics.deletion.delete(name, _id(name))
-                    shutil.rmtree(lake)
+                    shutil.rmtree(lake.path)
 
 
 @contextlib.contextmanager
 def _run(source: LakeSource, cores: int, *, here: bool) -> Iterator[RunTasks]:
     if here:
-        yield partial(archive_ranges, source, None)
+        yield partial(archive_ranges, source)
         return
     began = time.perf_counter()
     with session("loadtest", master=f"local[{cores},4]") as spark:

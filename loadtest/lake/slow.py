@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
@@ -76,13 +77,13 @@ def _fill(broker: Broker, url: str, directory: Path) -> int:
         records = batch(*(Record(VALUE, b"key-%d" % at) for at in range(BATCH_RECORDS)))
         for _ in range(BATCHES):
             assert client.produce("cold", records).error_code == 0
-    source = LakeSource.of(Settings(), url)
+    source = LakeSource.of(Settings(lake_path=str(directory / "lake")), url)
     end = BATCHES * BATCH_RECORDS
-    done = Archiver(source, str(directory / "lake")).round(lambda tasks: archive_ranges(source, None, tasks))
+    done = Archiver(source).round(partial(archive_ranges, source))
     assert (done.records, done.failures) == (end, []), done
     redis = Redis(url, timeout_ms=60_000, connect_timeout_ms=10_000)
     with source.opened() as stores:
-        [partition] = source.topic(stores, "cold").partitions
+        [partition] = stores.topic("cold").partitions
         TrimStore(redis).trim([Trim(partition, end, end)])
     redis.close()
     return end

@@ -23,7 +23,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
-from korvet.lake.table import Advance, ArchiveTable, LakeTopic
+from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.stored import stored_records
@@ -48,7 +48,7 @@ def main() -> None:
     _print("batches to records", count, lambda: [_records(each) for each in batches])
     _print("records to Arrow", count, lambda: records_to_arrow(0, records))
     with tempfile.TemporaryDirectory() as lake:
-        table = ArchiveTable.create(lake, *OF)
+        table = Lake(lake).create(OF)
         files = filesystem(table.uri)
         rows = batches_to_arrow(0, batches, DECOMPRESSED_MAX)
         _print("Arrow to Parquet", count, lambda: write_file(files, 0, [rows], 0))
@@ -110,7 +110,7 @@ def _fill(table: ArchiveTable, files: int, rows: int, value_bytes: int) -> int:
 def _cold_fetches(lake: str, archived: int) -> None:
     reader = LakeReader(lake)
     start = time.perf_counter()
-    reader.read(ReadPosition(OF, 0, 0, archived), ReadLimits(1 << 20))
+    reader.read(ReadPosition(*OF, 0, 0, archived), ReadLimits(1 << 20))
     print(f"{'first fetch':24} {(time.perf_counter() - start) * 1e3:6.1f} ms, opening the table")
     for name, known in (("fetch, new footer", False), ("fetch, known footer", True)):
         times = []
@@ -119,18 +119,18 @@ def _cold_fetches(lake: str, archived: int) -> None:
             if not known:
                 reader = _opened(lake, archived)
             start = time.perf_counter()
-            reader.read(ReadPosition(OF, 0, offset, archived), ReadLimits(1 << 20))
+            reader.read(ReadPosition(*OF, 0, offset, archived), ReadLimits(1 << 20))
             times.append((time.perf_counter() - start) * 1e3)
         times.sort()
         print(f"{name:24} p50 {times[50]:6.1f} ms, p99 {times[98]:6.1f} ms for 1 MiB")
         if not known:
             for offset in range(0, archived, 10_000):
-                reader.read(ReadPosition(OF, 0, offset, archived), ReadLimits(1))
+                reader.read(ReadPosition(*OF, 0, offset, archived), ReadLimits(1))
 
 
 def _opened(lake: str, archived: int) -> LakeReader:
     reader = LakeReader(lake)
-    reader.read(ReadPosition(OF, 0, archived, archived), ReadLimits(1))
+    reader.read(ReadPosition(*OF, 0, archived, archived), ReadLimits(1))
     return reader
 
 

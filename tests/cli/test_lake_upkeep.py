@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from korvet.lake.table import list_tables
 from korvet.topics.registry import TopicSpec
 from tests.cli.commands import done, failed, korvet_process
 from tests.lake.both import TOPIC, Both, both
@@ -117,17 +116,17 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_confirmed(topic: Both)
     assert "its topic is deleted" in refused.stdout
     dry = as_json(topic, "expire", "--remove-gone", "--dry-run")
     assert dry["gone"] == [{"topic": TOPIC, "id": old, "removed": False}]
-    assert len(list_tables(topic.lake)) == 1
+    assert len(topic.lake.tables()) == 1
     done = as_json(topic, "expire", "--remove-gone", "--yes")
     assert done["gone"] == [{"topic": TOPIC, "id": old, "removed": True}]
-    assert list_tables(topic.lake) == []
+    assert topic.lake.tables() == []
     assert as_json(topic, "expire", "--remove-gone", "--yes")["gone"] == []
 
 
 def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
     topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     assert "there is no topic at all" in failed(lake(topic, "expire", "--remove-gone", "--yes"))
-    assert len(list_tables(topic.lake)) == 1
+    assert len(topic.lake.tables()) == 1
 
 
 def test_verify_finds_a_sound_lake_sound_and_damage_by_its_name(topic: Both) -> None:

@@ -19,11 +19,10 @@ from gevent import subprocess as gevent_subprocess
 
 from korvet.config.settings import Settings
 from korvet.config.sources import load
-from korvet.config.values import key_values
 from korvet.doctor import addresses, machine, redis_server
 from korvet.doctor import settings as settings_checks
 from korvet.doctor.finding import Finding, Level
-from korvet.lake.table import Lake, write_problem
+from korvet.lake.table import Lake
 from tests.cli.commands import korvet, refused
 from tests.support import processes
 from tests.support.broker import korvet_broker
@@ -272,7 +271,7 @@ def test_more_workers_than_cores() -> None:
 
 
 def lake_problem(of: Settings) -> str:
-    return write_problem(Lake(of.lake_path, key_values(of.lake_storage_options) or None))
+    return Lake.of(of.lake_path, of.lake_storage_options).write_problem()
 
 
 def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import filesystem, write_file
+from korvet.lake.files import TableFile, filesystem, write_file
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
-from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic, TableFile
+from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import read
 
@@ -24,9 +24,11 @@ def record(offset: int, timestamp: int | None = None, value_bytes: int = 40) -> 
     return offset, 1000 + offset if timestamp is None else timestamp, b"k", value.ljust(value_bytes, b"v"), []
 
 
-def append(lake: Lake, records: Sequence[StoredRecord], next_offset: int, partition: int = 0) -> str:
+def append(
+    lake: Lake, records: Sequence[StoredRecord], next_offset: int, partition: int = 0, of: LakeTopic = OF
+) -> str:
     """Archive records as one file, up to an offset; returns its path below the table, empty without any."""
-    table = ArchiveTable.create(lake.path, *OF)
+    table = lake.create(of)
     at = table.next_offset(partition) or 0
     now_ms = time.time_ns() // 1_000_000
     file = write_file(filesystem(table.uri), partition, [records_to_arrow(partition, records)], now_ms)
@@ -36,7 +38,7 @@ def append(lake: Lake, records: Sequence[StoredRecord], next_offset: int, partit
 
 def archive(lake: Lake, stop: int, per_file: int = 10, partition: int = 0) -> None:
     """Archive records up to `stop`, `per_file` in each."""
-    table = ArchiveTable.create(lake.path, *OF)
+    table = lake.create(OF)
     for first in range(table.next_offset(partition) or 0, stop, per_file):
         end = min(first + per_file, stop)
         append(lake, [record(at) for at in range(first, end)], end, partition)
@@ -44,7 +46,7 @@ def archive(lake: Lake, stop: int, per_file: int = 10, partition: int = 0) -> No
 
 def opened(lake: Lake) -> ArchiveTable:
     """Return the table as it is now."""
-    table = ArchiveTable.open(lake.path, *OF)
+    table = lake.open(OF)
     assert table is not None
     return table
 
@@ -74,7 +76,7 @@ def consumed(reader: LakeReader, archived: int, partition: int = 0, bytes_max: i
     got: list[int] = []
     offset, more = 0, True
     while more:
-        found = reader.read(ReadPosition(OF, partition, offset, archived), ReadLimits(bytes_max))
+        found = reader.read(ReadPosition(*OF, partition, offset, archived), ReadLimits(bytes_max))
         records = read(found.data)
         assert [int((each.value or b"").split()[0]) for each in records] == [each.offset for each in records]
         got += [each.offset for each in records]

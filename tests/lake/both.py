@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from korvet.config.settings import Settings
+from korvet.lake.files import TableFile
 from korvet.lake.source import LakeSource, SourceTopic
-from korvet.lake.table import ArchiveTable, Lake, TableFile
+from korvet.lake.table import ArchiveTable
 from korvet.log.types import Bounds
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition
@@ -26,13 +27,13 @@ class Both:
         self.worker = worker
         self.source = topics.source
         self.stores = topics.stores
-        self.lake = Lake(topics.lake)
+        self.lake = topics.source.lake
         self.archiver = topics.archiver()
         self._topics = topics
 
     @property
     def topic(self) -> SourceTopic:
-        return self.source.topic(self.stores, TOPIC)
+        return self.stores.topic(TOPIC)
 
     @property
     def partition(self) -> Partition:
@@ -66,7 +67,7 @@ class Both:
 
     @property
     def table(self) -> ArchiveTable:
-        found = ArchiveTable.open(self.lake.path, TOPIC, self.topic.id)
+        found = self.lake.open(self.topic.of)
         assert found is not None
         return found
 
@@ -87,4 +88,4 @@ def both(
     with domain(redis_url, settings) as worker, source.opened() as stores:
         wanted = {"storage.format": storage_format, "remote.storage.enable": "true", **(configs or {})}
         worker.topics.create(TopicSpec(name=TOPIC, partitions=2, configs=wanted))
-        yield Both(worker, Topics(source, str(lake), stores))
+        yield Both(worker, Topics(stores))

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from korvet.lake.archiver import ArchiveRound, EndOffsets
-from korvet.lake.files import WrittenFile
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError
+from korvet.lake.files import TableFile
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
@@ -56,7 +56,7 @@ def test_times_of_appends_are_archived_as_such(topics: Topics, storage_format: F
     topics.produce(topic.partitions[0], Record(timestamp=5), Record(timestamp=9), timestamp=77)
     topics.archiver().round(topics.run)
     topics.check(topic)
-    table = ArchiveTable.open(topics.lake, topic.name, topic.id)
+    table = topics.source.lake.open(topic.of)
     assert table is not None
     [file] = table.files()
     assert (file.first_timestamp, file.last_timestamp) == (77_000, 77_000)
@@ -66,7 +66,7 @@ def test_times_of_appends_are_archived_as_such(topics: Topics, storage_format: F
 def test_the_setting_of_the_cluster_says_what_timestamps_are_where_the_topic_does_not(topics: Topics) -> None:
     topics.make("orders", "record")
     topics.stores.configs.alter("default", lambda _: {"log.message.timestamp.type": "LogAppendTime"})
-    [topic] = topics.source.topics(topics.stores)
+    [topic] = topics.stores.remote_topics()
     assert topic.log_append_time
 
 
@@ -78,7 +78,7 @@ def test_topics_without_a_remote_tier_are_left_alone(topics: Topics) -> None:
         topic_id(1),
         lambda row: msgspec.structs.replace(row, configs={"storage.format": "batch"}),
     )
-    assert [each.name for each in topics.source.topics(topics.stores)] == ["orders"]
+    assert [each.name for each in topics.stores.remote_topics()] == ["orders"]
     with pytest.raises(ValueError, match="topic plain has no remote tier"):
         topics.archiver(names=["plain"]).round(topics.run)
     with pytest.raises(ValueError, match="there is no topic other"):
@@ -90,7 +90,7 @@ def test_only_the_topics_named_are_archived(topics: Topics) -> None:
     for each in (orders, others):
         topics.produce(each.partitions[0], b"v")
     assert topics.archiver(names=["others"]).round(topics.run).records == 1
-    assert ArchiveTable.open(topics.lake, orders.name, orders.id) is None
+    assert topics.source.lake.open(orders.of) is None
     topics.check(others)
 
 
@@ -200,15 +200,15 @@ def test_an_archiver_that_saw_less_of_the_log_than_another_one_goes_on(
 ) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1")
-    opens = ArchiveTable.open
+    opens = Lake.open
 
     def late(*args: Any) -> ArchiveTable | None:
-        monkeypatch.setattr(ArchiveTable, "open", opens)
+        monkeypatch.setattr(Lake, "open", opens)
         topics.produce(topic.partitions[0], b"2")
         assert topics.archiver().round(topics.run).records == 2
         return opens(*args)
 
-    monkeypatch.setattr(ArchiveTable, "open", late)
+    monkeypatch.setattr(Lake, "open", late)
     assert topics.archiver().round(topics.run) == ArchiveRound()
     topics.check(topic)
 
@@ -216,18 +216,17 @@ def test_an_archiver_that_saw_less_of_the_log_than_another_one_goes_on(
 def test_the_next_round_mirrors_what_a_crash_left(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
-    table = ArchiveTable.create(topics.lake, topic.name, topic.id)
+    table = topics.source.lake.create(topic.of)
     task = ArchiveTask(
         partition=topic.partitions[0],
         first=0,
         end=2,
         bytes=0,
         last=True,
-        uri=table.uri,
         log_append_time=False,
     )
     [outcome] = topics.run([task])
-    assert isinstance(outcome.file, WrittenFile)
+    assert isinstance(outcome.file, TableFile)
     table.append([outcome.file], [Advance(0, 0, 2)])
     assert topics.bounds(topic.partitions[0]).archived == 0
     assert topics.archiver().round(topics.run).records == 0

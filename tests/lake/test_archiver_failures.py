@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.archiver import Archiver, ArchiveRound, LostRange
 from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake, LakeTopic
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_range, archive_ranges
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import HEADER_BYTES
@@ -87,7 +89,7 @@ def test_a_batch_that_does_not_decompress_stops_its_partition(topics: Topics, ra
     assert "stopped at offset 1: the batch at offset 1" in done.failures[0].error
     assert topics.archived(topic) == topics.produced[topic.id, 0][:1]
     # Deleting it lets the archive go on.
-    topics.stores.lake.expire([(partition, 2)])
+    topics.stores.remote.expire([(partition, 2)])
     topics.trim(partition, 2)
     assert topics.rounds(topics.archiver()).failures == []
     del topics.produced[topic.id, 0][1]
@@ -115,7 +117,7 @@ def test_a_batch_whose_records_have_other_offsets_stops_its_partition(topics: To
 
 def test_without_redis_nothing_is_done_and_the_error_says_so(topics: Topics) -> None:
     with pytest.raises(StorageUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
-        Archiver(LakeSource(redis_url=DEAD_URL), topics.lake).round(topics.run)
+        Archiver(LakeSource(redis_url=DEAD_URL)).round(topics.run)
 
 
 def test_tasks_that_lose_redis_are_done_again(topics: Topics) -> None:
@@ -123,7 +125,7 @@ def test_tasks_that_lose_redis_are_done_again(topics: Topics) -> None:
     topics.produce(topic.partitions[0], b"1")
 
     def lost(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        return archive_ranges(LakeSource(redis_url=DEAD_URL), None, tasks)
+        return archive_ranges(msgspec.structs.replace(topics.source, redis_url=DEAD_URL), tasks)
 
     done = topics.archiver().round(lost)
     assert (done.records, done.more, done.moved) == (0, True, False)
@@ -149,7 +151,7 @@ def test_another_lake_is_not_begun_where_the_first_one_holds_records(topics: Top
     topics.produce(topic.partitions[0], b"1", b"2")
     topics.archiver().round(topics.run)
     topics.produce(topic.partitions[0], b"3")
-    done = topics.archiver(lake=str(tmp_path / "other")).round(topics.run)
+    done = topics.archiver(lake=Lake(str(tmp_path / "other"))).round(topics.run)
     assert "this lake holds nothing: is it another one?" in done.failures[0].error
     assert not (tmp_path / "other").exists()
     topics.archiver().round(topics.run)
@@ -160,7 +162,7 @@ def test_another_lake_is_reported_with_nothing_to_archive(topics: Topics, tmp_pa
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     topics.archiver().round(topics.run)
-    archives = topics.archiver(lake=str(tmp_path / "other"))
+    archives = topics.archiver(lake=Lake(str(tmp_path / "other")))
     for _ in range(2):
         [failure] = archives.round(topics.run).failures
         assert "archived up to 2 as Redis knows, but this lake holds nothing" in failure.error
@@ -174,7 +176,7 @@ def test_files_that_went_to_another_machine_are_not_committed(topics: Topics) ->
         outcomes = topics.run(tasks)
         for each in outcomes:
             assert each.file is not None
-            (Path(each.task.uri) / each.file.path).unlink()
+            (Path(topics.source.lake.uri(topic.of)) / each.file.path).unlink()
         return outcomes
 
     done = topics.archiver().round(elsewhere)
@@ -266,7 +268,7 @@ def test_entries_removed_by_hand_from_the_middle_are_reported(
 
 
 def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_path: Path) -> None:
-    source = LakeSource(redis_url=redis_url)
+    source = LakeSource(redis_url=redis_url, lake=Lake(str(tmp_path)))
     with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
         compacted = CompactedLog(worker, raw, "batch")
         compacted.fill(20)
@@ -280,10 +282,10 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
             end=held[-1].offset + 1,
             bytes=0,
             last=True,
-            uri=str(tmp_path),
             log_append_time=False,
         )
-        outcome = archive_range(stores.logs, task, None, source.decompressed_bytes_max)
+        stores.lake.create(LakeTopic(compacted.partition.topic, compacted.partition.topic_id))
+        outcome = archive_range(stores, task)
     assert outcome.file is not None
     assert (outcome.file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.end, ())
 
@@ -313,7 +315,7 @@ def test_deleted_records_are_not_archived_and_not_missed(topics: Topics) -> None
     topics.produce(partition, b"2", b"3", b"4", b"5")
     topics.produce(partition, b"6")
     # As a broker deletes up to an offset that lies within a batch.
-    topics.stores.lake.expire([(partition, 4)])
+    topics.stores.remote.expire([(partition, 4)])
     topics.trim(partition, 4)
     done = topics.archiver().round(topics.run)
     assert (done.lost, done.records) == ([], 3)
@@ -331,7 +333,8 @@ def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
         "AWS_REGION": "us-east-1",
         "max_retries": "0",
     }
-    [failure] = Archiver(topics.source, "s3://bucket/lake", options).round(topics.run).failures
+    lake = Lake("s3://bucket/lake", options)
+    [failure] = topics.archiver(lake=lake).round(topics.run).failures
     assert failure.error.startswith(f"s3://bucket/lake/orders/{topic.id}: ")
     assert failure.error.isprintable()
     task = ArchiveTask(
@@ -340,11 +343,10 @@ def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
         end=1,
         bytes=0,
         last=True,
-        uri="s3://bucket/lake/orders/id",
         log_append_time=False,
     )
-    [outcome] = archive_ranges(topics.source, options, [task])
+    [outcome] = archive_ranges(msgspec.structs.replace(topics.source, lake=lake), [task])
     assert (outcome.next_offset, outcome.file) == (0, None)
     assert outcome.error is not None
-    assert outcome.error.startswith("s3://bucket/lake/orders/id: Generic S3 error: ")
+    assert outcome.error.startswith(f"s3://bucket/lake/orders/{topic.id}: Generic S3 error: ")
     assert outcome.error.isprintable()

@@ -19,20 +19,18 @@ from hypothesis import strategies as st
 from korvet.errors import LakeError
 from korvet.lake import compaction
 from korvet.lake.compaction import (
-    FileSizes,
     Merge,
     MergeTask,
     commit,
     compact,
     is_own,
-    merges,
     plan_merges,
     rewrite,
 )
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import WrittenFile, filesystem, write_file
+from korvet.lake.files import TableFile, filesystem, write_file
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, TableFile
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import (
     OF,
@@ -48,8 +46,20 @@ from tests.lake.archives import (
 from tests.lake.rows import records_of
 from tests.support.batches import read
 
-SIZES = FileSizes(file_bytes_min=64, file_bytes_max=128)
+BYTES_MAX = 128
 PER_FILE = 10
+
+
+def merges(files: list[TableFile], bytes_max: int = BYTES_MAX) -> list[Merge]:
+    """Plan with files that stay as they are from half of `bytes_max` on."""
+    with pytest.MonkeyPatch.context() as patch:
+        limit(patch, bytes_max)
+        return compaction.merges(files)
+
+
+def limit(patch: pytest.MonkeyPatch, bytes_max: int) -> None:
+    patch.setattr(compaction, "FILE_BYTES_MIN", bytes_max // 2)
+    patch.setattr(compaction, "FILE_BYTES_MAX", bytes_max)
 
 
 def file(
@@ -66,7 +76,7 @@ def sizes_of(found: list[Merge]) -> list[list[int]]:
 
 
 def planned(*sizes: int) -> list[list[int]]:
-    return sizes_of(merges([file(number, size) for number, size in enumerate(sizes)], SIZES))
+    return sizes_of(merges([file(number, size) for number, size in enumerate(sizes)]))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +105,7 @@ def test_neighbours_that_are_small_become_one(sizes: list[int], expected: list[l
 
 
 def test_partitions_are_kept_apart() -> None:
-    found = merges([file(0, 5), file(1, 5), file(0, 6, 1), file(1, 6, 1), file(0, 7, 2)], SIZES)
+    found = merges([file(0, 5), file(1, 5), file(0, 6, 1), file(1, 6, 1), file(0, 7, 2)])
     assert [(each.partition, each.size_bytes, each.rows, each.into) for each in found] == [
         (0, 10, 20, 1),
         (1, 12, 20, 1),
@@ -103,12 +113,12 @@ def test_partitions_are_kept_apart() -> None:
 
 
 def test_files_of_others_are_rewritten_however_large_they_are() -> None:
-    found = merges([file(0, 64), file(1, 300, own=False), file(2, 64)], SIZES)
+    found = merges([file(0, 64), file(1, 300, own=False), file(2, 64)])
     assert [(each.size_bytes, each.into) for each in found] == [(300, 3)]
 
 
 def test_files_whose_offsets_overlap_are_taken_together() -> None:
-    found = merges([file(0, 70, last=25), file(1, 70), file(2, 70), file(3, 70)], SIZES)
+    found = merges([file(0, 70, last=25), file(1, 70), file(2, 70), file(3, 70)])
     assert [(each.size_bytes, each.into) for each in found] == [(210, 2)]
 
 
@@ -120,11 +130,11 @@ def test_names_say_whose_a_file_is() -> None:
 @given(st.lists(st.integers(1, 200), max_size=30))
 def test_no_file_is_in_two_merges_and_none_between_two_is_left_out(sizes: list[int]) -> None:
     every = [file(number, size) for number, size in enumerate(sizes)]
-    taken = [each for merge in merges(every, SIZES) for each in merge.files]
+    taken = [each for merge in merges(every) for each in merge.files]
     assert len(taken) == len(set(taken))
-    for merge in merges(every, SIZES):
+    for merge in merges(every):
         assert len(merge.files) > 1
-        assert merge.size_bytes <= SIZES.file_bytes_max
+        assert merge.size_bytes <= BYTES_MAX
         first = every.index(merge.files[0])
         assert list(merge.files) == every[first : first + len(merge.files)]
 
@@ -132,12 +142,11 @@ def test_no_file_is_in_two_merges_and_none_between_two_is_left_out(sizes: list[i
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=300))
 def test_a_row_is_written_again_only_as_its_file_doubles(sizes: list[int]) -> None:
     """Let files come one at a time, with a compaction after each."""
-    limits = FileSizes(file_bytes_min=4096, file_bytes_max=8192)
     held: list[TableFile] = []
     written = 0
     for number, size in enumerate(sizes):
         held.append(file(number, size))
-        for merge in merges(held, limits):
+        for merge in merges(held, 8192):
             at = held.index(merge.files[0])
             written += merge.size_bytes
             held[at : at + len(merge.files)] = [
@@ -150,7 +159,6 @@ def test_a_row_is_written_again_only_as_its_file_doubles(sizes: list[int]) -> No
     assert len(held) <= 2 * total.bit_length() + 1
 
 
-SMALL = FileSizes(file_bytes_min=6_000, file_bytes_max=12_000)
 ROWS = 100
 
 
@@ -219,9 +227,16 @@ def test_row_groups_are_full_but_never_large(tmp_path: Path, monkeypatch: pytest
     assert offsets_in_files(lake) == list(range(100))
 
 
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let some ten small files become one."""
+    limit(monkeypatch, 12_000)
+
+
+@pytest.mark.usefixtures("small_files")
 def test_large_merges_become_several_files_and_partitions_stay_apart(lake: Lake) -> None:
     archive(lake, ROWS, partition=1)
-    outcomes = list(compact(lake, OF, SMALL))
+    outcomes = list(compact(lake, OF))
     assert {each.partition for each in outcomes} == {0, 1}
     for partition in (0, 1):
         some = [each for each in files(lake) if each.partition == partition]
@@ -233,7 +248,7 @@ def test_what_is_archived_meanwhile_is_neither_refused_nor_lost(lake: Lake) -> N
     archiver = opened(lake)
     file = write_file(filesystem(archiver.uri), 0, [records_to_arrow(0, [record(ROWS)])], now_ms=1)
     assert file is not None
-    merged = rewrite(one(lake), None)
+    merged = rewrite(lake, one(lake))
     append(lake, [record(0)], 1, partition=1)
     assert commit(lake, merged).done
     archiver.append([file], [Advance(0, ROWS, ROWS + 1)])
@@ -261,7 +276,7 @@ def own_compaction(lake: Lake) -> None:
 def test_another_writer_that_rewrites_files_first_wins(
     lake: Lake, other: Callable[[Lake], None], left: range
 ) -> None:
-    merged = rewrite(one(lake), None)
+    merged = rewrite(lake, one(lake))
     other(lake)
     outcome = commit(lake, merged)
     assert (outcome.done, outcome.error) == (False, None)
@@ -281,7 +296,7 @@ def test_an_external_optimize_that_began_before_is_refused(lake: Lake) -> None:
 
 def test_of_two_replacements_of_one_version_the_second_is_refused(lake: Lake) -> None:
     first, second = opened(lake), opened(lake)
-    merged = [rewrite(one(lake), None) for _ in range(2)]
+    merged = [rewrite(lake, one(lake)) for _ in range(2)]
     first.replace(first.files(), merged[0].written, 1)
     with pytest.raises(CommitConflictError):
         second.replace(second.files(), merged[1].written, 1)
@@ -293,11 +308,11 @@ def test_of_two_replacements_of_one_version_the_second_is_refused(lake: Lake) ->
 def test_a_commit_whose_answer_was_lost_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = ArchiveTable.replace
 
-    def lost(table: ArchiveTable, removed: list[TableFile], written: list[WrittenFile], now_ms: int) -> None:
+    def lost(table: ArchiveTable, removed: list[TableFile], written: list[TableFile], now_ms: int) -> None:
         replace(table, removed, written, now_ms)
         raise CommitConflictError("the version is there")
 
-    merged = rewrite(one(lake), None)
+    merged = rewrite(lake, one(lake))
     monkeypatch.setattr(ArchiveTable, "replace", lost)
     assert commit(lake, merged).done
     assert offsets_in_files(lake) == list(range(ROWS))
@@ -373,10 +388,10 @@ class Crowd:
 
     def compact(self) -> None:
         while not self._archived.is_set():
-            self.failures += [each.error for each in compact(self._lake, OF, SMALL) if each.error]
+            self.failures += [each.error for each in compact(self._lake, OF) if each.error]
 
     def consume(self) -> None:
-        reader = LakeReader(self._lake.path)
+        reader = LakeReader(self._lake)
         while not self._archived.is_set():
             end = opened(self._lake).next_offset(0) or 0
             got = consumed(reader, end)
@@ -393,6 +408,7 @@ class Crowd:
                 self._archived.set()
 
 
+@pytest.mark.usefixtures("small_files")
 def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_path: Path) -> None:
     lake, end = Lake(str(tmp_path)), 300
     archive(lake, 10, partition=1)
@@ -400,11 +416,12 @@ def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_pat
     crowd.run()
     assert crowd.failures == []
     assert offsets_in_files(lake) == list(range(end))
-    assert consumed(LakeReader(lake.path), end) == list(range(end))
+    assert consumed(LakeReader(lake), end) == list(range(end))
     assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (end, 10)
     assert len([each for each in files(lake) if each.partition == 0]) < end // 10
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fetches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,16 +430,16 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
     # What is removed was removed the day before yesterday, so vacuum deletes it at once.
     then = time.time_ns() - 48 * 3600 * 1_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: then)
-    reader, end, deleted = LakeReader(lake.path), 160, 0
+    reader, end, deleted = LakeReader(lake), 160, 0
     got: list[int] = []
     while len(got) < end:
         archived = opened(lake).next_offset(0) or 0
         if archived < end:
             archive(lake, archived + 20)
-        for each in compact(lake, OF, SMALL):
+        for each in compact(lake, OF):
             assert each.done
         deleted += len(opened(lake).vacuum(24, dry_run=False))
-        found = reader.read(ReadPosition(OF, 0, len(got), archived), ReadLimits(300))
+        found = reader.read(ReadPosition(*OF, 0, len(got), archived), ReadLimits(300))
         got += [each.offset for each in read(found.data)]
     assert got == list(range(end))
     assert deleted > 5
@@ -430,5 +447,5 @@ def test_a_consumer_is_not_disturbed_by_compaction_and_vacuum_between_any_two_fe
 
 
 def test_no_two_files_of_one_name_are_ever_written(lake: Lake) -> None:
-    names = [[each.path for each in rewrite(one(lake), None).written] for _ in range(3)]
+    names = [[each.path for each in rewrite(lake, one(lake)).written] for _ in range(3)]
     assert len({*itertools.chain(*names)}) == 3

@@ -23,7 +23,7 @@ from korvet.lake.expiry import (
     run_upkeep,
     start_after,
 )
-from korvet.lake.files import WrittenFile
+from korvet.lake.files import TableFile
 from korvet.lake.scan import snapshots
 from korvet.lake.source import RetentionLimits
 from korvet.lake.table import (
@@ -31,10 +31,6 @@ from korvet.lake.table import (
     CommitConflictError,
     Lake,
     LakeTopic,
-    TableFile,
-    list_tables,
-    remove_table,
-    stored_files,
 )
 from korvet.lake.tasks import archive_ranges
 from korvet.log.offsets import OffsetQuery
@@ -59,7 +55,7 @@ def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
 
 
 def expire(topic: Both, retention: RetentionLimits, *, dry_run: bool = False) -> list[ExpiredFiles]:
-    return Expiry(topic.source, topic.lake, dry_run=dry_run).expire(topic.stores, topic.topic, retention, NOW)
+    return Expiry(topic.source, dry_run=dry_run).expire(topic.stores, topic.topic, retention, NOW)
 
 
 def older_than(timestamp: int) -> RetentionLimits:
@@ -98,7 +94,7 @@ def test_a_file_of_others_without_times_is_read(redis_url: str, tmp_path: Path) 
         path = new.path.replace("part-", "other-")
         made.path_of(path).write_bytes(made.path_of(new.path).read_bytes())
         changed = new._asdict() | {"path": path, "first_timestamp": None, "last_timestamp": None}
-        made.table.replace([new], [WrittenFile(**changed)], 1)
+        made.table.replace([new], [TableFile(**changed)], 1)
         assert made.files()[0].last_timestamp is None
         [done] = expire(made, older_than(5000))
         assert (done.start, done.files) == (0, 0)
@@ -126,7 +122,7 @@ def test_what_expired_in_the_lake_is_gone_though_redis_holds_it_still(topic: Bot
     assert (below.error, below.log_start) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
     [rest] = topic.worker.fetch(topic.worker.wanted(TOPIC, offset=6))
     assert values(b"".join(rest.chunks)) == [b"3000", b"3001", b"3002", b"4000", b"4001"]
-    [log, _] = snapshots(topic.stores, topic.lake, topic.topic)
+    [log, _] = snapshots(topic.stores, topic.topic)
     assert (log.start, log.end) == (6, 11)
 
 
@@ -200,7 +196,7 @@ def test_another_commit_in_between_is_no_hindrance(topic: Both, monkeypatch: pyt
     replace = ArchiveTable.replace
     tries: list[int] = []
 
-    def late(table: ArchiveTable, removed: list[TableFile], written: list[WrittenFile], now_ms: int) -> None:
+    def late(table: ArchiveTable, removed: list[TableFile], written: list[TableFile], now_ms: int) -> None:
         tries.append(table.version)
         if len(tries) == 1:
             topic.archive()
@@ -216,7 +212,7 @@ def test_a_topic_without_a_table_loses_nothing(redis_url: str, tmp_path: Path) -
     with both(redis_url, tmp_path / "lake") as made:
         made.append(1)
         assert expire(made, RetentionLimits(0, 0)) == []
-        assert Expiry(made.source, made.lake).vacuum(made.topic, 24).files == 0
+        assert Expiry(made.source).vacuum(made.topic, 24).files == 0
 
 
 def test_timestamps_that_no_calendar_has_count_too(redis_url: str, tmp_path: Path) -> None:
@@ -242,12 +238,12 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
         age(each, hours)
     now_ms = time.time_ns() // 1_000_000
     retention = RetentionLimits(ms=now_ms - 1500)
-    Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, retention, now_ms)
+    Expiry(topic.source).expire(topic.stores, topic.topic, retention, now_ms)
     left = {file.path for file in topic.files()}
     removed = {each.name for each in partition.iterdir()} - {orphan.name, young.name}
-    dry = Expiry(topic.source, topic.lake, dry_run=True).vacuum(topic.topic, VACUUM_HOURS_MIN)
+    dry = Expiry(topic.source, dry_run=True).vacuum(topic.topic, VACUUM_HOURS_MIN)
     assert (dry.files, orphan.exists()) == (1, True)
-    done = Expiry(topic.source, topic.lake).vacuum(topic.topic, VACUUM_HOURS_MIN)
+    done = Expiry(topic.source).vacuum(topic.topic, VACUUM_HOURS_MIN)
     assert (done.files, done.error) == (1, None)
     # What left the table just now may still be read, however old it is.
     assert {each.name for each in partition.iterdir()} == removed | {young.name}
@@ -256,47 +252,47 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
 
 def test_vacuum_keeps_files_for_a_day_at_least(topic: Both) -> None:
     with pytest.raises(ValueError, match="24 hours"):
-        Expiry(topic.source, topic.lake).vacuum(topic.topic, VACUUM_HOURS_MIN - 1)
+        Expiry(topic.source).vacuum(topic.topic, VACUUM_HOURS_MIN - 1)
 
 
 def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> None:
     old = LakeTopic(TOPIC, topic.topic.id)
-    assert list_tables(topic.lake) == [old]
-    assert gone(topic.stores, topic.lake) == []
+    assert topic.lake.tables() == [old]
+    assert gone(topic.stores) == []
     topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
     with pytest.raises(ValueError, match="no topic at all"):
-        gone(topic.stores, topic.lake)
+        gone(topic.stores)
     configs = {"storage.format": "batch", "remote.storage.enable": "true"}
     topic.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=configs))
     topic.append(1)
     topic.archive()
-    assert gone(topic.stores, topic.lake) == [old]
-    held = stored_files(topic.lake, old)
+    assert gone(topic.stores) == [old]
+    held = topic.lake.stored_files(old)
     assert held.files > 3
-    assert remove_table(topic.lake, old) == held
-    assert list_tables(topic.lake) == [LakeTopic(TOPIC, topic.topic.id)]
-    assert gone(topic.stores, topic.lake) == []
+    assert topic.lake.remove_table(old) == held
+    assert topic.lake.tables() == [LakeTopic(TOPIC, topic.topic.id)]
+    assert gone(topic.stores) == []
     assert len(topic.files()) == 1
 
 
 def test_a_topic_whose_row_is_damaged_is_not_gone(topic: Both) -> None:
     topic.worker.topics.create(TopicSpec(name="other", partitions=1))
     topic.worker.redis.call("HSET", "korvet:topics", TOPIC, "{")
-    assert gone(topic.stores, topic.lake) == []
+    assert gone(topic.stores) == []
 
 
 def test_a_removal_that_was_cut_off_goes_on_where_it_ended(topic: Both) -> None:
     for file in topic.files():
         topic.path_of(file.path).unlink()
-    [of] = list_tables(topic.lake)
-    remove_table(topic.lake, of)
-    assert list_tables(topic.lake) == []
+    [of] = topic.lake.tables()
+    topic.lake.remove_table(of)
+    assert topic.lake.tables() == []
     assert not list(Path(topic.lake.path).rglob(of.topic_id))
 
 
 def test_a_lake_that_is_not_there_or_empty_has_no_tables(tmp_path: Path) -> None:
-    assert list_tables(Lake(str(tmp_path / "none"))) == []
-    assert list_tables(Lake(str(tmp_path))) == []
+    assert Lake(str(tmp_path / "none")).tables() == []
+    assert Lake(str(tmp_path)).tables() == []
 
 
 def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
@@ -308,7 +304,7 @@ def test_a_pass_takes_every_topic_that_has_a_table(topic: Both) -> None:
         return msgspec.structs.replace(row, configs={"storage.format": "batch", "retention.ms": "0"})
 
     topic.stores.topics.alter(TOPIC, row.id, without)
-    done = Expiry(topic.source, topic.lake).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
+    done = Expiry(topic.source).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
     assert [(each.topic, each.partition, each.files) for each in done.expired] == [(TOPIC, 0, 3)]
     assert [(each.topic, each.files) for each in done.vacuumed] == [("orders", 0), ("other", 0)]
     assert (done.gone, done.failed) == ([], False)
@@ -318,7 +314,7 @@ def test_a_topic_whose_retention_cannot_be_read_keeps_everything(topic: Both) ->
     row = topic.stores.topics.load().rows[TOPIC]
     configs = row.configs | {"retention.ms": "soon"}
     topic.stores.topics.alter(TOPIC, row.id, lambda _: msgspec.structs.replace(row, configs=configs))
-    done = Expiry(topic.source, topic.lake).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
+    done = Expiry(topic.source).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
     assert [(each.partition, each.files, each.error is None) for each in done.expired] == [(-1, 0, False)]
     assert len(topic.files()) == 3
 
@@ -330,9 +326,9 @@ def test_a_topic_that_cannot_be_looked_at_hinders_no_other(topic: Both) -> None:
     configs = {"storage.format": "batch", "remote.storage.enable": "true", "retention.ms": "0"}
     topic.worker.topics.create(TopicSpec(name="other", partitions=1, configs=configs))
     topic.worker.append("other", Record(b"v", timestamp=1))
-    done = topic.archiver.round(lambda tasks: archive_ranges(topic.source, None, tasks))
+    done = topic.archiver.round(lambda tasks: archive_ranges(topic.source, tasks))
     assert [each.topic for each in done.failures] == [TOPIC]
-    round_ = Expiry(topic.source, topic.lake).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
+    round_ = Expiry(topic.source).round([], VACUUM_HOURS_MIN, time.time_ns() // 1_000_000)
     first, second = round_.expired
     assert (first.topic, first.partition, round_.failed) == (TOPIC, -1, True)
     assert TOPIC in (first.error or "")
@@ -357,7 +353,7 @@ def test_a_topics_own_retention_counts_before_that_of_brokers(
     with both(redis_url, tmp_path / "lake", configs=row) as made:
         if brokers:
             made.stores.configs.alter("default", lambda _: brokers)
-        assert made.source.retentions(made.stores) == {made.topic.id: expected}
+        assert made.stores.retentions() == {made.topic.id: expected}
 
 
 def file(first: int, last: int, size: int, timestamp: int) -> TableFile:
@@ -405,18 +401,18 @@ def test_a_table_that_always_changes_is_an_error_in_the_end(
 def test_a_deleted_topic_is_an_error_of_its_partition(topic: Both) -> None:
     wanted = topic.topic
     topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
-    [done] = Expiry(topic.source, topic.lake).expire(topic.stores, wanted, older_than(2500), NOW)
+    [done] = Expiry(topic.source).expire(topic.stores, wanted, older_than(2500), NOW)
     assert done.error is not None
-    assert isinstance(topic.stores.lake.expire([(wanted.partitions[0], 0)])[0], KafkaError)
+    assert isinstance(topic.stores.remote.expire([(wanted.partitions[0], 0)])[0], KafkaError)
 
 
 def test_a_round_compacts_and_lets_go_what_is_too_old(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake", configs={"retention.ms": "1000"}) as tiers:
         tiers.archive_batches((1000, 2000), (3000, 4000), (5000, 6000))
-        assert run_upkeep(tiers.source, tiers.lake, now_ms=1500) == UpkeepRound(compacted=3)
+        assert run_upkeep(tiers.source, now_ms=1500) == UpkeepRound(compacted=3)
         assert len(tiers.files()) == 1
-        assert run_upkeep(tiers.source, tiers.lake, now_ms=1500) == UpkeepRound()
-        assert run_upkeep(tiers.source, tiers.lake, now_ms=9000) == UpkeepRound(expired=1, expired_records=6)
+        assert run_upkeep(tiers.source, now_ms=1500) == UpkeepRound()
+        assert run_upkeep(tiers.source, now_ms=9000) == UpkeepRound(expired=1, expired_records=6)
         assert tiers.files() == []
 
 
@@ -427,7 +423,7 @@ def test_what_cannot_be_merged_is_a_failure_and_retention_goes_on(
         tiers.archive_batches((1000, 2000), (3000, 4000))
         first, second = tiers.files()
         tiers.path_of(second.path).write_bytes(b"no file of rows")
-        done = run_upkeep(tiers.source, tiers.lake, now_ms=3500)
+        done = run_upkeep(tiers.source, now_ms=3500)
         assert (done.compacted, done.expired, done.failures) == (0, 1, 1)
         assert [file.path for file in tiers.files()] == [second.path]
         assert first.rows == done.expired_records
@@ -437,7 +433,7 @@ def test_what_cannot_be_merged_is_a_failure_and_retention_goes_on(
 def test_tables_without_any_topic_are_reported(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.archive_batches((1000,))
-        elsewhere = tiers.source.__class__(redis_url=redis_url, namespace="another")
-        assert Expiry(tiers.source, tiers.lake).round((), 24, 0).gone == []
+        elsewhere = msgspec.structs.replace(tiers.source, namespace="another")
+        assert Expiry(tiers.source).round((), 24, 0).gone == []
         with pytest.raises(ValueError, match="do Redis and namespace belong to this lake"):
-            run_upkeep(elsewhere, tiers.lake, now_ms=0)
+            run_upkeep(elsewhere, now_ms=0)

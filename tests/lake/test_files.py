@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import WrittenFile
+from korvet.lake.files import TableFile
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.table import Advance, ArchiveTable, Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF
 from tests.support.batches import read
@@ -36,7 +36,7 @@ def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
 
 
-def external(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> WrittenFile:
+def external(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> TableFile:
     """Write rows as they come."""
     path = f"partition={PARTITION}/{name}.snappy.parquet"
     file = Path(table.uri.removeprefix("file://")) / path
@@ -44,7 +44,7 @@ def external(table: ArchiveTable, name: str, rows: pa.Table, **options: Any) -> 
     pq.write_table(rows.drop_columns(["partition"]), file, **options)
     offsets = rows.column("offset").to_numpy()
     times = [each for each in rows.column("timestamp").cast(pa.int64()).to_pylist() if each is not None]
-    return WrittenFile(
+    return TableFile(
         path=path,
         partition=PARTITION,
         size_bytes=file.stat().st_size,
@@ -74,12 +74,12 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
     options: dict[str, Any],
     chance: random.Random,
 ) -> None:
-    lake = str(tmp_path_factory.mktemp("lake"))
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
     records: list[StoredRecord] = [
         (2 * at, time, b"k", b"%d" % at, [("h", b"x")] if at % 3 else []) for at, time in enumerate(times)
     ]
     end = 2 * len(records)
-    table = ArchiveTable.create(lake, *OF)
+    table = lake.create(OF)
     rows = pa.Table.from_batches([records_to_arrow(PARTITION, records)])
     # Every row anywhere, or whole runs in another order, as an OPTIMIZE leaves them.
     run = chance.choice([1, 5])
@@ -95,11 +95,11 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
     table.append(written, [Advance(PARTITION, 0, end)])
     reader = LakeReader(lake)
     for at in range(end):
-        answer = reader.read(ReadPosition(OF, PARTITION, at, end), ReadLimits(1 << 30))
+        answer = reader.read(ReadPosition(*OF, PARTITION, at, end), ReadLimits(1 << 30))
         assert received(answer.data) == records[(at + 1) // 2 :]
     assert stepwise(reader, end) == records
     stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
-    whole = ReadPosition(OF, PARTITION, 0, end)
+    whole = ReadPosition(*OF, PARTITION, 0, end)
     for time in sorted(set(times)):
         assert reader.first_from(whole, time) == next(each for each in stamps if each.timestamp >= time)
     largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
@@ -115,7 +115,7 @@ def stepwise(reader: LakeReader, end: int) -> list[StoredRecord]:
     found: list[StoredRecord] = []
     at = 0
     while at < end:
-        answer = reader.read(ReadPosition(OF, PARTITION, at, end), ReadLimits(150))
+        answer = reader.read(ReadPosition(*OF, PARTITION, at, end), ReadLimits(150))
         assert answer.next_offset > at
         found += received(answer.data)
         at = answer.next_offset

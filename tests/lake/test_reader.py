@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,37 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import LakeError
-from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import filesystem, write_file
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
-from korvet.lake.table import Advance, ArchiveTable, LakeTopic
+from korvet.lake.table import Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
+from tests.lake import archives
+from tests.lake.archives import OF, record
 from tests.support.batches import read
 
-OF = LakeTopic("orders", "AAAAAAAAAAAAAAAAAAAAAA")
 ALL = ReadLimits(1 << 30)
 PARTITION = 2
 
-Archive = Callable[[list[StoredRecord], int], str]
 _numbers = itertools.count()
 
 
-def record(offset: int, timestamp: int = 1000, value: bytes = b"v" * 40) -> StoredRecord:
-    return offset, timestamp, b"k", value, []
-
-
-def append(lake: str, records: list[StoredRecord], next_offset: int, of: LakeTopic = OF) -> str:
-    """Archive records as one file, up to an offset; returns the file's path."""
-    table = ArchiveTable.create(lake, *of)
-    at = table.next_offset(PARTITION) or 0
-    rows = records_to_arrow(PARTITION, records)
-    file = write_file(filesystem(table.uri), PARTITION, [rows], now_ms=1)
-    table.append([file] if file else [], [Advance(PARTITION, at, next_offset)])
-    return "" if file is None else f"{table.uri.removeprefix('file://')}{file.path}"
+def append(lake: Lake, records: list[StoredRecord], next_offset: int, of: LakeTopic = OF) -> Path:
+    """Archive records as one file, up to an offset; returns where it lies."""
+    return Path(lake.uri(of)) / archives.append(lake, records, next_offset, PARTITION, of)
 
 
 def place(offset: int, archived: int) -> ReadPosition:
-    return ReadPosition(OF, PARTITION, offset, archived)
+    return ReadPosition(*OF, PARTITION, offset, archived)
 
 
 def offsets(data: bytes) -> list[int]:
@@ -56,7 +44,7 @@ def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) -> None:
-    lake = str(tmp_path)
+    lake = Lake(str(tmp_path))
     append(lake, [record(at) for at in range(10)], 10)
     append(lake, [], 20)
     append(lake, [record(at) for at in range(20, 40, 3)], 50)
@@ -71,7 +59,7 @@ def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) 
 
 @pytest.mark.parametrize("bytes_max", [1, 300, 1000])
 def test_a_consumer_gets_through_the_archive_step_by_step(tmp_path: Path, bytes_max: int) -> None:
-    lake = str(tmp_path)
+    lake = Lake(str(tmp_path))
     for first in range(0, 30, 10):
         append(lake, [record(at) for at in range(first, first + 10)], first + 10)
     reader = LakeReader(lake)
@@ -90,21 +78,21 @@ def test_what_is_kept_of_all_topics_together_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("korvet.lake.files.GROUPS_BYTES_MAX", 1)
-    lake, other = str(tmp_path), OF._replace(topic="other")
+    lake, other = Lake(str(tmp_path)), OF._replace(topic="other")
     reader = LakeReader(lake)
-    files = [Path(append(lake, [record(0)], 1, of)) for of in (OF, other)]
+    files = [append(lake, [record(0)], 1, of) for of in (OF, other)]
     for of in (OF, other):
-        assert offsets(reader.read(ReadPosition(of, PARTITION, 0, 1), ALL).data) == [0]
+        assert offsets(reader.read(ReadPosition(*of, PARTITION, 0, 1), ALL).data) == [0]
     for file in files:
         file.unlink()
     # The last rows stay, whatever they weigh; the others are read again, where they are still there.
-    assert offsets(reader.read(ReadPosition(other, PARTITION, 0, 1), ALL).data) == [0]
+    assert offsets(reader.read(ReadPosition(*other, PARTITION, 0, 1), ALL).data) == [0]
     with pytest.raises(LakeError, match="cannot be read"):
         reader.read(place(0, 1), ALL)
 
 
 def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
-    lake = str(tmp_path)
+    lake = Lake(str(tmp_path))
     append(lake, [record(0)], 1)
     reader = LakeReader(lake)
     assert offsets(reader.read(place(0, 1), ALL).data) == [0]
@@ -113,7 +101,7 @@ def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
 
 
 def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path) -> None:
-    lake = str(tmp_path)
+    lake = Lake(str(tmp_path))
     with pytest.raises(LakeError, match="no such table"):
         LakeReader(lake).read(place(0, 1), ALL)
     append(lake, [record(0)], 1)
@@ -123,8 +111,8 @@ def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path
 
 @pytest.mark.parametrize("damage", ["gone", "cut off", "overwritten"])
 def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: Path, damage: str) -> None:
-    lake = str(tmp_path)
-    path = Path(append(lake, [record(at) for at in range(10)], 10))
+    lake = Lake(str(tmp_path))
+    path = append(lake, [record(at) for at in range(10)], 10)
     append(lake, [record(at) for at in range(10, 20)], 20)
     if damage == "gone":
         path.unlink()
@@ -140,9 +128,9 @@ def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: 
 
 
 def test_a_bit_that_flipped_in_a_value_is_an_error_and_no_record(tmp_path: Path) -> None:
-    lake = str(tmp_path)
+    lake = Lake(str(tmp_path))
     value = random.Random(1).randbytes(400)
-    path = Path(append(lake, [record(at, value=value) for at in range(3)], 3))
+    path = append(lake, [(at, 1000, b"k", value, []) for at in range(3)], 3)
     data = bytearray(path.read_bytes())
     # What cannot be compressed stands in the file as it is.
     data[data.index(value[100:200])] ^= 1
@@ -159,7 +147,7 @@ TIMES = st.integers(-1, 8) | st.sampled_from([2**62, 253_402_300_800_000])
 def test_records_are_found_by_time(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], first: int
 ) -> None:
-    lake = str(tmp_path_factory.mktemp(f"lake{next(_numbers)}"))
+    lake = Lake(str(tmp_path_factory.mktemp(f"lake{next(_numbers)}")))
     stamps: list[RecordTimestamp] = []
     for times in files:
         start = len(stamps)

@@ -17,7 +17,7 @@ from korvet.errors import KafkaError, LakeError
 from korvet.lake import scan
 from korvet.lake.compaction import compact
 from korvet.lake.expiry import Expiry
-from korvet.lake.files import WrittenFile, filesystem
+from korvet.lake.files import TableFile, filesystem
 from korvet.lake.scan import (
     PartitionSnapshot,
     PartReader,
@@ -30,12 +30,12 @@ from korvet.lake.scan import (
     snapshots,
 )
 from korvet.lake.schema import OFFSET, VALUE
-from korvet.lake.source import LakeSource, RetentionLimits, SourceTopic
-from korvet.lake.table import Lake, LakeTopic
+from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
+from korvet.lake.table import Lake
 from korvet.lake.verify import verify
 from korvet.log.types import Read
 from korvet.topics.types import TopicRow
-from tests.lake.both import TOPIC, Both, both
+from tests.lake.both import Both, both
 from tests.log.compacting import CompactedLog
 from tests.support.archives import FORMATS, Format, Topics
 from tests.support.domain import domain
@@ -63,12 +63,12 @@ VALUES = [b"%d" % stamp for at in range(6) for stamp in batch(at)]
 
 
 def log_of(made: Both) -> PartitionSnapshot:
-    return snapshots(made.stores, made.lake, made.topic)[0]
+    return snapshots(made.stores, made.topic)[0]
 
 
 def rows_of(made: Both, found: Sequence[ScanPart]) -> list[tuple[int, bytes]]:
     """Return offsets and values, part by part."""
-    reading = PartReader(made.stores, made.lake, made.source)
+    reading = PartReader(made.stores)
     return [
         each
         for part in found
@@ -171,10 +171,10 @@ def test_files_that_are_compacted_after_the_plan_are_no_loss(tiers: Both) -> Non
     log = log_of(tiers)
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     before = tiers.files()
-    reading = PartReader(tiers.stores, tiers.lake, tiers.source)
+    reading = PartReader(tiers.stores)
     rows = reading.rows(planned[0])
     got = next(rows).column(VALUE).to_pylist()
-    assert all(each.done for each in compact(tiers.lake, LakeTopic(TOPIC, tiers.topic.id)))
+    assert all(each.done for each in compact(tiers.lake, tiers.topic.of))
     for file in before:
         tiers.path_of(file.path).unlink()
     for part in rows:
@@ -191,7 +191,7 @@ def test_what_retention_removes_after_the_plan_is_an_error_or_left_out(tiers: Bo
         LakeError, match=rf"holds offsets {offsets[left]} to .*, not \d+: records were deleted"
     ):
         rows_of(tiers, planned)
-    reading = PartReader(tiers.stores, tiers.lake, tiers.source, fail_on_data_loss=False)
+    reading = PartReader(tiers.stores, fail_on_data_loss=False)
     got = [row for part in planned for rows in reading.rows(part) for row in rows.column(VALUE).to_pylist()]
     # A file goes as a whole.
     assert got == VALUES[-len(got) :]
@@ -228,8 +228,8 @@ def remove(made: Both, start: int) -> None:
     """Let the log start at an offset, as the retention of the whole log does."""
     made.archive()
     made.trim(max(start, made.bounds.local_start))
-    made.stores.lake.expire([(made.partition, start)])
-    Expiry(made.source, made.lake).expire(made.stores, made.topic, RetentionLimits(), 0)
+    made.stores.remote.expire([(made.partition, start)])
+    Expiry(made.source).expire(made.stores, made.topic, RetentionLimits(), 0)
     assert made.bounds.log_start == start
 
 
@@ -248,7 +248,7 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
             assert rows_of(tiers, scan_parts(tiers.stores, log, spec)) == whole_log[at : last + 1]
     for at in range(12):
         for count in range(1, 12 - at):
-            end = offset_after(tiers.stores, tiers.lake, log, whole_log[at][0], count)
+            end = offset_after(tiers.stores, log, whole_log[at][0], count)
             assert end == whole_log[at + count - 1][0] + 1
 
 
@@ -277,7 +277,7 @@ def left_by_others(made: Both, files: Sequence[Sequence[int]], *, timed: bool = 
         first, last = offsets[0], offsets[-1]
         size = system.get_file_info(path).size
         written.append(
-            WrittenFile(
+            TableFile(
                 path=path,
                 partition=0,
                 size_bytes=size,
@@ -300,17 +300,22 @@ def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:
         rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.start, log.end)))
 
 
+def looking_at(made: Both, lake: Lake) -> LakeStores:
+    """Return the stores with another lake."""
+    return made.stores._replace(source=msgspec.structs.replace(made.source, lake=lake))
+
+
 def test_what_only_the_lake_has_is_missed_where_there_is_none(tiers: Both) -> None:
     with pytest.raises(LakeError, match=r"in the lake only, and no lake is given"):
-        snapshots(tiers.stores, None, tiers.topic)
-    elsewhere = tiers.lake._replace(path=f"{tiers.lake.path}-of-another")
+        snapshots(looking_at(tiers, Lake()), tiers.topic)
+    elsewhere = looking_at(tiers, Lake(f"{tiers.lake.path}-of-another"))
     with pytest.raises(LakeError, match="in the lake only, but"):
-        snapshots(tiers.stores, elsewhere, tiers.topic)
+        snapshots(elsewhere, tiers.topic)
 
 
 def test_deleted_records_are_not_read_though_a_file_has_them(tiers: Both) -> None:
     offsets = [offset for offset, _ in whole(tiers)]
-    [start] = tiers.stores.lake.expire([(tiers.partition, offsets[4])])
+    [start] = tiers.stores.remote.expire([(tiers.partition, offsets[4])])
     assert start == offsets[4]
     assert [value for _, value in whole(tiers)] == VALUES[4:]
 
@@ -319,7 +324,7 @@ def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
     log, found = log_of(tiers), whole(tiers)
 
     def at(timestamp: int) -> int | None:
-        return first_offset_from(tiers.stores, tiers.lake, tiers.source, log, timestamp)
+        return first_offset_from(tiers.stores, log, timestamp)
 
     for offset, value in found:
         assert at(int(value)) == at(int(value) - 999) == offset
@@ -332,7 +337,7 @@ def test_no_more_records_are_counted_off_than_requested_and_all_in_the_end(tiers
     for count in range(1, len(offsets) + 2):
         first, steps = log.start, []
         while first < log.end:
-            end = offset_after(tiers.stores, tiers.lake, log, first, count)
+            end = offset_after(tiers.stores, log, first, count)
             steps.append(sum(first <= offset < end for offset in offsets))
             assert end > first
             first = end
@@ -351,7 +356,7 @@ def test_a_long_log_is_counted_off_by_its_index(redis_url: str, tmp_path: Path) 
         for count in (100, 2500, 5000, 7000):
             first, steps = log.start, []
             while first < log.end:
-                first, before = offset_after(made.stores, None, log, first, count), first
+                first, before = offset_after(made.stores, log, first, count), first
                 steps.append(sum(before <= offset < first for offset in offsets))
             assert sum(steps) == 6000
             assert max(steps) <= count
@@ -366,10 +371,10 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
             for entry, _ in raw.xrevrange(made.partition.stream, count=3):
                 raw.xdel(made.partition.stream, entry)
         offsets = [offset for offset, _ in whole(made)]
-        end = offset_after(made.stores, None, log, log.start, 2)
+        end = offset_after(made.stores, log, log.start, 2)
         assert sum(offset < end for offset in offsets) == 2
-        end = offset_after(made.stores, None, log, end, 2)
-        assert offset_after(made.stores, None, log, end, 2) == log.end
+        end = offset_after(made.stores, log, end, 2)
+        assert offset_after(made.stores, log, end, 2) == log.end
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -380,9 +385,9 @@ def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_
         compacted.fill(20)
         compacted.compacted()
         compacted.fill(3)
-        log = snapshots(stores, None, source.topic(stores, compacted.partition.topic))[0]
+        log = snapshots(stores, stores.topic(compacted.partition.topic))[0]
         held = compacted.read()
-        reading = PartReader(stores, None, source)
+        reading = PartReader(stores)
         for first in (0, held[2].offset, held[-2].offset):
             for end in (held[3].offset, held[-3].offset, log.end):
                 got = [
@@ -403,7 +408,7 @@ class OnceCompacted(NamedTuple):
 
     @property
     def topic(self) -> SourceTopic:
-        return self.topics.source.topic(self.topics.stores, self.log.partition.topic)
+        return self.topics.stores.topic(self.log.partition.topic)
 
 
 @pytest.fixture(params=FORMATS)
@@ -425,7 +430,7 @@ def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iter
         log.compacted()
         worker.topics.alter(log.topic, archived)
         log.append((b"again", b"30"))
-        topics = Topics(source, settings.lake_path, stores)
+        topics = Topics(stores)
         assert topics.rounds(topics.archiver()).failures == []
         yield OnceCompacted(log, topics)
 
@@ -436,12 +441,11 @@ def archived(row: TopicRow) -> TopicRow:
 
 
 def test_what_compaction_removed_is_no_finding(once: OnceCompacted) -> None:
-    lake = Lake(once.topics.lake)
-    [found] = verify(once.topics.stores, lake, once.topic, 1 << 20)
+    [found] = verify(once.topics.stores, once.topic)
     assert found.findings == ()
     assert (found.rows, found.compared) == (4, 4)
     once.topics.trim(once.log.partition, once.log.field("clean_end"))
-    [found] = verify(once.topics.stores, lake, once.topic, 1 << 20)
+    [found] = verify(once.topics.stores, once.topic)
     assert found.findings == ()
     assert (found.rows, found.compared) == (4, 1)
 

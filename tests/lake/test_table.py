@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 
 from korvet.errors import LakeError
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import ROW_GROUP_ROWS, WrittenFile, filesystem, write_file
+from korvet.lake.files import ROW_GROUP_ROWS, TableFile, filesystem, write_file
 from korvet.lake.schema import SCHEMA
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, table_uri
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.rows import records_of
 
@@ -25,14 +25,14 @@ def rows(first: int, stop: int, partition: int = 0) -> pa.RecordBatch:
     return records_to_arrow(partition, records)
 
 
-def written(table: ArchiveTable, first: int, stop: int, partition: int = 0) -> WrittenFile:
+def written(table: ArchiveTable, first: int, stop: int, partition: int = 0) -> TableFile:
     file = write_file(filesystem(table.uri), partition, [rows(first, stop, partition)], now_ms=7)
     assert file is not None
     return file
 
 
 def archived(lake: Path) -> ArchiveTable:
-    table = ArchiveTable.open(str(lake), TOPIC, TOPIC_ID)
+    table = Lake(str(lake)).open(LakeTopic(TOPIC, TOPIC_ID))
     assert table is not None
     return table
 
@@ -44,7 +44,7 @@ def contents(table: ArchiveTable) -> list[tuple[int, int]]:
 
 
 def test_rows_are_in_the_table_once_they_are_committed(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     assert table.next_offset(0) is None
     file = written(table, 5, 8)
     assert contents(table) == []
@@ -60,7 +60,7 @@ def test_rows_are_in_the_table_once_they_are_committed(tmp_path: Path) -> None:
 
 
 def test_any_reader_gets_every_column(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     records: list[StoredRecord] = [
         (0, -1, None, None, []),
         (1, 5, b"", b"", [("h", None), ("h", b"x")]),
@@ -77,7 +77,7 @@ def test_any_reader_gets_every_column(tmp_path: Path) -> None:
 
 
 def test_of_two_commits_from_one_offset_the_second_is_refused(tmp_path: Path) -> None:
-    ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     first, second = archived(tmp_path), archived(tmp_path)
     first.append([written(first, 0, 3)], [Advance(0, 0, 3)])
     with pytest.raises(CommitConflictError):
@@ -88,7 +88,7 @@ def test_of_two_commits_from_one_offset_the_second_is_refused(tmp_path: Path) ->
 
 
 def test_one_table_takes_one_commit_after_the_other(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     for first in range(5):
         table.append([written(table, first, first + 1)], [Advance(0, first, first + 1)])
     assert contents(archived(tmp_path)) == [(0, at) for at in range(5)]
@@ -97,7 +97,7 @@ def test_one_table_takes_one_commit_after_the_other(tmp_path: Path) -> None:
 
 
 def test_commits_for_different_partitions_do_not_hinder_each_other(tmp_path: Path) -> None:
-    ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     first, second = archived(tmp_path), archived(tmp_path)
     first.append([written(first, 0, 2)], [Advance(0, 0, 2)])
     second.append([written(second, 0, 2, partition=1)], [Advance(1, 0, 2)])
@@ -107,25 +107,25 @@ def test_commits_for_different_partitions_do_not_hinder_each_other(tmp_path: Pat
 
 
 def test_a_partition_may_advance_without_rows(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     table.append([], [Advance(0, 0, 1 << 51)])
     assert archived(tmp_path).next_offset(0) == 1 << 51
     assert archived(tmp_path).files() == []
 
 
 def test_a_recreated_topic_begins_an_empty_table(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
-    other = ArchiveTable.create(str(tmp_path), TOPIC, "BBBBBBBBBBBBBBBBBBBBBB")
+    other = Lake(str(tmp_path)).create(LakeTopic(TOPIC, "BBBBBBBBBBBBBBBBBBBBBB"))
     assert other.next_offset(0) is None
     assert contents(other) == []
 
 
 def test_a_table_is_made_once(tmp_path: Path) -> None:
-    assert ArchiveTable.open(str(tmp_path), TOPIC, TOPIC_ID) is None
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    assert Lake(str(tmp_path)).open(LakeTopic(TOPIC, TOPIC_ID)) is None
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
-    assert ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID).next_offset(0) == 2
+    assert Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID)).next_offset(0) == 2
 
 
 def test_a_lake_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
@@ -133,15 +133,15 @@ def test_a_lake_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("{not a log")
     with pytest.raises(LakeError, match=TOPIC_ID):
-        ArchiveTable.open(str(tmp_path), TOPIC, TOPIC_ID)
+        Lake(str(tmp_path)).open(LakeTopic(TOPIC, TOPIC_ID))
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(LakeError, match="file"):
-        ArchiveTable.create(str(file), TOPIC, TOPIC_ID)
+        Lake(str(file)).create(LakeTopic(TOPIC, TOPIC_ID))
 
 
 def test_a_file_has_small_row_groups_with_statistics_of_offsets(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     file = written(table, 0, ROW_GROUP_ROWS + 10)
     metadata = pq.read_metadata(Path(tmp_path) / TOPIC / TOPIC_ID / file.path)
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
@@ -152,7 +152,7 @@ def test_a_file_has_small_row_groups_with_statistics_of_offsets(tmp_path: Path) 
 
 
 def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path) -> None:
-    table = ArchiveTable.create(str(tmp_path), TOPIC, TOPIC_ID)
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
     files = filesystem(table.uri)
     with pytest.raises(ValueError, match="offset 3 follows 4"):
         write_file(files, 0, [rows(0, 5), rows(3, 6)], now_ms=7)
@@ -164,4 +164,4 @@ def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path) -
 
 
 def test_where_a_table_lies() -> None:
-    assert table_uri("s3://bucket/lake/", "orders", "id") == "s3://bucket/lake/orders/id"
+    assert Lake("s3://bucket/lake/").uri(LakeTopic("orders", "id")) == "s3://bucket/lake/orders/id"

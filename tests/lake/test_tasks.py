@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from korvet.lake.tasks import (
     RANGE_BYTES_MAX,
     RANGE_BYTES_MIN,
-    LogExtent,
     OffsetGap,
     OffsetRange,
     PlanError,
+    ResumePoint,
     SplitPoint,
     WrittenRange,
     advance,
@@ -21,42 +21,45 @@ from korvet.lake.tasks import (
     resume_point,
     split,
 )
+from korvet.log.types import Bounds, RemoteRange
 
 MIB = 1024 * 1024
 
 
-def extent(
+def resumed(
     next_offset: int | None, local_start: int, end: int, archived: int = 0, *, deleted: bool = False
-) -> LogExtent:
-    return LogExtent(next_offset, local_start, end, archived, deleted)
+) -> ResumePoint:
+    """Return where archiving resumes; Redis has the log from `local_start` on."""
+    remote = None if deleted else RemoteRange(0, local_start, archived)
+    return resume_point(Bounds(local_start if deleted else 0, 0, end, -1, archived, remote), next_offset)
 
 
 def test_a_log_of_which_nothing_is_archived_is_taken_from_its_start() -> None:
-    assert resume_point(extent(None, 7, 20)) == (7, 7, None)
+    assert resumed(None, 7, 20) == (7, 7, None)
 
 
 def test_archiving_goes_on_where_the_table_ends() -> None:
-    assert resume_point(extent(12, 7, 20, archived=10)) == (12, 12, None)
-    assert resume_point(extent(20, 20, 20, archived=20)) == (20, 20, None)
+    assert resumed(12, 7, 20, archived=10) == (12, 12, None)
+    assert resumed(20, 20, 20, archived=20) == (20, 20, None)
 
 
 def test_what_was_deleted_is_passed_over() -> None:
-    assert resume_point(extent(12, 15, 20, archived=12, deleted=True)) == (12, 15, None)
+    assert resumed(12, 15, 20, archived=12, deleted=True) == (12, 15, None)
 
 
 def test_what_left_redis_too_soon_is_passed_over_and_reported() -> None:
-    assert resume_point(extent(12, 15, 20, archived=12)) == (12, 15, OffsetGap(12, 15))
+    assert resumed(12, 15, 20, archived=12) == (12, 15, OffsetGap(12, 15))
 
 
 @pytest.mark.parametrize(("next_offset", "holds"), [(None, "nothing"), (9, "it up to 9")])
 def test_a_lake_that_holds_less_than_redis_knows_is_another_one(next_offset: int | None, holds: str) -> None:
     with pytest.raises(PlanError, match=f"up to 10 as Redis knows, but this lake holds {holds}"):
-        resume_point(extent(next_offset, 7, 20, archived=10))
+        resumed(next_offset, 7, 20, archived=10)
 
 
 def test_a_log_that_ends_before_its_table_has_lost_records() -> None:
     with pytest.raises(PlanError, match="up to 21, but the log ends at 20"):
-        resume_point(extent(21, 7, 20))
+        resumed(21, 7, 20)
 
 
 def test_few_records_are_one_small_range_and_none_are_none() -> None:

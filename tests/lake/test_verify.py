@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -13,9 +14,9 @@ import pytest
 from korvet.lake.compaction import compact
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.expiry import Expiry
-from korvet.lake.files import WrittenFile, filesystem, write_file
+from korvet.lake.files import TableFile, filesystem, write_file
 from korvet.lake.source import RetentionLimits
-from korvet.lake.table import Advance, LakeTopic, TableFile
+from korvet.lake.table import Advance, Lake
 from korvet.lake.verify import VerifiedPartition, verify
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
@@ -34,7 +35,7 @@ def topic(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Ite
 
 
 def verified(topic: Both) -> VerifiedPartition:
-    found = list(verify(topic.stores, topic.lake, topic.topic, 1 << 20))
+    found = list(verify(topic.stores, topic.topic))
     assert [each.partition for each in found] == [0, 1]
     assert found[1] == VerifiedPartition(topic=TOPIC, partition=1)
     return found[0]
@@ -49,10 +50,10 @@ def test_a_sound_lake_is_found_sound(topic: Both) -> None:
 
 
 def test_so_is_one_that_was_compacted_and_expired(topic: Both) -> None:
-    assert [each.done for each in compact(topic.lake, LakeTopic(TOPIC, topic.topic.id))] == [True]
+    assert [each.done for each in compact(topic.lake, topic.topic.of)] == [True]
     assert verified(topic) == VerifiedPartition(topic=TOPIC, partition=0, files=1, rows=8, compared=4)
     topic.archive()
-    Expiry(topic.source, topic.lake).expire(topic.stores, topic.topic, RetentionLimits(ms=NOW - 4500), NOW)
+    Expiry(topic.source).expire(topic.stores, topic.topic, RetentionLimits(ms=NOW - 4500), NOW)
     assert verified(topic) == VerifiedPartition(topic=TOPIC, partition=0, files=1, rows=1, compared=1)
 
 
@@ -68,12 +69,12 @@ def test_all_records_may_be_in_redis_too(redis_url: str, tmp_path: Path) -> None
 def test_a_topic_that_was_never_archived_is_sound(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as made:
         made.append(1)
-        assert list(verify(made.stores, made.lake, made.topic, 1 << 20)) == []
+        assert list(verify(made.stores, made.topic)) == []
 
 
 def test_a_table_that_is_gone_is_found(topic: Both) -> None:
-    elsewhere = topic.lake._replace(path=topic.lake.path + "-other")
-    [found] = verify(topic.stores, elsewhere, topic.topic, 1 << 20)
+    source = msgspec.structs.replace(topic.source, lake=Lake(topic.lake.path + "-other"))
+    [found] = verify(topic.stores._replace(source=source), topic.topic)
     assert [each.kind for each in found.findings] == ["archived"]
 
 
@@ -118,7 +119,7 @@ def test_a_bit_that_flipped_in_a_value_is_found(redis_url: str, tmp_path: Path) 
         assert kinds(made) == ["unreadable"]
 
 
-def written(topic: Both, offsets: list[int], timestamp: int = 1, value: bytes = b"other") -> WrittenFile:
+def written(topic: Both, offsets: list[int], timestamp: int = 1, value: bytes = b"other") -> TableFile:
     rows = records_to_arrow(0, [(at, timestamp, b"k", value, []) for at in offsets])
     file = write_file(filesystem(topic.table.uri), 0, [rows], now_ms=1)
     assert file is not None
@@ -174,7 +175,7 @@ def test_rows_out_of_order_are_found(topic: Both) -> None:
     with pq.ParquetFile(path) as read:
         rows = read.read(use_threads=False)
     pq.write_table(rows.take([1, 0, 2]), path, store_schema=False)
-    file = msgspec.structs.replace(file, size_bytes=path.stat().st_size)
+    file = file._replace(size_bytes=path.stat().st_size)
     topic.table.append([file], [])
     assert "order" in kinds(topic)
 
@@ -189,10 +190,10 @@ def test_rows_out_of_order_are_found(topic: Both) -> None:
         {"rows_without_timestamp": 1},
     ],
 )
-def test_statistics_that_are_not_true_are_found(topic: Both, wrong: dict[str, int]) -> None:
+def test_statistics_that_are_not_true_are_found(topic: Both, wrong: dict[str, Any]) -> None:
     last = topic.files()[3]
     offsets = [last.first_offset, last.last_offset]
-    file = msgspec.structs.replace(written(topic, offsets, timestamp=4000), **wrong)
+    file = written(topic, offsets, timestamp=4000)._replace(**wrong)
     topic.table.replace([last], [file], 1)
     assert "statistics" in kinds(topic)
 

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from korvet.lake.table import ArchiveTable, Lake, list_tables
+from korvet.lake.table import ArchiveTable, Lake
 from tests.support import processes
 from tests.support.broker import korvet_broker
 
@@ -93,8 +93,8 @@ def state(url: str, field: str) -> int:
 
 
 def table_of(lake: Lake) -> ArchiveTable:
-    [of] = list_tables(lake)
-    table = ArchiveTable.open(lake.path, *of)
+    [of] = lake.tables()
+    table = lake.open(of)
     assert table is not None
     return table
 
@@ -133,6 +133,6 @@ def test_a_consumer_gets_every_record_once_while_the_lake_works(
     assert (storage_format, offsets == numbers) in [("batch", True), ("record", False)]
     table = table_of(lake)
     assert sum(file.rows for file in table.files()) == records
-    [of] = list_tables(lake)
+    [of] = lake.tables()
     written = list(Path(lake.path, *of, "partition=0").iterdir())
     assert len(table.files()) < len(written), "nothing was compacted"

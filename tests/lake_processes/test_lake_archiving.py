@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from korvet.lake.table import Lake, list_tables
+from korvet.lake.table import Lake
 from tests.support import processes
 from tests.support.broker import KORVET, Broker, echo_broker, korvet_broker, korvet_cluster, started
 from tests.support.ops import page
@@ -129,7 +129,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
             lambda: not any(map(processes.alive, left)), "the end of what a killed child had"
         )
         processes.wait_until(lambda: broker.child_pids("archiver"), "another one")
-    assert [of.topic for of in list_tables(Lake(str(lake)))] == [TOPIC]
+    assert [of.topic for of in Lake(str(lake)).tables()] == [TOPIC]
 
 
 @pytest.mark.timeout(4 * WAIT_S)

@@ -42,7 +42,7 @@ def quiet(result: subprocess.CompletedProcess[str]) -> bool:
 
 
 def test_a_query_that_needs_few_of_many_rows_ends_quietly(topics: Topics) -> None:
-    partition = topics.source.topic(topics.stores, "orders").partitions[0]
+    partition = topics.stores.topic("orders").partitions[0]
     for _ in range(20):
         topics.produce(partition, *[b"x" * 1000] * 1000)
     result = query(topics, "select value from orders limit 1", "--csv")

@@ -14,7 +14,7 @@ from typing import Literal
 from korvet.config.settings import Settings
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote.archived import Archived, Mirrored, RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
@@ -50,7 +50,7 @@ class Tiers:
 
     def archive(self, end: int, *, mirror: bool = True) -> Path:
         """Archive the log up to an offset, which lies between two entries; returns the file."""
-        table = ArchiveTable.create(str(self.lake), TOPIC, self.topic_id)
+        table = Lake(str(self.lake)).create(LakeTopic(TOPIC, self.topic_id))
         at = table.next_offset(0) or 0
         [read] = self.log.read([Read(self.partition, at, ENTRIES_MAX, end)])
         assert not isinstance(read, Exception)

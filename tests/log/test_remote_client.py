@@ -15,7 +15,7 @@ from gevent.socket import wait_read
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote import client as remote_client
 from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.support.batches import read
@@ -32,7 +32,7 @@ SECONDS = 30.0
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a lake with one archived partition."""
     path = tmp_path_factory.mktemp("lake")
-    table = ArchiveTable.create(str(path), TOPIC, TOPIC_ID)
+    table = Lake(str(path)).create(LakeTopic(TOPIC, TOPIC_ID))
     rows = records_to_arrow(0, [(at, 1000 + at, None, b"value %d" % at, []) for at in range(RECORDS)])
     file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
     assert file is not None

@@ -11,7 +11,7 @@ import pytest
 from korvet.errors import KafkaError
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import filesystem, write_file
-from korvet.lake.table import Advance, ArchiveTable
+from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote import client as remote_client
 from korvet.log.remote import tier as remote_tier
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest
@@ -46,7 +46,7 @@ class _Counting(RemoteClient):
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeService]:
     """Read a lake with one archived partition."""
     lake = tmp_path_factory.mktemp("lake")
-    table = ArchiveTable.create(str(lake), TOPIC, TOPIC_ID)
+    table = Lake(str(lake)).create(LakeTopic(TOPIC, TOPIC_ID))
     rows = records_to_arrow(0, [(at, 1000 + at, None, b"value %d" % at, []) for at in range(RECORDS)])
     file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
     assert file is not None

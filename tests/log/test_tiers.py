@@ -11,7 +11,7 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.lake.table import ArchiveTable
+from korvet.lake.table import Lake, LakeTopic
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.trim import (
@@ -195,7 +195,7 @@ def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, tmp_path: Path) 
 
 
 def test_what_redis_holds_is_served_where_all_files_expire_meanwhile(two: Tiers) -> None:
-    table = ArchiveTable.open(str(two.lake), TOPIC, two.topic_id)
+    table = Lake(str(two.lake)).open(LakeTopic(TOPIC, two.topic_id))
     assert table is not None
     # Redis is not asked again between the look at the log and that at the table.
     table.replace(table.files(), [], 1)

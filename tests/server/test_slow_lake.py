@@ -46,10 +46,8 @@ def broker(redis_url: str, tmp_path: Path) -> Iterator[Broker]:
             client.create("cold", remote_storage_enable="true", storage_format="batch")
             for number in range(RECORDS):
                 client.append("cold", Record(b"%d" % number, None, 1000 + number))
-            source = LakeSource.of(Settings(), redis_url)
-            done = Archiver(source, str(tmp_path / "lake")).round(
-                lambda tasks: archive_ranges(source, None, tasks)
-            )
+            source = LakeSource.of(Settings(lake_path=str(tmp_path / "lake")), redis_url)
+            done = Archiver(source).round(lambda tasks: archive_ranges(source, tasks))
             assert (done.records, done.failures) == (RECORDS, [])
             trim(source, RECORDS - 1)
             assert local_start(client) == RECORDS - 1
@@ -73,7 +71,7 @@ def trim(source: LakeSource, start: int) -> None:
     """Let Redis hold nothing of topic `cold` below an offset, as local retention does."""
     redis = Redis(source.redis_url, timeout_ms=10_000, connect_timeout_ms=10_000)
     with source.opened() as stores:
-        [partition] = source.topic(stores, "cold").partitions
+        [partition] = stores.topic("cold").partitions
         TrimStore(redis).trim([Trim(partition, start, start)])
     redis.close()
 

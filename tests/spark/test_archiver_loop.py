@@ -20,7 +20,7 @@ from tests.support import processes
 def test_an_archiver_continues_the_counts_of_the_one_before(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         for _ in range(2):
-            stats = ArchiverStats(tmp_path, Settings(), tiers.source, tiers.lake)
+            stats = ArchiverStats(tmp_path, Settings(), tiers.source)
             stats.archived(
                 ArchiveRound(records=3, bytes=100, files=1, partitions=1, lost=[LostRange("a", 0, 1, 2)])
             )
@@ -78,7 +78,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_others(redis_url: str, tmp_pa
 
 def take(tiers: Both, directory: Path) -> None:
     """Start publishing in a thread that ends with this process."""
-    stats = ArchiverStats(directory, Settings(log_figures_interval_ms=600_000), tiers.source, tiers.lake)
+    stats = ArchiverStats(directory, Settings(log_figures_interval_ms=600_000), tiers.source)
     threading.Thread(target=stats.publish_sizes, daemon=True).start()
 
 

@@ -32,7 +32,7 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
 
 
 def archiver(spark: SparkSession, topics: Topics) -> Archiver:
-    return jobs.make_archiver(spark, topics.source, topics.lake)
+    return jobs.make_archiver(spark, topics.source)
 
 
 def archived(spark: SparkSession, topics: Topics, run: RunTasks) -> ArchiveRound:
@@ -66,12 +66,12 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
     killed = tmp_path / "killed"
 
     # Spark carries a function that is defined here to its workers whole.
-    def once_killed(source: LakeSource, options: Any, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        outcomes = archive_ranges(source, options, tasks) if place == "after" else []
+    def once_killed(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+        outcomes = archive_ranges(source, tasks) if place == "after" else []
         if not killed.exists():
             killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return outcomes or archive_ranges(source, options, tasks)
+        return outcomes or archive_ranges(source, tasks)
 
     monkeypatch.setattr(jobs, "archive_ranges", once_killed)
     done = archiver(spark, topics).round(jobs.archive_runner(spark, topics.source))
@@ -86,7 +86,7 @@ def test_a_job_that_fails_is_one_clear_error_and_commits_nothing(
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1")
 
-    def broken(source: LakeSource, _options: Any, _tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+    def broken(source: LakeSource, _tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         raise RuntimeError(f"no use of {source.namespace}")
 
     with monkeypatch.context() as patch:
@@ -131,7 +131,7 @@ def test_spark_compacts_many_partitions_and_reports_each(spark: SparkSession, tm
         archive(lake, 30, partition=partition)
     gone = files(lake)[4]
     path_of(lake, gone.path).unlink()
-    outcomes = {each.partition: each for each in compact(lake, OF, run=merge_runner(spark))}
+    outcomes = {each.partition: each for each in compact(lake, OF, run=merge_runner(spark, lake))}
     assert outcomes.keys() == set(range(PARTITIONS))
     assert gone.partition == 1
     assert gone.path in (outcomes[1].error or "")
@@ -144,4 +144,4 @@ def test_spark_compacts_many_partitions_and_reports_each(spark: SparkSession, tm
 def test_spark_is_not_asked_where_there_is_nothing_to_do(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     archive(lake, 10)
-    assert list(compact(lake, OF, run=merge_runner(spark))) == []
+    assert list(compact(lake, OF, run=merge_runner(spark, lake))) == []

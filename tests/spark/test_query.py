@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from korvet.cli import lake_query
-from korvet.lake.table import Lake
 from korvet.spark.query import frame_of, result, write_parquet
 from korvet.spark.session import SparkError
 from tests.support.archives import Topics, topics_in
@@ -34,7 +33,7 @@ def topics(spark: SparkSession, redis_url: str, tmp_path: Path) -> Iterator[Topi
 
 
 def frame(spark: SparkSession, topics: Topics, sql: str, *names: str) -> DataFrame:
-    return frame_of(spark, topics.source, Lake(topics.lake), sql, names)
+    return frame_of(spark, topics.source, sql, names)
 
 
 def test_topics_are_views_of_the_same_query(

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from korvet.lake.scan import ScanPart, offset_after
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
+from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark import source
 from korvet.spark.options import EARLIEST, LATEST, ReadEdge, read_options
@@ -255,7 +256,7 @@ def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
     fourth = topics.produced[topic.id, 0][3][0]
     assert reader.latestOffset(began, ReadMaxRows(4))["offsets"] == {"0": fourth + 1}
     # Where it goes again and again, all is one batch.
-    monkeypatch.setattr(source, "offset_after", lambda _stores, _lake, _log, first, _count: first)
+    monkeypatch.setattr(source, "offset_after", lambda _stores, _log, first, _count: first)
     assert reader.latestOffset(began, ReadMaxRows(4)) == reader.reportLatestOffset()
 
 
@@ -305,7 +306,7 @@ def test_filters_become_bounds_that_are_never_narrower(filters: list[Filter], wa
 def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
     found = read_options({"REDIS.URL": "redis://127.0.0.1/", "topic": "orders"})
     assert (found.source.redis_url, found.source.namespace) == ("redis://127.0.0.1/", "korvet")
-    assert (found.lake, found.starting, found.ending) == (None, None, ReadEdge("latest"))
+    assert (found.source.lake, found.starting, found.ending) == (Lake(), None, ReadEdge("latest"))
     assert found.fail_on_data_loss
     given: dict[str, Any] = {
         "lake": "s3://bucket/lake",
@@ -316,8 +317,7 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
         "failOnDataLoss": "False",
     }
     found = read_options(NEEDED | given)
-    assert found.lake is not None
-    assert found.lake.storage_options == {"region": "eu", "secret": "a=b"}
+    assert found.source.lake.storage_options == {"region": "eu", "secret": "a=b"}
     assert found.starting is not None
     assert found.starting.offsets == {0: 23, 1: LATEST, 2: EARLIEST}
     assert found.ending.timestamp == 1000

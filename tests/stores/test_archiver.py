@@ -8,7 +8,6 @@ import pytest
 
 from korvet.lake.archiver import ArchiveRound
 from korvet.lake.compaction import MergeOutcome, MergeTask, WrittenMerge, compact, rewrite
-from korvet.lake.table import Lake, LakeTopic, list_tables, remove_table, stored_files
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from tests.support.archive_driver import POINTS
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
@@ -56,10 +55,10 @@ def test_the_one_that_comes_second_leaves_no_files(topics: Topics) -> None:
 
     done = topics.archiver().round(overtaken)
     assert (done.records, done.conflicts, other.records) == (0, 1, 2 * 1520)
-    lake = Lake(topics.lake, topics.storage_options)
-    [of] = list_tables(lake)
+    lake = topics.source.lake
+    [of] = lake.tables()
     # The table was made by one commit, and filled by another.
-    assert stored_files(lake, of).files == 2 + other.files
+    assert lake.stored_files(of).files == 2 + other.files
     topics.check(topic)
 
 
@@ -68,11 +67,11 @@ def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(top
     for at in range(12):
         topics.produce(topic.partitions[0], b"%d" % at)
         topics.archiver().round(topics.run)
-    lake, of = Lake(topics.lake, topics.storage_options), LakeTopic(topic.name, topic.id)
+    lake, of = topics.source.lake, topic.of
     others: list[MergeOutcome] = []
 
     def overtaken(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
-        merged = [rewrite(each, topics.storage_options) for each in tasks]
+        merged = [rewrite(lake, each) for each in tasks]
         others.extend(compact(lake, of))
         return merged
 
@@ -80,5 +79,5 @@ def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(top
     assert [each.done for each in others] == [True]
     assert (late.done, late.error) == (False, None)
     topics.check(topic)
-    assert remove_table(lake, of).files > 12
-    assert list_tables(lake) == []
+    assert lake.remove_table(of).files > 12
+    assert lake.tables() == []

@@ -115,7 +115,7 @@ def test_the_whole_of_a_lakes_life(topics: Topics, broker: Broker, client: Clien
     topics.produce(topic.partitions[0], b"later")
     archive(topics)
     trim(topics, topic.partitions[0])
-    topics.stores.lake.expire([(topic.partitions[0], 302)])
+    topics.stores.remote.expire([(topic.partitions[0], 302)])
     [expired] = json.loads(lake("expire", "--json", "--set", "log.retention.ms=-1"))["expired"]
     assert (expired["start"], expired["files"], expired["error"]) == (302, 1, None)
     assert client.fetch("orders", 301).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

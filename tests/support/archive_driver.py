@@ -14,10 +14,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial, wraps
 from typing import Any
 
-from korvet.config.values import key_values
 from korvet.lake.archiver import Archiver, RunTasks
 from korvet.lake.source import LakeSource
-from korvet.lake.table import ArchiveTable
+from korvet.lake.table import ArchiveTable, Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.log.remote.archived import RemoteOffsetStore
 
@@ -26,21 +25,21 @@ POINTS = ("before the write", "after the write", "before the commit", "after the
 
 def main(url: str, lake: str, point: str, master: str = "") -> None:
     """Archive up to the point."""
-    source = LakeSource(redis_url=url)
-    options = key_values(os.environ.get("KORVET_LAKE_STORAGE_OPTIONS", "")) or None
+    tables = Lake.of(lake, os.environ.get("KORVET_LAKE_STORAGE_OPTIONS", ""))
+    source = LakeSource(redis_url=url, lake=tables)
     stops = {name: partial(stop, name) if name == point else lambda: None for name in POINTS}
     surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
     if point == "before the mirror":
         # What a commit before this one has left unreported is reported first, and is not meant.
         surround(RemoteOffsetStore, "mirror", stops[point], lambda: None)
     if not master:
-        _archive(Archiver(source, lake, options), stops, partial(archive_ranges, source, options))
+        _archive(Archiver(source), stops, partial(archive_ranges, source))
         return
     from korvet.spark.jobs import archive_runner, make_archiver
     from korvet.spark.session import session
 
     with session("driver", master=master) as spark:
-        _archive(make_archiver(spark, source, lake, options), stops, archive_runner(spark, source, options))
+        _archive(make_archiver(spark, source), stops, archive_runner(spark, source))
 
 
 def _archive(archives: Archiver, stops: dict[str, Any], work: RunTasks) -> None:

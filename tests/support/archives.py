@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
 from deltalake import DeltaTable
 
 from korvet.errors import KafkaError
 from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets
 from korvet.lake.files import StorageOptions
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
-from korvet.lake.table import ArchiveTable, table_uri
+from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.log.trim import Trim, TrimStore
 from korvet.log.types import AppendBatch, AppendRecords, Bounds
@@ -57,12 +58,9 @@ def topic_id(number: int) -> str:
 class Topics:
     """Topics of one Redis, archived to one directory or object store; everything produced is remembered."""
 
-    def __init__(
-        self, source: LakeSource, lake: str, stores: LakeStores, storage_options: StorageOptions = None
-    ) -> None:
-        self.source = source
-        self.lake = lake
-        self.storage_options = storage_options
+    def __init__(self, stores: LakeStores) -> None:
+        self.source = stores.source
+        self.lake = stores.lake.path
         self.stores = stores
         self.produced: dict[tuple[str, int], list[StoredRecord]] = defaultdict(list)
 
@@ -78,7 +76,7 @@ class Topics:
             | {key.replace("_", "."): value for key, value in configs.items()},
         )
         self.stores.topics.create(row)
-        return self.source.topic(self.stores, name)
+        return self.stores.topic(name)
 
     def produce(
         self,
@@ -125,13 +123,14 @@ class Topics:
             for at, each in enumerate(made)
         ]
 
-    def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: str | None = None) -> Archiver:
-        """Return an archiver of these topics."""
-        return Archiver(self.source, lake or self.lake, self.storage_options, names=names, cores=cores)
+    def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: Lake | None = None) -> Archiver:
+        """Return an archiver of these topics, into another lake if one is given."""
+        source = msgspec.structs.replace(self.source, lake=lake or self.source.lake)
+        return Archiver(source, names=names, cores=cores)
 
     def run(self, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         """Do the tasks of an archiver here."""
-        return archive_ranges(self.source, self.storage_options, tasks)
+        return archive_ranges(self.source, tasks)
 
     def rounds(self, archives: Archiver) -> ArchiveRound:
         """Archive what is there, to the end."""
@@ -154,8 +153,8 @@ class Topics:
 
     def archived(self, topic: SourceTopic, partition: int = 0) -> list[StoredRecord]:
         """Return what the topic's table holds of a partition, in the order of offsets; repeated rows are repeated."""
-        uri = table_uri(self.lake, topic.name, topic.id)
-        table = DeltaTable(uri, storage_options=self.storage_options).to_pyarrow_table()
+        lake = self.source.lake
+        table = DeltaTable(lake.uri(topic.of), storage_options=lake.storage_options).to_pyarrow_table()
         table = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
         rows = [
             record
@@ -166,12 +165,12 @@ class Topics:
 
     def files(self, topic: SourceTopic) -> set[str]:
         """Return the data files that lie in the topic's directory, whether the table names them or not."""
-        directory = Path(table_uri(self.lake, topic.name, topic.id))
+        directory = Path(self.source.lake.uri(topic.of))
         return {str(each.relative_to(directory)) for each in directory.glob("partition=*/*")}
 
     def files_named(self, topic: SourceTopic) -> set[str]:
         """Return the data files that the topic's table names."""
-        table = ArchiveTable.open(self.lake, topic.name, topic.id)
+        table = self.source.lake.open(topic.of)
         return set() if table is None else {each.path for each in table.files()}
 
     def check(self, topic: SourceTopic) -> None:
@@ -191,9 +190,8 @@ class Topics:
 @contextmanager
 def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None) -> Iterator[Topics]:
     """Give topics in a Redis that holds none, and a lake at `lake`."""
-    source = LakeSource(redis_url=url)
-    with source.opened() as stores:
-        yield Topics(source, str(lake), stores, storage_options)
+    with LakeSource(redis_url=url, lake=Lake(str(lake), storage_options)).opened() as stores:
+        yield Topics(stores)
 
 
 def all_kinds(topics: Topics, topic: SourceTopic) -> None:
@@ -217,7 +215,9 @@ def driver(topics: Topics, point: str, *master: str) -> Iterator[subprocess.Pope
     program = [sys.executable, "-m", "tests.support.archive_driver"]
     command = [*program, topics.source.redis_url, topics.lake, point, *master]
     root = Path(__file__).parents[2]
-    options = ",".join(f"{name}={value}" for name, value in (topics.storage_options or {}).items())
+    options = ",".join(
+        f"{name}={value}" for name, value in (topics.source.lake.storage_options or {}).items()
+    )
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

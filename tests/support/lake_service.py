@@ -6,7 +6,6 @@ Says what it must do, and how it ends.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import subprocess
@@ -14,6 +13,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
+
+from korvet.config.settings import Settings
+from korvet.lake.child import ChildConfig
 
 READY = b"ready!!!"
 
@@ -31,20 +35,9 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
     path = directory / "lake.sock"
     life, alive = os.pipe()
     noted, note = os.pipe()
-    request = {
-        "lake": str(lake),
-        "storage_options": None,
-        "socket": str(path),
-        "life_fd": life,
-        "note_fd": note,
-        "ready": READY.decode(),
-        "log_format": "text",
-        "log_level": "info",
-    }
-    # A pipe holds more than this.
-    given, giving = os.pipe()
-    os.write(giving, json.dumps(request | {"ready": "cmVhZHkhISE="}).encode())
-    os.close(giving)
+    configuration = ChildConfig(Settings(lake_path=str(lake)), str(path), life, note, READY)
+    given = os.memfd_create("configuration")
+    os.write(given, msgspec.json.encode(configuration))
     command = [sys.executable, "-m", "korvet.lake.service", str(given)]
     process = subprocess.Popen(command, pass_fds=(life, note, given))
     for fd in (life, note, given):

@@ -17,7 +17,7 @@ import msgspec
 
 from korvet.admin.client import AdminClient
 from korvet.admin.producer import IdempotentProducer
-from korvet.lake.replay import RecordRate, Replay, ReplaySource
+from korvet.lake.replay import RecordRate, Replay
 from korvet.lake.replay_state import ReplaySpec
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
@@ -45,11 +45,9 @@ def main(bootstrap: str, url: str, lake: str, spec: str, point: str, times: str)
     surround(
         IdempotentProducer, "send", _at("before a batch", point, times), _at("after a batch", point, times)
     )
-    source = LakeSource(redis_url=url)
+    source = LakeSource(redis_url=url, lake=Lake(lake))
     with AdminClient(bootstrap) as admin, source.opened() as stores:
-        replay = Replay(
-            admin, ReplaySource(stores, Lake(lake), source), msgspec.json.decode(spec, type=ReplaySpec)
-        )
+        replay = Replay(admin, stores, msgspec.json.decode(spec, type=ReplaySpec))
         replay.run(RecordRate(None), 0, lambda _records, _bytes: None)
 
 

@@ -11,11 +11,10 @@ from urllib.parse import quote
 from korvet.admin.client import AdminClient
 from korvet.admin.topics import NewTopic
 from korvet.admin.types import settled
-from korvet.lake.replay import RecordRate, Replay, ReplaySource
+from korvet.lake.replay import RecordRate, Replay
 from korvet.lake.replay_state import ReplaySpec
 from korvet.lake.scan import PartReader, ScanRange, scan_parts, snapshots
 from korvet.lake.source import SourceTopic
-from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.url import socket_of
 from tests.lake.rows import records_of
@@ -43,7 +42,7 @@ class Stage:
         given = {key.replace("_", "."): value for key, value in configs.items()}
         wanted = {"remote.storage.enable": "true", "storage.format": storage_format} | given
         settled(self.admin.topics.create([NewTopic(name, partitions, configs=wanted)]))
-        return self.topics.source.topic(self.topics.stores, name)
+        return self.topics.stores.topic(name)
 
     def source(self, storage_format: Format, partitions: int = 2) -> SourceTopic:
         """Make a topic with records in the lake only, in both tiers, and in Redis only."""
@@ -59,8 +58,7 @@ class Stage:
 
     def replay(self, spec: ReplaySpec, name: str | None = None) -> Replay:
         """Plan a replay."""
-        reading = ReplaySource(self.topics.stores, Lake(self.topics.lake), self.topics.source)
-        return Replay(self.admin, reading, spec, name)
+        return Replay(self.admin, self.topics.stores, spec, name)
 
     def run(self, spec: ReplaySpec, name: str | None = None, codec: int = 0) -> list[int]:
         """Replay; returns how many records each batch had."""
@@ -75,8 +73,8 @@ class Stage:
     def contents(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:
         """Return what a topic holds, in order."""
         topics = self.topics
-        log = snapshots(topics.stores, Lake(topics.lake), topic)[partition]
-        reading = PartReader(topics.stores, Lake(topics.lake), topics.source)
+        log = snapshots(topics.stores, topic)[partition]
+        reading = PartReader(topics.stores)
         return bare(
             [
                 record

@@ -7,11 +7,9 @@ configuration goes through a file without a name and not through the command lin
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -20,7 +18,6 @@ import msgspec
 
 from korvet.backoff import Backoff
 from korvet.config.settings import Settings
-from korvet.config.values import key_values
 from korvet.server.supervisor import startup
 from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
 from korvet.server.supervisor.process_pool import Slot
@@ -72,14 +69,7 @@ def _run_ops(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None
 
 def _become_lake_reader(directory: Path, settings: Settings, link: SupervisorLink) -> NoReturn:
     """Go on as the program that reads the lake for the workers, and listen in `directory`."""
-    configuration = {
-        "lake": settings.lake_path,
-        "storage_options": key_values(settings.lake_storage_options) or None,
-        "socket": str(directory / _LAKE_SOCKET),
-        "log_format": settings.log_format,
-        "log_level": settings.log_level,
-    }
-    _become("korvet.lake.service", configuration, link)
+    _become("korvet.lake.service", settings, directory / _LAKE_SOCKET, link)
 
 
 def _become_archiver(directory: Path, settings: Settings, link: SupervisorLink) -> None:
@@ -93,21 +83,21 @@ def _become_archiver(directory: Path, settings: Settings, link: SupervisorLink) 
         signal.sigwait({signal.SIGTERM})
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
         return
-    path = settings.lake_path
-    if "://" not in path:
-        # A task of Spark may run in another directory.
-        path = str(Path(path).expanduser().absolute())
-    configuration = {"settings": dataclasses.replace(settings, lake_path=path), "directory": str(directory)}
-    _become("korvet.spark.service", configuration, link)
+    _become("korvet.spark.service", settings, directory, link)
 
 
-def _become(module: str, configuration: Mapping[str, object], link: SupervisorLink) -> NoReturn:
-    """Go on as `python -m MODULE FD`, FD being a file with `configuration` and the pipes to the supervisor as JSON."""
+def _become(module: str, settings: Settings, path: Path, link: SupervisorLink) -> NoReturn:
+    """Go on as `python -m MODULE FD`, FD being a file with its configuration as JSON (korvet/lake/child.py)."""
     # The process stays this one: what reports that it is ready can be written down here.
-    pipes = {"life_fd": link.life_fd, "note_fd": link.ready_fd, "ready": READY_NOTE.pack(os.getpid())}
+    configuration = {
+        "settings": settings,
+        "path": str(path),
+        "life_fd": link.life_fd,
+        "note_fd": link.ready_fd,
+        "ready": READY_NOTE.pack(os.getpid()),
+    }
     fd = os.memfd_create(module, 0)
-    os.write(fd, msgspec.json.encode({**configuration, **pipes}))
-    os.lseek(fd, 0, os.SEEK_SET)
+    os.write(fd, msgspec.json.encode(configuration))
     for each in (link.life_fd, link.ready_fd):
         os.set_inheritable(each, True)  # noqa: FBT003 - takes no keyword
     # An argument that is a number, and an interpreter that is this one.

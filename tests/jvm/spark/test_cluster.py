@@ -16,9 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.lake.compaction import MergeTask, WrittenMerge, compact, rewrite
-from korvet.lake.files import StorageOptions
 from korvet.lake.source import LakeSource, SourceTopic
-from korvet.lake.table import Lake, LakeTopic
+from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.spark import jobs
 from korvet.spark.session import session
@@ -98,12 +97,12 @@ def test_executors_archive_every_record_once(
     ran = tmp_path / "ran"
     ran.mkdir()
 
-    def noted(source: LakeSource, options: StorageOptions, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+    def noted(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         (ran / str(executor_of(os.getpid()))).touch()
-        return archive_ranges(source, options, tasks)
+        return archive_ranges(source, tasks)
 
     monkeypatch.setattr(jobs, "archive_ranges", noted)
-    archives = jobs.make_archiver(spark, topics.source, topics.lake)
+    archives = jobs.make_archiver(spark, topics.source)
     [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
     assert done is not None
     assert (done.records, done.partitions, done.failures) == (8 * 1520, 8, [])
@@ -126,15 +125,13 @@ def test_a_kill_on_an_executor_costs_another_try_and_no_record(
     all_kinds(topics, topic)
     killed = tmp_path / "killed"
 
-    def once_killed(
-        source: LakeSource, options: StorageOptions, tasks: Sequence[ArchiveTask]
-    ) -> list[TaskOutcome]:
-        outcomes = archive_ranges(source, options, tasks) if place == "after the write" else []
+    def once_killed(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+        outcomes = archive_ranges(source, tasks) if place == "after the write" else []
         kill_once(victim, killed)
-        return outcomes or archive_ranges(source, options, tasks)
+        return outcomes or archive_ranges(source, tasks)
 
     monkeypatch.setattr(jobs, "archive_ranges", once_killed)
-    archives = jobs.make_archiver(spark, topics.source, topics.lake)
+    archives = jobs.make_archiver(spark, topics.source)
     [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
     assert done is not None
     assert killed.exists()
@@ -184,14 +181,14 @@ def test_a_kill_costs_a_compaction_another_try_and_no_row(
     killed = tmp_path / "killed"
 
     # Spark carries a function that is defined here to its workers whole.
-    def once_killed(task: MergeTask, storage_options: StorageOptions) -> WrittenMerge:
-        merged = rewrite(task, storage_options) if place == "after the write" else None
+    def once_killed(lake: Lake, task: MergeTask) -> WrittenMerge:
+        merged = rewrite(lake, task) if place == "after the write" else None
         kill_once(victim, killed)
-        return merged or rewrite(task, storage_options)
+        return merged or rewrite(lake, task)
 
     monkeypatch.setattr(jobs, "rewrite", once_killed)
-    lake = Lake(topics.lake)
-    done = list(compact(lake, LakeTopic(topic.name, topic.id), run=jobs.merge_runner(spark)))
+    lake = topics.source.lake
+    done = list(compact(lake, topic.of, jobs.merge_runner(spark, lake)))
     assert killed.exists()
     assert [(each.files_before, each.files_after, each.done) for each in done] == [(6, 1, True)] * 2
     topics.check(topic)

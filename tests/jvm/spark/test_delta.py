@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from korvet.errors import LakeError
 from korvet.lake.compaction import compact, is_own
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
-from korvet.lake.table import Lake, list_tables
+from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, append, files, opened
 from tests.support.batches import read
@@ -33,7 +33,7 @@ def record(at: int) -> StoredRecord:
 def archive(lake: Lake, count: int) -> None:
     """Archive `count` more records of both partitions, as one file each."""
     for partition in range(2):
-        first = (opened(lake).next_offset(partition) if list_tables(lake) else None) or 0
+        first = (opened(lake).next_offset(partition) if lake.tables() else None) or 0
         append(lake, [record(at) for at in range(first, first + count)], first + count, partition)
 
 
@@ -50,18 +50,18 @@ def check(lake: Lake, first: int = 0, stop: int = COUNT) -> None:
     """Check what Korvet reads of each partition, from any offset and by time."""
     table = opened(lake)
     assert {each.partition for each in table.files()} == {0, 1}
-    reader = LakeReader(lake.path)
+    reader = LakeReader(lake)
     for partition in range(2):
         assert table.next_offset(partition) == stop
         assert sum(each.rows for each in table.files() if each.partition == partition) == stop - first
         for at in (0, first, first + 1, 1400, 1600, stop - 1):
-            answer = reader.read(ReadPosition(OF, partition, at, stop), ReadLimits(1 << 30))
+            answer = reader.read(ReadPosition(*OF, partition, at, stop), ReadLimits(1 << 30))
             found = [
                 (one.offset, one.timestamp, one.key, one.value, list(one.headers))
                 for one in read(answer.data)
             ]
             assert found == [record(each) for each in range(max(first, at), stop)]
-        place = ReadPosition(OF, partition, 0, stop)
+        place = ReadPosition(*OF, partition, 0, stop)
         assert reader.first_from(place, 1_700_000_001_500) == RecordTimestamp(1500, 1_700_000_001_500)
         assert reader.largest(place) == RecordTimestamp(stop - 1, 1_700_000_000_000 + stop - 1)
 
@@ -131,10 +131,10 @@ def test_rows_that_only_a_deletion_vector_hides_are_never_served(delta: Driver, 
     )
     check(lake)
     delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")  # noqa: S608 - a path of this test's
-    place = ReadPosition(OF, 0, 0, COUNT)
+    place = ReadPosition(*OF, 0, 0, COUNT)
     with pytest.raises(LakeError, match="APPLY \\(PURGE\\)"):
-        LakeReader(lake.path).read(place, ReadLimits(1 << 30))
+        LakeReader(lake).read(place, ReadLimits(1 << 30))
     archive(lake, 100)
     delta.run(run, f"REORG TABLE delta.`{uri}` APPLY (PURGE)")
-    found = [each.offset for each in read(LakeReader(lake.path).read(place, ReadLimits(1 << 30)).data)]
+    found = [each.offset for each in read(LakeReader(lake).read(place, ReadLimits(1 << 30)).data)]
     assert found == [each for each in range(COUNT + 100) if each != 700]

@@ -60,4 +60,4 @@ def test_what_spark_has_optimized_is_put_in_order_again(delta: Driver, lake: Lak
     assert all(is_own(file.path) for file in files(lake))
     [file] = files(lake)
     assert (file.first_timestamp, file.last_timestamp) == (1_000_000, (1000 + ROWS - 1) * 1000)
-    assert consumed(LakeReader(lake.path), ROWS) == list(range(ROWS))
+    assert consumed(LakeReader(lake), ROWS) == list(range(ROWS))
