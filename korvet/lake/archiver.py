@@ -29,7 +29,6 @@ from korvet.lake.tasks import (
     ResumePoint,
     SplitPoint,
     TaskOutcome,
-    WrittenRange,
     advance,
     range_bytes,
     resume_point,
@@ -270,19 +269,17 @@ class Archiver:
         data_files = self._source.lake.filesystem(topic_plan.topic.of)
         for each in topic_plan.partitions:
             of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
-            steps = [WrittenRange(one.task.first, one.task.end, one.next_offset) for one in of]
-            at, taken = advance(each.resume.expected, steps)
+            at, taken = advance(each.resume.expected, of)
             at = max(at, each.passed or 0)
-            hidden = (one.file for place, one in enumerate(of) if place not in taken)
-            discard(data_files, [file for file in hidden if file is not None])
-            lost += _lost_ranges(each, [of[place] for place in taken])
+            discard(data_files, [one.file for one in of if one.file is not None and one not in taken])
+            lost += _lost_ranges(each, taken)
             done.more = done.more or any(at < one.end for one in each.ranges)
             for outcome in of:
                 if outcome.error is not None:
                     message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
                     done.refused(each.partition, message, gone=outcome.gone)
             if at > each.resume.expected:
-                files += [file for place in taken if (file := of[place].file) is not None]
+                files += [one.file for one in taken if one.file is not None]
                 advances.append(Advance(each.partition.index, each.resume.expected, at))
                 archived.append(Archived(each.partition, at, each.log_start))
         if not advances:

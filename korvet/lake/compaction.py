@@ -199,18 +199,16 @@ def _written(lake: Lake, task: MergeTask) -> Iterator[TableFile]:
 
 def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
     """Commit the new files instead of the old ones, if all of these are still there."""
-    task = merged.task
-    merge = task.merge
+    task, merge = merged.task, merged.task.merge
     outcome = MergeOutcome(task.of.topic, merge.partition, merge.rows, len(merge.files), merge.size_bytes)
     if merged.error is not None:
         return msgspec.structs.replace(outcome, error=merged.error)
+    size_bytes = sum(each.size_bytes for each in merged.written)
     done = msgspec.structs.replace(
-        outcome,
-        files_after=len(merged.written),
-        bytes_after=sum(each.size_bytes for each in merged.written),
-        done=True,
+        outcome, files_after=len(merged.written), bytes_after=size_bytes, done=True
     )
     before, after = {each.path for each in merge.files}, {each.path for each in merged.written}
+    error = f"{lake.uri(task.of)}: others committed before each of {COMMITS_MAX} tries"
     tried = False
     for _ in range(COMMITS_MAX):
         try:
@@ -221,19 +219,19 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
                 return done
             if table is None or not before <= active:
                 # After a try the files may have come into the table, and been compacted once more since.
-                if not tried:
+                if not tried and table is not None:
                     discard(lake.filesystem(task.of), merged.written)
                 return outcome
             tried = True
             table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
         except CommitConflictError:
             continue
-        except LakeError as error:
+        except LakeError as failure:
             # It is unknown whether the commit is there: the new files stay, and vacuum deletes what no commit names.
-            return msgspec.structs.replace(outcome, error=str(error))
+            error = str(failure)
+            break
         return done
-    message = f"{lake.uri(task.of)}: others committed before each of {COMMITS_MAX} tries"
-    return msgspec.structs.replace(outcome, error=message)
+    return msgspec.structs.replace(outcome, error=error)
 
 
 def compact(lake: Lake, of: LakeTopic, run: RunMerges | None = None) -> Iterator[MergeOutcome]:

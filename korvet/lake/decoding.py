@@ -123,15 +123,14 @@ def binary_views(buffer: bytes, data: Bytes, at: Ints, lengths: Ints) -> pa.Arra
     views = np.zeros((count, 4), dtype=np.int32)
     views[:, 0] = sizes
     short = sizes <= _INLINE_BYTES_MAX
-    whole = _Slices(data, at, views)
-    if short.all():
-        whole.inline(slice(None), sizes)
-    elif not short.any():
-        whole.outside(slice(None))
-    else:
-        rows = np.flatnonzero(short)
-        whole.inline(rows, sizes[rows])
-        whole.outside(np.flatnonzero(~short))
+    inline = slice(None) if short.all() else np.flatnonzero(short)
+    outside = slice(None) if not short.any() else np.flatnonzero(~short)
+    taken = _taken(data, at[inline], _INLINE_BYTES_MAX)
+    # The rest of a view has to be zero.
+    taken[np.arange(_INLINE_BYTES_MAX) >= sizes[inline][:, None]] = 0
+    views[inline, 1:] = taken.view(np.int32)
+    views[outside, 1] = _taken(data, at[outside], _PREFIX_BYTES).view(np.int32)[:, 0]
+    views[outside, 3] = at[outside]
     nulls = lengths < 0
     validity = None
     if nulls.any():
@@ -140,31 +139,12 @@ def binary_views(buffer: bytes, data: Bytes, at: Ints, lengths: Ints) -> pa.Arra
     return pa.Array.from_buffers(pa.binary_view(), count, buffers, null_count=int(nulls.sum()))
 
 
-class _Slices:
-    def __init__(self, data: Bytes, at: Ints, views: npt.NDArray[np.int32]) -> None:
-        self._data = data
-        self._at = at
-        self._views = views
-
-    def outside(self, rows: Ints | slice) -> None:
-        """Point at bytes that do not fit into a view."""
-        at = self._at[rows]
-        self._views[rows, 1] = self._take(at, _PREFIX_BYTES).view(np.int32)[:, 0]
-        self._views[rows, 3] = at
-
-    def inline(self, rows: Ints | slice, sizes: Ints) -> None:
-        """Copy the bytes; the rest of the view has to be zero."""
-        taken = self._take(self._at[rows], _INLINE_BYTES_MAX)
-        taken[np.arange(_INLINE_BYTES_MAX) >= sizes[:, None]] = 0
-        self._views[rows, 1:] = taken.view(np.int32)
-
-    def _take(self, at: Ints, count: int) -> Bytes:
-        last = max(len(self._data) - 1, 0)
-        if not len(self._data):
-            return np.zeros((len(at), count), dtype=np.uint8)
-        # Bytes past the end of the buffer are not part of the value.
-        taken: Bytes = self._data[np.minimum(at[:, None] + np.arange(count), last)]
-        return taken
+def _taken(data: Bytes, at: Ints, count: int) -> Bytes:
+    """Return `count` bytes from each position; those past the end of the buffer are not part of the value."""
+    if not len(data):
+        return np.zeros((len(at), count), dtype=np.uint8)
+    taken: Bytes = data[np.minimum(at[:, None] + np.arange(count), len(data) - 1)]
+    return taken
 
 
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
@@ -189,95 +169,88 @@ def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: 
 
     `bytes_max` is what one batch may have uncompressed (record.decompressed.max.bytes); all of them together
     PAYLOAD_BYTES_MAX. Raises KafkaError MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, which names
-    the offset of the batch that cannot be read, or of the first one if all of them together are too much.
+    the offset of the batch that cannot be read, or of the first one if it takes each by itself to say which.
     """
-    heads: list[BatchHeader] = []
+    first_offset = batches[0].base_offset
     payloads: list[bytes] = []
     starts: list[Ints] = []
     ends: list[Ints] = []
-    counts: list[int] = []
     at = 0
     for batch in batches:
-        header = batch.header
-        payload = _payload(batch, header, bytes_max)
+        payload = _payload(batch, bytes_max)
         try:
             found, ending = record_spans(payload, 0, len(payload))
         except (ValueError, IndexError) as error:
-            raise _corrupt(batch, error) from error
+            raise _corrupt(batch.base_offset, error) from error
         starts.append(np.array(found, dtype=np.int64) + at)
         ends.append(np.array(ending, dtype=np.int64) + at)
-        counts.append(len(found))
-        heads.append(header)
         payloads.append(payload)
         at += len(payload)
-        if at > PAYLOAD_BYTES_MAX and len(heads) > 1:
-            message = f"the batches from offset {batches[0].base_offset} on hold more than {PAYLOAD_BYTES_MAX} bytes"
+        if at > PAYLOAD_BYTES_MAX and len(payloads) > 1:
+            message = f"the batches from offset {first_offset} on hold more than {PAYLOAD_BYTES_MAX} bytes"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
-    per_record = np.asarray(counts)
+    heads = _Heads([each.header for each in batches], [len(each) for each in starts])
     try:
         fields = _Fields(data, np.concatenate(starts), np.concatenate(ends))
     except (ValueError, IndexError) as error:
-        raise _first_corrupt(batches, payloads, error) from error
-    offsets = _offsets(batches, heads, per_record, fields.offset_delta)
-    timestamps = np.repeat(np.array([each.base_timestamp for each in heads], dtype=np.int64), per_record)
-    timestamps = timestamps + fields.timestamp_delta
-    attributes = np.repeat(np.array([each.attributes for each in heads], dtype=np.int64), per_record)
+        raise _corrupt(first_offset, error) from error
+    attributes = heads.each("attributes")
     appended = (attributes & LOG_APPEND_TIME_BIT) != 0
+    timestamps = heads.each("base_timestamp") + fields.timestamp_delta
     if appended.any():
-        largest = np.repeat(np.array([each.max_timestamp for each in heads], dtype=np.int64), per_record)
-        timestamps = np.where(appended, largest, timestamps)
-    first, rest = timestamp_columns(timestamps)
+        timestamps = np.where(appended, heads.each("max_timestamp"), timestamps)
+    # Attributes and producer are kept of transactional and control batches only.
+    special = attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    producer = (special, heads.each("producer_id"), heads.each("producer_epoch"))
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(np.full(len(offsets), partition, dtype=np.int32)),
-            pa.array(offsets),
-            first,
-            pa.array(appended.astype(np.int32)),
-            fields.keys,
-            fields.values,
-            fields.headers,
-            rest,
-            *_producers(heads, per_record),
+            pa.array(np.full(len(timestamps), partition, dtype=np.int32)),
+            pa.array(_offsets(batches, heads, fields.offset_delta)),
+            *_with_rest(
+                timestamps, pa.array(appended.astype(np.int32)), fields.keys, fields.values, fields.headers
+            ),
+            *(
+                pa.array(each, type_, mask=special == 0)
+                for each, type_ in zip(producer, (pa.int16(), pa.int64(), pa.int16()), strict=True)
+            ),
         ],
         schema=VIEW_SCHEMA,
     )
 
 
-def _offsets(
-    batches: Sequence[StoredBatch], heads: Sequence[BatchHeader], per_record: Ints, deltas: Ints
-) -> Ints:
+def _with_rest(timestamps: Ints, *others: pa.Array) -> list[pa.Array]:
+    """Return the columns from TIMESTAMP to TIMESTAMP_MS."""
+    first, rest = timestamp_columns(timestamps)
+    return [first, *others, rest]
+
+
+class _Heads(NamedTuple):
+    """Headers of batches, and how many records each has."""
+
+    headers: Sequence[BatchHeader]
+    counts: Sequence[int]
+
+    def each(self, field: str) -> Ints:
+        """Return a field of the header of each record."""
+        values = np.array([getattr(each, field) for each in self.headers], dtype=np.int64)
+        return np.repeat(values, self.counts)
+
+
+def _offsets(batches: Sequence[StoredBatch], heads: _Heads, deltas: Ints) -> Ints:
     """Return the offset of each record.
 
     Raises KafkaError CORRUPT_MESSAGE for the first batch whose records are not at offsets of its own, rising.
     """
-    firsts = np.repeat(np.array([each.base_offset for each in batches], dtype=np.int64), per_record)
-    lasts = firsts + np.repeat(
-        np.array([each.last_offset_delta for each in heads], dtype=np.int64), per_record
-    )
+    firsts = np.repeat(np.array([each.base_offset for each in batches], dtype=np.int64), heads.counts)
+    lasts = firsts + heads.each("last_offset_delta")
     offsets: Ints = firsts + deltas
     wrong = (offsets < firsts) | (offsets > lasts)
     wrong[1:] |= offsets[1:] <= offsets[:-1]
     if wrong.any():
-        place = int(np.searchsorted(np.cumsum(per_record), int(wrong.argmax()), side="right"))
-        raise _corrupt(batches[place], ValueError("its records have no rising offsets of its own"))
+        place = int(np.searchsorted(np.cumsum(heads.counts), int(wrong.argmax()), side="right"))
+        raise _corrupt(batches[place].base_offset, "its records have no rising offsets of its own")
     return offsets
-
-
-def _producers(heads: Sequence[BatchHeader], per_record: Ints) -> list[pa.Array]:
-    """Return attributes, producer id and epoch; null but for transactional and control batches."""
-    special = np.array([each.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) for each in heads])
-    if not special.any():
-        count = int(per_record.sum())
-        return [pa.nulls(count, type_) for type_ in (pa.int16(), pa.int64(), pa.int16())]
-    mask = np.repeat(special == 0, per_record)
-    ids = np.array([each.producer_id for each in heads], dtype=np.int64)
-    epochs = np.array([each.producer_epoch for each in heads], dtype=np.int16)
-    return [
-        pa.array(np.repeat(special.astype(np.int16), per_record), mask=mask),
-        pa.array(np.repeat(ids, per_record), mask=mask),
-        pa.array(np.repeat(epochs, per_record), mask=mask),
-    ]
 
 
 class _Fields:
@@ -308,27 +281,19 @@ class _Fields:
     def _headers(self, counts: Ints, at: Ints) -> pa.Array:
         having = np.flatnonzero(counts)
         ends = at.copy()
-        type_ = SCHEMA.field(HEADERS).type
-        if not len(having):
-            if (ends != self._ends).any():
-                raise ValueError("a record is shorter than it says")
-            return pa.nulls(len(counts), type_)
         many = having[counts[having] > _HEADERS_AT_ONCE]
         found = [self._walk(int(record), int(counts[record]), ends) for record in many]
         found += self._in_passes(having[counts[having] <= _HEADERS_AT_ONCE], counts, ends)
         if (ends != self._ends).any():
             raise ValueError("a record is shorter than it says")
+        if not len(having):
+            return _no_headers(len(counts))
         each = _Headers(*(np.concatenate(column) for column in zip(*found, strict=True)))
         order = np.lexsort((each.place, each.record))
         each = _Headers(*(column[order] for column in each))
         names = binary_views(self._data, self._bytes, each.name_at, each.name_length)
         values = binary_views(self._data, self._bytes, each.value_at, each.value_length)
-        offsets = np.zeros(len(counts) + 1, dtype=np.int32)
-        np.cumsum(counts, out=offsets[1:])
-        pairs = pa.StructArray.from_arrays(
-            [_texts(names), values.cast(pa.binary())], fields=list(HEADER_TYPE)
-        )
-        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_, mask=pa.array(counts == 0))
+        return _header_lists(counts, _texts(names), values.cast(pa.binary()))
 
     def _in_passes(self, records: Ints, counts: Ints, ends: Ints) -> list[_Headers]:
         """Read one header of each record, then the next of those that have more; writes where they end to `ends`."""
@@ -370,28 +335,16 @@ def _texts(names: pa.Array) -> pa.Array:
         return pa.array([text_of(raw) for raw in names.to_pylist()], type=pa.string())
 
 
-def _payload(batch: StoredBatch, header: BatchHeader, bytes_max: int) -> bytes:
+def _payload(batch: StoredBatch, bytes_max: int) -> bytes:
     try:
-        return decompress(header.codec, bytes(batch.payload), bytes_max)
+        return decompress(batch.header.codec, bytes(batch.payload), bytes_max)
     except KafkaError as error:
         message = f"the batch at offset {batch.base_offset}: {error.message}"
         raise KafkaError(error.code, message) from error
 
 
-def _first_corrupt(batches: Sequence[StoredBatch], payloads: Sequence[bytes], error: Exception) -> KafkaError:
-    """Return the error of the batch that cannot be read: decodes each by itself, until one fails."""
-    for batch, payload in zip(batches, payloads, strict=True):
-        starts, ends = record_spans(payload, 0, len(payload))
-        try:
-            _Fields(payload, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
-        except (ValueError, IndexError) as own:
-            return _corrupt(batch, own)
-    return _corrupt(batches[0], error)
-
-
-def _corrupt(batch: StoredBatch, error: Exception) -> KafkaError:
-    message = f"the batch at offset {batch.base_offset} cannot be read: {error}"
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+def _corrupt(offset: int, why: object) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {offset} cannot be read: {why}")
 
 
 _VIEWS = {KEY: pa.binary_view(), VALUE: pa.binary_view()}
@@ -409,37 +362,26 @@ def records_to_arrow(
 
     `log_append_time`: their timestamps are those of their appends.
     """
+    count = len(records)
     if isinstance(records, Columns):
         runs = [np.arange(run.start, run.stop, dtype=np.int64) for run in records.runs]
         offsets = np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
-        count = len(records)
-        timestamps = np.array(records.timestamps, dtype=np.int64)
+        timestamps: Sequence[int] = records.timestamps
         keys = pa.nulls(count, pa.binary()) if records.keys is None else pa.array(records.keys, pa.binary())
         values = pa.array(records.values, pa.binary())
-        headers = _headers(records.each_headers(), count) if records.headers else _no_headers(count)
+        headers = _headers(records.each_headers()) if records.headers else _no_headers(count)
     else:
-        count = len(records)
         offsets = np.array([each[0] for each in records], dtype=np.int64)
-        timestamps = np.array([each[1] for each in records], dtype=np.int64)
+        timestamps = [each[1] for each in records]
         keys = pa.array([each[2] for each in records], pa.binary())
         values = pa.array([each[3] for each in records], pa.binary())
         some = any(each[4] for each in records)
-        headers = _headers((each[4] for each in records), count) if some else _no_headers(count)
-    return _rows(partition, offsets, timestamps, [keys, values, headers], int(log_append_time))
-
-
-def _rows(
-    partition: int, offsets: Ints, timestamps: Ints, contents: list[pa.Array], timestamp_type: int
-) -> pa.RecordBatch:
-    count = len(offsets)
-    first, rest = timestamp_columns(timestamps)
+        headers = _headers(each[4] for each in records) if some else _no_headers(count)
+    kinds = pa.array(np.full(count, int(log_append_time), dtype=np.int32))
     columns = [
         pa.array(np.full(count, partition, dtype=np.int32)),
         pa.array(offsets),
-        first,
-        pa.array(np.full(count, timestamp_type, dtype=np.int32)),
-        *contents,
-        rest,
+        *_with_rest(np.array(timestamps, dtype=np.int64), kinds, keys, values, headers),
     ]
     columns += [pa.nulls(count, SCHEMA.field(at).type) for at in range(len(columns), len(SCHEMA))]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -449,19 +391,19 @@ def _no_headers(count: int) -> pa.Array:
     return pa.nulls(count, SCHEMA.field(HEADERS).type)
 
 
-def _headers(each: Iterable[list[Header]], count: int) -> pa.Array:
-    """Return the headers of `count` records; null if one has none."""
+def _headers(each: Iterable[list[Header]]) -> pa.Array:
+    """Return the headers of each record; null if one has none."""
     lists = list(each)
-    counts = np.fromiter(map(len, lists), dtype=np.int64, count=count)
-    offsets = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(counts, out=offsets[1:])
     flat = list(chain.from_iterable(lists))
-    pairs = pa.StructArray.from_arrays(
-        [
-            pa.array([name for name, _ in flat], pa.string()),
-            pa.array([content for _, content in flat], pa.binary()),
-        ],
-        fields=list(HEADER_TYPE),
-    )
+    names = pa.array([name for name, _ in flat], pa.string())
+    contents = pa.array([content for _, content in flat], pa.binary())
+    return _header_lists(np.array(list(map(len, lists)), dtype=np.int64), names, contents)
+
+
+def _header_lists(counts: Ints, names: pa.Array, values: pa.Array) -> pa.Array:
+    """Return headers, which follow each other, as lists of so many each."""
+    offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
     type_ = SCHEMA.field(HEADERS).type
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_, mask=pa.array(counts == 0))

@@ -101,7 +101,7 @@ def _bounds(rows: pa.RecordBatch) -> list[int]:
 
 def stored_records(rows: pa.RecordBatch) -> list[StoredRecord] | Columns:
     """Return the rows as the builder takes them: by columns if all are of one layout."""
-    timestamps: list[int] = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).tolist()
+    timestamps: list[int] = milliseconds_of(rows).tolist()
     keys, values, headers = rows.column(KEY), rows.column(VALUE), rows.column(HEADERS)
     offsets = rows.column(OFFSET).to_numpy()
     without_keys = keys.null_count == len(keys)
@@ -257,7 +257,7 @@ def batch_ends(
     if not rows.num_rows:
         return []
     ends = HEADER_BYTES + np.cumsum(record_sizes(rows))
-    timeless = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)) == NO_TIMESTAMP
+    timeless = milliseconds_of(rows) == NO_TIMESTAMP
     changes = [*(np.flatnonzero(timeless[1:] != timeless[:-1]) + 1).tolist(), rows.num_rows]
     found = []
     start = 0

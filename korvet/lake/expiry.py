@@ -20,7 +20,7 @@ from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.compaction import RunMerges, compact_topics
 from korvet.lake.files import TableFile
-from korvet.lake.schema import TIMESTAMP, TIMESTAMP_MS, milliseconds_of
+from korvet.lake.schema import milliseconds_of
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
 from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic
 from korvet.log.remote.archived import NOT_ARCHIVED
@@ -206,7 +206,7 @@ class Expiry:
             # none.
             for group in data.groups(file.path):
                 rows = data.group_stamps(group)
-                stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
+                stamps = milliseconds_of(rows)
                 known = max(known, int(stamps.max()))
             return known
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from korvet.errors import LakeError
 from korvet.lake.encoding import arrow_to_batches
 from korvet.lake.files import DataFiles, RowCache, TableFile, Window, group_overlapping
-from korvet.lake.schema import NO_TIMESTAMP, OFFSET, TIMESTAMP, TIMESTAMP_MS, milliseconds_of
+from korvet.lake.schema import NO_TIMESTAMP, OFFSET, OFFSET_END, between, milliseconds_of
 from korvet.lake.table import ArchiveTable, Lake, LakeTopic
 from korvet.protocol.wire import Buffer
 
@@ -140,7 +139,7 @@ class _OpenTable:
         for window in self._windows_from(position):
             rows = self.data.rows(window)
             served = arrow_to_batches(
-                rows.slice(_row_from(rows, position.offset)),
+                between(rows, position.offset, OFFSET_END),
                 codec=limits.codec,
                 leader_epoch=limits.leader_epoch,
                 bytes_max=limits.bytes_max - size_bytes,
@@ -191,8 +190,8 @@ class _OpenTable:
 
     def _stamps(self, window: Window, offset: int) -> tuple[np.ndarray, np.ndarray]:
         rows = self.data.stamps(window)
-        rows = rows.slice(_row_from(rows, offset))
-        stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
+        rows = between(rows, offset, OFFSET_END)
+        stamps = milliseconds_of(rows)
         return rows.column(OFFSET).to_numpy(), stamps
 
 
@@ -218,11 +217,6 @@ class _OverlappingFiles:
 def _bound(window: Window) -> float:
     """Return the largest timestamp (us) that a window may have."""
     return np.inf if window.largest is None else float(window.largest)
-
-
-def _row_from(rows: pa.RecordBatch, offset: int) -> int:
-    """Return the index of the first row with that offset or a larger one."""
-    return int(np.searchsorted(rows.column(OFFSET).to_numpy(), offset))
 
 
 def _precedes(one: RecordTimestamp, other: RecordTimestamp) -> bool:

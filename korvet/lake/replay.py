@@ -124,89 +124,80 @@ class Replay:
         KafkaError, StorageUnavailableError, AdminError.
         """
         self.name = name or spec.name
-        self._admin = admin
+        self.admin = admin
         self._stores = stores
         self._spec = spec
         topic = stores.topic(spec.source)
         self._logs = {each.partition.index: each for each in snapshots(stores, topic)}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
-        self._states = load_states(admin, self.name, spec, self._target_id)
-        self.resumed = bool(self._states)
-        if self.resumed:
-            planned = {
-                index: ReplayRange(
-                    partition=index,
-                    first=each.note.first,
-                    end=each.note.end,
-                    next_offset=each.next_offset,
-                    records=each.note.records,
-                )
-                for index, each in self._states.items()
-            }
-        else:
-            planned = self._planned()
-        self._ranges = dict(sorted(planned.items()))
+        self.states = load_states(admin, self.name, spec, self._target_id)
+        self.resumed = bool(self.states)
+        self._planned = {} if self.resumed else self._plan()
 
     @property
     def ranges(self) -> list[ReplayRange]:
         """The work, partition by partition, and how far it is done."""
-        return list(self._ranges.values())
+        found = {
+            index: ReplayRange(
+                partition=index,
+                first=each.note.first,
+                end=each.note.end,
+                next_offset=each.next_offset,
+                records=each.note.records,
+            )
+            for index, each in self.states.items()
+        }
+        return [each for _, each in sorted((self._planned | found).items())]
 
     def run(self, rate: RecordRate, codec: int, on_progress: OnProgress) -> None:
         """Replay what is left; calls `on_progress` with records and bytes, uncompressed, as they are appended.
 
         Raises as the constructor. Then, as after being killed, the same replay goes on where this one was.
         """
-        if not self._states:
+        if not self.states:
             self._begin()
         with ThreadPoolExecutor(1) as sender:
-            for index, state in self._states.items():
+            for index, state in self.states.items():
                 if state.next_offset < state.note.end:
                     _PartitionReplay(self, index, rate, codec, on_progress).run(sender)
 
     def _described(self, source_id: str) -> tuple[str, int]:
         """Return the target's id and number of partitions; raises ReplayError if source and target do not fit."""
         spec = self._spec
-        described = self._admin.topics.describe([spec.source, spec.target])
-        target = described[spec.target]
+        outcomes = self.admin.topics.describe([spec.source, spec.target])
+        target = outcomes[spec.target]
         if isinstance(target, BrokerError) and target.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise ReplayError(f"there is no topic {spec.target}: create it first")
-        settled(described)
-        source = settled(described)[spec.source]
-        if str(source.topic_id) != source_id:
+        described = settled(outcomes)
+        actual_id = str(described[spec.source].topic_id)
+        if actual_id != source_id:
             raise ReplayError(
-                f"the brokers' {spec.source} has id {source.topic_id}, that in Redis {source_id}: "
+                f"the brokers' {spec.source} has id {actual_id}, that in Redis {source_id}: "
                 "--bootstrap-server and --redis-url name different clusters"
             )
-        count = len(settled(described)[spec.target].partitions)
+        count = len(described[spec.target].partitions)
         if spec.partitioning == "hash" and count > TARGETS_MAX:
             raise ReplayError(
                 f"{spec.target} has {count} partitions: records are hashed to {TARGETS_MAX} at the most"
             )
         if spec.source == spec.target and spec.end == ReplayEdge():
             raise ReplayError("a topic is replayed into itself up to an end: --to-offset or --to-time")
-        return str(settled(described)[spec.target].topic_id), count
+        return str(described[spec.target].topic_id), count
 
-    def _planned(self) -> dict[int, ReplayRange]:
-        """Return the range of each partition; raises ReplayError if the target has no partition for it."""
+    def _plan(self) -> dict[int, ReplayRange]:
+        """Return the range of each partition; raises ReplayError if source or target has no such partition."""
         spec, count = self._spec, self._target_count
-        logs = self._wanted_logs()
-        missing = [index for index in logs if index >= count]
-        if spec.partitioning == "keep" and missing:
-            raise ReplayError(
-                f"{spec.target} has {count} partitions, but {spec.source} has partition {missing[0]}: add partitions,"
-                " or give --partitions hash"
-            )
-        return {index: self._range(log) for index, log in logs.items()}
-
-    def _wanted_logs(self) -> dict[int, PartitionSnapshot]:
-        """Return the logs of the partitions to replay; raises ReplayError for one that does not exist."""
-        wanted = self._spec.partitions or tuple(self._logs)
+        wanted = sorted(spec.partitions or self._logs)
         for index in wanted:
             if index not in self._logs:
-                raise ReplayError(f"{self._spec.source} has no partition {index}")
-        return {index: self._logs[index] for index in wanted}
+                raise ReplayError(f"{spec.source} has no partition {index}")
+            if spec.partitioning == "keep" and index >= count:
+                raise ReplayError(
+                    f"{spec.target} has {count} partitions, but {spec.source} has partition {index}: add partitions,"
+                    " or give --partitions hash"
+                )
+        return {index: self._range(self._logs[index]) for index in wanted}
 
     def _range(self, log: PartitionSnapshot) -> ReplayRange:
         spec = self._spec
@@ -228,12 +219,12 @@ class Replay:
 
     def _begin(self) -> None:
         """Commit what will be replayed, before anything is."""
-        for index, each in self._ranges.items():
-            identity = new_identity(self._admin)
+        for index, each in self._planned.items():
+            identity = new_identity(self.admin)
             note = ReplayNote(
                 spec=self._spec.digest,
                 target_id=self._target_id,
-                partitions=len(self._ranges),
+                partitions=len(self._planned),
                 producer_id=identity.producer_id,
                 epoch=identity.epoch,
                 first=each.first,
@@ -243,33 +234,18 @@ class Replay:
                 at_ms=now_ms(),
                 sequences=(0,) * len(self.targets(index)),
             )
-            self._states[index] = ReplayState(each.first, note)
-        save_states(self._admin, self.name, self._spec.source, self._states)
+            self.states[index] = ReplayState(each.first, note)
+        save_states(self.admin, self.name, self._spec.source, self.states)
 
     def targets(self, index: int) -> list[TopicPartition]:
         """Return the partitions that records of a partition may go to."""
         indexes = [index] if self._spec.partitioning == "keep" else range(self._target_count)
         return [TopicPartition(self._spec.target, each) for each in indexes]
 
-    def state(self, index: int) -> ReplayState:
-        """Return the progress of a partition."""
-        return self._states[index]
-
     def commit(self, index: int, state: ReplayState) -> None:
         """Commit the progress of a partition; raises AdminError."""
-        save_states(self._admin, self.name, self._spec.source, {index: state})
-        self._states[index] = state
-        self._ranges[index] = msgspec.structs.replace(
-            self._ranges[index], next_offset=state.next_offset, records=state.note.records
-        )
-
-    def appended(self, index: int) -> list[bool]:
-        """Return which targets have what was being sent of a partition when the replay stopped."""
-        return landed(self._admin, self.name, index, self._states[index], self.targets(index))
-
-    def producer(self, index: int) -> IdempotentProducer:
-        """Return the producer of a partition's records, without sequences."""
-        return IdempotentProducer(self._admin, self._states[index].note.identity)
+        save_states(self.admin, self.name, self._spec.source, {index: state})
+        self.states[index] = state
 
     def rows(self, index: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield records of a partition, in the columns of PRODUCED, without the markers of transactions."""
@@ -327,8 +303,8 @@ class _PartitionReplay:
         self._codec = codec
         self._on_progress = on_progress
         self._targets = replay.targets(index)
-        self._producer = replay.producer(index)
-        self._state = replay.state(index)
+        self._state = replay.states[index]
+        self._producer = IdempotentProducer(replay.admin, self._state.note.identity)
         self._sequences = list(self._state.note.sequences)
 
     def run(self, sender: ThreadPoolExecutor) -> None:
@@ -356,7 +332,8 @@ class _PartitionReplay:
         next_offset, note = self._state.next_offset, self._state.note
         if note.through <= next_offset:
             return
-        there = self._replay.appended(self._index)
+        replay = self._replay
+        there = landed(replay.admin, replay.name, self._index, self._state, self._targets)
         counts = [count if each else 0 for count, each in zip(note.counts, there, strict=True)]
         self._sequences = [
             (each + count) % SEQUENCES for each, count in zip(note.sequences, counts, strict=True)

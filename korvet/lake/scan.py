@@ -26,6 +26,7 @@ from korvet.lake.schema import (
     TIMESTAMP,
     TIMESTAMP_MS,
     VALUE,
+    between,
     milliseconds_of,
 )
 from korvet.lake.source import LakeStores, SourceTopic
@@ -227,7 +228,7 @@ class PartReader:
                 yield from self._remote(part, gap.first, min(gap.end, part.end))
             filled = len(reader.gaps)
             self._check_removed(part, reader)
-            yield _between(rows, part.first, part.end)
+            yield between(rows, part.first, part.end)
         for gap in reader.gaps[filled:]:
             yield from self._remote(part, gap.first, min(gap.end, part.end))
         self._check_removed(part, reader)
@@ -288,7 +289,7 @@ class PartReader:
             for window in data.windows(overlapping):
                 wanted = window.last_offset >= first and window.first_offset < end
                 if wanted and (window.largest is None or window.largest >= part.times.first):
-                    rows = _between(data.rows(window), first, end)
+                    rows = between(data.rows(window), first, end)
                     if rows.num_rows:
                         yield rows
 
@@ -304,11 +305,6 @@ def data_loss_error(topic: str, partition: int, bounds: Bounds | PartitionSnapsh
         f"{topic}-{partition} holds offsets {start} to {end - 1}, not {first}: records were deleted before they were"
         " read (failOnDataLoss=false goes on with what there is)"
     )
-
-
-def _between(rows: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
-    start, stop = np.searchsorted(rows.column(OFFSET).to_numpy(), (first, end))
-    return rows.slice(int(start), int(stop - start))
 
 
 def select_columns(rows: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -348,7 +344,7 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
                 remote=False,
             )
             for rows in reader.rows(part) if part.first < part.end else ():
-                stamps = milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS))
+                stamps = milliseconds_of(rows)
                 places = np.flatnonzero(stamps >= timestamp)
                 if len(places):
                     return int(rows.column(OFFSET)[int(places[0])].as_py())

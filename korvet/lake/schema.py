@@ -48,6 +48,9 @@ SCHEMA = pa.schema(
 )
 
 NO_TIMESTAMP = -1
+OFFSET_END = 2**63 - 1
+"""After any offset that a record has."""
+
 _CALENDAR_FIRST_MS = -62_135_596_800_000  # 0001-01-01, where the calendars of Python and Spark begin
 _CALENDAR_LAST_MS = 253_402_300_799_999  # 9999-12-31
 
@@ -67,13 +70,19 @@ def timestamp_columns(milliseconds: Ints) -> tuple[pa.Array, pa.Array]:
     return micros.view(SCHEMA.field(TIMESTAMP).type), rest
 
 
-def milliseconds_of(timestamps: pa.Array, rest: pa.Array) -> Ints:
-    """Return the log's timestamps from the two columns of `timestamp_columns`."""
-    micros = timestamps.view(pa.int64())
+def milliseconds_of(rows: pa.RecordBatch) -> Ints:
+    """Return the log's timestamps, from the columns TIMESTAMP and TIMESTAMP_MS."""
+    micros, rest = rows.column(TIMESTAMP).view(pa.int64()), rows.column(TIMESTAMP_MS)
     values: Ints = np.where(
         np.asarray(micros.is_valid()), _filled(micros, 0) // 1000, _filled(rest, NO_TIMESTAMP)
     )
     return values
+
+
+def between(rows: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
+    """Return the rows with offsets from `first` to just before `end`; the rows are in the order of their offsets."""
+    start, stop = np.searchsorted(rows.column(OFFSET).to_numpy(), (first, end))
+    return rows.slice(int(start), int(stop - start))
 
 
 def _filled(column: pa.Array, filling: int) -> Ints:

@@ -141,18 +141,17 @@ class ArchiveTable:
         """
         actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
         transactions = [Transaction(self._app_id(each.partition), each.next_offset) for each in advances]
-        contradiction = self._contradiction(advances)
-        if contradiction is not None:
-            # It may be only this table's own last commit.
-            contradiction = self._refreshed_contradiction(advances)
         for _ in range(COMMITS_MAX):
-            if contradiction is not None:
-                raise CommitConflictError(contradiction)
+            if self._contradiction(advances) is not None:
+                # It may be only this table's own last commit.
+                self._refresh()
+                if contradiction := self._contradiction(advances):
+                    raise CommitConflictError(contradiction)
             try:
                 # deltalake's own retries would take an append for one that has read all that a compaction removes.
                 self._commit(actions, transactions)
             except CommitConflictError:
-                contradiction = self._refreshed_contradiction(advances)
+                self._refresh()
             else:
                 return
         raise CommitConflictError(f"{self.uri}: others committed before each of {COMMITS_MAX} tries")
@@ -164,10 +163,9 @@ class ArchiveTable:
                 return f"{self.uri}: partition {each.partition} is archived up to {at}, not {each.expected}"
         return None
 
-    def _refreshed_contradiction(self, advances: Sequence[Advance]) -> str | None:
+    def _refresh(self) -> None:
         with lake_errors(self.uri):
             self._table.update_incremental()
-        return self._contradiction(advances)
 
     def replace(self, removed: Sequence[TableFile], written: Sequence[TableFile], now_ms: int) -> None:
         """Remove files by one commit, and add those that hold their rows now; without any the rows are gone.

@@ -18,13 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import TableFile, write_file
-from korvet.lake.schema import OFFSET
+from korvet.lake.schema import between
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import LakeTopic
 from korvet.log.batch_format import StoredBatch
@@ -70,14 +69,6 @@ class OffsetRange(NamedTuple):
     first: int
     end: int
     bytes: int
-
-
-class WrittenRange(NamedTuple):
-    """A range after its task: its records up to just before `next_offset` are written."""
-
-    first: int
-    end: int
-    next_offset: int
 
 
 class PlanError(Exception):
@@ -138,23 +129,6 @@ def split(
     return found
 
 
-def advance(expected: int, done: Iterable[WrittenRange]) -> tuple[int, list[int]]:
-    """Return the offset up to which a partition may be committed, and which of `done` that takes, by their places.
-
-    They are the ranges of one plan in the order of their offsets. One that ends early hides those after it.
-    """
-    at, taken = expected, []
-    whole = True
-    for place, each in enumerate(done):
-        if not whole:
-            break
-        if each.next_offset > each.first:
-            at = each.next_offset
-            taken.append(place)
-        whole = each.next_offset >= each.end
-    return at, taken
-
-
 def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
     """Spread tasks of these sizes, named by their places, over up to `count_max` bins that are about equally full."""
     found: list[list[int]] = [[] for _ in range(min(count_max, len(sizes)))]
@@ -208,6 +182,21 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     gone: bool = False
     gaps: tuple[OffsetGap, ...] = ()
+
+
+def advance(expected: int, outcomes: Iterable[TaskOutcome]) -> tuple[int, list[TaskOutcome]]:
+    """Return the offset up to which a partition may be committed, and whose records that takes.
+
+    The outcomes are those of one plan in the order of their offsets. One that ends early hides those after it.
+    """
+    at, taken = expected, []
+    for each in outcomes:
+        if each.next_offset > each.task.first:
+            at = each.next_offset
+            taken.append(each)
+        if each.next_offset < each.task.end:
+            break
+    return at, taken
 
 
 def archive_ranges(source: LakeSource, tasks: Iterable[ArchiveTask]) -> list[TaskOutcome]:
@@ -309,7 +298,8 @@ class RangeReader:
             size = 0
             for rows, next_offset in self._rows_of(found):
                 size += rows.nbytes
-                yield _slice(rows, at, self._end)
+                # A batch may hold others.
+                yield between(rows, at, self._end)
                 self.next_offset = next_offset
             self.holes += [each for each in _holes(at, found) if each.end <= self.next_offset]
             if self.error is not None:
@@ -389,15 +379,6 @@ def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
 
 def _is_damage(error: KafkaError) -> bool:
     return error.code == ErrorCode.KAFKA_STORAGE_ERROR and not isinstance(error, StorageUnavailableError)
-
-
-def _slice(rows: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
-    """Return the rows from `first` on, and before `end`: a batch may hold others."""
-    offsets = rows.column(OFFSET).to_numpy()
-    if not len(offsets) or (offsets[0] >= first and offsets[-1] < end):
-        return rows
-    start, stop = np.searchsorted(offsets, (first, end))
-    return rows.slice(int(start), int(stop - start))
 
 
 def _next_entries(entries: int, size: int) -> int:

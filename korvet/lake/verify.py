@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.files import DataFiles, TableFile
-from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints
+from korvet.lake.files import DataFiles, RowGroup, TableFile
+from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints, between
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, lake_errors
 from korvet.lake.tasks import RangeReader, another_lake
@@ -236,65 +236,42 @@ def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
 
 def _compare(stores: LakeStores, view: _PartitionView) -> Iterator[int]:
     """Yield counts of records that are the same in both tiers; raises DiscrepancyError and LakeError."""
-    first = max(view.bounds.local_start, view.start)
+    at = max(view.bounds.local_start, view.start)
     end = min(view.next_offset, view.bounds.high_watermark)
-    if first >= end:
+    if at >= end:
         return
-    reader = RangeReader(stores.logs, view.partition, (first, end))
-    archived = _ArchivedRows(view, first, _COMPARED[view.partition.format])
-    at = first
+    reader = RangeReader(stores.logs, view.partition, (at, end))
+    schema = pa.schema([SCHEMA.field(name) for name in _COMPARED[view.partition.format]])
     for rows in reader.rows():
         if not rows.num_rows:
             continue
         rows_end = rows.column(OFFSET)[-1].as_py() + 1
         # Retention went on meanwhile: there is nothing to compare with what it deleted in Redis.
         at = max([at, *(gap.end for gap in reader.gaps)])
-        _check_equal(archived.take(at, rows_end), archived.select(rows))
+        _check_equal(_archived(view, at, rows_end, schema), _selected([rows], schema))
         yield rows.num_rows
         at = rows_end
     if reader.error is not None:
         raise DiscrepancyError("unreadable", reader.next_offset, f"Redis: {reader.error}")
     at = max([at, *(gap.end for gap in reader.gaps)])
-    _check_equal(archived.take(at, end), archived.select(None))
+    _check_equal(_archived(view, at, end, schema), schema.empty_table())
 
 
-class _ArchivedRows:
-    """The rows of a table, taken one range of offsets after the other."""
+def _archived(view: _PartitionView, first: int, end: int, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a table from offset `first` to just before `end`."""
 
-    def __init__(self, view: _PartitionView, first: int, columns: Sequence[str]) -> None:
-        self._schema = pa.schema([SCHEMA.field(name) for name in columns])
-        self._groups = self._from(view, first)
-        self._pending = self.select(None)
+    def overlaps(each: TableFile | RowGroup) -> bool:
+        return each.last_offset >= first and each.first_offset < end
 
-    def select(self, rows: pa.RecordBatch | None) -> pa.Table:
-        """Return the columns that are compared."""
-        if rows is None:
-            return self._schema.empty_table()
-        return pa.Table.from_batches([rows]).select(self._schema.names).cast(self._schema)
+    groups = [group for file in view.files if overlaps(file) for group in view.data.groups(file.path)]
+    rows = [between(view.data.group_rows(each), first, end) for each in groups if overlaps(each)]
+    return _selected(rows, schema)
 
-    def take(self, first: int, end: int) -> pa.Table:
-        """Return the rows from `first` to just before `end`; skips those below."""
-        taken = []
-        while True:
-            offsets = self._pending.column(OFFSET).to_numpy()
-            start, stop = np.searchsorted(offsets, (first, end))
-            taken.append(self._pending.slice(int(start), int(stop - start)))
-            if stop < len(offsets):
-                self._pending = self._pending.slice(int(stop))
-                return pa.concat_tables(taken)
-            more = next(self._groups, None)
-            if more is None:
-                self._pending = self._pending.slice(int(stop))
-                return pa.concat_tables(taken)
-            self._pending = more
 
-    def _from(self, view: _PartitionView, first: int) -> Iterator[pa.Table]:
-        for file in view.files:
-            if file.last_offset < first:
-                continue
-            for group in view.data.groups(file.path):
-                if group.last_offset >= first:
-                    yield self.select(view.data.group_rows(group))
+def _selected(rows: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the columns that are compared."""
+    tables = [pa.Table.from_batches([each]).select(schema.names).cast(schema) for each in rows]
+    return pa.concat_tables([schema.empty_table(), *tables])
 
 
 def _check_equal(archived: pa.Table, local: pa.Table) -> None:

@@ -7,7 +7,7 @@ and little else.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -55,10 +55,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
     Spark gives their names in any case, and may add its own.
     """
-    found = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(found.keys() - {name.lower() for name in _NAMES} - {"path"})
-    if unknown:
-        raise ValueError(f"unknown option {unknown[0]}; known are {', '.join(_NAMES)}")
+    found = _known(given, _NAMES, {"path"}, "known")
     topic = found.get("topic", "")
     if not topic:
         raise ValueError("the option topic is required")
@@ -79,6 +76,15 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         records_per_trigger=_count(found, "maxRecordsPerTrigger"),
         fail_on_data_loss=_truth(found, "failOnDataLoss"),
     )
+
+
+def _known(given: Mapping[str, str], names: Sequence[str], of_spark: set[str], known: str) -> dict[str, str]:
+    """Return options by their names in lower case; raises ValueError for one that is unknown."""
+    found = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(found.keys() - {name.lower() for name in names} - of_spark)
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]}; {known} are {', '.join(names)}")
+    return found
 
 
 def _embedded(found: Mapping[str, str]) -> str:
@@ -138,11 +144,9 @@ def _truth(found: Mapping[str, str], name: str) -> bool:
 
 _BOOTSTRAP, _TOPIC = "bootstrap.servers", "topic"
 _COMPRESSION, _TIMEOUT = "compression.type", "delivery.timeout.ms"
-_SINK_OPTIONS_NAMES = (_BOOTSTRAP, _TOPIC, _COMPRESSION, _TIMEOUT)
-_TIMEOUT_DEFAULT = "120000"
+_SINK_NAMES = (_BOOTSTRAP, _TOPIC, _COMPRESSION, _TIMEOUT)
+_TIMEOUT_DEFAULT_MS = 120_000
 """That of Kafka's own producers."""
-
-_OF_SPARK = {"path", "checkpointlocation"}
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,21 +163,15 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
     Spark gives their names in any case, and may add its own.
     """
-    found = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(found.keys() - set(_SINK_OPTIONS_NAMES) - _OF_SPARK)
-    if unknown:
-        raise ValueError(f"unknown option {unknown[0]}; known for writing are {', '.join(_NAMES)}")
+    found = _known(given, _SINK_NAMES, {"path", "checkpointlocation"}, "known for writing")
     if not found.get(_BOOTSTRAP):
         raise ValueError(f"the option {_BOOTSTRAP} is required")
     codec = found.get(_COMPRESSION, Codec.none.name)
     if codec not in Codec.__members__:
         raise ValueError(f"{_COMPRESSION}: {codec!r} is none of {', '.join(Codec.__members__)}")
-    timeout = found.get(_TIMEOUT, _TIMEOUT_DEFAULT)
-    if not timeout.isdigit() or not int(timeout):
-        raise ValueError(f"{_TIMEOUT}: {timeout!r} is no positive number")
     return SinkOptions(
         bootstrap_servers=found[_BOOTSTRAP],
         topic=found.get(_TOPIC) or None,
         codec=Codec[codec],
-        timeout=int(timeout) / 1000,
+        timeout=(_count(found, _TIMEOUT) or _TIMEOUT_DEFAULT_MS) / 1000,
     )

@@ -87,9 +87,7 @@ class _Sent(WriterCommitMessage):
     """A task has sent all of its rows."""
 
 
-class BatchSink(DataSourceArrowWriter):
-    """Writes a DataFrame."""
-
+class _Sink:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
@@ -98,15 +96,12 @@ class BatchSink(DataSourceArrowWriter):
         return _write(self._options, iterator)
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one task of a batch; returns when all are appended."""
-        return _write(self._options, iterator)
 
 
 def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCommitMessage:

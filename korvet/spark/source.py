@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -42,14 +41,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructField,
     StructType,
-    TimestampType,
 )
 
 from korvet.errors import LakeError
@@ -75,17 +67,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class FilterBounds(msgspec.Struct, frozen=True):
+_ANY = (-math.inf, math.inf)
+
+
+class FilterBounds(NamedTuple):
     """Values of each column from the smallest to the largest, both included; timestamps in microseconds."""
 
-    partition: tuple[float, float] = (-math.inf, math.inf)
-    offset: tuple[float, float] = (-math.inf, math.inf)
-    timestamp: tuple[float, float] = (-math.inf, math.inf)
-
-    @property
-    def times(self) -> TimestampRange:
-        """The timestamps as a scan takes them."""
-        return TimestampRange(*self.timestamp)
+    partition: tuple[float, float] = _ANY
+    offset: tuple[float, float] = _ANY
+    timestamp: tuple[float, float] = _ANY
 
 
 def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
@@ -93,15 +83,14 @@ def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
 
     They may be wider, never narrower: Spark evaluates each filter again on the rows that it gets.
     """
-    found = {PARTITION: (-math.inf, math.inf)} | dict.fromkeys((OFFSET, TIMESTAMP), (-math.inf, math.inf))
+    found = dict.fromkeys((PARTITION, OFFSET, TIMESTAMP), _ANY)
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
-        if len(attribute) != 1 or attribute[0] not in found:
-            continue
-        low, high = _range(each)
-        first, last = found[attribute[0]]
-        found[attribute[0]] = (max(first, low), min(last, high))
-    return FilterBounds(found[PARTITION], found[OFFSET], found[TIMESTAMP])
+        if len(attribute) == 1 and attribute[0] in found:
+            low, high = _range(each)
+            first, last = found[attribute[0]]
+            found[attribute[0]] = (max(first, low), min(last, high))
+    return FilterBounds(**found)
 
 
 def _range(each: Filter) -> tuple[float, float]:
@@ -111,14 +100,14 @@ def _range(each: Filter) -> tuple[float, float]:
     values = [one for one in value if one is not None] if isinstance(each, In) else [value]
     numbers = [number for one in values if (number := _number(one)) is not None]
     if not numbers or len(numbers) < len(values):
-        return -math.inf, math.inf
+        return _ANY
     if isinstance(each, EqualTo | In):
         return min(numbers), max(numbers)
     if isinstance(each, GreaterThan | GreaterThanOrEqual):
         return numbers[0], math.inf
     if isinstance(each, LessThan | LessThanOrEqual):
         return -math.inf, numbers[0]
-    return -math.inf, math.inf
+    return _ANY
 
 
 def _number(value: object) -> float | None:
@@ -130,23 +119,20 @@ def _number(value: object) -> float | None:
     return None
 
 
-COLUMNS = StructType(
-    [
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestamp_type", IntegerType()),
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField(
-            "headers",
-            ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
-        ),
-        StructField("timestamp_ms", LongType()),
-        StructField("attributes", ShortType()),
-        StructField("producer_id", LongType()),
-        StructField("producer_epoch", ShortType()),
-    ]
+_HEADER = StructType().add("key", "string").add("value", "binary")
+COLUMNS = (
+    StructType()
+    .add("partition", "integer")
+    .add("offset", "long")
+    .add("timestamp", "timestamp")
+    .add("timestamp_type", "integer")
+    .add("key", "binary")
+    .add("value", "binary")
+    .add("headers", ArrayType(_HEADER))
+    .add("timestamp_ms", "long")
+    .add("attributes", "short")
+    .add("producer_id", "long")
+    .add("producer_epoch", "short")
 )
 """Those of korvet.lake.schema, which says what they mean."""
 
@@ -194,13 +180,6 @@ class KorvetDataSource(DataSource):
         return StreamSink(checked_options(sink_options(self.options), schema))
 
 
-class _PartInput(InputPartition):
-    """The part that one task of Spark reads."""
-
-    def __init__(self, part: ScanPart | None) -> None:
-        super().__init__(part)
-
-
 class _Rows:
     """The rows of parts as Spark takes them."""
 
@@ -241,9 +220,9 @@ class _BatchReader(DataSourceReader):
         low, high = wanted.partition
         with options.source.opened() as stores:
             logs = snapshots(stores, stores.topic(options.topic))
-            edges = _Edges(stores, options, logs)
-            starts = edges.offsets(options.starting or ReadEdge("earliest"))
-            ends = edges.offsets(options.ending)
+            begin = options.starting or ReadEdge("earliest")
+            starts = _edge_offsets(stores, options.topic, logs, begin)
+            ends = _edge_offsets(stores, options.topic, logs, options.ending)
             found: list[InputPartition] = []
             for log in logs:
                 index = log.partition.index
@@ -253,37 +232,38 @@ class _BatchReader(DataSourceReader):
                 end = int(min(ends[index], wanted.offset[1] + 1))
                 if options.fail_on_data_loss and starts[index] < log.start:
                     raise data_loss_error(log.topic.name, index, log, starts[index])
-                wanted_range = ScanRange(first, end, wanted.times, options.records_per_partition)
-                found += [_PartInput(part) for part in scan_parts(stores, log, wanted_range)]
-        return found or [_PartInput(None)]
+                wanted_range = ScanRange(
+                    first, end, TimestampRange(*wanted.timestamp), options.records_per_partition
+                )
+                found += [InputPartition(part) for part in scan_parts(stores, log, wanted_range)]
+        return found or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
 
-class _Edges:
-    """Where reading begins or ends, partition by partition."""
+def _edge_offsets(
+    stores: LakeStores, topic: str, logs: Sequence[PartitionSnapshot], place: ReadEdge
+) -> dict[int, int]:
+    """Return where reading begins or ends in each partition.
 
-    def __init__(self, stores: LakeStores, options: ReadOptions, logs: Sequence[PartitionSnapshot]) -> None:
-        self._stores = stores
-        self._options = options
-        self._logs = logs
-
-    def offsets(self, place: ReadEdge) -> dict[int, int]:
-        """Return an offset for each partition; raises ValueError if some are missing, or do not exist."""
-        if place.offsets is not None and place.offsets.keys() != {log.partition.index for log in self._logs}:
-            given, topic = sorted(place.offsets), self._options.topic
-            raise ValueError(f"{topic} has {len(self._logs)} partitions, but offsets are given for {given}")
-        return {log.partition.index: self._offset(log, place) for log in self._logs}
-
-    def _offset(self, log: PartitionSnapshot, place: ReadEdge) -> int:
+    Raises ValueError if offsets of some are missing, or of some that do not exist are given.
+    """
+    indexes = {log.partition.index for log in logs}
+    if place.offsets is not None and place.offsets.keys() != indexes:
+        given = sorted(place.offsets)
+        raise ValueError(f"{topic} has {len(logs)} partitions, but offsets are given for {given}")
+    found = {}
+    for log in logs:
         if place.timestamp is not None:
-            found = first_offset_from(self._stores, log, place.timestamp)
-            return log.end if found is None else found
+            offset = first_offset_from(stores, log, place.timestamp)
+            found[log.partition.index] = log.end if offset is None else offset
+            continue
         offset = EARLIEST if place.edge == "earliest" else LATEST
         if place.offsets is not None:
             offset = place.offsets[log.partition.index]
-        return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
+        found[log.partition.index] = {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
+    return found
 
 
 class _StreamPosition(NamedTuple):
@@ -319,9 +299,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         with self._options.source.opened() as stores:
             logs = self._logs(stores)
-            offsets = _Edges(stores, self._options, logs).offsets(
-                self._options.starting or ReadEdge("latest")
-            )
+            begin = self._options.starting or ReadEdge("latest")
+            offsets = _edge_offsets(stores, self._options.topic, logs, begin)
             return _StreamPosition(logs[0].topic.id, offsets).checkpoint()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -386,7 +365,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 index = log.partition.index
                 first, stop = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
                 wanted_range = ScanRange(first, stop, records_max=self._options.records_per_partition)
-                found += [_PartInput(part) for part in scan_parts(stores, log, wanted_range)]
+                found += [InputPartition(part) for part in scan_parts(stores, log, wanted_range)]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

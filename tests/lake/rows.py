@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from korvet.lake.schema import KEY, OFFSET, TIMESTAMP, TIMESTAMP_MS, VALUE, milliseconds_of
+from korvet.lake.schema import KEY, OFFSET, VALUE, milliseconds_of
 from korvet.log.batch_format import StoredBatch
 from korvet.protocol.records.batch import CODEC_MASK, HEADER, BatchHeader
 from korvet.protocol.records.record import StoredRecord
@@ -29,7 +29,7 @@ def records_of(rows: pa.RecordBatch) -> list[StoredRecord]:
     ]
     columns: tuple[Any, ...] = (
         rows.column(OFFSET).to_pylist(),
-        milliseconds_of(rows.column(TIMESTAMP), rows.column(TIMESTAMP_MS)).tolist(),
+        milliseconds_of(rows).tolist(),
         rows.column(KEY).to_pylist(),
         rows.column(VALUE).to_pylist(),
         headers,

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from korvet.lake.tasks import (
     RANGE_BYTES_MAX,
     RANGE_BYTES_MIN,
+    ArchiveTask,
     OffsetGap,
     OffsetRange,
     PlanError,
     ResumePoint,
     SplitPoint,
-    WrittenRange,
+    TaskOutcome,
     advance,
     bins,
     range_bytes,
@@ -22,8 +23,10 @@ from korvet.lake.tasks import (
     split,
 )
 from korvet.log.types import Bounds, RemoteRange
+from korvet.topics.types import Partition
 
 MIB = 1024 * 1024
+PARTITION = Partition("t", 0, "id", 10, "batch", "", "", "", "", "", ("", ""), "")
 
 
 def resumed(
@@ -115,15 +118,26 @@ def test_the_size_of_ranges_goes_by_the_backlog() -> None:
     assert range_bytes(10_000 * MIB, 2) == RANGE_BYTES_MAX
 
 
-def test_only_what_follows_without_a_hole_may_be_committed() -> None:
-    assert advance(5, [WrittenRange(5, 10, 10), WrittenRange(10, 20, 20)]) == (20, [0, 1])
-    assert advance(5, [WrittenRange(5, 10, 8), WrittenRange(10, 20, 20)]) == (8, [0])
-    assert advance(5, [WrittenRange(5, 10, 5), WrittenRange(10, 20, 20)]) == (5, [])
-    assert advance(5, []) == (5, [])
+def outcome(first: int, end: int, next_offset: int) -> TaskOutcome:
+    task = ArchiveTask(partition=PARTITION, first=first, end=end, bytes=0, last=False, log_append_time=False)
+    return TaskOutcome(task=task, next_offset=next_offset)
 
 
-def test_what_is_passed_over_is_committed_with_the_range_after_it() -> None:
-    assert advance(5, [WrittenRange(8, 10, 10)]) == (10, [0])
+@pytest.mark.parametrize(
+    ("done", "at", "taken"),
+    [
+        ([(5, 10, 10), (10, 20, 20)], 20, 2),
+        # Only what follows without a hole may be committed.
+        ([(5, 10, 8), (10, 20, 20)], 8, 1),
+        ([(5, 10, 5), (10, 20, 20)], 5, 0),
+        ([], 5, 0),
+        # What is passed over is committed with the range after it.
+        ([(8, 10, 10)], 10, 1),
+    ],
+)
+def test_what_may_be_committed(done: list[tuple[int, int, int]], at: int, taken: int) -> None:
+    outcomes = [outcome(*each) for each in done]
+    assert advance(5, outcomes) == (at, outcomes[:taken])
 
 
 @given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 8))

@@ -199,8 +199,9 @@ def test_wrong_columns_options_and_modes_are_one_clear_error_each(
         return str(raised.value)
 
     assert wrong(topic="t") == "the option bootstrap.servers is required"
-    assert wrong(bootstrap_servers="b", redis_url="x").startswith(
-        "unknown option redis.url; known for writing"
+    assert wrong(bootstrap_servers="b", redis_url="x") == (
+        "unknown option redis.url; known for writing are bootstrap.servers, topic, compression.type,"
+        " delivery.timeout.ms"
     )
     assert wrong(bootstrap_servers="b", compression_type="zip").startswith(
         "compression.type: 'zip' is none of"
