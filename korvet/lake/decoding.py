@@ -401,7 +401,7 @@ def _headers(each: Iterable[list[Header]]) -> pa.Array:
 
 
 def _header_lists(counts: Ints, names: pa.Array, values: pa.Array) -> pa.Array:
-    """Return headers, which follow each other, as lists of so many each."""
+    """Return a list of headers for each count; names and values are those of all lists, one after the other."""
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=offsets[1:])
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))

@@ -41,7 +41,7 @@ _log = logs.Log(__name__)
 class _Peer(socketserver.StreamRequestHandler):
     """A worker's connection; responses of several threads go to it whole, one after the other."""
 
-    server: _Listener
+    server: _RequestServer
 
     def setup(self) -> None:
         super().setup()
@@ -70,7 +70,7 @@ class _Peer(socketserver.StreamRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Listener(socketserver.ThreadingUnixStreamServer):
+class _RequestServer(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     request_queue_size = 128
 
@@ -89,14 +89,14 @@ def main() -> None:
     if "://" in lake.path:
         lake = lake._replace(storage_options=STORE_BOUNDS | (lake.storage_options or {}))
     threading.Thread(target=_end_with_supervisor, args=(configuration,), daemon=True).start()
-    with _Listener(configuration.path) as listener:
+    with _RequestServer(configuration.path) as listener:
         for _ in range(THREADS):
             threading.Thread(target=_answer, args=(LakeReader(lake), listener), daemon=True).start()
         configuration.report_ready()
         listener.serve_forever(poll_interval=3600)
 
 
-def _answer(reader: LakeReader, listener: _Listener) -> None:
+def _answer(reader: LakeReader, listener: _RequestServer) -> None:
     while True:
         peer, request = listener.work.get()
         try:

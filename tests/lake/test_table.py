@@ -15,14 +15,12 @@ from korvet.lake.files import ROW_GROUP_ROWS, TableFile, filesystem, write_file
 from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
+from tests.lake.archives import OF, opened, path_of, record
 from tests.lake.rows import records_of
-
-TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def rows(first: int, stop: int, partition: int = 0) -> pa.RecordBatch:
-    records: list[StoredRecord] = [(at, 1000 + at, b"key", b"value %d" % at, []) for at in range(first, stop)]
-    return records_to_arrow(partition, records)
+    return records_to_arrow(partition, [record(at) for at in range(first, stop)])
 
 
 def written(table: ArchiveTable, first: int, stop: int, partition: int = 0) -> TableFile:
@@ -31,10 +29,9 @@ def written(table: ArchiveTable, first: int, stop: int, partition: int = 0) -> T
     return file
 
 
-def archived(lake: Path) -> ArchiveTable:
-    table = Lake(str(lake)).open(LakeTopic(TOPIC, TOPIC_ID))
-    assert table is not None
-    return table
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(str(tmp_path))
 
 
 def contents(table: ArchiveTable) -> list[tuple[int, int]]:
@@ -43,24 +40,24 @@ def contents(table: ArchiveTable) -> list[tuple[int, int]]:
     return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
-def test_rows_are_in_the_table_once_they_are_committed(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_rows_are_in_the_table_once_they_are_committed(lake: Lake) -> None:
+    table = lake.create(OF)
     assert table.next_offset(0) is None
     file = written(table, 5, 8)
     assert contents(table) == []
     table.append([file], [Advance(0, 5, 10)])
-    table = archived(tmp_path)
+    table = opened(lake)
     assert contents(table) == [(0, 5), (0, 6), (0, 7)]
     assert (table.next_offset(0), table.next_offset(1)) == (10, None)
     (found,) = table.files()
     assert (found.path, found.partition, found.rows) == (file.path, 0, 3)
     assert (found.first_offset, found.last_offset) == (5, 7)
     assert (found.first_timestamp, found.last_timestamp) == (1_005_000, 1_007_000)
-    assert found.size_bytes == (Path(tmp_path) / TOPIC / TOPIC_ID / file.path).stat().st_size
+    assert found.size_bytes == path_of(lake, file.path).stat().st_size
 
 
-def test_any_reader_gets_every_column(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_any_reader_gets_every_column(lake: Lake) -> None:
+    table = lake.create(OF)
     records: list[StoredRecord] = [
         (0, -1, None, None, []),
         (1, 5, b"", b"", [("h", None), ("h", b"x")]),
@@ -76,74 +73,74 @@ def test_any_reader_gets_every_column(tmp_path: Path) -> None:
     assert read.column("partition").to_pylist() == [3, 3, 3]
 
 
-def test_of_two_commits_from_one_offset_the_second_is_refused(tmp_path: Path) -> None:
-    Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
-    first, second = archived(tmp_path), archived(tmp_path)
+def test_of_two_commits_from_one_offset_the_second_is_refused(lake: Lake) -> None:
+    lake.create(OF)
+    first, second = opened(lake), opened(lake)
     first.append([written(first, 0, 3)], [Advance(0, 0, 3)])
     with pytest.raises(CommitConflictError):
         second.append([written(second, 0, 5)], [Advance(0, 0, 5)])
     with pytest.raises(CommitConflictError, match="archived up to 3, not 0"):
-        archived(tmp_path).append([written(second, 0, 5)], [Advance(0, 0, 5)])
-    assert contents(archived(tmp_path)) == [(0, 0), (0, 1), (0, 2)]
+        opened(lake).append([written(second, 0, 5)], [Advance(0, 0, 5)])
+    assert contents(opened(lake)) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_one_table_takes_one_commit_after_the_other(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_one_table_takes_one_commit_after_the_other(lake: Lake) -> None:
+    table = lake.create(OF)
     for first in range(5):
         table.append([written(table, first, first + 1)], [Advance(0, first, first + 1)])
-    assert contents(archived(tmp_path)) == [(0, at) for at in range(5)]
+    assert contents(opened(lake)) == [(0, at) for at in range(5)]
     with pytest.raises(CommitConflictError, match="archived up to 5, not 4"):
         table.append([written(table, 4, 5)], [Advance(0, 4, 5)])
 
 
-def test_commits_for_different_partitions_do_not_hinder_each_other(tmp_path: Path) -> None:
-    Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
-    first, second = archived(tmp_path), archived(tmp_path)
+def test_commits_for_different_partitions_do_not_hinder_each_other(lake: Lake) -> None:
+    lake.create(OF)
+    first, second = opened(lake), opened(lake)
     first.append([written(first, 0, 2)], [Advance(0, 0, 2)])
     second.append([written(second, 0, 2, partition=1)], [Advance(1, 0, 2)])
-    table = archived(tmp_path)
+    table = opened(lake)
     assert contents(table) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [table.next_offset(each) for each in (0, 1)] == [2, 2]
 
 
-def test_a_partition_may_advance_without_rows(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_a_partition_may_advance_without_rows(lake: Lake) -> None:
+    table = lake.create(OF)
     table.append([], [Advance(0, 0, 1 << 51)])
-    assert archived(tmp_path).next_offset(0) == 1 << 51
-    assert archived(tmp_path).files() == []
+    assert opened(lake).next_offset(0) == 1 << 51
+    assert opened(lake).files() == []
 
 
-def test_a_recreated_topic_begins_an_empty_table(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_a_recreated_topic_begins_an_empty_table(lake: Lake) -> None:
+    table = lake.create(OF)
     table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
-    other = Lake(str(tmp_path)).create(LakeTopic(TOPIC, "BBBBBBBBBBBBBBBBBBBBBB"))
+    other = lake.create(LakeTopic(OF.topic, "BBBBBBBBBBBBBBBBBBBBBB"))
     assert other.next_offset(0) is None
     assert contents(other) == []
 
 
-def test_a_table_is_made_once(tmp_path: Path) -> None:
-    assert Lake(str(tmp_path)).open(LakeTopic(TOPIC, TOPIC_ID)) is None
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_a_table_is_made_once(lake: Lake) -> None:
+    assert lake.open(OF) is None
+    table = lake.create(OF)
     table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
-    assert Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID)).next_offset(0) == 2
+    assert lake.create(OF).next_offset(0) == 2
 
 
-def test_a_lake_that_cannot_be_read_is_one_clear_error(tmp_path: Path) -> None:
-    log = tmp_path / TOPIC / TOPIC_ID / "_delta_log"
+def test_a_lake_that_cannot_be_read_is_one_clear_error(tmp_path: Path, lake: Lake) -> None:
+    log = path_of(lake, "_delta_log")
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("{not a log")
-    with pytest.raises(LakeError, match=TOPIC_ID):
-        Lake(str(tmp_path)).open(LakeTopic(TOPIC, TOPIC_ID))
+    with pytest.raises(LakeError, match=OF.topic_id):
+        lake.open(OF)
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(LakeError, match="file"):
-        Lake(str(file)).create(LakeTopic(TOPIC, TOPIC_ID))
+        Lake(str(file)).create(OF)
 
 
-def test_a_file_has_small_row_groups_with_statistics_of_offsets(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_a_file_has_small_row_groups_with_statistics_of_offsets(lake: Lake) -> None:
+    table = lake.create(OF)
     file = written(table, 0, ROW_GROUP_ROWS + 10)
-    metadata = pq.read_metadata(Path(tmp_path) / TOPIC / TOPIC_ID / file.path)
+    metadata = pq.read_metadata(path_of(lake, file.path))
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     assert [group.num_rows for group in groups] == [ROW_GROUP_ROWS, 10]
     statistics = groups[1].column(0).statistics
@@ -151,8 +148,8 @@ def test_a_file_has_small_row_groups_with_statistics_of_offsets(tmp_path: Path) 
     assert (statistics.min, statistics.max) == (ROW_GROUP_ROWS, ROW_GROUP_ROWS + 9)
 
 
-def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path) -> None:
-    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path, lake: Lake) -> None:
+    table = lake.create(OF)
     files = filesystem(table.uri)
     with pytest.raises(ValueError, match="offset 3 follows 4"):
         write_file(files, 0, [rows(0, 5), rows(3, 6)], now_ms=7)

@@ -37,21 +37,23 @@ def resumed(
     return resume_point(Bounds(local_start if deleted else 0, 0, end, -1, archived, remote), next_offset)
 
 
-def test_a_log_of_which_nothing_is_archived_is_taken_from_its_start() -> None:
-    assert resumed(None, 7, 20) == (7, 7, None)
-
-
-def test_archiving_goes_on_where_the_table_ends() -> None:
-    assert resumed(12, 7, 20, archived=10) == (12, 12, None)
-    assert resumed(20, 20, 20, archived=20) == (20, 20, None)
-
-
-def test_what_was_deleted_is_passed_over() -> None:
-    assert resumed(12, 15, 20, archived=12, deleted=True) == (12, 15, None)
-
-
-def test_what_left_redis_too_soon_is_passed_over_and_reported() -> None:
-    assert resumed(12, 15, 20, archived=12) == (12, 15, OffsetGap(12, 15))
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        # A log of which nothing is archived is taken from its start.
+        (resumed(None, 7, 20), (7, 7, None)),
+        # Archiving goes on where the table ends.
+        (resumed(12, 7, 20, archived=10), (12, 12, None)),
+        (resumed(20, 20, 20, archived=20), (20, 20, None)),
+        # What was deleted is passed over, and what left Redis too soon is reported too.
+        (resumed(12, 15, 20, archived=12, deleted=True), (12, 15, None)),
+        (resumed(12, 15, 20, archived=12), (12, 15, OffsetGap(12, 15))),
+    ],
+)
+def test_archiving_resumes_where_no_record_is_lost_or_repeated(
+    point: ResumePoint, expected: ResumePoint
+) -> None:
+    assert point == expected
 
 
 @pytest.mark.parametrize(("next_offset", "holds"), [(None, "nothing"), (9, "it up to 9")])
@@ -65,30 +67,35 @@ def test_a_log_that_ends_before_its_table_has_lost_records() -> None:
         resumed(21, 7, 20)
 
 
-def test_few_records_are_one_small_range_and_none_are_none() -> None:
-    assert split(5, SplitPoint(9, 1000), [], RANGE_BYTES_MIN, 4) == [OffsetRange(5, 9, 0)]
-    assert split(9, SplitPoint(9, 1000), [], RANGE_BYTES_MIN, 4) == []
+CUTS = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
 
 
-def test_a_backlog_is_cut_where_the_index_knows_sizes() -> None:
-    cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
-    assert split(3, SplitPoint(95, 9 * MIB + 5), cuts, 3 * MIB, 9) == [
-        OffsetRange(3, 40, 3 * MIB),
-        OffsetRange(40, 70, 3 * MIB),
-        OffsetRange(70, 95, 2 * MIB + 5),
-    ]
+@pytest.mark.parametrize(
+    ("first", "end", "cuts", "target", "expected"),
+    [
+        # Few records are one small range, and none are none.
+        (5, SplitPoint(9, 1000), [], RANGE_BYTES_MIN, [OffsetRange(5, 9, 0)]),
+        (9, SplitPoint(9, 1000), [], RANGE_BYTES_MIN, []),
+        # A backlog is cut where the index knows sizes.
+        (
+            3,
+            SplitPoint(95, 9 * MIB + 5),
+            CUTS,
+            3 * MIB,
+            [OffsetRange(3, 40, 3 * MIB), OffsetRange(40, 70, 3 * MIB), OffsetRange(70, 95, 2 * MIB + 5)],
+        ),
+    ],
+)
+def test_a_log_is_cut_into_ranges(
+    first: int, end: SplitPoint, cuts: list[SplitPoint], target: int, expected: list[OffsetRange]
+) -> None:
+    assert split(first, end, cuts, target, 9) == expected
 
 
-def test_a_round_takes_no_more_ranges_than_it_may() -> None:
-    cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
-    found = split(3, SplitPoint(95, 9 * MIB + 5), cuts, MIB, 2)
+def test_a_round_takes_no_more_ranges_than_it_may_and_none_far_after_the_last_known_cut() -> None:
+    found = split(3, SplitPoint(95, 9 * MIB + 5), CUTS, MIB, 2)
     assert found == [OffsetRange(3, 20, MIB), OffsetRange(20, 30, MIB)]
-
-
-def test_what_lies_far_after_the_last_known_cut_waits() -> None:
-    cuts = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
-    found = split(3, SplitPoint(1000, 100 * MIB), cuts, 2 * MIB, 100)
-    assert found[-1].end == 90
+    assert split(3, SplitPoint(1000, 100 * MIB), CUTS, 2 * MIB, 100)[-1].end == 90
 
 
 @given(

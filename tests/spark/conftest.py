@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.spark.session import session
+from tests.support.archives import topics
+
+__all__ = ["spark", "topics"]
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,7 @@ from korvet.spark import jobs
 from korvet.spark.jobs import merge_runner
 from korvet.spark.session import SparkError
 from tests.lake.archives import OF, archive, files, offsets_in_files, path_of
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
+from tests.support.archives import FORMATS, Format, Topics, all_kinds
 
 
 def archiver(spark: SparkSession, topics: Topics) -> Archiver:

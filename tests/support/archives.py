@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+import pytest
 from deltalake import DeltaTable
 
 from korvet.errors import KafkaError
@@ -192,6 +193,13 @@ def topics_in(url: str, lake: Path | str, storage_options: StorageOptions = None
     """Give topics in a Redis that holds none, and a lake at `lake`."""
     with LakeSource(redis_url=url, lake=Lake(str(lake), storage_options)).opened() as stores:
         yield Topics(stores)
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    """Give a helper that creates topics and archives them."""
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
 
 
 def all_kinds(topics: Topics, topic: SourceTopic) -> None:
