@@ -11,7 +11,8 @@ pyarrow, so nothing outside imports them before a topic has a remote tier.
     source        the Redis that topics come from, and which of them have a remote tier
     tasks         what is archived next; a range of a partition, read from Redis and written to a file
     archiver      rounds of archiving: plan, write, commit, report to Redis
-    reader        archived records by offset and by time, for consumers; service is the process that reads them
+    reader        archived records by offset and by time, for consumers
+    service       the process that reads them; child is what it and the archiver's have in common
     scan          ranges of a topic over both tiers, and their rows
     compaction    the rows of small files in fewer large ones
     expiry        retention of whole logs, and upkeep: compaction and expiry of all topics
