@@ -115,6 +115,12 @@ class Settings:
     replicas: int = _setting(
         0, "Redis replicas that must hold a batch before a produce request with acks=all is answered.", 0, 64
     )
+    min_insync_replicas: int = _dynamic(
+        1,
+        "Servers of Redis, the master included, that must be in sync, or acks=all is refused; acks=all waits for them.",
+        1,
+        65,
+    )
     lake_path: str = _fixed(
         "",
         "Directory or URI of the archive of topics with remote.storage.enable; empty: no archive.",

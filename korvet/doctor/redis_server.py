@@ -90,9 +90,10 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
     if info.get("role") == "slave":
         yield error("role", "this is a replica, which takes no writes", "let redis.url lead to the master")
     replicas = int(info.get("connected_slaves", 0))
-    if replicas < settings.replicas:
-        said = f"{replicas} of the {settings.replicas} that acks=all waits for: producers are refused"
-        yield error("replicas", said, "start replicas of Redis, or lower the setting replicas")
+    awaited = max(settings.replicas, settings.min_insync_replicas - 1)
+    if replicas < awaited:
+        said = f"{replicas} of the {awaited} that acks=all waits for: producers are refused"
+        yield error("replicas", said, "start replicas of Redis, or lower replicas and min.insync.replicas")
     if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
         said = f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"
         yield warning("fork", said, "switch transparent huge pages off, or split topics over several Redis")

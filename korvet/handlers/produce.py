@@ -54,8 +54,14 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         for each in topic.partition_data
     ]
     zstd_known = caller.version >= ZSTD_VERSION_FIRST
-    appends = api.appender.begin(batches, zstd_known=zstd_known, reserve_memory=caller.reserve_memory)
-    waits_for_replicas = request.acks == ACKS_ALL and api.replicas.awaited
+    acks_all = request.acks == ACKS_ALL
+    appends = api.appender.begin(
+        batches,
+        zstd_known=zstd_known,
+        reserve_memory=caller.reserve_memory,
+        insync=api.replicas.insync if acks_all else None,
+    )
+    waits_for_replicas = acks_all and max(api.replicas.least, appends.replicas) > 0
 
     def reply(results: list[AppendResult]) -> Reply:
         caller.timer.end_stage(REDIS)

@@ -162,22 +162,30 @@ class Appender:
         *,
         zstd_known: bool,
         reserve_memory: Callable[[int], None] = lambda _size: None,
+        insync: Callable[[], int] | None = None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
         Appends that are begun one after the other are written in that order; take their results in the same
         order (Pending.in_order). `zstd_known`: the producer's version may send zstd (KIP-110). `reserve_memory` is
         called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
-        until the request is answered.
+        until the request is answered. `insync` (for acks=all) gives how many servers of Redis are in sync: if a topic's
+        min.insync.replicas asks for more, its batches are refused with NOT_ENOUGH_REPLICAS.
         """
-        return PendingAppends(self, batches, reserve_memory, zstd_known=zstd_known)
+        return PendingAppends(self, batches, reserve_memory, insync, zstd_known=zstd_known)
 
-    def prepare(self, sent: SentBatch, *, zstd_known: bool) -> tuple[AppendRecords | AppendBatch, int]:
+    def prepare(
+        self, sent: SentBatch, *, zstd_known: bool, insync: Callable[[], int] | None
+    ) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
         Raises KafkaError with what is wrong.
         """
         topic, partition = self.topics.partition(sent.topic, sent.partition)
+        least = topic.config.min_insync_replicas
+        if least > 1 and insync is not None and (found := insync()) < least:
+            message = f"{found} servers of Redis are in sync, and min.insync.replicas is {least}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
         if batch.header.codec == Codec.zstd and not zstd_known:
             message = "zstd needs version 7 of Produce"
@@ -192,6 +200,7 @@ class Appender:
             records=records,
             timestamp=now_ms if config.log_append_time else None,
             at_rest=config.at_rest,
+            replicas=config.min_insync_replicas - 1,
             max_timestamp=check_records(records, config, now_ms),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
@@ -228,6 +237,7 @@ class Appender:
             max_timestamp=header.max_timestamp,
             timestamp=now_ms if config.log_append_time else None,
             at_rest=config.at_rest,
+            replicas=config.min_insync_replicas - 1,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
@@ -279,17 +289,20 @@ class PendingAppends:
         appender: Appender,
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
+        insync: Callable[[], int] | None,
         *,
         zstd_known: bool,
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded."""
         self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
-        self._reserve_memory = reserve_memory
+        self._reserve_memory, self._insync = reserve_memory, insync
         self._reserved = 0
         self._left = deque(range(len(batches)))
         self._partitions: dict[int, Partition] = {}
         self._results: dict[int, AppendResult] = {}
         self._failed = False
+        self.replicas = 0
+        """The most that a batch wants to be held by (AppendFields.replicas)."""
         self.in_order = True
         self._send()
 
@@ -334,7 +347,9 @@ class PendingAppends:
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
             try:
-                append, size_bytes = appender.prepare(self._batches[place], zstd_known=self._zstd_known)
+                append, size_bytes = appender.prepare(
+                    self._batches[place], zstd_known=self._zstd_known, insync=self._insync
+                )
             except KafkaError as error:
                 # Its frames hold the request and all that was decompressed of it, and with the results in them a
                 # circle, which only the garbage collector would open.
@@ -342,6 +357,7 @@ class PendingAppends:
                 continue
             self._sent[place] = append
             self._partitions[place] = append.partition
+            self.replicas = max(self.replicas, append.replicas)
             taken += size_bytes
         self._reserve(taken)
         self._pending = appender.log.begin_append(list(self._sent.values()))

@@ -1,4 +1,7 @@
-"""What acks=all promises beyond acks=1: that Redis' replicas have the records (setting `replicas`).
+"""What acks=all promises beyond acks=1: that Redis' replicas have the records.
+
+How many is the larger of `replicas` and `min.insync.replicas` less the master. If fewer servers than the latter are in
+sync, acks=all is refused before anything is written.
 
 WAIT counts the replicas that have the writes of its own connection only, and blocks whatever else that connection
 carries. So it has a connection of its own, shared by all requests that wait, and one small write goes before it. The
@@ -9,6 +12,9 @@ lead to one master. So the histories of both are compared (`replies.history_of`)
 from __future__ import annotations
 
 import contextlib
+import math
+import re
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,12 +23,22 @@ from gevent.event import AsyncResult
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.append import AppendResult
+from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import RespError, history_of
+from korvet.redis.replies import Reply, RespError, history_of, replication_info
 
 WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
+
+
+INSYNC_AGE_S = 1.0
+"""How old the number of servers in sync may be."""
+
+_REPLICA = re.compile(r"slave\d+")
+
+LAG_S_MAX = 10
+"""A replica that has reported nothing for longer is not in sync (as Redis' min-replicas-max-lag by default)."""
 
 
 class _Round(NamedTuple):
@@ -42,18 +58,26 @@ class Replicas:
     """
 
     def __init__(self, waits: Redis, appends: Redis, keys: Keys, *, replicas: int, timeout_ms: int) -> None:
-        """`replicas` 0 waits for none."""
+        """Wait for `replicas` also if a topic wants fewer; 0 for none."""
+        self.least = replicas
         self._waits, self._appends = waits, appends
         self._key = keys.replication_mark
-        self._replicas = replicas
         self._wait_ms = int(timeout_ms * WAIT_SHARE)
         self._next: AsyncResult[_Round] | None = None
+        self._next_count = 0
         self._running = False
+        self._insync = 0
+        self._counted_at = -math.inf
 
-    @property
-    def awaited(self) -> bool:
-        """Whether `confirm` has anything to wait for."""
-        return self._replicas > 0
+    def insync(self) -> int:
+        """Return how many servers have nearly all that was written, the master among them; INSYNC_AGE_S old at most.
+
+        Raises StorageUnavailableError.
+        """
+        if time.monotonic() - self._counted_at >= INSYNC_AGE_S:
+            self._insync = insync_of(self._appends.call("INFO", "replication"))
+            self._counted_at = time.monotonic()
+        return self._insync
 
     def confirm(self, results: Sequence[AppendResult]) -> list[AppendResult]:
         """Wait until the replicas have what was appended; returns the results for the producer.
@@ -62,27 +86,32 @@ class Replicas:
         idempotent producer that sends them again is answered as soon as the replicas have caught up. So is an append to
         a master that has become another one since: the new master may not have it.
         """
-        if all(isinstance(each, KafkaError) for each in results):
+        most = max(
+            (max(self.least, each.replicas) for each in results if isinstance(each, Appended)), default=0
+        )
+        if not most:
             return list(results)
-        history, held = self._wait()
-        enough = held >= self._replicas and history != ""
-        if enough and self._appends.history != history:
+        history, held = self._wait(most)
+        if held and self._appends.history != history:
             with contextlib.suppress(StorageUnavailableError):
                 self._appends.refresh_history()
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
-        return [
-            each if isinstance(each, KafkaError) or (enough and each.history == history) else short
-            for each in results
-        ]
 
-    def _wait(self) -> _Round:
-        """Wait until the replicas have everything that was written before, or for as long as Redis may take.
+        def is_held(appended: Appended) -> bool:
+            needed = max(self.least, appended.replicas)
+            return not needed or (held >= needed and appended.history == history != "")
+
+        return [each if isinstance(each, KafkaError) or is_held(each) else short for each in results]
+
+    def _wait(self, count: int) -> _Round:
+        """Wait until `count` replicas have everything that was written before, or for as long as Redis may take.
 
         A caller that comes while a round is under way shares the next one: its write must come after the appends.
         """
         if self._next is None:
-            self._next = AsyncResult()
+            self._next, self._next_count = AsyncResult(), 0
+        self._next_count = max(self._next_count, count)
         mine = self._next
         if not self._running:
             self._running = True
@@ -94,17 +123,17 @@ class Replicas:
         try:
             while (waiting := self._next) is not None:
                 self._next = None
-                waiting.set(self._round())
+                waiting.set(self._round(self._next_count))
         finally:
             self._running = False
 
-    def _round(self) -> _Round:
+    def _round(self, count: int) -> _Round:
         """Ask once. The history is asked for last: if it is that of an append, no other was there in between."""
         try:
             written, held, info = self._waits.pipeline(
                 [
                     ("SET", self._key, "1"),
-                    ("WAIT", self._replicas, self._wait_ms),
+                    ("WAIT", count, self._wait_ms),
                     ("INFO", "replication"),
                 ],
             )
@@ -113,3 +142,13 @@ class Replicas:
         if isinstance(written, RespError | KafkaError) or not isinstance(held, int):
             return _UNKNOWN
         return _Round(history_of(info), held)
+
+
+def insync_of(info: Reply) -> int:
+    """Return how many servers are in sync by the answer to INFO replication: the master, and replicas that report."""
+    found = replication_info(info)
+    if found.get("role") != "master":
+        return 0
+    lines = [text for name, text in found.items() if _REPLICA.fullmatch(name)]
+    replicas = [dict(part.split("=", 1) for part in line.split(",")) for line in lines]
+    return 1 + sum(each["state"] == "online" and int(each["lag"]) <= LAG_S_MAX for each in replicas)

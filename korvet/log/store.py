@@ -434,6 +434,7 @@ def _read_appended(
             duplicate=outcome == b"DUPLICATE",
             row_bytes=int(row_bytes),
             history=history,
+            replicas=append.replicas,
         )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")

@@ -21,6 +21,7 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
     `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
+    `replicas` is how many of Redis' replicas the topic wants to have it before acks=all is answered.
     """
 
     partition: Partition
@@ -30,6 +31,7 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     base_sequence: int = -1
     timestamp: int | None = None
     at_rest: AtRest = AtRest()
+    replicas: int = 0
 
 
 class AppendRecords(AppendFields, frozen=True, gc=False, kw_only=True):
@@ -61,7 +63,7 @@ class Appended(NamedTuple):
     written there before. `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of
     its index, about once in 512 KiB; else 0. `history` is that of the Redis that has it (Redis.history).
     `timestamp` (ms) is the one that its records got instead of their own (LogAppendTime), -1 if they kept theirs; the
-    caller knows it.
+    caller knows it. `replicas` is that of the append.
     """
 
     base_offset: int
@@ -71,6 +73,7 @@ class Appended(NamedTuple):
     row_bytes: int = 0
     history: str = ""
     timestamp: int = -1
+    replicas: int = 0
 
 
 class LogPosition(NamedTuple):

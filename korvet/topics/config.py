@@ -58,6 +58,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether records carry the time of their append instead of their producer's."""
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    min_insync_replicas: int
+    """Servers of Redis that must be in sync for acks=all, the master included."""
 
 
 def normalize(name: str, value: str | None) -> str:
@@ -166,4 +168,5 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
         log_append_time=found("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(found("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(found("message.timestamp.after.max.ms")),
+        min_insync_replicas=int(found("min.insync.replicas")),
     )

@@ -27,6 +27,7 @@ KAFKAS_DYNAMIC = {
     "log.roll.ms",
     "max.connections",
     "message.max.bytes",
+    "min.insync.replicas",
     "producer.id.expiration.ms",
 }
 """Update mode "cluster-wide" in Kafka's documentation, "Broker Configs"."""

@@ -47,3 +47,35 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
         written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
         assert written == [b"first", b"held", b"short", b"leader"]
+
+
+def test_a_topic_whose_replicas_are_not_in_sync_takes_nothing_with_acks_all(tmp_path: Path) -> None:
+    port = str(free_port())
+    with (
+        redis_servers.embedded_server(
+            "--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"
+        ) as url,
+        korvet_broker(tmp_path, f"--redis-url={url}", "--set", "redis.timeout.ms=1500", workers=1) as broker,
+        Client(broker.address) as client,
+        redis.Redis.from_url(url) as master,
+    ):
+        plain: Any = master
+        client.create("orders", min_insync_replicas="2")
+        alone = client.produce("orders", batch(b"alone"), acks=ALL)
+        assert alone.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert alone.error_message == "1 servers of Redis are in sync, and min.insync.replicas is 2"
+        assert plain.exists("korvet:orders:0") == 0
+        assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
+        with (
+            redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,
+            redis.Redis.from_url(replica_url) as replica,
+        ):
+            held: Any = replica
+
+            def produced() -> bool:
+                answer = client.produce("orders", batch(b"held"), acks=ALL)
+                return bool(answer.error_code == ErrorCode.NONE)
+
+            # Until the number of servers in sync, a second old, is of now, and the new history is known.
+            wait_until(produced, "a replica is in sync")
+            assert held.xrevrange("korvet:orders:0")[0][1][b"value"] == b"held"

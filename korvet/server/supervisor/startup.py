@@ -79,8 +79,14 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
 
     `progress` gets a line about what takes long.
     """
-    if settings.replicas and not settings.redis_url:
-        raise ConfigError("replicas: the embedded server has none, only a redis.url of your own may")
+    for name, replicas in (
+        ("replicas", settings.replicas),
+        ("min.insync.replicas", settings.min_insync_replicas - 1),
+    ):
+        if replicas and not settings.redis_url:
+            raise ConfigError(
+                f"{name}: the embedded server has no replicas, only a redis.url of your own may"
+            )
     check_lake(settings)
     reservations = ports.reserve_listeners(settings, cleanup)
     reserved = tuple(Listener(name, each.address) for name, each in reservations.items())
