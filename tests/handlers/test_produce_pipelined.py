@@ -105,12 +105,13 @@ def test_a_request_without_acks_that_fails_closes_after_the_answers_before_it(
         produce_request(topic, batch(b"a")),
         produce_request(topic, batch(b"b"), acks=0),
         produce_request(topic, batch(b"c"), 1, acks=0),  # no such partition
+        produce_request(topic, batch(b"d")),  # begun, but an answer would overtake the one that is missing
     ]
     client.send_bytes(b"".join(request_frame(each, 8, number) for number, each in enumerate(requests)))
     assert codes([client.receive(ProduceResponse, 8, 0)]) == [ErrorCode.NONE]
     assert client.is_closed_by_broker()
     with Client(client.socket.getpeername()) as other:
-        assert values(other.fetch(topic).records) == [b"a", b"b"]
+        assert values(other.fetch(topic).records)[:2] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xfb" + bytes(8), b"\0\0\0\x0c" + b"\x03\xe7" + bytes(10)])

@@ -100,17 +100,13 @@ class ClientConnection:
             self._begin(frame)
             in_order = True
             while self._begun:
-                following = self._following() if in_order else None
-                if following is not None:
-                    self._begin(following)
-                else:
+                if not (in_order and self._begin_following()):
                     in_order = self._answer() and in_order
-        except ProtocolError:
-            while self._begun:  # those before the bad one are still answered
-                self._answer()
-            raise
         finally:
-            for left, _ in self._begun:  # none, unless something went wrong
+            for (
+                left,
+                _,
+            ) in self._begun:  # none, unless something went wrong: then no later request is answered
                 left.close()
                 REQUEST_METRICS.ended()
         return True
@@ -131,6 +127,18 @@ class ClientConnection:
             raise
         self._begun.append((frame, pending))
         REQUEST_METRICS.begun(SIZE_BYTES + len(frame.data))
+
+    def _begin_following(self) -> bool:
+        """Begin the next request, if it may begin now and has arrived."""
+        try:
+            frame = self._following()
+            if frame is not None:
+                self._begin(frame)
+        except ProtocolError:
+            while self._begun:  # those before the bad one are still answered
+                self._answer()
+            raise
+        return frame is not None
 
     def _wait_throttled(self) -> None:
         """Leave the peer's next request unread until the throttle is over, or the connection is to end."""
