@@ -6,6 +6,7 @@ answer, and the number of connections.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socket
 import sys
@@ -78,24 +79,43 @@ class HttpServer(ThreadingHTTPServer):
         self.socket = listener
         self.answer = answer
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self.silent: dict[socket.socket, None] = {}
+        """Connections that have not sent the head of their request yet, oldest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's types
-        """Accept a connection, or close it if there are too many."""
-        if not self._room.acquire(blocking=False):
+        """Accept a connection; if there are too many, in place of the one that has been silent for longest.
+
+        So peers that say nothing do not keep probes away. If none is silent the new one is closed.
+        """
+        if not self._room.acquire(blocking=False) and not self._close_silent():
             self.shutdown_request(request)
             return
+        self.silent[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:
             # No thread was started that would release it: the system is out of memory or threads.
+            self.silent.pop(request, None)
             self._room.release()
             raise
+
+    def _close_silent(self) -> bool:
+        """End the oldest silent connection; returns whether there is room in its place."""
+        oldest = next(iter(list(self.silent)), None)
+        if oldest is None:
+            return False
+        self.silent.pop(oldest, None)
+        # Its thread finds that the peer has closed, and ends.
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+        return self._room.acquire(timeout=_SECONDS_MAX)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above
         """Serve one connection in a thread of its own."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.silent.pop(request, None)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as above
@@ -117,6 +137,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         super().setup()
         self._deadline = time.monotonic() + _SECONDS_MAX
         head, self._body = self._read_head()
+        self.server.silent.pop(self.connection, None)
         self.connection.settimeout(_SECONDS_MAX)
         self.rfile = io.BufferedReader(io.BytesIO(head))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -43,6 +44,18 @@ def test_a_connection_without_a_thread_is_not_counted() -> None:
         finally:
             threading.stack_size(0)
         assert ask(server).endswith(b"OK: here\n")
+
+
+def test_silent_peers_do_not_keep_others_away() -> None:
+    with serving(lambda _request: plain(HTTPStatus.OK, "here")) as server, contextlib.ExitStack() as open_:
+        peers = []
+        for _ in range(2 * CONNECTIONS_MAX):
+            peers.append(open_.enter_context(socket.create_connection(server.socket.getsockname(), 30)))
+            server.handle_request()
+        assert [ask(server).endswith(b"OK: here\n") for _ in range(3)] == [True] * 3
+        assert peers[0].recv(1) == b""  # closed for others
+        peers[-1].sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert peers[-1].recv(12) == b"HTTP/1.0 200"
 
 
 def test_a_system_error_while_answering_is_logged(caplog: pytest.LogCaptureFixture) -> None:
