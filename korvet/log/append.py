@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+import gevent
+
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import (
@@ -51,6 +53,9 @@ RECORD_BYTES = 250
 
 UNRESERVED_BYTES = 64 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
+
+TURN_SECONDS = 0.02
+"""What the batches of one request may take before other connections have their turn."""
 
 RECOVERY_SECONDS = 5.0
 """After Redis was away: producers send again what was refused within a second or two."""
@@ -343,6 +348,7 @@ class PendingAppends:
     def _send(self) -> None:
         """Prepare and send the next batches, until what was decoded of them is as much as may be held at once."""
         appender, taken = self._appender, 0
+        turn_began = time.monotonic()
         self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
@@ -359,6 +365,10 @@ class PendingAppends:
             self._partitions[place] = append.partition
             self.replicas = max(self.replicas, append.replicas)
             taken += size_bytes
+            if self._left and time.monotonic() - turn_began > TURN_SECONDS:
+                # Other connections have their turn between two batches that took long to check.
+                gevent.sleep(0)
+                turn_began = time.monotonic()
         self._reserve(taken)
         self._pending = appender.log.begin_append(list(self._sent.values()))
         self.in_order = self.in_order and self._pending.in_order and not self._left

@@ -25,6 +25,8 @@ from korvet.errors import ErrorCode, KafkaError
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
 GZIP_WINDOW = zlib.MAX_WBITS | 16
+GZIP_PIECE_BYTES = 1024
+"""What a member is given first, growing from there: it keeps a copy of all that comes after its end."""
 ZSTD_HEADER_BYTES_MAX = 18
 ZSTD_BLOCK_RLE = 1
 """One byte stands for a block of repetitions of any size."""
@@ -96,15 +98,18 @@ def _none(data: bytes, limit: int) -> bytes:
 
 
 def _gzip(data: bytes, limit: int) -> bytes:
-    out = bytearray()
-    while data:  # a gzip file may have several members, one after the other
-        member = zlib.decompressobj(GZIP_WINDOW)
-        out += member.decompress(data, limit - len(out) + 1)
-        if len(out) > limit:
-            raise _TooLargeError
-        if not member.eof:
-            raise _TruncatedError
-        data = member.unused_data
+    out, left = bytearray(), memoryview(data)
+    while left:  # a gzip file may have several members, one after the other
+        member, piece_bytes = zlib.decompressobj(GZIP_WINDOW), GZIP_PIECE_BYTES
+        while not member.eof:
+            piece, left = left[:piece_bytes], left[piece_bytes:]
+            if not piece:
+                raise _TruncatedError
+            out += member.decompress(piece, limit - len(out) + 1)
+            if len(out) > limit:
+                raise _TooLargeError
+            piece_bytes *= 4
+        left = memoryview(data)[len(data) - len(left) - len(member.unused_data) :]
     return bytes(out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
 
 import cramjam
@@ -92,6 +93,15 @@ def test_gzip_may_have_several_members_and_the_limit_is_on_their_sum() -> None:
     members = gzip.compress(b"a" * 100) + gzip.compress(b"b" * 100)
     assert decompress(Codec.gzip, members, 200) == b"a" * 100 + b"b" * 100
     assert code_of(Codec.gzip, members, 199) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_gzip_members_may_end_anywhere() -> None:
+    parts = [
+        random.Random(size).randbytes(size) for size in (0, 1, 900, 1000, 1001, 1024, 5000, 0, 0, 30_000, 7)
+    ]
+    members = b"".join(gzip.compress(part) for part in parts) + gzip.compress(b"") * 3000
+    assert decompress(Codec.gzip, members, LIMIT) == b"".join(parts)
+    assert code_of(Codec.gzip, members[:-1]) == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_zstd_frames_may_hide_their_size_and_follow_each_other() -> None:
