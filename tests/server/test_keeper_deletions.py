@@ -44,7 +44,7 @@ with domain(sys.argv[1]) as here:
         return asked
 
     topic = here.topics.get("orders")
-    redis.script, redis.scripts = dying(redis.script), dying(redis.scripts)
+    redis.scripts = dying(redis.scripts)
     here.topics.delete(topic)
 """
 """Deletes the topic and is killed before the call number `at` of a script; ends where there are no more."""
