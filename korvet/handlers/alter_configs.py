@@ -76,4 +76,4 @@ def result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterCo
     )
 
 
-register(wire.AlterConfigsRequest, ClusterApi, handle, refuse)
+register(wire.AlterConfigsRequest, ClusterApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

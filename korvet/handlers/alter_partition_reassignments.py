@@ -86,4 +86,6 @@ def _result(
     )
 
 
-register(wire.AlterPartitionReassignmentsRequest, TopicApi, handle, refuse)
+register(
+    wire.AlterPartitionReassignmentsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT
+)

@@ -59,4 +59,4 @@ def _result(name: str, error: KafkaError | None) -> wire.CreatePartitionsTopicRe
     )
 
 
-register(wire.CreatePartitionsRequest, TopicApi, handle, refuse)
+register(wire.CreatePartitionsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

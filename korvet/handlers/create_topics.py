@@ -101,4 +101,4 @@ def _failed(name: str, error: KafkaError) -> wire.CreatableTopicResult:
     return wire.CreatableTopicResult(name=name, error_code=error.code, error_message=error_message(error))
 
 
-register(wire.CreateTopicsRequest, TopicApi, handle, refuse)
+register(wire.CreateTopicsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -33,4 +33,4 @@ def refuse(
     return wire.DeleteGroupsResponse(results=results)
 
 
-register(wire.DeleteGroupsRequest, GroupApi, handle, refuse)
+register(wire.DeleteGroupsRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

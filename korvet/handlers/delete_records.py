@@ -68,4 +68,4 @@ def _result(index: int, answer: int | KafkaError) -> wire.DeleteRecordsPartition
     )
 
 
-register(wire.DeleteRecordsRequest, LogApi, handle, refuse)
+register(wire.DeleteRecordsRequest, LogApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

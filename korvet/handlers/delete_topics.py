@@ -96,4 +96,4 @@ def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> wire.Deleta
     )
 
 
-register(wire.DeleteTopicsRequest, TopicApi, handle, refuse)
+register(wire.DeleteTopicsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

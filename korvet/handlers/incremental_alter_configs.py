@@ -46,4 +46,6 @@ def _change(config: wire.AlterableConfig) -> ConfigChange:
     return ConfigChange(config.name, operation, config.value)
 
 
-register(wire.IncrementalAlterConfigsRequest, ClusterApi, handle, refuse)
+register(
+    wire.IncrementalAlterConfigsRequest, ClusterApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT
+)

@@ -6,7 +6,7 @@ to assign nothing: it gets a response as if it did not lead (KIP-814).
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.membership import MemberIdRequiredError
 from korvet.groups.types import JoinRequest
 from korvet.handlers.common import group_error_code
@@ -65,4 +65,4 @@ def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) ->
     )
 
 
-register(wire.JoinGroupRequest, GroupApi, handle, refuse)
+register(wire.JoinGroupRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

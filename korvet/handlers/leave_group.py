@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from korvet.errors import ErrorCode
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -28,4 +29,4 @@ def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wi
 
 
 refuse = refuse_whole(wire.LeaveGroupResponse, group_error_code)
-register(wire.LeaveGroupRequest, GroupApi, handle, refuse)
+register(wire.LeaveGroupRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

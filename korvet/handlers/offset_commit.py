@@ -83,4 +83,4 @@ def _response(
     return wire.OffsetCommitResponse(topics=topics)
 
 
-register(wire.OffsetCommitRequest, GroupApi, handle, refuse)
+register(wire.OffsetCommitRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

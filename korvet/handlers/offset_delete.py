@@ -36,4 +36,4 @@ def handle(request: wire.OffsetDeleteRequest, _caller: Caller, api: GroupApi) ->
 
 
 refuse = refuse_whole(wire.OffsetDeleteResponse, group_error_code)
-register(wire.OffsetDeleteRequest, GroupApi, handle, refuse)
+register(wire.OffsetDeleteRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller
 from korvet.pending import Pending
 from korvet.protocol.schema import Message
@@ -35,7 +35,8 @@ class Handler(msgspec.Struct, frozen=True):
 
     `handle` is given the context of the class `context`. A `pipelined` one does all but wait for Redis, and returns a
     Pending of its answer: the next request of the connection may begin meanwhile. Any other is called when it is the
-    request's turn to be answered. `timed`: metrics show how long each stage takes.
+    request's turn to be answered. `timed`: metrics show how long each stage takes. `unconfirmed` is the error that is
+    answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas.
     """
 
     request: type[Message]
@@ -44,6 +45,7 @@ class Handler(msgspec.Struct, frozen=True):
     refuse: Callable[[Any, Caller, KafkaError], Message | None]
     pipelined: bool = False
     timed: bool = False
+    unconfirmed: ErrorCode = ErrorCode.NONE
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -57,9 +59,12 @@ def register(
     refuse: Callable[[R, Caller, KafkaError], Message | None],
     *,
     timed: bool = False,
+    unconfirmed: ErrorCode = ErrorCode.NONE,
 ) -> None:
     """Serve requests of this class by `handle`; `refuse` makes the response that answers all of one with an error."""
-    HANDLERS[request.api.key] = Handler(request, context, handle, refuse, timed=timed)
+    HANDLERS[request.api.key] = Handler(
+        request, context, handle, refuse, timed=timed, unconfirmed=unconfirmed
+    )
 
 
 def register_pipelined(

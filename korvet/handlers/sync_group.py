@@ -37,4 +37,4 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wir
 
 
 refuse = refuse_whole(wire.SyncGroupResponse, group_error_code)
-register(wire.SyncGroupRequest, GroupApi, handle, refuse)
+register(wire.SyncGroupRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -15,8 +15,8 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import gevent
 from gevent.event import AsyncResult
@@ -31,6 +31,8 @@ from korvet.redis.replies import Reply, RespError, history_of, replication_info
 WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
 
+
+T = TypeVar("T")
 
 INSYNC_AGE_S = 1.0
 """How old the number of servers in sync may be."""
@@ -79,6 +81,17 @@ class Replicas:
             self._counted_at = time.monotonic()
         return self._insync
 
+    def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode) -> T:
+        """Make a change of groups, topics or configs, and return its result once the replicas have it.
+
+        Raises KafkaError `unconfirmed` if too few have it in time: the change is made, but a failover may lose it.
+        """
+        history = self._appends.history
+        result = change()
+        if self.least and not self._is_held(history, self.least, self._wait_for(self.least)):
+            raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
+        return result
+
     def confirm(self, results: Sequence[AppendResult]) -> list[AppendResult]:
         """Wait until the replicas have what was appended; returns the results for the producer.
 
@@ -91,18 +104,27 @@ class Replicas:
         )
         if not most:
             return list(results)
-        history, held = self._wait(most)
-        if held and self._appends.history != history:
-            with contextlib.suppress(StorageUnavailableError):
-                self._appends.refresh_history()
+        round_ = self._wait_for(most)
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
+        return [
+            each
+            if isinstance(each, KafkaError)
+            or self._is_held(each.history, max(self.least, each.replicas), round_)
+            else short
+            for each in results
+        ]
 
-        def is_held(appended: Appended) -> bool:
-            needed = max(self.least, appended.replicas)
-            return not needed or (held >= needed and appended.history == history != "")
+    def _is_held(self, history: str, needed: int, round_: _Round) -> bool:
+        return not needed or (round_.held >= needed and history == round_.history != "")
 
-        return [each if isinstance(each, KafkaError) or is_held(each) else short for each in results]
+    def _wait_for(self, count: int) -> _Round:
+        """Wait as `_wait` does, and learn the history if it is another one by now."""
+        round_ = self._wait(count)
+        if round_.held and self._appends.history != round_.history:
+            with contextlib.suppress(StorageUnavailableError):
+                self._appends.refresh_history()
+        return round_
 
     def _wait(self, count: int) -> _Round:
         """Wait until `count` replicas have everything that was written before, or for as long as Redis may take.

@@ -150,7 +150,9 @@ def main(
     live.refresh()
     apis.log.topics.refresh()
     bound = [
-        BoundListener(each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name))
+        BoundListener(
+            each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name, apis.log.replicas)
+        )
         for each in listeners
     ]
     acceptor = Acceptor(bound, settings)

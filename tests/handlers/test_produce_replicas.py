@@ -1,4 +1,4 @@
-"""Produce with acks=all where the setting `replicas` asks for one: by bytes, on a broker whose Redis has a replica."""
+"""What waits for replicas of Redis, and what is answered while there are too few: by bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from typing import Any
 import redis
 
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.support import redis_servers
 from tests.support.batches import batch
 from tests.support.broker import korvet_broker
@@ -15,6 +21,20 @@ from tests.support.processes import free_port, wait_until
 from tests.support.topic_client import Client
 
 ALL, LEADER = -1, 1
+
+
+def orders() -> CreatableTopic:
+    """Return the topic to create."""
+    return CreatableTopic(name="orders", num_partitions=1, replication_factor=-1)
+
+
+def committed(client: Client) -> int:
+    """Commit an offset and return the error code."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topic = OffsetCommitRequestTopic(name="orders", partitions=[partition])
+    answer = client.call(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
 
 
 def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Path) -> None:
@@ -30,7 +50,9 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         redis.Redis.from_url(url) as master,
     ):
         plain: Any = master
-        client.create("orders")
+        alone = client.call(CreateTopicsRequest(topics=[orders()]), 7)
+        assert [each.error_code for each in alone.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+        assert committed(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         with (
             redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,
             redis.Redis.from_url(replica_url) as replica,
@@ -41,6 +63,7 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
             first = client.produce("orders", batch(b"first"), acks=ALL)
             assert first.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
+            assert committed(client) == ErrorCode.NONE
             assert held.xrange("korvet:orders:0")[1][1][b"value"] == b"held"
         short = client.produce("orders", batch(b"short"), acks=ALL)
         assert short.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -17,6 +17,7 @@ from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailab
 from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
+from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Deferred, Done, Pending
 from korvet.protocol.compile import decode, encode
@@ -58,7 +59,13 @@ class PendingResponse:
     __slots__ = ("_arrived", "_caller", "_header", "_pending", "_request", "_served")
 
     def __init__(
-        self, served: _Served, header: RequestHeader, request: Message, caller: Caller, arrived: float
+        self,
+        served: _Served,
+        header: RequestHeader,
+        request: Message,
+        caller: Caller,
+        arrived: float,
+        replicas: Replicas | None,
     ) -> None:
         """Begin what can begin before it is this request's turn to be answered; raises ProtocolError."""
         self._served = served
@@ -66,7 +73,7 @@ class PendingResponse:
         self._request = request
         self._caller = caller
         self._arrived = arrived
-        self._pending = _begin(served, request, caller)
+        self._pending = _begin(served, request, caller, replicas)
         caller.timer.end_stage(DECODE)
 
     @property
@@ -139,10 +146,13 @@ class PendingResponse:
         )
 
 
-def _begin(served: _Served, request: Message, caller: Caller) -> Pending[Answer]:
+def _begin(served: _Served, request: Message, caller: Caller, replicas: Replicas | None) -> Pending[Answer]:
     handler = served.handler
     if not handler.pipelined:
-        return Deferred(partial(handler.handle, request, caller, served.context))
+        call = partial(handler.handle, request, caller, served.context)
+        if replicas is not None and handler.unconfirmed is not ErrorCode.NONE:
+            call = partial(replicas.confirm_call, call, handler.unconfirmed)
+        return Deferred(call)
     try:
         pending: Pending[Answer] = handler.handle(request, caller, served.context)
     except ProtocolError:
@@ -156,15 +166,20 @@ class Dispatcher:
     """Begins the requests that come in by one listener of a broker."""
 
     def __init__(
-        self, handlers: Mapping[int, Handler], contexts: Iterable[object], listener: str = DEFAULT_LISTENER
+        self,
+        handlers: Mapping[int, Handler],
+        contexts: Iterable[object],
+        listener: str = DEFAULT_LISTENER,
+        replicas: Replicas | None = None,
     ) -> None:
-        """`contexts` are those that the handlers take, one of each class."""
+        """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change."""
         by_class = {type(each): each for each in contexts}
         self._served = {
             key: _Served(handler.request.__name__.removesuffix("Request"), handler, by_class[handler.context])
             for key, handler in handlers.items()
         }
         self._listener = listener
+        self._replicas = replicas
 
     def begin(
         self,
@@ -190,7 +205,7 @@ class Dispatcher:
         timer.end_stage(QUEUE)
         request = decode(request_class, header.api_version, frame, header.body)
         caller = Caller(header.client_id, peer, header.api_version, reserve_memory, self._listener, timer)
-        return PendingResponse(served, header, request, caller, arrived)
+        return PendingResponse(served, header, request, caller, arrived, self._replicas)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:
         served = self._served.get(api_key)
