@@ -198,6 +198,16 @@ def test_a_group_with_members_is_not_deleted(
     assert delete(client, topic) == [(topic, ErrorCode.NONE)]
 
 
+def test_members_whose_sessions_have_ended_keep_no_group(
+    client: Client, topic: str, stored: Any, group_of: Callable[[str], Group]
+) -> None:
+    group_of(topic).stable("m1")
+    deadlines = f"{{korvet:group:{topic}:offsets}}:deadlines"
+    assert stored.zcard(deadlines) == 1
+    stored.zadd(deadlines, {b"m1": 1}, xx=True)
+    assert delete(client, topic) == [(topic, ErrorCode.NONE)]
+
+
 def test_a_group_forgets_offsets(client: Client, topic: str, stored: Any) -> None:
     client.create(topic, 3)
     client.append(topic, b"v")
