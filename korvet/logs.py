@@ -161,27 +161,38 @@ PAUSE_SECONDS = 10.0
 
 
 class RateLimitedLogger:
-    """The warnings of one log that come with every request while something is away: each kind once in PAUSE_SECONDS.
+    """Lines of one log that may come with every request or peer: of each kind `burst` in PAUSE_SECONDS.
 
     The next line of a kind has the number of those that were left out.
     """
 
-    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log, self._clock = log, clock
-        self._written_at: dict[str, float] = {}
+    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic, *, burst: int = 1) -> None:
+        self._log, self._clock, self._burst = log, clock, burst
+        # Of each kind: when its present pause began, and how many lines were written in it.
+        self._written: dict[str, tuple[float, int]] = {}
         self._left_out: dict[str, int] = {}
 
     def warning(self, kind: str, event: str, /, **fields: object) -> None:
-        """Write a line, unless one of this `kind` was written less than PAUSE_SECONDS ago; kinds must be few."""
+        """Write a line, unless there were enough of this `kind` a moment ago; kinds must be few."""
+        self._write(self._log.warning, kind, event, fields)
+
+    def info(self, kind: str, event: str, /, **fields: object) -> None:
+        """Write a line of level info, as `warning` does."""
+        self._write(self._log.info, kind, event, fields)
+
+    def _write(self, write: Callable[..., None], kind: str, event: str, fields: dict[str, object]) -> None:
         now = self._clock()
-        if now - self._written_at.get(kind, now - PAUSE_SECONDS) < PAUSE_SECONDS:
+        began, lines = self._written.get(kind, (now, 0))
+        if now - began >= PAUSE_SECONDS:
+            began, lines = now, 0
+        if lines >= self._burst:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1
             return
-        self._written_at[kind] = now
+        self._written[kind] = began, lines + 1
         left_out = self._left_out.pop(kind, 0)
         if left_out:
             fields["left_out_before"] = left_out
-        self._log.warning(event, **fields)
+        write(event, **fields)
 
 
 def open_closed_streams() -> None:

@@ -232,3 +232,15 @@ def test_one_of_each_kind_is_written_in_a_while_and_says_how_many_were_not(
         now += PAUSE_SECONDS
         rare.warning("Fetch", "away", number=6)
         assert lines() == [{"number": 6}]
+
+
+def test_a_burst_of_a_kind_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    bursts = RateLimitedLogger(Log("korvet.test"), lambda: now, burst=3)
+    with caplog.at_level(logging.INFO):
+        for number in range(5):
+            bursts.info("slow", "closed", number=number)
+            now += PAUSE_SECONDS / 5
+        bursts.info("slow", "closed", number=5)
+    found = [vars(record)["korvet_fields"] for record in caplog.records]
+    assert found == [{"number": 0}, {"number": 1}, {"number": 2}, {"number": 5, "left_out_before": 2}]

@@ -20,7 +20,7 @@ from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import processes
 from tests.support.batches import CODECS, ZSTD, batch, compress, raw
-from tests.support.broker import Broker, steady_broker
+from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import ClosedByBrokerError, WireClient, frame, header, request_frame
 
@@ -288,3 +288,12 @@ def test_a_request_whose_batches_together_are_huge_is_taken_in_a_few_at_a_time(
     [answer] = client.call(request, 8).responses
     assert [each.error_code for each in answer.partition_responses] == [ErrorCode.NONE] * 80
     assert max(memory_peak_bytes(pid) for pid in broker.worker_pids()) < MEMORY_BYTES_MAX
+
+
+def test_many_bad_peers_are_few_lines_of_the_log(tmp_path: Path) -> None:
+    with korvet_broker(tmp_path, workers=1) as broker:
+        for _ in range(250):
+            with WireClient(broker.address) as client:
+                client.send_bytes(size(-1) + bytes(20))
+                assert client.is_closed_by_broker()
+        assert 100 <= broker.log().count("connection closed") < 250

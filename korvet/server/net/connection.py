@@ -11,7 +11,7 @@ from collections import deque
 from gevent.event import Event
 
 from korvet.errors import ProtocolError
-from korvet.logs import Log
+from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
@@ -22,7 +22,11 @@ from korvet.server.net.socket import Channel
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 
+CLOSED_LINES_MAX = 100
+"""Lines about connections closed for one reason, in PAUSE_SECONDS: thousands of bad peers are one event."""
+
 _log = Log(__name__)
+_rate_limited_log = RateLimitedLogger(_log, burst=CLOSED_LINES_MAX)
 
 LEAVING_SECONDS_MAX = 1.0
 """Time for a client to close its side of a connection that is drained; clients do as soon as they see its end."""
@@ -58,17 +62,17 @@ class ClientConnection:
                 reason = "draining"
         except ProtocolError as error:
             reason = "protocol error"
-            _log.warning("connection closed", peer=self._peer, reason=str(error))
+            _rate_limited_log.warning(reason, "connection closed", peer=self._peer, reason=str(error))
         except OverBudgetError as error:
             reason = "over budget"
-            _log.warning("connection closed", peer=self._peer, reason=str(error))
+            _rate_limited_log.warning(reason, "connection closed", peer=self._peer, reason=str(error))
         except FaultError:
             reason = "fault"
         except TimeoutError:
             idle = self._frames.waiting
             reason = "idle" if idle else "slow"
             said = "idle" if idle else "the peer was too slow to send its request or to take its answer"
-            _log.info("connection closed", peer=self._peer, reason=said)
+            _rate_limited_log.info(reason, "connection closed", peer=self._peer, reason=said)
         except OSError as error:
             reason = "lost"
             _log.debug("connection closed", peer=self._peer, reason=str(error))
