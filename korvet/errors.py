@@ -208,7 +208,7 @@ class AppendUnknownError(KafkaError):
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol: its connection is closed, with one log line and no traceback."""
+    """The connection has to close, with a log line: a broken protocol, or something that no response can say."""
 
 
 class ConfigError(Exception):

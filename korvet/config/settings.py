@@ -113,7 +113,11 @@ class Settings:
     redis_timeout_ms: int = _setting(5_000, "How long a command may take in Redis.", least=1)
     redis_connect_timeout_ms: int = _setting(2_000, "How long a connection to Redis may take.", least=1)
     replicas: int = _setting(
-        0, "Redis replicas that must hold a batch before a produce request with acks=all is answered.", 0, 64
+        0,
+        "Redis replicas that must hold a batch (acks=all), a commit, or a change of groups, topics or configs"
+        " before it is answered.",
+        0,
+        64,
     )
     min_insync_replicas: int = _dynamic(
         1,

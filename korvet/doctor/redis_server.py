@@ -92,7 +92,7 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
     replicas = int(info.get("connected_slaves", 0))
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
     if replicas < awaited:
-        said = f"{replicas} of the {awaited} that acks=all waits for: producers are refused"
+        said = f"{replicas} of the {awaited} that acks=all waits for: acks=all fails"
         yield error("replicas", said, "start replicas of Redis, or lower replicas and min.insync.replicas")
     if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
         said = f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"

@@ -1,7 +1,7 @@
 """Produce (key 0), versions 3-13: appends one record batch to each partition named.
 
 acks 0 gets no response, and a closed connection if something went wrong; acks 1 waits for the append, and acks all
-also for the replicas of Redis that the setting `replicas` asks for.
+also for the replicas of Redis that `replicas` and `min.insync.replicas` ask for.
 Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110). A transactional
 producer is refused: transactions are not supported.
 

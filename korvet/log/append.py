@@ -58,7 +58,7 @@ TURN_SECONDS = 0.02
 """What the batches of one request may take before other connections have their turn."""
 
 RECOVERY_SECONDS = 5.0
-"""After Redis was away: producers send again what was refused within a second or two."""
+"""How long after an outage a gap in the sequences is not taken for the producer's fault."""
 
 UNKNOWN_TIME = -1
 """The time of a batch sent twice that the log does not hold any more; producers then take it for their own."""

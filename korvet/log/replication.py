@@ -1,7 +1,7 @@
-"""What acks=all promises beyond acks=1: that Redis' replicas have the records.
+"""What is confirmed by Redis' replicas: appends with acks=all, and changes of groups, topics and configs.
 
-How many is the larger of `replicas` and `min.insync.replicas` less the master. If fewer servers than the latter are in
-sync, acks=all is refused before anything is written.
+How many an append waits for is the larger of `replicas` and `min.insync.replicas` less the master. If fewer servers
+than the latter are in sync, acks=all is refused before anything is written.
 
 WAIT counts the replicas that have the writes of its own connection only, and blocks whatever else that connection
 carries. So it has a connection of its own, shared by all requests that wait, and one small write goes before it. The
@@ -150,7 +150,7 @@ class Replicas:
             self._running = False
 
     def _round(self, count: int) -> _Round:
-        """Ask once. The history is asked for last: if it is that of an append, no other was there in between."""
+        """Ask once; the history last: if it is that of the append, the master did not change in between."""
         try:
             written, held, info = self._waits.pipeline(
                 [

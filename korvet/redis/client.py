@@ -423,7 +423,7 @@ class Redis:
     def refresh_history(self) -> None:
         """Learn the history again; raises StorageUnavailableError.
 
-        A master gets a new one also when its first replica comes, since nothing was kept of it for replicas before.
+        A master also begins a new history when its first replica connects.
         """
         connections = self.connections
         found = history_of(self.call("INFO", "replication"))

@@ -6,7 +6,8 @@ Sources: the numbers are the attribute bits of a record batch; snappy comes raw 
 
 A new codec is a member of Codec and a row in _DECOMPRESSORS and _COMPRESSORS, at the end of this file. The settings
 that name codecs, `compression.type` and `storage.compression`, list their values in korvet/config/settings.py; how
-values and batches are compressed in Redis is in korvet/log/record_format.py and batch_format.py.
+values and batches are compressed in Redis is in korvet/log/record_format.py and batch_format.py, and a codec at rest
+also stands in korvet/topics/config.py and types.py. `korvet produce` lists its codecs in korvet/cli/options.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
 GZIP_WINDOW = zlib.MAX_WBITS | 16
 GZIP_PIECE_BYTES = 1024
-"""What a member is given first, growing from there: it keeps a copy of all that comes after its end."""
+"""Given to a gzip member first, growing from there: zlib copies whatever lies after the member's end."""
 ZSTD_HEADER_BYTES_MAX = 18
 ZSTD_BLOCK_RLE = 1
 """One byte stands for a block of repetitions of any size."""

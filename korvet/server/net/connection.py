@@ -107,10 +107,8 @@ class ClientConnection:
                 if not (in_order and self._begin_following()):
                     in_order = self._answer() and in_order
         finally:
-            for (
-                left,
-                _,
-            ) in self._begun:  # none, unless something went wrong: then no later request is answered
+            # Left only after an error: no later request is answered.
+            for left, _ in self._begun:
                 left.close()
                 REQUEST_METRICS.ended()
         return True

@@ -3,7 +3,8 @@
 What a `kill -9` of a worker costs, and where that is handled:
 
 - Its connections are reset and its requests under way stay unanswered. Clients connect again, to any worker, and retry;
-  an idempotent producer's retry is appended once (lua/log/append*.lua keep each producer's last sequences in Redis).
+  an idempotent producer's retry is appended once (lua/log/append*.lua keep each producer's last sequences in Redis),
+  any other producer's may be appended twice.
 - What it had answered is in Redis: no acknowledged record, committed offset or group membership was in its memory. A
   member of a group that connects again within its session timeout causes no rebalance.
 - Other workers go on: each has a socket of its own on the port (SO_REUSEPORT), and the kernel leads new connections to

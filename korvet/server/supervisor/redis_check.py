@@ -165,7 +165,7 @@ def try_out(client: redis.Redis, settings: Settings) -> None:
             if isinstance(reply, Exception):
                 raise reply
     _try_permissions(client, Keys(settings.namespace))
-    if settings.replicas:
+    if settings.replicas or settings.min_insync_replicas > 1:
         client.wait(0, 1)
 
 
