@@ -211,6 +211,10 @@ class ProtocolError(Exception):
     """The connection has to close, with a log line: a broken protocol, or something that no response can say."""
 
 
+class UnansweredError(ProtocolError):
+    """The connection has to close because its client must find out by itself what became of a request."""
+
+
 class ConfigError(Exception):
     """A setting, a flag or the server given to Korvet cannot be used: one line, and a non-zero exit."""
 

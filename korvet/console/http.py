@@ -101,10 +101,12 @@ class HttpServer(ThreadingHTTPServer):
 
     def _close_silent(self) -> bool:
         """End the oldest silent connection; returns whether there is room in its place."""
-        oldest = next(iter(list(self.silent)), None)
-        if oldest is None:
+        for oldest in list(self.silent):
+            # Unless it has spoken meanwhile.
+            if self.silent.pop(oldest, oldest) is None:
+                break
+        else:
             return False
-        self.silent.pop(oldest, None)
         # Its thread finds that the peer has closed, and ends.
         with contextlib.suppress(OSError):
             oldest.shutdown(socket.SHUT_RDWR)

@@ -21,7 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import repeat
 
-from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, ProtocolError, RecordsRefusedError
+from korvet.errors import (
+    AppendUnknownError,
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+    RecordsRefusedError,
+    UnansweredError,
+)
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import Reply, register_pipelined
@@ -61,22 +68,26 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         reserve_memory=caller.reserve_memory,
         insync=api.replicas.insync if acks_all else None,
     )
-    waits_for_replicas = acks_all and max(api.replicas.least, appends.replicas) > 0
+
+    def waits_for_replicas() -> bool:
+        return acks_all and max(api.replicas.least, appends.replicas) > 0
 
     def reply(results: list[AppendResult]) -> Reply:
         caller.timer.end_stage(REDIS)
-        if waits_for_replicas:
+        # Asked again: batches may have been sent since.
+        if waits_for_replicas():
             results = api.replicas.confirm(results)
             caller.timer.end_stage(WAIT)
         throttled_ms = api.pressure.memory_full() if api.failures.note(results) else throttle_ms
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
-    return Then(appends, reply, waits=waits_for_replicas)
+    return Then(appends, reply, waits=waits_for_replicas())
 
 
 def _refuse_all(request: wire.ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
     """Answer a request of which nothing is written, since the store has no room."""
     error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+    api.appender.note_refusal(error)
     results: list[AppendResult] = [error for topic in request.topic_data for _ in topic.partition_data]
     api.failures.refused(error, len(results))
     return Reply(_response(request, results, throttle_ms), throttle_ms)
@@ -118,7 +129,7 @@ def _close_on_failure(results: Iterable[AppendResult]) -> None:
 def _partition_response(index: int, result: AppendResult) -> wire.PartitionProduceResponse:
     if isinstance(result, AppendUnknownError) and result.idempotent:
         message = f"a batch of an idempotent producer may be written or not: {result.message}"
-        raise ProtocolError(message)
+        raise UnansweredError(message)
     if isinstance(result, KafkaError):
         wrong = result.records if isinstance(result, RecordsRefusedError) else ()
         return wire.PartitionProduceResponse(

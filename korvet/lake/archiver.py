@@ -266,7 +266,11 @@ class Archiver:
         """Commit what tasks have written of a topic; returns how far its partitions are archived now."""
         advances, files, lost = [], [], []
         archived = []
-        data_files = self._source.lake.filesystem(topic_plan.topic.of)
+        try:
+            data_files = self._source.lake.filesystem(topic_plan.topic.of)
+        except LakeError as error:
+            done.failed(topic_plan.topic.name, -1, str(error))
+            return []
         for each in topic_plan.partitions:
             of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
             at, taken = advance(each.resume.expected, of)
@@ -319,9 +323,10 @@ def _opened(
     plans = []
     for partition, each in zip(topic.partitions, bounds, strict=True):
         next_offset = None if table is None else table.next_offset(partition.index)
+        if isinstance(each, KafkaError):
+            done.refused_by_redis(partition, each)
+            continue
         try:
-            if isinstance(each, KafkaError):
-                raise each
             # Another archiver may have seen more of the log than these bounds say.
             late = next_offset is not None and next_offset > each.high_watermark
             known = stores.bounds(partition) if late else each

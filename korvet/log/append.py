@@ -20,7 +20,6 @@ import gevent
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import (
-    AppendUnknownError,
     ErrorCode,
     KafkaError,
     RecordsRefusedError,
@@ -53,6 +52,12 @@ RECORD_BYTES = 250
 
 UNRESERVED_BYTES = 64 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
+
+_COME_AGAIN = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 
 TURN_SECONDS = 0.02
 """What the batches of one request may take before other connections have their turn."""
@@ -262,15 +267,21 @@ class Appender:
         largest = check_records(records, config, now_ms)
         return batch if largest == header.max_timestamp else batch.timed(largest)
 
+    def note_refusal(self, error: KafkaError) -> None:
+        """Note why a batch was refused: if Redis was away or too full for it, its producer sends it again."""
+        if error.code in _COME_AGAIN:
+            self._away_at = time.monotonic()
+
     def is_recovering(self, results: Iterable[AppendResult]) -> bool:
         """Return whether Redis was away a moment ago: then a batch out of sequence is no fault of its producer.
 
         The one before it was refused, and will be sent again. OUT_OF_ORDER_SEQUENCE_NUMBER for those that were on their
         way would make librdkafka take a new epoch, and write again what other partitions have already.
         """
+        for each in results:
+            if isinstance(each, KafkaError):
+                self.note_refusal(each)
         now = time.monotonic()
-        if any(isinstance(each, StorageUnavailableError | AppendUnknownError) for each in results):
-            self._away_at = now
         return now - max(self._away_at, self.log.reconnected_at) < RECOVERY_SECONDS
 
     def appended(self, append: AppendRecords | AppendBatch, result: Appended, sent_bytes: int) -> None:
@@ -360,11 +371,14 @@ class PendingAppends:
                 # Its frames hold the request and all that was decompressed of it, and with the results in them a
                 # circle, which only the garbage collector would open.
                 self._results[place] = error.without_frames()
+                appender.note_refusal(error)
                 continue
             self._sent[place] = append
             self._partitions[place] = append.partition
             self.replicas = max(self.replicas, append.replicas)
             taken += size_bytes
+            # At once, for others have their turn while this waits: here, or for the number of servers in sync.
+            self._reserve(taken)
             if self._left and time.monotonic() - turn_began > TURN_SECONDS:
                 # Other connections have their turn between two batches that took long to check.
                 gevent.sleep(0)

@@ -79,13 +79,19 @@ class Replicas:
         if time.monotonic() - self._counted_at >= INSYNC_AGE_S:
             self._insync = insync_of(self._appends.call("INFO", "replication"))
             self._counted_at = time.monotonic()
+            if not self._insync:
+                # No write would fail, and so show it: nothing is sent.
+                self._appends.reconnect("the server is a read-only replica")
         return self._insync
 
     def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode) -> T:
         """Make a change of groups, topics or configs, and return its result once the replicas have it.
 
-        Raises KafkaError `unconfirmed` if too few have it in time: the change is made, but a failover may lose it.
+        Raises KafkaError `unconfirmed`: before anything is done if too few replicas are in sync, or if too few have the
+        change in time; then it is made, but a failover may lose it.
         """
+        if self.least and self.insync() <= self.least:
+            raise KafkaError(unconfirmed, "too few replicas of Redis are in sync")
         history = self._appends.history
         result = change()
         if self.least and not self._is_held(history, self.least, self._wait_for(self.least)):

@@ -10,7 +10,7 @@ from collections import deque
 
 from gevent.event import Event
 
-from korvet.errors import ProtocolError
+from korvet.errors import ProtocolError, UnansweredError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
@@ -61,7 +61,7 @@ class ClientConnection:
             if self._draining:
                 reason = "draining"
         except ProtocolError as error:
-            reason = "protocol error"
+            reason = "unanswered" if isinstance(error, UnansweredError) else "protocol error"
             _rate_limited_log.warning(reason, "connection closed", peer=self._peer, reason=str(error))
         except OverBudgetError as error:
             reason = "over budget"
