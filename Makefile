@@ -44,7 +44,7 @@ check: lint ## run all checks and the fast tests, in two minutes; ARGS are flags
 	@echo "==> pytest, the fast tests"
 	@$(PYTEST) --quiet -m "not slow" $(FAST) $(ARGS)
 
-test: lint ## run all checks and all tests (those of the lake need Java 17), in eight minutes; ARGS are flags of pytest
+test: lint ## run all checks and the tests of the broker (some need Java 17), in eight minutes; ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(PYTEST) $(ARGS)
 
@@ -55,7 +55,8 @@ test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; need
 test-outages: $(VENV)/.dev ## test real clients while brokers, workers and Redis are killed, stop or join
 	@$(BIN)/python -m pytest tests/outages $(ARGS)
 
-test-lake: $(VENV)/.lake ## test the lake while its processes are killed; needs Java 17
+test-lake: $(VENV)/.lake ## test the lake, on Spark and while its processes are killed; needs Java 17
+	@$(PYTEST) tests/lake tests/spark $(ARGS)
 	@$(BIN)/python -m pytest tests/lake_processes $(ARGS)
 
 test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta Lake; needs Java 17 and Maven

@@ -23,8 +23,8 @@ hypothesis.settings.load_profile("korvet")
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
 collect_ignore = [
-    *("browser", "deploy_tools", "faults", "jvm", "lake_processes"),
-    *("loadtest_runs", "outages", "stores"),
+    *("browser", "deploy_tools", "faults", "jvm", "lake", "lake_processes"),
+    *("loadtest_runs", "outages", "spark", "stores"),
 ]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import gevent
 import pytest
 import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import append
-from korvet.log.append import RECORD_BYTES, PendingAppends
+from korvet.log.append import RECORD_BYTES, AppendResult, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
@@ -77,6 +78,64 @@ def test_a_gap_is_no_fault_of_the_producer_while_redis_comes_back(
     [result] = begin(here, 2).result()
     assert isinstance(result, KafkaError)
     assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_after_a_refusal_for_want_of_replicas_is_no_fault_of_the_producer(
+    here: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.topics.create(TopicSpec(name=ORDERS, configs={"min.insync.replicas": "2"}))
+    insync = [2, 1]  # then two again
+
+    def append_at(sequence: int) -> AppendResult:
+        delivery = PartitionRef(TopicRef(ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence))
+        pending = here.appender.begin(
+            [delivery], zstd_known=True, insync=lambda: insync.pop(0) if insync else 2
+        )
+        [result] = pending.result()
+        return result
+
+    assert isinstance(append_at(0), Appended)
+    refused, early = append_at(1), append_at(2)
+    assert isinstance(refused, KafkaError)
+    assert refused.code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert isinstance(early, KafkaError)
+    assert early.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert isinstance(append_at(1), Appended)
+
+
+def test_what_is_decoded_is_reserved_before_others_have_their_turn(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, "TURN_SECONDS", 0.0)
+    size = 100_000
+    with domain(redis_url) as here:
+        here.topics.create(TopicSpec(name=ORDERS, partitions=3))
+        held = 0
+        seen: list[int] = []
+
+        def hold(more: int) -> None:
+            nonlocal held
+            held += more
+
+        watching = gevent.spawn(lambda: seen.append(held))
+        sent = batch(bytes(size), codec=LZ4)
+        deliveries = [PartitionRef(TopicRef(ORDERS), index, sent) for index in range(3)]
+        pending = here.appender.begin(deliveries, zstd_known=True, reserve_memory=hold)
+        watching.join()
+        assert seen[0] >= size
+        assert [type(result) for result in pending.result()] == [Appended] * 3
+
+
+def test_the_most_replicas_are_known_once_all_batches_are_sent(redis_url: str) -> None:
+    with domain(redis_url, Settings(record_decompressed_max_bytes=100_000)) as here:
+        here.topics.create(TopicSpec(name=ORDERS))
+        here.topics.create(TopicSpec(name="safe", configs={"min.insync.replicas": "3"}))
+        sent = batch(bytes(90_000), codec=LZ4)
+        deliveries = [PartitionRef(TopicRef(name), 0, sent) for name in (ORDERS, ORDERS, "safe")]
+        pending = here.appender.begin(deliveries, zstd_known=True, insync=lambda: 3)
+        assert pending.replicas == 0
+        assert [type(result) for result in pending.result()] == [Appended] * 3
+        assert pending.replicas == 2
 
 
 def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_url: str) -> None:
