@@ -267,7 +267,8 @@ class Archiver:
         advances, files, lost = [], [], []
         archived = []
         try:
-            data_files = self._source.lake.filesystem(topic_plan.topic.of)
+            with lake_errors(table.uri):
+                data_files = self._source.lake.filesystem(topic_plan.topic.of)
         except LakeError as error:
             done.failed(topic_plan.topic.name, -1, str(error))
             return []

@@ -267,9 +267,8 @@ class Lake(NamedTuple):
         return f"{self.path.rstrip('/')}/{of.topic}/{of.topic_id}"
 
     def filesystem(self, of: LakeTopic) -> FileSystem:
-        """Return the files of a topic's table, by paths relative to it; raises LakeError."""
-        with lake_errors(self.uri(of)):
-            return filesystem(self.uri(of), self.storage_options)
+        """Return the files of a topic's table, by paths relative to it."""
+        return filesystem(self.uri(of), self.storage_options)
 
     def data_files(self, of: LakeTopic, cache: RowCache | None = None) -> DataFiles:
         """Return the data files of a topic's table, which may share a cache with those of others."""

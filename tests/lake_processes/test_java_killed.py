@@ -9,30 +9,33 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
-import os, signal, threading
+import os, signal, sys, threading
 
 from korvet import logs
 from korvet.config.settings import Settings
 from korvet.lake.source import LakeSource
+from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask
 from korvet.spark.jobs import archive_runner, merge_runner
 from korvet.spark.session import JavaProcess, SparkError, is_stopped, session
 
 logs.configure(Settings(), "archiver")
+lake = sys.argv[1]
+os.makedirs(os.path.join(lake, "orders", "AAAAAAAAAAAAAAAAAAAAAA"))
 java = JavaProcess()
 watching = threading.Thread(target=java.watch, daemon=True)
 watching.start()
 with session("test", master="local[1,4]", launch=java.launch) as spark:
-    source = LakeSource(redis_url="redis://127.0.0.1:1")
+    source = LakeSource(redis_url="redis://127.0.0.1:1", lake=Lake(lake))
     with source.opened() as stores:
         partition = stores.logs.partition("orders", 0, "AAAAAAAAAAAAAAAAAAAAAA", 10, "batch")
-    task = ArchiveTask(partition=partition, first=0, end=1, bytes=1, last=True, uri=".", log_append_time=False)
+    task = ArchiveTask(partition=partition, first=0, end=1, bytes=1, last=True, log_append_time=False)
     run = archive_runner(spark, source)
     print("error", [each.error is not None for each in run([task])])
     print("stopped", is_stopped(spark))
     os.kill(java._process.pid, signal.SIGKILL)
     watching.join()
-    for job in (run, merge_runner(spark)):
+    for job in (run, merge_runner(spark, source.lake)):
         try:
             list(job([task]))
         except SparkError as error:
@@ -42,9 +45,9 @@ os._exit(0)
 """
 
 
-def test_a_job_whose_java_is_killed_fails_with_one_line() -> None:
+def test_a_job_whose_java_is_killed_fails_with_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-u", "-c", PROGRAM],
+        [sys.executable, "-u", "-c", PROGRAM, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -59,6 +59,7 @@ def test_an_offset_beyond_the_end_is_read_again_after_external_entries(bench: Be
     assert bench.records(offset)[0].value == b"2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 10, 12])
 def test_twenty_thousand_pipelined_external_entries_are_all_consumed(
     redis: Redis, raw_redis: Any, bits: int

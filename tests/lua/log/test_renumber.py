@@ -47,6 +47,7 @@ def is_consistent(log: Log) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("limit", [1000, 100_000])
 def test_twenty_thousand_pipelined_entries_all_come_in_once_in_order(
