@@ -27,6 +27,7 @@ from korvet.errors import (
     KafkaError,
     ProtocolError,
     RecordsRefusedError,
+    StorageUnavailableError,
     UnansweredError,
 )
 from korvet.handlers.common import error_message
@@ -86,7 +87,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
 
 def _refuse_all(request: wire.ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:
     """Answer a request of which nothing is written, since the store has no room."""
-    error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+    error = StorageUnavailableError(reason)
     api.appender.note_refusal(error)
     results: list[AppendResult] = [error for topic in request.topic_data for _ in topic.partition_data]
     api.failures.refused(error, len(results))

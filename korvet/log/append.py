@@ -20,6 +20,7 @@ import gevent
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import (
+    AppendUnknownError,
     ErrorCode,
     KafkaError,
     RecordsRefusedError,
@@ -52,12 +53,6 @@ RECORD_BYTES = 250
 
 UNRESERVED_BYTES = 64 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
-
-_COME_AGAIN = (
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
 
 TURN_SECONDS = 0.02
 """What the batches of one request may take before other connections have their turn."""
@@ -268,8 +263,12 @@ class Appender:
         return batch if largest == header.max_timestamp else batch.timed(largest)
 
     def note_refusal(self, error: KafkaError) -> None:
-        """Note why a batch was refused: if Redis was away or too full for it, its producer sends it again."""
-        if error.code in _COME_AGAIN:
+        """Note why a batch was refused: if Redis was away or too full for it, its producer sends it again.
+
+        Not for what is wrong with one log: that says nothing of others.
+        """
+        away = isinstance(error, StorageUnavailableError | AppendUnknownError)
+        if away or error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
             self._away_at = time.monotonic()
 
     def is_recovering(self, results: Iterable[AppendResult]) -> bool:

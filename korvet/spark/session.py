@@ -64,7 +64,7 @@ class JavaProcess:
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
         # The end of Java is reported once, not also with a stack by each connection to it that breaks. PySpark takes no
         # other class than its own; mypy sees a method being replaced.
-        AccumulatorTCPServer.handle_error = _ignore  # type: ignore[assignment,method-assign]
+        AccumulatorTCPServer.handle_error = _ignore  # type: ignore[assignment,method-assign]  # as said above
         logging.getLogger().addFilter(lambda record: _PY4J not in record.pathname)
         self._process = gateway.proc
         self._launched.set()

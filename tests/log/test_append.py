@@ -80,6 +80,20 @@ def test_a_gap_is_no_fault_of_the_producer_while_redis_comes_back(
     assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_gap_stays_one_beside_a_log_that_cannot_be_read(here: Domain, raw_redis: Any) -> None:
+    for name in (ORDERS, "damaged"):
+        here.topics.create(TopicSpec(name=name))
+    offset(begin(here, 0))
+    raw_redis.delete("korvet:damaged:0")
+    raw_redis.set("korvet:damaged:0", "no stream")
+    [damaged] = here.appender.append([PartitionRef(TopicRef("damaged"), 0, batch())], zstd_known=True)
+    assert isinstance(damaged, KafkaError)
+    assert damaged.code == ErrorCode.KAFKA_STORAGE_ERROR
+    [result] = begin(here, 2).result()
+    assert isinstance(result, KafkaError)
+    assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_a_gap_after_a_refusal_for_want_of_replicas_is_no_fault_of_the_producer(
     here: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
