@@ -174,8 +174,9 @@ def test_each_broker_has_the_data_of_the_whole_cluster(
 ) -> None:
     with korvet_cluster(tmp_path_factory.mktemp("cluster"), redis_url) as brokers:
         with Client(brokers[0].address) as client:
-            client.create(name, partitions=8)
-            for partition in range(8):
+            # A hash of the name places each partition: with 32, every name has some on either broker.
+            client.create(name, partitions=32)
+            for partition in range(32):
                 client.append(name, b"x" * 100, partition=partition)
         for number, broker in enumerate(brokers):
             caller = Caller(broker.ops_address)
