@@ -56,8 +56,8 @@ test-outages: $(VENV)/.dev ## test real clients while brokers, workers and Redis
 	@$(BIN)/python -m pytest tests/outages $(ARGS)
 
 test-lake: $(VENV)/.lake ## test the lake, on Spark and while its processes are killed; needs Java 17
-	@$(PYTEST) tests/lake tests/spark $(ARGS)
-	@$(BIN)/python -m pytest tests/lake_processes $(ARGS)
+	@$(PYTEST) --timeout 600 tests/lake tests/spark $(ARGS)
+	@$(BIN)/python -m pytest --timeout 600 tests/lake_processes $(ARGS)
 
 test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta Lake; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.spark.jars
