@@ -183,6 +183,11 @@ class Settings:
     )
 
     message_max_bytes: int = _dynamic(1_048_588, "Largest record batch, as the producer compressed it.")
+    message_max_records: int = _dynamic(
+        30_000,
+        "Most records of a batch in format record: all are appended by one script, in which Redis serves nobody else.",
+        least=1,
+    )
     socket_request_max_bytes: int = _setting(104_857_600, "Largest produce request.", least=1024)
     request_control_max_bytes: int = _setting(16_777_216, "Largest request of every other kind.", least=1024)
     queued_max_request_bytes: int = _setting(

@@ -1,8 +1,8 @@
 """The configs of a topic: a row for each, most of which inherit definition and default from a setting of the broker.
 
-Names, types and limits are Kafka's (its documentation, "Topic-Level Configs"); `storage.*` and `offset.sequence.bits`
-are Korvet's own. Some of Kafka's have no effect on Redis Streams: they are accepted, kept and listed, so that tools
-which set them work.
+Names, types and limits are Kafka's (its documentation, "Topic-Level Configs"); `storage.*`, `max.message.records` and
+`offset.sequence.bits` are Korvet's own. Some of Kafka's have no effect on Redis Streams: they are accepted, kept and
+listed, so that tools which set them work.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _INHERITED = {
     "local.retention.ms": "log.local.retention.ms",
     "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "max.message.bytes": "message.max.bytes",
+    "max.message.records": "message.max.records",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",

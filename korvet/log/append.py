@@ -199,6 +199,11 @@ class Appender:
         if partition.format == "batch":
             return self._prepare_batch(topic, partition, batch, now_ms)
         header, config = batch.header, topic.config
+        if header.record_count > config.max_message_records:
+            # By the header, before anything is decompressed. Not split: consumers would see a part of the batch.
+            most = config.max_message_records
+            message = f"a batch of {header.record_count} records exceeds max.message.records = {most}"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         records, plain_bytes = batch.decode(self.decompressed_bytes_max)
         append = AppendRecords(
             partition=partition,

@@ -32,6 +32,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     codec: Codec
     max_message_bytes: int
+    max_message_records: int
+    """Of a batch in format `record`."""
     sequence_bits: int
     format: Literal["record", "batch"]
     recompress: bool
@@ -149,6 +151,7 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
         # The stored records do not show which codec each producer used; both of these mean uncompressed here.
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
         max_message_bytes=int(found("max.message.bytes")),
+        max_message_records=int(found("max.message.records")),
         sequence_bits=int(found("offset.sequence.bits")),
         format="batch" if found("storage.format") == "batch" else "record",
         recompress=compression not in ("none", "producer"),

@@ -26,8 +26,9 @@ BITS = 10
 TIMESTAMP = 1_700_000_000_000
 BATCH_BYTES_MAX = 1 << 30
 
-FORMS = ("record", "record, mixed", "batch", "batch, lz4")
-"""Records that share their fields; records with a header, which do not; whole batches; compressed at rest."""
+FORMS = ("record", "record, mixed", "record, empty", "batch", "batch, lz4")
+"""Records that share their fields; records with a header, which do not; records without key and with an empty value;
+whole batches; compressed at rest."""
 
 
 def collect_as_a_worker() -> None:
@@ -50,7 +51,7 @@ def value_of(number: int) -> bytes:
     return random.Random(number % 1000).randbytes(VALUE_BYTES // 2).hex().encode()
 
 
-def batch(count: int, *, headers: bool = False, first_key: int = 0) -> bytes:
+def batch(count: int, *, headers: bool = False, empty: bool = False, first_key: int = 0) -> bytes:
     """Return a batch of records with a key of 8 and a value of 100 bytes; keys count up from `first_key`."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -63,9 +64,8 @@ def batch(count: int, *, headers: bool = False, first_key: int = 0) -> bytes:
     )
     given = [("h", b"1")] if headers else []
     for n in range(count):
-        builder.append(
-            n, timestamp=TIMESTAMP, key=b"%08d" % (first_key + n), value=value_of(n), headers=given
-        )
+        key, value = (None, b"") if empty else (b"%08d" % (first_key + n), value_of(n))
+        builder.append(n, timestamp=TIMESTAMP, key=key, value=value, headers=given)
     return bytes(builder.build())
 
 
@@ -84,7 +84,12 @@ class Log:
 
     def append_of(self, count: int, first_key: int = 0) -> AppendRecords | AppendBatch:
         """Return an append of `count` records."""
-        data = batch(count, headers=self.form == "record, mixed", first_key=first_key)
+        data = batch(
+            count,
+            headers=self.form == "record, mixed",
+            empty=self.form == "record, empty",
+            first_key=first_key,
+        )
         if self.format == "batch":
             return AppendBatch(
                 partition=self.partition,

@@ -1,9 +1,10 @@
 """How long one append script holds Redis, by format and number of records.
 
 Run as `python loadtest/micro/scripts.py` from the repository. Redis serves nobody else while a script runs, so this is
-what a batch costs all others in latency. Starts a private embedded server without persistence; the time is the
-server's own (INFO commandstats, EVALSHA), from reading the command's arguments to the reply, and does not hold the
-reading of the request from the socket. It is wall time: on a busy machine the least of it is the truest.
+what a batch costs all others in latency; message.max.records bounds it in format `record`. Starts a private embedded
+server without persistence; the time is the server's own (INFO commandstats, EVALSHA; SLOWLOG has the same), from
+reading the command's arguments to the reply, and does not hold the reading of the request from the socket. It is wall
+time: on a busy machine the least of it is the truest.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from loadtest.micro import logs
 
-SIZES = (1, 100, 1000, 10_000, 100_000)
-ROUNDS = {1: 2000, 100: 500, 1000: 100, 10_000: 30, 100_000: 7}
+SIZES = (1, 100, 1000, 10_000, 20_000, 30_000, 50_000, 100_000)
+ROUNDS = {1: 2000, 100: 500, 1000: 100, 10_000: 30, 20_000: 20, 30_000: 15, 50_000: 10, 100_000: 7}
 _CALLS = re.compile(r"cmdstat_evalsha:calls=(\d+),usec=(\d+)")
 
 

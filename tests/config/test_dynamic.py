@@ -37,6 +37,7 @@ OWN_DYNAMIC = {
     "log.levels",
     "memory.refuse.percent",
     "memory.throttle.percent",
+    "message.max.records",
     "offset.sequence.bits",
     "storage.compression",
     "storage.compression.min.bytes",

@@ -22,6 +22,7 @@ TOOLS = {
     "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
@@ -29,6 +30,9 @@ TOOLS = {
 
 # These take the command before the bootstrap server.
 SERVER_LAST = {"kafka-cluster"}
+
+SERVER = {"kafka-producer-perf-test": ("--producer-props", "bootstrap.servers={}")}
+"""The flag of those that take none of `--bootstrap-server`; more properties may follow it."""
 
 
 class Outcome(NamedTuple):
@@ -50,7 +54,8 @@ class Tools:
 
     def run(self, tool: str, bootstrap: str, *arguments: str) -> Outcome:
         """Run a tool by its script's name, at a broker; returns however it ends."""
-        server = ("--bootstrap-server", bootstrap)
+        server = SERVER.get(tool, ("--bootstrap-server", "{}"))
+        server = (server[0], server[1].format(bootstrap))
         words = (
             [TOOLS[tool], *arguments, *server] if tool in SERVER_LAST else [TOOLS[tool], *server, *arguments]
         )

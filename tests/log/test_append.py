@@ -15,7 +15,7 @@ from korvet.log.append import RECORD_BYTES, AppendResult, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
-from tests.support.batches import LZ4, batch
+from tests.support.batches import LZ4, ZSTD, batch, forged
 from tests.support.domain import Domain, domain
 
 ORDERS = "orders"
@@ -184,3 +184,32 @@ def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(
     fenced, written = here.appender.append(deliveries, zstd_known=True)
     assert isinstance(fenced, KafkaError)
     assert isinstance(written, Appended)
+
+
+def test_too_many_records_for_one_script_are_refused_by_the_header(
+    here: Domain, raw_redis: redis.Redis
+) -> None:
+    configs = {"max.message.records": "3"}
+    here.topics.create(TopicSpec(name=ORDERS, configs=configs))
+    here.topics.create(TopicSpec(name="whole", configs=configs | {"storage.format": "batch"}))
+    four = batch(b"1", b"2", b"3", b"4")
+    # What cannot be decompressed shows that the count is read first.
+    claims = 2**31 - 1
+    undecodable = forged(four, attributes=ZSTD, record_count=claims, last_offset_delta=claims - 1)
+    sent = [
+        PartitionRef(TopicRef(name), 0, records)
+        for name, records in [
+            (ORDERS, four),
+            (ORDERS, undecodable),
+            (ORDERS, batch(b"1", b"2", b"3")),
+            ("whole", four),
+        ]
+    ]
+    many, claimed, fits, whole = here.appender.append(sent, zstd_known=True)
+    for refused in (many, claimed):
+        assert isinstance(refused, KafkaError)
+        assert refused.code == ErrorCode.MESSAGE_TOO_LARGE
+        assert "max.message.records = 3" in refused.message
+    assert isinstance(fits, Appended)
+    assert isinstance(whole, Appended)
+    assert raw_redis.xlen("korvet:orders:0") == 3

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import redis
 from confluent_kafka import Consumer, Producer
 
 from tests.jvm.kafka_tools.test_placement import moves
@@ -13,6 +14,7 @@ from tests.jvm.tools import AtBroker
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.records import topic_name
+from tests.support.topic_client import Client
 
 File = Callable[[Any], str]
 RECORDS = 5
@@ -109,3 +111,18 @@ def test_producers_and_brokers_are_described(tools: AtBroker, brokers: list[Brok
     assert "ListTransactions(66): UNSUPPORTED" in versions
     refused = tools.refused("kafka-transactions", "list")
     assert "The node does not support LIST_TRANSACTIONS" in refused
+
+
+def test_a_batch_of_too_many_records_is_split_by_the_java_producer(
+    tools: AtBroker, cluster_redis: str, brokers: list[Broker]
+) -> None:
+    topic, records = topic_name("many"), 300_000
+    with Client(brokers[0].address) as client:
+        # Of these records 2040 make up batch.size. The better they have been compressed, the more come in the next.
+        client.create(topic, max_message_records="2500")
+    flags = f"compression.type=lz4 linger.ms=1000 --topic {topic} --num-records {records} --record-size 1"
+    outcome = tools.run("kafka-producer-perf-test", *flags.split(), "--throughput", "-1")
+    assert f"{records} records sent" in outcome.out
+    assert "splitting and retrying" in outcome.err
+    with redis.Redis.from_url(cluster_redis) as stored:
+        assert stored.xlen(f"korvet:{topic}:0") == records
