@@ -87,8 +87,6 @@ class ProducerClient(Client):
         self._idempotent = idempotent
         self._random = random.Random(seed)
         self.last_acknowledged = now()
-        self.longest_stall = 0.0
-        self.acknowledged = 0
         super().__init__(name, bootstrap, history)
 
     def live(self, instance: str) -> None:
@@ -114,7 +112,7 @@ class ProducerClient(Client):
                 nonlocal open_
                 open_ -= 1
                 if error is None:
-                    self._progress()
+                    self.last_acknowledged = now()
                     offset = message.offset()
                     offset = -1 if offset is None else offset
                     self.history.add(
@@ -143,12 +141,6 @@ class ProducerClient(Client):
             open_ += 1
             producer.poll(0 if number % 10 else 0.05)
         producer.flush(_END_SECONDS_MAX)
-
-    def _progress(self) -> None:
-        at = now()
-        self.longest_stall = max(self.longest_stall, at - self.last_acknowledged)
-        self.last_acknowledged = at
-        self.acknowledged += 1
 
 
 class ReaderClient(Client):

@@ -1,6 +1,7 @@
-"""What goes wrong, by name: each fault comes and is healed within one call, and says which set-ups it is for.
+"""What goes wrong, by name: each fault comes and is healed within one call.
 
-`LOSSES` is the table of what each set-up may lose by a fault, in the words of the checker: all else is a violation.
+`FAULTS` is the table of durability too: per set-up what a fault may cost, in the words of the checker. All else is a
+violation.
 """
 
 from __future__ import annotations
@@ -9,27 +10,39 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import redis
 
 from tests.jepsen.system import LEASE_MS, Setup, System
 from tests.support import processes
+from tests.support.clock import Clock
 from tests.support.processes import wait_until
 
 Break: TypeAlias = Callable[[System, random.Random], None]
 
-ALL: tuple[Setup, ...] = ("one", "replicas", "sentinel")
+Losses: TypeAlias = Mapping[Setup, frozenset[str]]
+
+NOTHING = frozenset[str]()
+LAST_SECOND = frozenset({"lost", "moved", "two values", "skipped", "went back", "commit went back"})
+ANYWHERE: Losses = MappingProxyType({"one": NOTHING, "replicas": NOTHING, "sentinel": NOTHING})
+NOT_WATCHED: Losses = MappingProxyType({"one": NOTHING, "replicas": NOTHING})
+# A master that lost its last second and starts again makes its replicas lose it too.
+LOSES_LAST_SECOND: Losses = MappingProxyType({"one": LAST_SECOND, "replicas": LAST_SECOND})
+REPLICAS: Losses = MappingProxyType({"replicas": NOTHING})
+SENTINEL: Losses = MappingProxyType({"sentinel": NOTHING})
+
 _HEAL_SECONDS_MAX = 90.0
+_HOUR = 3600
 
 
 class Fault(NamedTuple):
-    """A fault; `losses` are the kinds of violations that the durability table allows after it."""
+    """A fault; `losses` are the kinds of violations that are allowed after it, for each set-up that it is for."""
 
     run: Break
-    setups: tuple[Setup, ...] = ALL
-    losses: frozenset[str] = frozenset()
+    losses: Losses = ANYWHERE
 
 
 @contextlib.contextmanager
@@ -94,9 +107,7 @@ def _stop_redis(system: System, rng: random.Random) -> None:
 
 def _crash_machine(system: System, rng: random.Random) -> None:
     """End the append-only file at any byte of the last second."""
-    file = max(
-        system.master.directory.glob("appendonlydir/*.incr.aof"), key=lambda path: path.stat().st_mtime
-    )
+    file = system.master.append_only_file()
     synced = file.stat().st_size
     time.sleep(1.0)
     system.master.kill()
@@ -148,23 +159,36 @@ def _fail_over(system: System, rng: random.Random) -> None:
 
 
 def _kill_master(system: System, rng: random.Random) -> None:
-    """Let the Sentinels promote the replica; the old master comes back as one."""
-    old, new = system.master, system.other
-    if rng.random() < 0.5:
-        old.kill()
-    else:
-        old.signal(signal.SIGSTOP)
-    wait_until(lambda: new.role() == "master", "the Sentinels promote the replica", 60.0)
-    system.swap()
+    """Let the Sentinels promote the replica; the old master comes back."""
+    old = system.master
+    old.kill()
+    system.switch()
     time.sleep(rng.uniform(0, 2))
-    if old.role():
-        return
-    with contextlib.suppress(ProcessLookupError):
-        old.signal(signal.SIGCONT)
-    if not old.role():
-        old.start()
-    wait_until(lambda: old.role() == "slave", "the old master follows", 60.0)
-    system.wait_for_replica(old)
+    old.start()
+    _rejoin(system)
+
+
+def _stop_master(system: System, rng: random.Random) -> None:
+    """Let the Sentinels promote the replica; the old master wakes as a master until they see it."""
+    old = system.master
+    old.signal(signal.SIGSTOP)
+    system.switch()
+    time.sleep(rng.uniform(0, 2))
+    old.signal(signal.SIGCONT)
+    _rejoin(system)
+
+
+def _fail_over_by_sentinel(system: System, rng: random.Random) -> None:
+    system.fail_over_by_sentinel()
+    system.switch()
+    time.sleep(rng.uniform(0, 1))
+    _rejoin(system)
+
+
+def _rejoin(system: System) -> None:
+    """Wait until the old master is the replica of the new one."""
+    wait_until(lambda: system.other.role() == "slave", "the old master follows", _HEAL_SECONDS_MAX)
+    system.wait_for_replica(system.other)
 
 
 def _cut(system: System, rng: random.Random) -> None:
@@ -191,29 +215,64 @@ def _fill_memory(system: System, rng: random.Random) -> None:
     system.master.client.config_set("maxmemory", 0)
 
 
+def _fill_disk(system: System, rng: random.Random) -> None:
+    """Let the append-only file grow no further for a while."""
+    node = system.master
+    node.limit_file(node.append_only_file().stat().st_size + rng.randint(0, 10_000))
+    time.sleep(rng.uniform(1, 4))
+    node.limit_file(None)
+
+
+def _fill_disk_and_kill(system: System, rng: random.Random) -> None:
+    """Kill Redis before there is room again: what it answered before its first write failed is in no file."""
+    system.master.limit_file(system.master.append_only_file().stat().st_size + rng.randint(0, 10_000))
+    time.sleep(rng.uniform(1, 4))
+    _kill_redis(system, rng)
+
+
+def _set_clock(clock: Clock | None, rng: random.Random) -> None:
+    """Let a clock jump, forward or back, and some time later be right again."""
+    assert clock
+    clock.set(rng.choice((-1, 1)) * rng.choice((5, 60, _HOUR, 30 * 24 * _HOUR)))
+    time.sleep(rng.uniform(2, 5))
+    clock.set(0)
+    time.sleep(1.0)
+
+
+def _set_redis_clock(system: System, rng: random.Random) -> None:
+    _set_clock(system.redis_clock, rng)
+
+
+def _set_broker_clock(system: System, rng: random.Random) -> None:
+    _set_clock(system.broker_clock, rng)
+
+
 FAULTS: dict[str, Fault] = {
     "kill-worker": Fault(_kill_worker),
     "stop-worker": Fault(_stop_worker),
     "kill-broker": Fault(_kill_broker),
     "stop-broker": Fault(_stop_broker),
     "kill-keeper": Fault(_kill_keeper),
-    "kill-redis": Fault(_kill_redis, ("one", "replicas")),
-    "stop-redis": Fault(_stop_redis, ("one", "replicas")),
-    "crash-machine": Fault(
-        _crash_machine,
-        ("one",),
-        frozenset({"lost", "moved", "two values", "skipped", "went back", "commit went back"}),
-    ),
-    "kill-replica": Fault(_kill_replica, ("replicas",)),
-    "stop-replica": Fault(_stop_replica, ("replicas",)),
-    "promote": Fault(_promote, ("replicas",)),
-    "fail-over": Fault(_fail_over, ("replicas",)),
-    "kill-master": Fault(_kill_master, ("sentinel",)),
+    "broker-clock": Fault(_set_broker_clock),
+    "kill-redis": Fault(_kill_redis, NOT_WATCHED),
+    "stop-redis": Fault(_stop_redis, NOT_WATCHED),
+    "crash-machine": Fault(_crash_machine, LOSES_LAST_SECOND),
+    "kill-replica": Fault(_kill_replica, REPLICAS),
+    "stop-replica": Fault(_stop_replica, REPLICAS),
+    "promote": Fault(_promote, REPLICAS),
+    "fail-over": Fault(_fail_over, REPLICAS),
+    "kill-master": Fault(_kill_master, SENTINEL),
+    "stop-master": Fault(_stop_master, SENTINEL),
+    "sentinel-fail-over": Fault(_fail_over_by_sentinel, SENTINEL),
     "cut": Fault(_cut),
     "cut-often": Fault(_cut_often),
     "hold": Fault(_hold),
     "fill-memory": Fault(_fill_memory),
+    "fill-disk": Fault(_fill_disk, NOT_WATCHED),
+    "fill-disk-and-kill": Fault(_fill_disk_and_kill, LOSES_LAST_SECOND),
+    "redis-clock": Fault(_set_redis_clock, NOT_WATCHED),
 }
+CLOCKS = {"broker-clock", "redis-clock"}
 
 
 def heal(system: System) -> None:

