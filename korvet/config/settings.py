@@ -112,6 +112,12 @@ class Settings:
 
     redis_timeout_ms: int = _setting(5_000, "How long a command may take in Redis.", least=1)
     redis_connect_timeout_ms: int = _setting(2_000, "How long a connection to Redis may take.", least=1)
+    redis_read_max_bytes: int = _fixed(
+        16_777_216,
+        "Bytes of records that one worker asks of Redis at once, as it expects them to weigh; other fetches wait.",
+        1_048_576,
+        INT64_MAX,
+    )
     replicas: int = _setting(
         0,
         "Redis replicas that must hold a batch (acks=all), a commit, or a change of groups, topics or configs"

@@ -5,17 +5,25 @@ lost. The reads of all its partitions travel together, in rounds, within one bud
 for follows from what the partition's entries weighed so far. What comes next is read ahead, within a fetch and for the
 next one. Limits are KIP-74's, bounds are checked as Kafka does. Offsets that Redis does not hold any more are read from
 the remote tier.
+
+Redis is asked for pieces of PIECE_BYTES, of one fetch no more than two at once, and of all fetches of a worker no more
+than redis.read.max.bytes: what was asked for and not read yet lies in the memory of Redis. All of this goes by what
+entries are expected to weigh. XRANGE has no limit in bytes, so a log whose entries become much larger is read once by
+the old weight: such a reply is as many times too large as the entries are, up to COUNT_MAX of the largest.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
+import gevent
 import msgspec
 
 from korvet.cluster.brokers import LEADER_EPOCH
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.readahead import ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
@@ -31,7 +39,7 @@ from korvet.topics.types import Partition
 
 _ZSTD = int(Codec.zstd)
 
-FIRST_COUNT = 8
+FIRST_COUNT = 1
 """Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
 first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
 
@@ -47,8 +55,17 @@ REPLY_BYTES_MAX = 1024 * 1024 * 1024
 WEIGHTS_MAX = 50_000
 """Partitions whose weight is remembered; beyond it all are forgotten, and learned again within a fetch."""
 
-AHEAD_BYTES_MAX = 2 * 1024 * 1024
-"""What is read ahead of a partition at once."""
+PIECE_BYTES = 2 * 1024 * 1024
+"""What is asked of Redis at once, or read ahead of a partition."""
+
+_PIECES_AT_ONCE = 2
+"""Pieces that one fetch has asked for and not put together: Redis works on one while the worker does on the other."""
+
+ENTRY_BYTES = 96
+"""What Redis sends of an entry besides what weighs in a batch: its id, the names of fields, lengths."""
+
+END_ENTRY_BYTES_MAX = 64 * 1024
+"""What is expected of an entry of unknown weight at the end of a log, where most likely there is none."""
 
 ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
@@ -97,6 +114,7 @@ class PartitionReading(msgspec.Struct):
     room: int = 0
     entries: int = 0
     entries_max: int = 0
+    bytes_expected: int = 0
     taking: bool = False
     bounded: bool = False
     more: bool = False
@@ -110,6 +128,16 @@ class PartitionReading(msgspec.Struct):
         self.offset, self.room = spec.offset, spec.bytes_max
         worst = max(1, spec.topic.config.max_message_bytes)
         self.entries_max = min(COUNT_MAX, max(END_COUNT, REPLY_BYTES_MAX // worst))
+
+    def expect(self, weight: int | None) -> None:
+        """Note what the entries asked for weigh, if each has `weight`; None: unknown."""
+        if weight is None:
+            worst = max(1, self.spec.topic.config.max_message_bytes)
+            weight = min(worst, END_ENTRY_BYTES_MAX) if self.at_end or not self.taking else worst
+        self.bytes_expected = self.entries * (weight + ENTRY_BYTES)
+
+
+_Found: TypeAlias = list[tuple[PartitionReading, Fetched | KafkaError]]
 
 
 class Reader:
@@ -150,17 +178,10 @@ class Reader:
                     break
                 anything = anything or any(each.size_bytes for each in results)
             timer.end_stage(ENCODE)
-            found = self._read_round(round_, since)
-            timer.end_stage(REDIS)
-            for each, fetched in found:
-                result = results[each.place]
-                try:
-                    self._read_on(each, fetched, left)
-                    left = self._take(each, fetched, result, left, first=not anything)
-                except KafkaError as error:
-                    result.error = error.code
-                    each.done = True
-                anything = anything or result.size_bytes > 0
+            for found in self._read_round(round_, since):
+                timer.end_stage(REDIS)
+                left, anything = self._take_all(found, results, left, anything=anything)
+                timer.end_stage(ENCODE)
         for each in reading:
             if each.collector is not None and not results[each.place].error:
                 if each.more and results[each.place].size_bytes:
@@ -179,43 +200,69 @@ class Reader:
             if each.done:
                 continue
             stream = each.spec.partition.stream
-            room = max(0, min(each.room, left - planned))
+            weight = self._weights.get(stream)
+            room = max(0, min(each.room, left - planned, PIECE_BYTES))
             each.taking = room > 0 or not anything
+            each.at_end = each.offset >= self._ends.get(stream, each.offset + 1)
             if not each.taking:
                 # Nothing is left for it: one entry, for the bounds that its result must have.
                 each.entries = 1
                 if each.bounded:
                     continue
-            elif each.offset >= self._ends.get(stream, each.offset + 1):
-                weight = self._weights.get(stream)
+            elif each.at_end:
                 each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
-                each.at_end = True
-            elif stream not in self._weights:
+            elif weight is None:
                 each.entries = FIRST_COUNT
-                each.at_end = False
                 planned += room
                 anything = True
             else:
-                weight = self._weights[stream]
                 each.entries = min(room // weight + 1, each.entries_max)
-                each.at_end = False
                 planned += each.entries * weight
                 anything = True
+            each.expect(weight)
             round_.append(each)
         return round_
 
-    def _read_round(
-        self, round_: list[PartitionReading], since: float
-    ) -> list[tuple[PartitionReading, Fetched | KafkaError]]:
-        """Read a round; of a log of batches for which no bytes are left only the bounds, since a batch may be large."""
+    def _read_round(self, round_: list[PartitionReading], since: float) -> Iterator[_Found]:
+        """Read a round, in pieces.
+
+        Of a log of batches for which no bytes are left only the bounds are read, since a batch may be large.
+        """
         bounded = [each for each in round_ if not each.taking and each.spec.partition.format == "batch"]
-        read = [each for each in round_ if each.taking or each.spec.partition.format != "batch"]
-        reads = [Read(each.spec.partition, each.offset, each.entries) for each in read]
-        found = list(zip(read, self._ahead.read(reads, since), strict=True))
+        pieces = _pieces([each for each in round_ if each.taking or each.spec.partition.format != "batch"])
+        if len(pieces) == 1:
+            yield _of_piece(pieces[0], self._read_piece(pieces[0], since))
+        elif pieces:
+            yield from self._read_pieces(pieces, since)
         if bounded:
             ends = self._log.bounds([each.spec.partition for each in bounded])
-            found += [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
-        return found
+            yield [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
+
+    def _read_pieces(self, pieces: list[list[PartitionReading]], since: float) -> Iterator[_Found]:
+        """Read one piece after the other: while one is put together, the next is on its way."""
+        begun: deque[gevent.Greenlet[..., list[Fetched | KafkaError] | StorageUnavailableError]] = deque()
+        left = iter(pieces)
+        for piece in pieces:
+            while len(begun) < _PIECES_AT_ONCE and (following := next(left, None)):
+                begun.append(gevent.spawn(self._try_piece, following, since))
+                gevent.sleep(0)  # so that it is sent before the one before it is put together
+            yield _of_piece(piece, begun.popleft().get())
+
+    def _try_piece(
+        self, piece: list[PartitionReading], since: float
+    ) -> list[Fetched | KafkaError] | StorageUnavailableError:
+        """Return the error as a value: if the piece before it failed, nobody asks for this one."""
+        try:
+            return self._read_piece(piece, since)
+        except StorageUnavailableError as error:
+            return error
+
+    def _read_piece(self, piece: list[PartitionReading], since: float) -> list[Fetched | KafkaError]:
+        reads = [
+            Read(each.spec.partition, each.offset, each.entries, bytes_expected=each.bytes_expected)
+            for each in piece
+        ]
+        return self._ahead.read(reads, since)
 
     def _read_on(self, reading: PartitionReading, fetched: Fetched | KafkaError, left: int) -> None:
         """Read ahead for the next round, if there is sure to be one: Redis works while this one is put together."""
@@ -230,9 +277,25 @@ class Reader:
         partition = reading.spec.partition
         weight = self._weights.get(partition.stream)
         if weight and not reading.at_end:
-            entries = max(1, min(room, AHEAD_BYTES_MAX) // weight + 1)
+            entries = max(1, min(room, PIECE_BYTES) // weight + 1)
             entries = min(entries, reading.entries_max)
-            self._ahead.begin(Read(partition, offset, entries), entries * weight)
+            expected = entries * (weight + ENTRY_BYTES)
+            self._ahead.begin(Read(partition, offset, entries, bytes_expected=expected), expected)
+
+    def _take_all(
+        self, found: _Found, results: list[FetchResult], left: int, *, anything: bool
+    ) -> tuple[int, bool]:
+        """Put what was read into the results; returns what is left of the budget, and whether there is anything."""
+        for each, fetched in found:
+            result = results[each.place]
+            try:
+                self._read_on(each, fetched, left)
+                left = self._take(each, fetched, result, left, first=not anything)
+            except KafkaError as error:
+                result.error = error.code
+                each.done = True
+            anything = anything or result.size_bytes > 0
+        return left, anything
 
     def _take(
         self,
@@ -329,6 +392,28 @@ class Reader:
                 # for another fetch.
                 each.offset, each.done, gaps = part.end, False, True
         return left, gaps
+
+
+def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:
+    """Return what is to be read, in order, in pieces of about PIECE_BYTES."""
+    pieces: list[list[PartitionReading]] = []
+    size = PIECE_BYTES
+    for each in reading:
+        size += each.bytes_expected
+        if size > PIECE_BYTES:
+            pieces.append([])
+            size = each.bytes_expected
+        pieces[-1].append(each)
+    return pieces
+
+
+def _of_piece(
+    piece: list[PartitionReading], found: list[Fetched | KafkaError] | StorageUnavailableError
+) -> _Found:
+    """Return what was found for each; raises StorageUnavailableError."""
+    if isinstance(found, StorageUnavailableError):
+        raise found
+    return list(zip(piece, found, strict=True))
 
 
 class RecordCollector(BatchesBuilder):

@@ -187,7 +187,7 @@ class LogStore:
         """Return for each read what `_fetched` does, all in one round trip."""
         streams = [self._segments.stream(read.partition, read.offset) for read in reads]
         commands: list[Sequence[Arg]] = []
-        for (partition, offset, count, end), stream in zip(reads, streams, strict=True):
+        for (partition, offset, count, end, _), stream in zip(reads, streams, strict=True):
             first, last = range_start(partition, offset), range_end(partition, end)
             commands += (
                 ("MULTI",),
@@ -195,12 +195,13 @@ class LogStore:
                 ("XRANGE", stream, first, last, "COUNT", count),
                 ("EXEC",),
             )
-        replies = self._reads.pipeline(commands)[3::4]
+        expected = sum(read.bytes_expected for read in reads)
+        replies = self._reads.pipeline(commands, reply_bytes=expected)[3::4]
         return [self._fetched(*each) for each in zip(reads, streams, replies, strict=True)]
 
     def _fetched(self, read: Read, stream: str, reply: Reply) -> tuple[Fetched | KafkaError, bool] | Read:
         """Return what was found in `stream`, and whether that is settled; or what to read instead."""
-        partition, offset, count, _ = read
+        partition, offset, count = read.partition, read.offset, read.entries_max
         try:
             state_reply, entries_reply = executed(partition, reply, 2)
             state = read_state(partition, state_reply)

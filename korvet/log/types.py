@@ -86,13 +86,15 @@ class LogPosition(NamedTuple):
 class Read(NamedTuple):
     """A read of records from `offset` on, from at most `entries_max` entries (at least one).
 
-    Entries that begin at or above `end`, if given, are not read; it must lie between two entries.
+    Entries that begin at or above `end`, if given, are not read; it must lie between two entries. `bytes_expected` is
+    about what they weigh; a reader that does not know takes the default of message.max.bytes.
     """
 
     partition: Partition
     offset: int
     entries_max: int
     end: int | None = None
+    bytes_expected: int = 1024 * 1024
 
 
 class RemoteRange(NamedTuple):

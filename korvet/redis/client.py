@@ -45,6 +45,11 @@ ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
 # lengthen the queue; the bytes bound a worker's memory (they lie here and in Redis' query buffer).
 _COMMANDS_MAX = 10_000
 _BYTES_MAX = 64 * 1024 * 1024
+REPLY_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of large replies that may be under way at once: they lie in Redis' output buffer until they are read."""
+
+# Consumers wait so long for an answer (request.timeout.ms).
+_REPLY_ROOM_S_MAX = 30.0
 
 # A connection to a replica is not closed earlier: if the address leads to the same replica again, once in this time.
 _READ_ONLY_S_MIN = 1.0
@@ -113,11 +118,19 @@ class _QueuedCaller:
 
 
 class _PendingReply:
-    __slots__ = ("count", "deadline", "operation", "replies", "sent_at", "size", "waiter")
+    __slots__ = ("count", "deadline", "operation", "replies", "reply_bytes", "sent_at", "size", "waiter")
 
-    def __init__(self, waiter: Waiter[Reply], count: int, size: int, deadline: float, operation: str) -> None:
+    def __init__(
+        self,
+        waiter: Waiter[Reply],
+        count: int,
+        size: int,
+        deadline: float,
+        operation: str,
+        reply_bytes: int,
+    ) -> None:
         self.waiter: Waiter[Reply] | None = waiter
-        self.count, self.size, self.deadline = count, size, deadline
+        self.count, self.size, self.deadline, self.reply_bytes = count, size, deadline, reply_bytes
         self.operation, self.sent_at = operation, time.monotonic()
         self.replies: list[Reply] = []
 
@@ -130,15 +143,17 @@ class Multiplexer:
         connected: socket.socket,
         name: str,
         limit: InFlightLimit,
+        reply_limit: InFlightLimit,
         timeout_ms: int,
         on_round_trip: Callable[[str, float], None],
     ) -> None:
-        """Take over a connection. `name` is the server's, for messages; `limit` outlives the connection.
+        """Take over a connection. `name` is the server's, for messages; the limits outlive the connection.
 
         `on_round_trip` is called with the operation and the seconds of each exchange, late ones included.
         """
         self._on_round_trip = on_round_trip
-        self._name, self._limit, self._timeout_s = name, limit, timeout_ms / 1000
+        self._name, self._timeout_s = name, timeout_ms / 1000
+        self._limit, self._reply_limit = limit, reply_limit
         self._hub = get_hub()
         self._pending: deque[_PendingReply] = deque()
         self._check_at = inf
@@ -153,18 +168,20 @@ class Multiplexer:
         """Whether the connection is gone."""
         return self._connection.lost is not None
 
-    def exchange(self, data: bytes, count: int, deadline: float, operation: str) -> Waiter[Reply]:
+    def exchange(
+        self, data: bytes, count: int, deadline: float, operation: str, reply_bytes: int = 0
+    ) -> Waiter[Reply]:
         """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
 
-        Room for them has been acquired and is released here. `deadline` is time.monotonic()'s; `operation` names them
-        in metrics. Error replies are returned, not raised. The waiter may raise OutcomeUnknownError.
+        Room for them, and for `reply_bytes` of replies, has been acquired and is released here, or by the caller if
+        this raises. `deadline` is time.monotonic()'s; `operation` names them in metrics. Error replies are returned,
+        not raised. The waiter may raise OutcomeUnknownError.
         """
         if self._connection.lost is not None:
-            self._limit.release(count, len(data))
             raise StorageUnavailableError(f"Redis at {self._name} is away: {self._connection.lost}")
         waiter: Waiter[Reply] = Waiter(self._hub)
         idle = not self._pending
-        self._pending.append(_PendingReply(waiter, count, len(data), deadline, operation))
+        self._pending.append(_PendingReply(waiter, count, len(data), deadline, operation, reply_bytes))
         if deadline < self._check_at:
             self._schedule_check(deadline)
         # Redis has nothing to do for us: it may begin while others are on their way to it.
@@ -194,7 +211,7 @@ class Multiplexer:
                     continue
                 answer = oldest.replies
             pending.popleft()
-            self._limit.release(oldest.count, oldest.size)
+            self._release(oldest)
             self._on_round_trip(oldest.operation, heard_at - oldest.sent_at)
             if oldest.waiter is not None:
                 ready.append((oldest.waiter, answer))
@@ -213,9 +230,14 @@ class Multiplexer:
         text = f"the connection to Redis at {self._name} was lost ({reason}): {_UNKNOWN}"
         pending, self._pending = self._pending, deque()
         for each in pending:
-            self._limit.release(each.count, each.size)
+            self._release(each)
         failed = [each.waiter for each in pending if each.waiter is not None]
         self._hub.loop.run_callback(_fail, failed, text)
+
+    def _release(self, pending: _PendingReply) -> None:
+        self._limit.release(pending.count, pending.size)
+        if pending.reply_bytes:
+            self._reply_limit.release(0, pending.reply_bytes)
 
     def _schedule_check(self, at: float) -> None:
         self._check_at = at
@@ -288,7 +310,7 @@ class Redis:
     killed while it waits; others do not notice.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the limits of one connection, each by its name
         self,
         url: str,
         *,
@@ -296,11 +318,13 @@ class Redis:
         connect_timeout_ms: int,
         commands_max: int = _COMMANDS_MAX,
         bytes_max: int = _BYTES_MAX,
+        reply_bytes_max: int = REPLY_BYTES_MAX,
         observer: Observer = NO_OBSERVER,
         operation: str = "commands",
     ) -> None:
         """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
 
+        `reply_bytes_max` bounds the replies under way, by what their callers expect them to weigh.
         `operation` is the name under which `observer` hears of commands that are not scripts.
         """
         self._observer = observer
@@ -314,6 +338,7 @@ class Redis:
         self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
         self._timeout_s = timeout_ms / 1000
         self._limit = InFlightLimit(commands_max, bytes_max)
+        self._reply_limit = InFlightLimit(1, reply_bytes_max)
         self._multiplexer: Multiplexer | None = None
         self._attempt: gevent.Greenlet[[], Multiplexer | StorageUnavailableError] | None = None
         self._backoff = reconnect_backoff()
@@ -332,15 +357,16 @@ class Redis:
         [reply] = self.pipeline([command])
         return value_of(reply)
 
-    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+    def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
         """Send `commands` in one write and return their replies in order; error replies stay in their places.
 
-        Commands of other greenlets and other clients may run between them.
+        Commands of other greenlets and other clients may run between them. If large replies are expected,
+        `reply_bytes` in all, it is their turn when there is room for them; what expects small ones does not wait.
         """
         if not commands:
             return []
         packed = b"".join([pack(tuple(command)) for command in commands])
-        return self._exchange_all(packed, len(commands), self._operation)
+        return _listed(self._begin(packed, len(commands), self._operation, reply_bytes).get(), len(commands))
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
@@ -447,17 +473,24 @@ class Redis:
     def _exchange_all(self, data: bytes, count: int, operation: str) -> list[Reply]:
         return _listed(self._begin(data, count, operation).get(), count)
 
-    def _begin(self, data: bytes, count: int, operation: str) -> Waiter[Reply]:
-        deadline = time.monotonic() + self._timeout_s
-        self._limit.acquire(count, len(data), deadline)
-        multiplexer = self._multiplexer
-        if multiplexer is None or multiplexer.lost:
+    def _begin(self, data: bytes, count: int, operation: str, reply_bytes: int = 0) -> Waiter[Reply]:
+        if reply_bytes:
+            self._reply_limit.acquire(0, reply_bytes, time.monotonic() + _REPLY_ROOM_S_MAX)
+        try:
+            deadline = time.monotonic() + self._timeout_s
+            self._limit.acquire(count, len(data), deadline)
             try:
-                multiplexer = self._connected(deadline)
+                multiplexer = self._multiplexer
+                if multiplexer is None or multiplexer.lost:
+                    multiplexer = self._connected(deadline)
+                return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
             except BaseException:
                 self._limit.release(count, len(data))
                 raise
-        return multiplexer.exchange(data, count, deadline, operation)
+        except BaseException:
+            if reply_bytes:
+                self._reply_limit.release(0, reply_bytes)
+            raise
 
     def _connected(self, deadline: float) -> Multiplexer:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
@@ -493,7 +526,12 @@ class Redis:
             self.connections += 1
             self.history = history
             self._multiplexer = Multiplexer(
-                connected, str(self._address), self._limit, self._timeout_ms, self._observer.round_trip
+                connected,
+                str(self._address),
+                self._limit,
+                self._reply_limit,
+                self._timeout_ms,
+                self._observer.round_trip,
             )
             if before is not None:
                 self.reconnected_at = time.monotonic()

@@ -98,6 +98,7 @@ class Storage(msgspec.Struct, frozen=True):
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
+                reply_bytes_max=settings.redis_read_max_bytes,
                 observer=REDIS_METRICS,
                 operation=operation,
             )

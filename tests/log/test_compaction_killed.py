@@ -45,9 +45,9 @@ class Dying(Redis):
             raise Killed
         self.left -= done
 
-    def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
+    def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
         self._count(done=False)
-        replies = super().pipeline(commands)
+        replies = super().pipeline(commands, reply_bytes=reply_bytes)
         self._count(done=True)
         return replies
 

@@ -39,7 +39,7 @@ def connect() -> Iterator[Connect]:
     for one in made:
         one.close()
         gevent.sleep(0)
-        assert (one._limit.commands, one._limit.bytes) == (0, 0)
+        assert (one._limit.commands, one._limit.bytes, one._reply_limit.bytes) == (0, 0, 0)
 
 
 def eventually(connection: Redis, *command: str) -> object:
@@ -313,6 +313,49 @@ def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
     raw_redis.rpush("go", "now")
     gevent.joinall([blocked, *waiting])
     assert [one.value for one in waiting] == [b"OK"] * 20
+
+
+def test_large_replies_wait_for_room_and_small_ones_do_not(
+    redis_url: str, connect: Connect, raw_redis: redis.Redis
+) -> None:
+    connection = connect(redis_url, reply_bytes_max=10_000)
+    blocked = gevent.spawn(connection.call, "BLPOP", "go", "0")
+    gevent.sleep(0.02)
+
+    def push(value: str, reply_bytes: int) -> None:
+        connection.pipeline([("RPUSH", "order", value)], reply_bytes=reply_bytes)
+
+    large = [gevent.spawn(push, f"large {number}", 4000) for number in range(10)]
+    small = gevent.spawn(push, "small", 0)
+    gevent.sleep(0.05)
+    # Three reach the limit; they, the small one and the blocked one are in flight.
+    assert (connection._limit.commands, connection._reply_limit.bytes) == (5, 12_000)
+    gevent.killall(large[4:6])
+    raw_redis.rpush("go", "now")
+    gevent.joinall([small, *large])
+    assert blocked.get() == [b"go", b"now"]
+    waited = [f"large {number}".encode() for number in (3, 6, 7, 8, 9)]
+    assert raw_redis.lrange("order", 0, -1) == [b"large 0", b"large 1", b"large 2", b"small", *waited]
+
+
+def test_a_lost_connection_frees_the_room_of_its_replies(network: Proxy, connect: Connect) -> None:
+    connection = connect(network.url, reply_bytes_max=1000)
+    connection.call("PING")
+    network.silence()
+
+    def refused() -> None:
+        with pytest.raises(StorageUnavailableError):
+            connection.pipeline([("PING",)], reply_bytes=1000)
+
+    first = gevent.spawn(refused)
+    gevent.sleep(0.05)
+    second = gevent.spawn(connection.pipeline, [("ECHO", "after")], reply_bytes=1000)
+    gevent.sleep(0.05)
+    assert connection._reply_limit.bytes == 1000
+    network.cut()
+    network.speak()
+    first.get()
+    assert second.get(timeout=PATIENCE_S) == [b"after"]
 
 
 def test_waiting_for_room_ends_with_the_time_out_and_nothing_sent(
