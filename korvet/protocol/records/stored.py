@@ -26,6 +26,7 @@ from korvet.protocol.records.compression import Codec, compress, decompress
 from korvet.protocol.records.record import StoredRecord
 
 _BUILDER_BYTES_MAX = 2**31 - 1  # the builder is to refuse nothing: what it is given came out of a batch
+_INT64_HALF = 2**63
 
 
 def stored_records(
@@ -61,13 +62,17 @@ def retained_batch(header: BatchHeader, base_offset: int, records: Sequence[Stor
         base_sequence=header.base_sequence,
         batch_size=_BUILDER_BYTES_MAX,
     )
+    base_timestamp = records[0][1]
     for offset, timestamp, key, value, headers in records:
-        builder.append(offset - base_offset, timestamp, key, value, headers)
+        # From 0 on: a first record without a timestamp (-1) would get that of the next from the builder. Timestamps may
+        # be any int64, so a delta wraps, as it does when it is read.
+        delta = (timestamp - base_timestamp + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF
+        builder.append(offset - base_offset, delta, key, value, headers)
     payload = compress(header.codec, bytes(memoryview(builder.build())[HEADER_BYTES:]))
     appended_at = header.attributes & LOG_APPEND_TIME_BIT
     changed = header._replace(
         # The timestamps in the records are deltas to the first of those that are left.
-        base_timestamp=records[0][1],
+        base_timestamp=base_timestamp,
         max_timestamp=header.max_timestamp if appended_at else max(record[1] for record in records),
         record_count=len(records),
     )

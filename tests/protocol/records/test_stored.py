@@ -62,6 +62,23 @@ def test_a_batch_may_lose_records_more_than_once() -> None:
         del left[0]
 
 
+def test_a_record_without_a_timestamp_may_be_the_first_that_is_left() -> None:
+    records = [Record(b"v", b"k", timestamp) for timestamp in (TIMESTAMP, -1, TIMESTAMP + 5, 0)]
+    left = read(batches.batch(*records), 0)[1:]
+    assert [record[1] for record in left] == [-1, TIMESTAMP + 5, 0]
+    data = retained_batch(parts(batches.batch(*records))[0], 0, left)
+    assert read(data, 0) == left
+    assert parts(data)[0].max_timestamp == TIMESTAMP + 5
+
+
+def test_timestamps_may_be_as_far_apart_as_int64_allows() -> None:
+    data = batches.batch(*[Record(b"v", b"k", timestamp) for timestamp in (5, 2**63 - 1, 0)])
+    data = batches.forged(data, base_timestamp=-(2**63))
+    left = read(data, 0)
+    data = retained_batch(parts(data)[0], 0, left)
+    assert read(data, 0) == left
+
+
 def test_the_time_of_the_append_is_every_records_time_whichever_are_left() -> None:
     whole = batches.forged(batches.batch(*RECORDS), attributes=LOG_APPEND_TIME_BIT, max_timestamp=5_000)
     records = read(whole, 0)
