@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults jepsen check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults jepsen fuzz check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -82,6 +82,9 @@ test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs
 
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --seed 7"
 	@$(BIN)/python -m tests.jepsen $(ARGS)
+
+fuzz: $(VENV)/.lake ## send hostile bytes to every decoder and to a worker; ARGS="--minutes 10 --seed 7"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd-analyze and schemas; needs the first two
 	@$(BIN)/python -m pytest tests/deploy_tools $(ARGS)

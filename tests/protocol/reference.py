@@ -17,10 +17,10 @@ UNKNOWN_CONTENT = b"what a later Kafka knows"
 
 def encode(message: Message, version: int, *, unknown_tags: bool = False) -> bytes:
     """Return the bytes of `message` in `version`; `unknown_tags` ends every block with a tag no message has."""
-    return _Plain(version, flexible=message.api.is_flexible(version), unknown_tags=unknown_tags).part(message)
+    return Plain(version, flexible=message.api.is_flexible(version), unknown_tags=unknown_tags).part(message)
 
 
-class _Plain:
+class Plain:
     def __init__(self, version: int, *, flexible: bool, unknown_tags: bool) -> None:
         self.version = version
         self.flexible = flexible

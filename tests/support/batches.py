@@ -88,7 +88,7 @@ def raw(payload: bytes, *, count: int = 1, codec: int = NONE, **fields: int) -> 
 def compress(codec: int, data: bytes) -> bytes:
     """Compress as the producers of `codec` do."""
     if codec == GZIP:
-        return gzip.compress(data)
+        return gzip.compress(data, mtime=0)
     if codec == SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data))
     if codec == LZ4:

@@ -165,15 +165,17 @@ def korvet_broker(
     workers: int = 2,
     data_dir: Path | None = None,
     listen: Sequence[str] = ("--listen", "127.0.0.1:0"),
+    program: Sequence[str] = KORVET,
 ) -> Iterator[Broker]:
     """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports.
 
-    `listen` are the flags that say where it listens. Records are kept indefinitely unless `flags` say otherwise: those
-    of tests carry any timestamps.
+    `listen` are the flags that say where it listens, `program` is what to run. Records are kept indefinitely unless
+    `flags` say otherwise: those of tests carry any timestamps.
     """
     data_dir = data_dir or tmp_path / "data"
     common = ("--ops-listen", "127.0.0.1:0", "--workers", str(workers))
-    command = [*KORVET, *listen, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1", *flags]
+    command = [*program, *listen, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1"]
+    command += flags
     with started(command, tmp_path, data_dir) as broker:
         broker.wait_until_ready()
         yield broker

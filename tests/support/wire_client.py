@@ -22,7 +22,8 @@ from korvet.protocol.schema import Message
 SECONDS_MAX = 30.0
 """How long an answer may take before the test fails."""
 
-_RESPONSES: dict[int, type[Message]] = {cls.api.key: cls for cls in MESSAGES if not cls.is_request()}
+RESPONSES: dict[int, type[Message]] = {cls.api.key: cls for cls in MESSAGES if not cls.is_request()}
+"""The response of each API, by its key."""
 
 
 class ClosedByBrokerError(Exception):
@@ -53,11 +54,25 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def decode_response(cls: type[Message], version: int, body: bytes) -> Any:
+    """Decode a response, given with its header, to its last byte."""
+    # KIP-511: the answer to ApiVersions has the plain header in every version.
+    flexible = cls.api.is_flexible(version) and cls.api.key != ApiVersionsRequest.api.key
+    assert not flexible or body[4] == 0, "tagged fields in a response header"
+    body = body[5 if flexible else 4 :]
+    message = decode(cls, version, body)
+    assert b"".join(encode(message, version)) == body, "bytes after the response, or another form of it"
+    return message
+
+
 class WireClient:
     """One connection; a context manager."""
 
-    def __init__(self, address: tuple[str, int], *, client_id: str | None = "wire") -> None:
-        self.socket = socket.create_connection(address, SECONDS_MAX)
+    def __init__(self, address: tuple[str, int] | socket.socket, *, client_id: str | None = "wire") -> None:
+        """Connect to an address, or take a connection that is there."""
+        if isinstance(address, tuple):
+            address = socket.create_connection(address, SECONDS_MAX)
+        self.socket = address
         self.client_id = client_id
         self._correlation_id = 0
 
@@ -77,7 +92,7 @@ class WireClient:
         """Send a request and return its decoded response, of the class that belongs to it."""
         self._correlation_id += 1
         self.send(request, version, self._correlation_id)
-        return self.receive(_RESPONSES[type(request).api.key], version, self._correlation_id)
+        return self.receive(RESPONSES[type(request).api.key], version, self._correlation_id)
 
     def send(self, request: Message, version: int, correlation_id: int = 1) -> None:
         """Send a request."""
@@ -92,13 +107,7 @@ class WireClient:
         body = self.receive_frame()
         (answered,) = struct.unpack_from(">i", body)
         assert correlation_id is None or answered == correlation_id, f"{answered} is not {correlation_id}"
-        # KIP-511: the answer to ApiVersions has the plain header in every version.
-        flexible = cls.api.is_flexible(version) and cls.api.key != ApiVersionsRequest.api.key
-        assert not flexible or body[4] == 0, "tagged fields in a response header"
-        body = body[5 if flexible else 4 :]
-        message = decode(cls, version, body)
-        assert b"".join(encode(message, version)) == body, "bytes after the response, or another form of it"
-        return message
+        return decode_response(cls, version, body)
 
     def receive_frame(self) -> bytes:
         """Return the next frame without its size."""
