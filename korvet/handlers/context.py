@@ -24,6 +24,7 @@ from korvet.log.producers import ActiveProducers
 from korvet.log.replication import Replicas
 from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
+from korvet.log.types import UNLIMITED, FetchMemory
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import ConfigAdmin
@@ -35,7 +36,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     `listener` is the name of the one its connection came in by: responses carry the addresses that belong to it.
     `reserve_memory` takes the bytes that serving the request needs beyond its frame; negative: no longer needs.
-    `timer` measures the stages of a request whose handler is `timed`.
+    `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
+    the response is sent.
     """
 
     client_id: str | None
@@ -44,6 +46,7 @@ class Caller(msgspec.Struct, frozen=True):
     reserve_memory: Callable[[int], None] = lambda _size: None
     listener: str = DEFAULT_LISTENER
     timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
+    fetched: FetchMemory = UNLIMITED
 
 
 class LogApi(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.fetch import FetchLimits, FetchPartitionSpec, FetchResult, check_leader_epoch
+from korvet.log.fetch import FetchPartitionSpec, FetchResult, check_leader_epoch
+from korvet.log.types import FetchLimits
 from korvet.protocol.messages import fetch as wire
 from korvet.protocol.types import IsolationLevel
 from korvet.telemetry.request_timer import DECODE
@@ -50,7 +51,9 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
     def read(specs: list[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
         nonlocal wait_ms, bytes_left
         # An error is answered at once.
-        limits = FetchLimits(wait_ms if len(specs) == len(refs) else 0, request.min_bytes, bytes_left)
+        limits = FetchLimits(
+            wait_ms if len(specs) == len(refs) else 0, request.min_bytes, bytes_left, caller.fetched
+        )
         caller.timer.end_stage(DECODE)
         found = api.fetcher.fetch(specs, limits, caller.timer)
         for each, result in zip(specs, found, strict=True):

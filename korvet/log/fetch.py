@@ -28,7 +28,7 @@ from korvet.log.readahead import ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Read, RemoteRange
+from korvet.log.types import Bounds, Fetched, FetchLimits, Read, RemoteRange
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.wire import Buffer
@@ -165,7 +165,7 @@ class Reader:
         places = sorted(places)
         for place in places:
             results[place] = FetchResult()
-        left = bytes_max - sum(each.size_bytes for each in results)
+        left = bytes_max - _size(results)
         anything = any(each.size_bytes for each in results)
         reading = [PartitionReading(place, specs[place]) for place in places]
         since = self._ahead.now()
@@ -231,7 +231,7 @@ class Reader:
         bounded = [each for each in round_ if not each.taking and each.spec.partition.format == "batch"]
         pieces = _pieces([each for each in round_ if each.taking or each.spec.partition.format != "batch"])
         if len(pieces) == 1:
-            yield _of_piece(pieces[0], self._read_piece(pieces[0], since))
+            yield self._read_piece(pieces[0], since)
         elif pieces:
             yield from self._read_pieces(pieces, since)
         if bounded:
@@ -240,29 +240,30 @@ class Reader:
 
     def _read_pieces(self, pieces: list[list[PartitionReading]], since: float) -> Iterator[_Found]:
         """Read one piece after the other: while one is put together, the next is on its way."""
-        begun: deque[gevent.Greenlet[..., list[Fetched | KafkaError] | StorageUnavailableError]] = deque()
+        begun: deque[gevent.Greenlet[..., _Found | StorageUnavailableError]] = deque()
         left = iter(pieces)
-        for piece in pieces:
+        for _ in pieces:
             while len(begun) < _PIECES_AT_ONCE and (following := next(left, None)):
                 begun.append(gevent.spawn(self._try_piece, following, since))
                 gevent.sleep(0)  # so that it is sent before the one before it is put together
-            yield _of_piece(piece, begun.popleft().get())
+            found = begun.popleft().get()
+            if isinstance(found, StorageUnavailableError):
+                raise found
+            yield found
 
-    def _try_piece(
-        self, piece: list[PartitionReading], since: float
-    ) -> list[Fetched | KafkaError] | StorageUnavailableError:
+    def _try_piece(self, piece: list[PartitionReading], since: float) -> _Found | StorageUnavailableError:
         """Return the error as a value: if the piece before it failed, nobody asks for this one."""
         try:
             return self._read_piece(piece, since)
         except StorageUnavailableError as error:
             return error
 
-    def _read_piece(self, piece: list[PartitionReading], since: float) -> list[Fetched | KafkaError]:
+    def _read_piece(self, piece: list[PartitionReading], since: float) -> _Found:
         reads = [
             Read(each.spec.partition, each.offset, each.entries, bytes_expected=each.bytes_expected)
             for each in piece
         ]
-        return self._ahead.read(reads, since)
+        return list(zip(piece, self._ahead.read(reads, since), strict=True))
 
     def _read_on(self, reading: PartitionReading, fetched: Fetched | KafkaError, left: int) -> None:
         """Read ahead for the next round, if there is sure to be one: Redis works while this one is put together."""
@@ -407,15 +408,6 @@ def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:
     return pieces
 
 
-def _of_piece(
-    piece: list[PartitionReading], found: list[Fetched | KafkaError] | StorageUnavailableError
-) -> _Found:
-    """Return what was found for each; raises StorageUnavailableError."""
-    if isinstance(found, StorageUnavailableError):
-        raise found
-    return list(zip(piece, found, strict=True))
-
-
 class RecordCollector(BatchesBuilder):
     """Builds batches of the records of format `record`."""
 
@@ -504,14 +496,6 @@ def _without_batches(reading: PartitionReading, bounds: Bounds | KafkaError) -> 
     return Fetched(start, first, end, [], more=reading.offset < end, remote=bounds.remote)
 
 
-class FetchLimits(msgspec.Struct, frozen=True):
-    """The limits of a whole fetch."""
-
-    wait_ms_max: int
-    bytes_min: int
-    bytes_max: int
-
-
 def check_leader_epoch(leader_epoch: int) -> None:
     """Check the leader epoch that a client knows; -1 is none (KIP-320).
 
@@ -522,6 +506,10 @@ def check_leader_epoch(leader_epoch: int) -> None:
     if leader_epoch < LEADER_EPOCH:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} is over")
     raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {leader_epoch} has not begun")
+
+
+def _size(results: list[FetchResult]) -> int:
+    return sum(each.size_bytes for each in results)
 
 
 class Fetcher:
@@ -560,7 +548,7 @@ class Fetcher:
         deadline = self._clock() + limits.wait_ms_max / 1000
         results: list[FetchResult] = [FetchResult() for _ in specs]
         with Watch(self._subscriptions, [each.partition.channel for each in specs]) as watch:
-            self._reader.read(specs, range(len(specs)), results, limits.bytes_max, timer)
+            self._read(specs, range(len(specs)), results, limits, timer)
             while not self._enough(results, limits) and self._clock() < deadline:
                 if not watch.live:
                     watch.listen()
@@ -569,14 +557,31 @@ class Fetcher:
                 else:
                     changed = self._park(watch, deadline) or range(len(specs))
                     timer.end_stage(WAIT)
-                self._reader.read(specs, changed, results, limits.bytes_max, timer)
+                self._read(specs, changed, results, limits, timer)
         return results
+
+    def _read(
+        self,
+        specs: Sequence[FetchPartitionSpec],
+        places: Iterable[int],
+        results: list[FetchResult],
+        limits: FetchLimits,
+        timer: RequestTimer,
+    ) -> None:
+        """Read again what is at `places`, within the room that there is in memory."""
+        memory, held = limits.memory, _size(results)
+        more = min(limits.bytes_max - held, memory.room)
+        memory.reserve(more)
+        try:
+            self._reader.read(specs, places, results, held + more, timer)
+        finally:
+            memory.reserve(_size(results) - held - more)
 
     def _enough(self, results: list[FetchResult], limits: FetchLimits) -> bool:
         if not results or self._draining or any(each.error or each.from_remote for each in results):
             # Waiting brings no more from the remote tier, and no append announces a late answer of it.
             return True
-        return sum(each.size_bytes for each in results) >= limits.bytes_min
+        return _size(results) >= limits.bytes_min
 
     def _park(self, watch: Watch, deadline: float) -> set[int]:
         self._parked.add(watch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -175,3 +176,33 @@ class Bounds(NamedTuple):
     def redis_start(self) -> int:
         """Where Redis begins to hold the log: below the first entry too, for what is missing there never was."""
         return self.remote.end if self.remote else self.log_start
+
+
+class FetchMemory(Protocol):
+    """The memory of the records of one response, from their reading until they are sent."""
+
+    @property
+    def room(self) -> int:
+        """How much it may take."""
+
+    def reserve(self, size: int) -> None:
+        """Take `size` bytes more; negative: release them."""
+
+
+class _Unlimited:
+    room = sys.maxsize
+
+    def reserve(self, size: int) -> None:
+        """Count nothing."""
+
+
+UNLIMITED: FetchMemory = _Unlimited()
+
+
+class FetchLimits(msgspec.Struct, frozen=True):
+    """The limits of a whole fetch. If `memory` has less room than `bytes_max`, that is its limit."""
+
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    memory: FetchMemory = UNLIMITED

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from korvet.config.settings import Settings
 from korvet.log.compaction import CompactionPlan, CompactionResult, Compactor
 from korvet.log.compaction_store import CompactionStore
-from korvet.log.fetch import FetchLimits
 from korvet.log.store import LogStore
+from korvet.log.types import FetchLimits
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import Topic, TopicSpec

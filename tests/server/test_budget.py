@@ -12,7 +12,7 @@ from gevent import socket
 
 from korvet.config.settings import Settings
 from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.server.net.budget import Budgets, ByteBudget, OverBudgetError
+from korvet.server.net.budget import FETCH_BYTES_MIN, Budgets, ByteBudget, OverBudgetError
 from korvet.server.net.framing import ConnectionLimits, FrameReader
 from korvet.server.net.socket import Channel
 from tests.support.topic_client import produce_request
@@ -150,3 +150,17 @@ def test_what_is_decoded_and_needed_no_longer_is_free_again() -> None:
     second.close()
     assert budget.has(100)
     assert not budget.has(101)
+
+
+def test_a_fetch_may_take_a_part_of_what_is_free_and_always_something() -> None:
+    budget = ByteBudget(1_000_000)
+    first, second = budget.charge(LATE), budget.charge(LATE)
+    assert first.room == 250_000
+    first.reserve(600_000)
+    assert second.room == 100_000
+    first.reserve(400_000)
+    second.reserve(second.room)
+    assert second.room == FETCH_BYTES_MIN
+    first.close()
+    second.close()
+    assert budget.free == 1_000_000

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from korvet.config.settings import Settings
 from korvet.log.append import Appender
-from korvet.log.fetch import Fetcher, FetchLimits, FetchPartitionSpec, FetchResult
+from korvet.log.fetch import Fetcher, FetchPartitionSpec, FetchResult
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.store import LogStore
-from korvet.log.types import Appended
+from korvet.log.types import Appended, FetchLimits
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions

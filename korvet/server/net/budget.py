@@ -1,4 +1,6 @@
-"""The bytes of large requests, and of what is decoded, that a worker holds at once (queued.max.request.bytes).
+"""The bytes of large requests, of what is decoded, and of what is fetched, that a worker holds at once.
+
+Each has a budget of queued.max.request.bytes.
 
 Bytes are charged as they arrive, never by the size that a peer announces: a peer that announces much and sends little
 takes nothing from others. Requests that have arrived in part could then wait for each other indefinitely; so the one
@@ -12,24 +14,31 @@ from typing import NamedTuple
 
 from gevent.event import Event
 
+FETCH_BYTES_MIN = 64 * 1024
+"""What a fetch may hold though others hold all: all of them get on."""
+
+FETCH_SHARE = 4
+"""A fetch may hold this part of what is free: those that are not taken leave something for the others."""
+
 
 class OverBudgetError(Exception):
     """The worker held too many bytes of requests for too long to take in more of this one."""
 
 
 class Budgets(NamedTuple):
-    """What bounds a worker's memory: the bytes of large requests, and what is decoded of produce requests.
+    """What bounds a worker's memory: bytes of large requests, what is decoded of produce requests, fetched records.
 
-    There are two, so that peers that fill the first by sending slowly delay no small request.
+    They are apart, so that peers that send or receive slowly delay no small request.
     """
 
     received: ByteBudget
     decoded: ByteBudget
+    fetched: ByteBudget
 
     @classmethod
     def of(cls, bytes_max: int) -> Budgets:
         """Give each `bytes_max`."""
-        return cls(ByteBudget(bytes_max), ByteBudget(bytes_max))
+        return cls(ByteBudget(bytes_max), ByteBudget(bytes_max), ByteBudget(bytes_max))
 
 
 class ByteBudget:
@@ -72,6 +81,11 @@ class Charge:
                 )
         budget.free -= size
         self._taken += size
+
+    @property
+    def room(self) -> int:
+        """How much a fetch may take."""
+        return max(FETCH_BYTES_MIN, self._budget.free // FETCH_SHARE)
 
     def reserve(self, size: int) -> None:
         """Take `size` bytes more, free or not; negative: release them."""

@@ -123,7 +123,9 @@ class ClientConnection:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            pending = self._dispatcher.begin(frame.data, self._peer, frame.reserve_memory, frame.arrived)
+            pending = self._dispatcher.begin(
+                frame.data, self._peer, frame.reserve_memory, frame.arrived, frame.fetched
+            )
         except BaseException:
             frame.close()
             raise
@@ -156,25 +158,30 @@ class ClientConnection:
         Returns whether others may begin before those that have begun are answered.
         """
         out: list[Buffer] = []
+        answered: list[Frame] = []
         in_order = True
         try:
             while True:
-                in_order = self._answer_one(out) and in_order
+                in_order = self._answer_one(out, answered) and in_order
                 if not self._begun or not self._begun[0][1].ready:
                     break
+            self._send(out)
         except (ProtocolError, FaultError):
             self._send(out)
             raise
-        self._send(out)
+        finally:
+            for frame in answered:
+                frame.close()
         return in_order
 
-    def _answer_one(self, out: list[Buffer]) -> bool:
+    def _answer_one(self, out: list[Buffer], answered: list[Frame]) -> bool:
         frame, pending = self._begun.popleft()
+        answered.append(frame)
         try:
             chunks, throttle_ms = pending.result()
         finally:
             REQUEST_METRICS.ended()
-            frame.close()
+            frame.end_serving()
         out += chunks
         if throttle_ms:
             metrics.THROTTLED_REQUESTS.inc()

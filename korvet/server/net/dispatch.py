@@ -18,6 +18,7 @@ from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
 from korvet.log.replication import Replicas
+from korvet.log.types import UNLIMITED, FetchMemory
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Deferred, Done, Pending
 from korvet.protocol.compile import decode, encode
@@ -187,10 +188,11 @@ class Dispatcher:
         peer: str,
         reserve_memory: Callable[[int], None] = lambda _size: None,
         arrived: float | None = None,
+        fetched: FetchMemory = UNLIMITED,
     ) -> Pending[ResponseFrame]:
         """Begin to serve the request in `frame` (without its size), which had `arrived` then (time.monotonic) or now.
 
-        `reserve_memory` is the Caller's. Raises ProtocolError if the connection must close.
+        `reserve_memory` and `fetched` are the Caller's. Raises ProtocolError if the connection must close.
         """
         header = read_request_header(frame, self._is_flexible)
         served = self._served.get(header.api_key)
@@ -204,7 +206,9 @@ class Dispatcher:
         timer = request_timer(arrived) if served.handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
         request = decode(request_class, header.api_version, frame, header.body)
-        caller = Caller(header.client_id, peer, header.api_version, reserve_memory, self._listener, timer)
+        caller = Caller(
+            header.client_id, peer, header.api_version, reserve_memory, self._listener, timer, fetched
+        )
         return PendingResponse(served, header, request, caller, arrived, self._replicas)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:

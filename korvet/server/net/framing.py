@@ -56,16 +56,22 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 class Frame:
     """A request's bytes, without the size, and what they and their decoding take of the budgets until `close`.
 
-    `arrived` is when the last of them had come (time.monotonic).
+    `arrived` is when the last of them had come (time.monotonic). `fetched` is charged with the records of its response.
     """
 
-    __slots__ = ("_decoded", "_received", "arrived", "data")
+    __slots__ = ("_decoded", "_received", "arrived", "data", "fetched")
 
     def __init__(
-        self, data: bytearray | memoryview, received: Charge, decoded: Charge, arrived: float
+        self,
+        data: bytearray | memoryview,
+        received: Charge,
+        decoded: Charge,
+        fetched: Charge,
+        arrived: float,
     ) -> None:
         self.data = data
         self.arrived = arrived
+        self.fetched = fetched
         self._received = received
         self._decoded = decoded
 
@@ -73,10 +79,15 @@ class Frame:
         """Take `size` bytes that serving the request needs beyond the frame; negative: no longer needs."""
         self._decoded.reserve(size)
 
-    def close(self) -> None:
-        """Release what the request took of the budgets: it is answered."""
+    def end_serving(self) -> None:
+        """Release what the request took of the budgets: it has a response."""
         self._received.close()
         self._decoded.close()
+
+    def close(self) -> None:
+        """Release what request and response took: it is sent, or there will be none."""
+        self.end_serving()
+        self.fetched.close()
 
 
 class FrameReader:
@@ -113,7 +124,7 @@ class FrameReader:
             arrived = self._arrived
             if produces and not budgets.decoded.has(1):
                 decoded.add(1)  # waits for anything to be free
-            return Frame(data, received, decoded, arrived)
+            return Frame(data, received, decoded, budgets.fetched.charge(seconds), arrived)
         except BaseException:
             received.close()
             decoded.close()
