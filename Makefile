@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults jepsen fuzz check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults jepsen duplicates fuzz check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -86,6 +86,9 @@ jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS
 fuzz: $(VENV)/.lake ## send hostile bytes to every decoder and to a worker; ARGS="--minutes 10 --seed 7"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
+duplicates: $(VENV)/.dev ## look for duplicates of each library's idempotent producer; needs Java 17, Maven and Go
+	@$(BIN)/python -m tests.jepsen.duplicates $(ARGS)
+
 check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd-analyze and schemas; needs the first two
 	@$(BIN)/python -m pytest tests/deploy_tools $(ARGS)
 
@@ -132,7 +135,7 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@$(COMPILE) --group loadtest --constraint requirements-dev.lock --output-file requirements-loadtest.lock
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache
+	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again

@@ -15,9 +15,9 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
-from tests.jepsen import faults
+from tests.jepsen import faults, programs
 from tests.jepsen.checker import Violation, check
 from tests.jepsen.clients import (
     COMMIT_TOPIC,
@@ -32,12 +32,18 @@ from tests.jepsen.clients import (
     wait_for_delivery,
 )
 from tests.jepsen.history import Acknowledged, Committed, Failed, History, now
+from tests.jepsen.program_clients import JavaCommits, JavaMember, JavaReader, ProgramProducer
 from tests.jepsen.system import Setup, System
 from tests.support import reading
 
 _GO_ON_SECONDS_MAX = 120.0
 _DELIVERY_SECONDS_MAX = 60.0
 _SHOWN_MAX = 20
+# With appendfsync everysec Redis may answer so long before it writes to its file, while the disk is busy.
+_UNWRITTEN_SECONDS_MAX = 2.0
+
+
+Producing: TypeAlias = ProducerClient | ProgramProducer
 
 
 class Began(NamedTuple):
@@ -61,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--faults", default="", help="their names, separated by commas; default: all of the set-up"
     )
     parser.add_argument(
+        "--clients",
+        default="librdkafka,java",
+        help=f"whose idempotent producers work, of {', '.join(programs.PRODUCERS)}; java's consumers too",
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the brokers"
     )
     parser.add_argument("--keep", type=Path, help="where to keep the history, and the files of all servers")
@@ -71,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = asked.faults.split(",")
         if unknown := [name for name in names if asked.setup not in faults.FAULTS[name].losses]:
             parser.error(f"{', '.join(unknown)}: not a fault of the set-up {asked.setup}")
+    programs.prepare(asked.clients.split(","))
     print(
         f"seed {seed}, set-up {asked.setup}, format {asked.storage_format}, faults {', '.join(names)}",
         flush=True,
@@ -94,22 +106,12 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         for topic, partitions in ((TOPIC, PARTITIONS), (COMMIT_TOPIC, 1)):
             configs = {"storage.format": asked.storage_format}
             reading.create_topic(system.bootstrap, topic, partitions, configs)
-        producers = [
-            ProducerClient("idempotent-a", system.bootstrap, history, idempotent=True, seed=seed),
-            ProducerClient("idempotent-b", system.bootstrap, history, idempotent=True, seed=seed + 1),
-            ProducerClient("plain", system.bootstrap, history, idempotent=False, seed=seed + 2),
-        ]
-        members = [MemberClient(f"member-{each}", system.bootstrap, history) for each in "ab"]
-        clients: list[Client] = [
-            *producers,
-            *(ReaderClient(f"reader-{each}", system.bootstrap, history) for each in "ab"),
-            CommitClient("commits", system.bootstrap, history),
-        ]
+        producers, members, others = _clients(asked.clients.split(","), system.bootstrap, history, seed)
         _go_on(producers)
         for name in _wanted(names, rng, now() + asked.minutes * 60, once=asked.each):
             began.append(Began(now(), name))
             _break(system, name, rng, producers)
-        for client in clients:
+        for client in [*producers, *others]:
             client.end()
         log = read_log(system.bootstrap)
         wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
@@ -123,6 +125,30 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     return 1 if beyond or traces else 0
 
 
+def _clients(
+    libraries: list[str], bootstrap: str, history: History, seed: int
+) -> tuple[list[Producing], list[Client], list[Client]]:
+    """Start producers, members of the group and others. librdkafka and kafka-python consume in any case."""
+    producers: list[Producing] = [ProducerClient("plain", bootstrap, history, idempotent=False, seed=seed)]
+    for each in libraries:
+        if each == "librdkafka":
+            producers.append(ProducerClient(each, bootstrap, history, idempotent=True, seed=seed + 1))
+        else:
+            producers.append(ProgramProducer(each, bootstrap, history))
+    members: list[Client] = [MemberClient(f"member-{each}", bootstrap, history) for each in "ab"]
+    others: list[Client] = [
+        *(ReaderClient(f"reader-{each}", bootstrap, history) for each in "ab"),
+        CommitClient("commits", bootstrap, history),
+    ]
+    if "java" in libraries:
+        members[1:] = [JavaMember("java-member", bootstrap, history)]
+        others += [
+            JavaReader("java-reader", bootstrap, history),
+            JavaCommits("java-commits", bootstrap, history),
+        ]
+    return producers, members, others
+
+
 def _wanted(names: list[str], rng: random.Random, until: float, *, once: bool) -> Iterator[str]:
     """Yield each fault once, or faults at random until that time."""
     if once:
@@ -131,7 +157,7 @@ def _wanted(names: list[str], rng: random.Random, until: float, *, once: bool) -
         yield rng.choice(names)
 
 
-def _break(system: System, name: str, rng: random.Random, producers: list[ProducerClient]) -> None:
+def _break(system: System, name: str, rng: random.Random, producers: list[Producing]) -> None:
     """Let one fault come and be healed."""
     print(f"{name} ...", end=" ", flush=True)
     since = now()
@@ -142,7 +168,7 @@ def _break(system: System, name: str, rng: random.Random, producers: list[Produc
     time.sleep(rng.uniform(0, 3))
 
 
-def _go_on(producers: list[ProducerClient]) -> None:
+def _go_on(producers: list[Producing]) -> None:
     """Wait until each producer gets acknowledgements again."""
     since = now()
     while any(each.last_acknowledged < since for each in producers):
@@ -170,13 +196,13 @@ def _report(history: History, found: list[Violation], began: list[Began], setup:
     _count_acknowledged(history, began, rows)
     beyond: list[Violation] = []
     for violation in found:
-        # What was lost by a fault may be noticed during the next one; no time is known of some kinds.
-        suspects = [name for _, name in (_before(began, violation.at)[-2:] if violation.at else began)]
+        suspects = _suspects(began, violation.at)
         guilty = [name for name in suspects if violation.kind in faults.FAULTS[name].losses[setup]]
         if guilty:
             rows[guilty[-1]].documented[violation.kind] += 1
         else:
-            rows[suspects[-1] if violation.at and suspects else "none"].violations[violation.kind] += 1
+            current = _before(began, violation.at)[-1:]
+            rows[current[0].fault if current else "none"].violations[violation.kind] += 1
             beyond.append(violation)
     print(
         f"{'fault':<20}{'times':>6}{'acknowledged':>14}{'violations':>12}{'longest stall':>15}  lost as documented"
@@ -193,6 +219,16 @@ def _report(history: History, found: list[Violation], began: list[Began], setup:
     for violation in beyond[:_SHOWN_MAX]:
         print(f"VIOLATION {violation.kind}: {violation.text}")
     return len(beyond)
+
+
+def _suspects(began: list[Began], at: float) -> list[str]:
+    """Return the faults that may have caused what was seen at a time, or at a time that is not known (0).
+
+    A fault may be noticed during the next one, and costs what was acknowledged a while before it.
+    """
+    before = _before(began, at)
+    later = began[len(before) : len(_before(began, at + _UNWRITTEN_SECONDS_MAX))]
+    return [fault for _, fault in ([*before[-2:], *later] if at else began)]
 
 
 def _count_acknowledged(history: History, began: list[Began], rows: dict[str, Row]) -> None:

@@ -16,7 +16,15 @@ from typing import Any
 
 import kafka
 import kafka.errors
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from tests.jepsen.history import (
     Acknowledged,
@@ -154,9 +162,10 @@ class ReaderClient(Client):
             while self.goes_on:
                 for message in consumer.consume(500, _TURN_SECONDS):
                     if (error := message.error()) is not None:
-                        if error.retriable() or error.code() < 0:
-                            continue
-                        raise KafkaException(error)
+                        gone = error.code() == KafkaError._AUTO_OFFSET_RESET
+                        if gone or not (error.retriable() or error.code() < 0):
+                            raise KafkaException(error)
+                        continue
                     partition, offset, value = _record(message)
                     self.history.add(Seen(instance, partition, offset, value, now()))
         finally:
@@ -243,16 +252,16 @@ class CommitClient(Client):
             consumer.close()
 
 
-def read_log(bootstrap: str) -> Log:
+def read_log(bootstrap: str, topic: str = TOPIC) -> Log:
     """Return all records, as a new reader sees them when nothing goes wrong any more."""
     log: Log = {each: [] for each in range(PARTITIONS)}
     consumer = _reader(bootstrap)
     try:
         ends = {
-            each: consumer.get_watermark_offsets(TopicPartition(TOPIC, each), timeout=30.0)[1] for each in log
+            each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30.0)[1] for each in log
         }
         left = {partition for partition, end in ends.items() if end}
-        consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in sorted(left)])
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in sorted(left)])
         quiet = deque[bool](maxlen=int(10 / _TURN_SECONDS))
         while left:
             messages = [each for each in consumer.consume(1000, _TURN_SECONDS) if each.error() is None]
@@ -299,4 +308,4 @@ def _record(message: Message) -> tuple[int, int, str]:
     partition, offset, value = message.partition(), message.offset(), message.value()
     assert partition is not None
     assert offset is not None
-    return partition, offset, bytes(value or b"").decode()
+    return partition, offset, bytes(value or b"").decode().rstrip()

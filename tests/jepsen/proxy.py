@@ -1,8 +1,9 @@
 """A TCP proxy in a process of its own: the name by which brokers find Redis, and a network that cuts connections.
 
-It takes commands, a line each, on stdin, and answers each with `ok`:
+It takes commands, a line each, on stdin, and answers each with the number of replies that it has cut so far:
     lead PORT     new connections lead there; those that are open stay
     cut BYTES     cut every open connection after BYTES more, in both directions
+    cut reply     cut every connection in use when the next reply comes, and lose that
     hold | flow   let nothing through, or everything again
 """
 
@@ -18,6 +19,8 @@ from typing import Self
 from tests.support import processes
 
 _CHUNK = 65536
+# Those of a handshake pass: a client that never gets one does nothing at all.
+_REPLIES_MIN = 8
 
 
 class Proxy:
@@ -45,14 +48,14 @@ class Proxy:
         self._process.kill()
         self._process.wait()
 
-    def say(self, command: str) -> None:
-        """Give a command, and wait until it is done."""
+    def say(self, command: str) -> int:
+        """Give a command, wait until it is done, and return how many replies have been cut so far."""
         assert self._process.stdin
         assert self._process.stdout
         with self._lock:
             self._process.stdin.write(command + "\n")
             self._process.stdin.flush()
-            assert self._process.stdout.readline() == "ok\n"
+            return int(self._process.stdout.readline())
 
 
 class _Pair:
@@ -61,6 +64,8 @@ class _Pair:
     def __init__(self, writers: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
         self.writers = writers
         self.bytes_left: int | None = None
+        self.cut_reply = False
+        self.replies = 0
 
     def close(self) -> None:
         for each in self.writers:
@@ -73,6 +78,7 @@ class _Server:
         self._pairs: set[_Pair] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self.replies_cut = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -92,6 +98,12 @@ class _Server:
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK):
                 await self._flowing.wait()
+                if writer is pair.writers[0]:
+                    pair.replies += 1
+                    if pair.cut_reply and pair.replies > _REPLIES_MIN:
+                        self.replies_cut += 1
+                        pair.close()
+                        return
                 if pair.bytes_left is not None:
                     data = data[: pair.bytes_left]
                     pair.bytes_left -= len(data)
@@ -107,6 +119,9 @@ class _Server:
         match command.split():
             case ["lead", port]:
                 self._to = int(port)
+            case ["cut", "reply"]:
+                for pair in self._pairs:
+                    pair.cut_reply = True
             case ["cut", size]:
                 for pair in list(self._pairs):
                     pair.bytes_left = int(size)
@@ -116,6 +131,8 @@ class _Server:
                 self._flowing.clear()
             case ["flow"]:
                 self._flowing.set()
+                for pair in self._pairs:
+                    pair.cut_reply = False
             case _:
                 raise ValueError(command)
 
@@ -127,7 +144,7 @@ async def _main() -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         served.run_command(line)
-        print("ok", flush=True)
+        print(served.replies_cut, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""Clients that are programs of their own: the producers of other libraries, and Kafka's consumers in Java."""
+
+from __future__ import annotations
+
+import subprocess
+from abc import abstractmethod
+from pathlib import Path
+
+from tests.jepsen import programs
+from tests.jepsen.clients import COMMIT_TOPIC, GROUP, PARTITIONS, TOPIC, Client
+from tests.jepsen.history import (
+    Acknowledged,
+    Committed,
+    Delivered,
+    Fetched,
+    History,
+    Owned,
+    Seen,
+    Sent,
+    now,
+)
+from tests.support import processes
+
+_NANOSECONDS = 1_000_000_000
+
+
+class Program(Client):
+    """A program that writes a line for each event. It ends when its stdin does; after a failure another one begins."""
+
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        """Name it; its instances are named after it."""
+        self._process: subprocess.Popen[str] | None = None
+        super().__init__(name, bootstrap, history)
+
+    def end(self) -> None:
+        """Stop it, when it has nothing open any more."""
+        self._ending.set()
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+        super().end()
+
+    def live(self, instance: str) -> None:
+        """Run the program once."""
+        failure = ""
+        with subprocess.Popen(
+            self.command(instance),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            preexec_fn=processes.die_with_tests,
+        ) as process:
+            assert process.stdout
+            self._process = process
+            for line in process.stdout:
+                kind, _, rest = line.strip().partition(" ")
+                if kind == "failed":
+                    failure = failure or rest
+                else:
+                    self.learn(instance, kind, rest)
+        self.ended(process.returncode, failure)
+
+    def ended(self, code: int, failure: str) -> None:
+        """Look at how the program ended; raises OSError if that was not wanted."""
+        if failure or (self.goes_on and code is not None):
+            raise OSError(failure or f"ended with {code}")
+
+    @abstractmethod
+    def command(self, instance: str) -> list[str]:
+        """Return what starts it."""
+
+    @abstractmethod
+    def learn(self, instance: str, kind: str, rest: str) -> None:
+        """Note an event."""
+
+
+class ProgramProducer(Program):
+    """The idempotent producer of another library. With a `count` it ends after that number of values, each a batch."""
+
+    def __init__(
+        self, library: str, bootstrap: str, history: History, *, topic: str = TOPIC, count: int = 0
+    ) -> None:
+        self.last_acknowledged = now()
+        self._library = library
+        self._topic = topic
+        self._left = self._count = count
+        super().__init__(library, bootstrap, history)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has sent its count; False if that takes longer."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def command(self, instance: str) -> list[str]:
+        """Return what starts it."""
+        work = (str(self._left), "0", "single") if self._count else ("0", "50", "many")
+        place = (self._bootstrap, self._topic, str(PARTITIONS))
+        return [*programs.producer(self._library), *place, instance, *work]
+
+    def learn(self, instance: str, kind: str, rest: str) -> None:
+        """Note a value that was sent or acknowledged."""
+        partition, number, *offsets = map(int, rest.split())
+        if kind == "sent":
+            self._left -= 1
+            self.history.add(Sent(instance, partition, number, now()))
+        else:
+            self.last_acknowledged = now()
+            [offset] = offsets
+            self.history.add(Acknowledged(instance, partition, number, offset, ordered=True, at=now()))
+
+    def ended(self, code: int, failure: str) -> None:
+        """Be done if all was sent that there was."""
+        if self._count and not failure and not code:
+            self._ending.set()
+        super().ended(code, failure)
+
+
+class JavaReader(Program):
+    """Kafka's consumer without a group: each instance reads every partition from its begin."""
+
+    def command(self, _instance: str) -> list[str]:
+        """Return what starts it."""
+        return [*programs.java("Consume"), "reader", self._bootstrap, TOPIC, str(PARTITIONS), "none"]
+
+    def learn(self, instance: str, _kind: str, rest: str) -> None:
+        """Note a record."""
+        partition, offset, value = rest.split(maxsplit=2)
+        self.history.add(Seen(instance, int(partition), int(offset), value, now()))
+
+
+class JavaMember(Program):
+    """Kafka's consumer as a member of the group; commits after each poll."""
+
+    def command(self, _instance: str) -> list[str]:
+        """Return what starts it."""
+        return [*programs.java("Consume"), "member", self._bootstrap, TOPIC, str(PARTITIONS), GROUP]
+
+    def learn(self, instance: str, kind: str, rest: str) -> None:
+        """Note a record, or what it owns."""
+        first, *others = map(int, rest.split())
+        if kind == "owned":
+            self.history.add(Owned(GROUP, first, instance, tuple(others), now()))
+        else:
+            self.history.add(Delivered(GROUP, first, others[0], now()))
+
+
+class JavaCommits(Program):
+    """Kafka's consumer that commits rising offsets for a group of its own, and reads them back."""
+
+    _offset = 0
+
+    def command(self, _instance: str) -> list[str]:
+        """Return what starts it."""
+        work = ("commits", self._bootstrap, COMMIT_TOPIC, "1", self.name, str(self._offset))
+        return [*programs.java("Consume"), *work]
+
+    def learn(self, _instance: str, kind: str, rest: str) -> None:
+        """Note a commit, or what was read; Java's times are of the same clock as this process's."""
+        offset, *times = map(int, rest.split())
+        at = [each / _NANOSECONDS for each in times]
+        if kind == "committing":
+            self._offset = offset
+        elif kind == "committed":
+            self.history.add(Committed(self.name, offset, at[0]))
+        else:
+            self.history.add(Fetched(self.name, offset, at[0], at[1]))
