@@ -4,9 +4,9 @@ How many an append waits for is the larger of `replicas` and `min.insync.replica
 than the latter are in sync, acks=all is refused before anything is written.
 
 WAIT counts the replicas that have the writes of its own connection only, and blocks whatever else that connection
-carries. So it has a connection of its own, shared by all requests that wait, and one small write goes before it. The
-appends were answered before that write was sent: a replica that has this write has the appends, if both connections
-lead to one master. So the histories of both are compared (`replies.history_of`).
+carries. So each number of replicas has a connection of its own, shared by all requests that wait for that number, and
+one small write goes before WAIT. The appends were answered before that write was sent: a replica that has this write
+has the appends, if both connections lead to one master. So the histories of both are compared (`replies.history_of`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import gevent
 from gevent.event import AsyncResult
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.append import AppendResult
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -43,31 +42,35 @@ LAG_S_MAX = 10
 """A replica that has reported nothing for longer is not in sync (as Redis' min-replicas-max-lag by default)."""
 
 
-class _Round(NamedTuple):
+class Round(NamedTuple):
     """How many replicas `held` all that was written to a `history` before."""
 
     history: str
     held: int
 
+    def confirms(self, history: str, needed: int) -> bool:
+        """Return whether as many as `needed` have what was written to, or read from, a history before the round."""
+        return self.held >= needed and history == self.history != ""
 
-_UNKNOWN = _Round("", 0)
+
+_UNKNOWN = Round("", 0)
 
 
 class Replicas:
-    """The replicas of one worker's Redis, waited for over `waits`, which carries nothing else and has this timeout.
+    """The replicas of one worker's Redis; `appends` carries what it writes."""
 
-    `appends` carries the appends.
-    """
+    def __init__(
+        self, connection: Callable[[], Redis], appends: Redis, keys: Keys, *, replicas: int, timeout_ms: int
+    ) -> None:
+        """Wait for `replicas` also if a topic wants fewer; 0 for none.
 
-    def __init__(self, waits: Redis, appends: Redis, keys: Keys, *, replicas: int, timeout_ms: int) -> None:
-        """Wait for `replicas` also if a topic wants fewer; 0 for none."""
+        `connection` returns another connection to the same Redis, with this timeout.
+        """
         self.least = replicas
-        self._waits, self._appends = waits, appends
+        self._connection, self._appends = connection, appends
         self._key = keys.replication_mark
         self._wait_ms = int(timeout_ms * WAIT_SHARE)
-        self._next: AsyncResult[_Round] | None = None
-        self._next_count = 0
-        self._running = False
+        self._rounds: dict[int, _Rounds] = {}
         self._insync = 0
         self._counted_at = -math.inf
 
@@ -92,76 +95,81 @@ class Replicas:
         """
         if self.least and self.insync() <= self.least:
             raise KafkaError(unconfirmed, "too few replicas of Redis are in sync")
-        history = self._appends.history
+        # Not the history of a connection that is lost: the change would go to another one.
+        history = self._appends.connect() if self.least else ""
         result = change()
-        if self.least and not self._is_held(history, self.least, self._wait_for(self.least)):
+        if self.least and not self._wait(self.begin(self.least)).confirms(history, self.least):
             raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
         return result
 
-    def confirm(self, results: Sequence[AppendResult]) -> list[AppendResult]:
+    def confirm(self, results: Sequence[Appended | KafkaError]) -> list[Appended | KafkaError]:
         """Wait until the replicas have what was appended; returns the results for the producer.
 
         If too few have it in time, each append is NOT_ENOUGH_REPLICAS_AFTER_APPEND: the records are written, and an
         idempotent producer that sends them again is answered as soon as the replicas have caught up. So is an append to
         a master that has become another one since: the new master may not have it.
         """
-        most = max(
-            (max(self.least, each.replicas) for each in results if isinstance(each, Appended)), default=0
-        )
-        if not most:
-            return list(results)
-        round_ = self._wait_for(most)
+        needed = [max(self.least, each.replicas) if isinstance(each, Appended) else 0 for each in results]
+        begun = {count: self.begin(count) for count in set(needed) if count}
+        rounds = {count: self._wait(each) for count, each in begun.items()}
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
         return [
             each
-            if isinstance(each, KafkaError)
-            or self._is_held(each.history, max(self.least, each.replicas), round_)
+            if isinstance(each, KafkaError) or not count or rounds[count].confirms(each.history, count)
             else short
-            for each in results
+            for each, count in zip(results, needed, strict=True)
         ]
 
-    def _is_held(self, history: str, needed: int, round_: _Round) -> bool:
-        return not needed or (round_.held >= needed and history == round_.history != "")
+    def begin(self, count: int) -> AsyncResult[Round]:
+        """Begin to wait until `count` replicas have all that was written before, or for as long as Redis may take."""
+        rounds = self._rounds.get(count)
+        if rounds is None:
+            rounds = self._rounds[count] = _Rounds(self._connection(), self._key, count, self._wait_ms)
+        return rounds.begin()
 
-    def _wait_for(self, count: int) -> _Round:
-        """Wait as `_wait` does, and learn the history if it is another one by now."""
-        round_ = self._wait(count)
+    def _wait(self, begun: AsyncResult[Round]) -> Round:
+        """Wait for a round, and learn the history of the appends if it is another one by now."""
+        round_ = begun.get() or _UNKNOWN
         if round_.held and self._appends.history != round_.history:
             with contextlib.suppress(StorageUnavailableError):
                 self._appends.refresh_history()
         return round_
 
-    def _wait(self, count: int) -> _Round:
-        """Wait until `count` replicas have everything that was written before, or for as long as Redis may take.
 
-        A caller that comes while a round is under way shares the next one: its write must come after the appends.
-        """
+class _Rounds:
+    """The rounds of those that wait for one number of replicas, over a connection that carries nothing else."""
+
+    def __init__(self, waits: Redis, key: str, count: int, wait_ms: int) -> None:
+        self._waits, self._key, self._count, self._wait_ms = waits, key, count, wait_ms
+        self._next: AsyncResult[Round] | None = None
+        self._running = False
+
+    def begin(self) -> AsyncResult[Round]:
+        """Return the next round; while one is under way it is the one after that, since its write must come later."""
         if self._next is None:
-            self._next, self._next_count = AsyncResult(), 0
-        self._next_count = max(self._next_count, count)
-        mine = self._next
+            self._next = AsyncResult()
         if not self._running:
             self._running = True
             gevent.spawn(self._run)
-        return mine.get() or _UNKNOWN
+        return self._next
 
     def _run(self) -> None:
         """Do rounds for as long as any caller waits for one."""
         try:
             while (waiting := self._next) is not None:
                 self._next = None
-                waiting.set(self._round(self._next_count))
+                waiting.set(self._round())
         finally:
             self._running = False
 
-    def _round(self, count: int) -> _Round:
+    def _round(self) -> Round:
         """Ask once; the history last: if it is that of the append, the master did not change in between."""
         try:
             written, held, info = self._waits.pipeline(
                 [
                     ("SET", self._key, "1"),
-                    ("WAIT", count, self._wait_ms),
+                    ("WAIT", self._count, self._wait_ms),
                     ("INFO", "replication"),
                 ],
             )
@@ -169,7 +177,7 @@ class Replicas:
             return _UNKNOWN
         if isinstance(written, RespError | KafkaError) or not isinstance(held, int):
             return _UNKNOWN
-        return _Round(history_of(info), held)
+        return Round(history_of(info), held)
 
 
 def insync_of(info: Reply) -> int:

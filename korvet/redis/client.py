@@ -446,6 +446,15 @@ class Redis:
             if isinstance(reply := replies[index], RespError | KafkaError):
                 self._observer.script_failed(calls[index][0].name, name_of(reply))
 
+    def connect(self) -> str:
+        """Connect if there is no connection, and return the history to which it leads.
+
+        Raises StorageUnavailableError.
+        """
+        if self._multiplexer is None or self._multiplexer.lost:
+            self._connected(time.monotonic() + self._timeout_s)
+        return self.history
+
     def refresh_history(self) -> None:
         """Learn the history again; raises StorageUnavailableError.
 

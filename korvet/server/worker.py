@@ -85,16 +85,18 @@ class Storage(msgspec.Struct, frozen=True):
 
     redis: Redis
     reads: Redis
-    waits: Redis
+    replicas: Replicas
     subscriptions: Subscriptions
     remote: RemoteClient | None
+    clients: list[Redis]
 
     @classmethod
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake`: the socket of the lake's process."""
+        clients: list[Redis] = []
 
         def client(operation: str) -> Redis:
-            return Redis(
+            made = Redis(
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
                 connect_timeout_ms=settings.redis_connect_timeout_ms,
@@ -102,6 +104,8 @@ class Storage(msgspec.Struct, frozen=True):
                 observer=REDIS_METRICS,
                 operation=operation,
             )
+            clients.append(made)
+            return made
 
         def reconnect() -> None:
             # Neither ever writes, so neither gets an error from a replica.
@@ -117,16 +121,22 @@ class Storage(msgspec.Struct, frozen=True):
         redis, reads = client("commands"), client("reads")
         redis.on_failover = reconnect
         remote = RemoteClient(lake, _observe_read) if lake else None
-        return cls(redis, reads, client("wait"), subscriptions, remote)
+        replicas = Replicas(
+            partial(client, "wait"),
+            redis,
+            Keys(settings.namespace),
+            replicas=settings.replicas,
+            timeout_ms=settings.redis_timeout_ms,
+        )
+        return cls(redis, reads, replicas, subscriptions, remote, clients)
 
     def close(self) -> None:
         """Close all of them."""
         self.subscriptions.close()
         if self.remote is not None:
             self.remote.close()
-        self.reads.close()
-        self.waits.close()
-        self.redis.close()
+        for client in self.clients:
+            client.close()
 
 
 def main(
@@ -199,7 +209,10 @@ def build_apis(
     """Build the services of a worker on `storage`, and from them the contexts of its handlers."""
     keys = Keys(settings.namespace)
     log = LogStore(
-        storage.redis, storage.reads, keys, decompressed_bytes_max=settings.record_decompressed_max_bytes
+        storage.redis,
+        storage.reads,
+        keys,
+        decompressed_bytes_max=settings.record_decompressed_max_bytes,
     )
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
@@ -233,7 +246,6 @@ def _log_api(
     live: LiveSettings,
     pressure: Backpressure,
 ) -> LogApi:
-    keys = Keys(settings.namespace)
     remote = RemoteTier(
         storage.remote,
         wait_ms=settings.remote_fetch_max_wait_ms,
@@ -255,13 +267,7 @@ def _log_api(
         offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
-        replicas=Replicas(
-            storage.waits,
-            storage.redis,
-            keys,
-            replicas=settings.replicas,
-            timeout_ms=settings.redis_timeout_ms,
-        ),
+        replicas=storage.replicas,
         pressure=pressure,
         failures=Failures(lambda error: metrics.PRODUCE_ERRORS.labels(error).inc()),
         traffic=traffic,

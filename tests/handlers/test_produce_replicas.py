@@ -53,6 +53,8 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         alone = client.call(CreateTopicsRequest(topics=[orders()]), 7)
         assert [each.error_code for each in alone.topics] == [ErrorCode.REQUEST_TIMED_OUT]
         assert plain.hlen("korvet:topics") == 0  # refused before anything was done
+        tried = client.call(CreateTopicsRequest(topics=[orders()], validate_only=True), 7)
+        assert [each.error_code for each in tried.topics] == [ErrorCode.NONE]  # changes nothing
         assert committed(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         with (
             redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,

@@ -25,7 +25,8 @@ TIMEOUT_MS = 1500
 def master() -> Iterator[str]:
     port = str(free_port())
     with redis_servers.embedded_server(
-        "--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"
+        *("--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"),
+        *("--enable-debug-command", "yes"),
     ) as url:
         yield f"{url}#{port}"
 
@@ -51,13 +52,17 @@ class Writer:
     def __init__(self, master: str, replicas: int, confirmed_by: str = "") -> None:
         self._redis = connected(master)
         self._replicas = Replicas(
-            connected(confirmed_by or master), self._redis, KEYS, replicas=replicas, timeout_ms=TIMEOUT_MS
+            lambda: connected(confirmed_by or master),
+            self._redis,
+            KEYS,
+            replicas=replicas,
+            timeout_ms=TIMEOUT_MS,
         )
 
-    def write(self, value: str = "x") -> bool:
-        """Write, and return whether that is confirmed."""
+    def write(self, value: str = "x", replicas: int = 0) -> bool:
+        """Write, and return whether that is confirmed by that many replicas."""
         self._redis.call("SET", "written", value)
-        appended = Appended(0, 0, 0, duplicate=False, history=self._redis.history)
+        appended = Appended(0, 0, 0, duplicate=False, history=self._redis.history, replicas=replicas)
         refused = KafkaError(ErrorCode.INVALID_RECORD, "of no interest to replicas")
         [outcome, other] = self._replicas.confirm([appended, refused])
         assert other is refused
@@ -65,6 +70,16 @@ class Writer:
             isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         )
         return outcome is appended
+
+    def change(self) -> None:
+        """Make a change of topics, which is confirmed."""
+        self._replicas.confirm_call(
+            lambda: self._redis.call("SET", "changed", "x"), ErrorCode.REQUEST_TIMED_OUT
+        )
+
+    def lose_connection(self) -> None:
+        """Let the next call open another one."""
+        self._redis.reconnect("lost")
 
 
 def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> None:
@@ -77,7 +92,9 @@ def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> N
 def test_what_was_refused_asks_nobody() -> None:
     client = Redis("unix:///nowhere", timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
     refused = KafkaError(ErrorCode.INVALID_RECORD, "")
-    assert Replicas(client, client, KEYS, replicas=1, timeout_ms=TIMEOUT_MS).confirm([refused]) == [refused]
+    assert Replicas(lambda: client, client, KEYS, replicas=1, timeout_ms=TIMEOUT_MS).confirm([refused]) == [
+        refused
+    ]
 
 
 def test_many_that_wait_at_once_share_rounds(master: str, replica: redis.Redis) -> None:
@@ -94,6 +111,26 @@ def test_many_that_wait_at_once_share_rounds(master: str, replica: redis.Redis) 
 def test_more_replicas_than_there_are_are_not_confirmed(master: str, replica: redis.Redis) -> None:
     assert replica.ping()
     assert not Writer(master, 2).write()
+
+
+def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: str, replica: redis.Redis) -> None:
+    assert replica.ping()
+    writer = Writer(master, 0)
+    more = gevent.spawn(writer.write, "more", replicas=2)
+    gevent.sleep(0.1)
+    assert writer.write("few", replicas=1)
+    assert not more.ready()
+    more.kill()
+
+
+def test_the_first_change_over_another_connection_is_confirmed(master: str, replica: redis.Redis) -> None:
+    assert replica.ping()
+    raw: Any = redis.Redis.from_url(master.partition("#")[0])
+    writer = Writer(master, 1)
+    writer.change()
+    raw.execute_command("DEBUG", "CHANGE-REPL-ID")  # as a failover while the connection is lost
+    writer.lose_connection()
+    writer.change()
 
 
 def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: str) -> None:

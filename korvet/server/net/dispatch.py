@@ -151,7 +151,8 @@ def _begin(served: _Served, request: Message, caller: Caller, replicas: Replicas
     handler = served.handler
     if not handler.pipelined:
         call = partial(handler.handle, request, caller, served.context)
-        if replicas is not None and handler.unconfirmed is not ErrorCode.NONE:
+        changes = handler.unconfirmed is not ErrorCode.NONE and not getattr(request, "validate_only", False)
+        if replicas is not None and changes:
             call = partial(replicas.confirm_call, call, handler.unconfirmed)
         return Deferred(call)
     try:
