@@ -1,7 +1,8 @@
 """ListOffsets (key 2), versions 1-11: the offset that belongs to a timestamp, or to one of the special ones.
 
 Which special timestamps a client may use depends on its version; others are UNSUPPORTED_VERSION for the partition,
-never an offset. There are no transactions, so both isolation levels see the same end.
+never an offset. While it is not known how far replicas have the log, what needs that is OFFSET_NOT_AVAILABLE (KIP-207),
+which clients ask again. There are no transactions, so both isolation levels see the same end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 
 LEADER_EPOCH_VERSION_FIRST = 4
+OFFSET_NOT_AVAILABLE_VERSION_FIRST = 5
+"""Older clients know LEADER_NOT_AVAILABLE for it (KIP-207)."""
 SPECIAL_SINCE: dict[int, int] = {
     SpecialTimestamp.LATEST: 0,
     SpecialTimestamp.EARLIEST: 0,
@@ -74,7 +77,10 @@ def _partition(
     index: int, answer: OffsetFound | KafkaError, caller: Caller
 ) -> wire.ListOffsetsPartitionResponse:
     if isinstance(answer, KafkaError):
-        return wire.ListOffsetsPartitionResponse(partition_index=index, error_code=answer.code)
+        code = answer.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < OFFSET_NOT_AVAILABLE_VERSION_FIRST:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return wire.ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     return wire.ListOffsetsPartitionResponse(
         partition_index=index,
         timestamp=answer.timestamp,

@@ -210,7 +210,6 @@ class Appender:
             records=records,
             timestamp=now_ms if config.log_append_time else None,
             at_rest=config.at_rest,
-            replicas=config.min_insync_replicas - 1,
             max_timestamp=check_records(records, config, now_ms),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
@@ -247,7 +246,6 @@ class Appender:
             max_timestamp=header.max_timestamp,
             timestamp=now_ms if config.log_append_time else None,
             at_rest=config.at_rest,
-            replicas=config.min_insync_replicas - 1,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
@@ -322,7 +320,7 @@ class PendingAppends:
         self._results: dict[int, AppendResult] = {}
         self._failed = False
         self.replicas = 0
-        """The most that a batch wants to be held by (AppendFields.replicas)."""
+        """The most that a batch wants to be held by (Partition.replicas)."""
         self.in_order = True
         self._send()
 
@@ -379,7 +377,7 @@ class PendingAppends:
                 continue
             self._sent[place] = append
             self._partitions[place] = append.partition
-            self.replicas = max(self.replicas, append.replicas)
+            self.replicas = max(self.replicas, append.partition.replicas)
             taken += size_bytes
             # At once, for others have their turn while this waits: here, or for the number of servers in sync.
             self._reserve(taken)

@@ -178,9 +178,12 @@ class Reader:
                     break
                 anything = anything or any(each.size_bytes for each in results)
             timer.end_stage(ENCODE)
+            history = self._log.watermarks.begin()
             for found in self._read_round(round_, since):
                 timer.end_stage(REDIS)
-                left, anything = self._take_all(found, results, left, anything=anything)
+                shown = self._log.watermarks.limit(history, found, lambda each: each.spec.partition)
+                timer.end_stage(WAIT)
+                left, anything = self._take_all(shown, results, left, anything=anything)
                 timer.end_stage(ENCODE)
         for each in reading:
             if each.collector is not None and not results[each.place].error:
@@ -314,8 +317,8 @@ class Reader:
         result.high_watermark = fetched.high_watermark
         result.log_start = fetched.first_offset
         reading.bounded = True
-        if not fetched.log_start <= spec.offset <= fetched.high_watermark:
-            message = f"{spec.offset} is not in {fetched.log_start}..{fetched.high_watermark}"
+        if not fetched.log_start <= spec.offset <= fetched.end_offset:
+            message = f"{spec.offset} is not in {fetched.log_start}..{fetched.end_offset}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if fetched.remote is not None and reading.offset < fetched.remote.end and not fetched.holds_any:
             reading.remote, reading.done = fetched.remote if reading.taking else None, True

@@ -16,6 +16,7 @@ import msgspec
 
 from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import KafkaError
+from korvet.log import high_watermark
 from korvet.log.batch_format import StoredBatch
 from korvet.log.index import IndexStore, Search, SearchResult
 from korvet.log.remote.tier import RemoteTier, Stamp, search_request
@@ -79,7 +80,7 @@ class OffsetLookup:
 
         A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
         """
-        bounds = self._log.bounds([query.partition for query in queries])
+        bounds = self._log.visible_bounds([query.partition for query in queries])
         searches = {
             place: search
             for place, (query, found) in enumerate(zip(queries, bounds, strict=True))
@@ -100,7 +101,7 @@ class OffsetLookup:
                 answers.append(found)
             elif place in searches:
                 look = partial(self._find_in_redis, query, searches[place], intervals[place])
-                answers.append(_of_both(query, found, stamps.get(place), look))
+                answers.append(_visible(found, _of_both(query, found, stamps.get(place), look)))
             else:
                 answers.append(_bound(query, found))
         return answers
@@ -236,10 +237,22 @@ def _of_both(
     return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
 
 
-def _bound(query: OffsetQuery, bounds: Bounds) -> OffsetFound:
+def _visible(bounds: Bounds, found: OffsetFound | KafkaError) -> OffsetFound | KafkaError:
+    """Return what was found if consumers may see it, as Kafka does; what only the remote tier holds they may."""
+    if isinstance(found, KafkaError) or found.offset < max(bounds.high_watermark, bounds.local_start):
+        return found
+    return OffsetFound() if bounds.high_watermark >= 0 else high_watermark.unknown()
+
+
+def _bound(query: OffsetQuery, bounds: Bounds) -> OffsetFound | KafkaError:
     match query.timestamp:
         case SpecialTimestamp.LATEST:
-            return OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
+            known = bounds.high_watermark >= 0
+            return (
+                OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
+                if known
+                else high_watermark.unknown()
+            )
         case SpecialTimestamp.EARLIEST:
             return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
         case SpecialTimestamp.EARLIEST_LOCAL:

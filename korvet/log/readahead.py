@@ -27,11 +27,12 @@ _Outcome = Fetched | KafkaError
 
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
-    """One read under way, or done; times by the clock of ReadAhead."""
+    """One read under way, or done; times by the clock of ReadAhead. `history` is what it is of (LogStore.history)."""
 
     read: Read
     size_bytes: int
     begun_at: float
+    history: str
     greenlet: gevent.Greenlet[..., _Outcome]
 
 
@@ -56,7 +57,7 @@ class ReadAhead:
         if self._held_bytes + size_bytes > HELD_BYTES_MAX:
             return
         greenlet = gevent.spawn(self._fetch, read)
-        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), greenlet)
+        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), self._log.history, greenlet)
         self._held_bytes += size_bytes
         if self._expiring is None:
             self._expiring = gevent.spawn_later(HELD_SECONDS_MAX, self._expire)
@@ -99,7 +100,8 @@ class ReadAhead:
             return None
         self._drop(stream)
         failed = piece.greenlet.dead and isinstance(piece.greenlet.value, KafkaError)
-        return None if failed else piece
+        # After a failover other records may lie at its offsets.
+        return None if failed or piece.history != self._log.history else piece
 
     def _drop(self, stream: str) -> None:
         piece = self._pieces.pop(stream, None)

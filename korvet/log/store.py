@@ -1,9 +1,10 @@
 """The log of a partition in Redis: append, read and bounds.
 
-One rule holds it together: only what lies below the state's `next` is the log, and `next` is the high watermark. An
-append moves it. What other Redis clients XADD lies past it until it was taken into the log (external_entries.py),
-which every read, append or question for the bounds that meets such an entry causes. So an entry never changes its
-offset after it was served, and nothing after an entry without an offset is served before it.
+One rule holds it together: only what lies below the state's `next` is the log, and `next` is the high watermark, unless
+the topic wants replicas of Redis to have the records: then consumers see less (high_watermark.py). An append moves it.
+What other Redis clients XADD lies past it until it was taken into the log (external_entries.py), which every read,
+append or question for the bounds that meets such an entry causes. So an entry never changes its offset after it was
+served, and nothing after an entry without an offset is served before it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from korvet.errors import (
 from korvet.log import batch_format, record_format
 from korvet.log.batch_format import StoredBatch, read_batches
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
+from korvet.log.high_watermark import HighWatermarks
 from korvet.log.record_format import Entry, read_columns, read_entries
+from korvet.log.replication import Replicas
 from korvet.log.state import (
     CompactedSegments,
     entries,
@@ -70,7 +73,9 @@ class LogStore:
         keys: Keys,
         *,
         decompressed_bytes_max: int = 64 * 1024 * 1024,
+        replicas: Replicas | None = None,
     ) -> None:
+        """`replicas` are what the high watermarks of `visible_bounds` and of fetches wait for."""
         self.external = ExternalEntries(redis)
         self._redis = redis
         self._reads = reads
@@ -78,6 +83,12 @@ class LogStore:
         self.decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
         self._segments = CompactedSegments()
+        self.watermarks = HighWatermarks(reads, replicas)
+
+    @property
+    def history(self) -> str:
+        """The history that reads are of (`Redis.history`)."""
+        return self._reads.history
 
     @property
     def reconnected_at(self) -> float:
@@ -91,6 +102,7 @@ class LogStore:
         topic_id: str,
         bits: int,
         storage_format: Literal["record", "batch"] = "record",
+        replicas: int = 0,
     ) -> Partition:
         """Return the partition with its names; `bits` is the topic's offset.sequence.bits, 8 to 12."""
         keys = self._keys
@@ -107,6 +119,7 @@ class LogStore:
             moving=keys.moving(topic, index),
             compacted=(keys.clean(topic, index, 0), keys.clean(topic, index, 1)),
             channel=keys.append_channel(topic, index),
+            replicas=replicas,
         )
 
     def append(self, appends: Sequence[AppendRecords | AppendBatch]) -> list[Appended | KafkaError]:
@@ -268,6 +281,14 @@ class LogStore:
         """
         found = self._bounds_once(partitions)
         return [self._settled(*pair) for pair in zip(partitions, found, strict=True)]
+
+    def visible_bounds(self, partitions: Sequence[Partition]) -> Sequence[Bounds | KafkaError]:
+        """Return the bounds as consumers see them: the high watermark is what replicas have, -1 if that is unknown.
+
+        Errors as those of `bounds`.
+        """
+        history = self.watermarks.begin()
+        return self.watermarks.limit_bounds(history, partitions, self.bounds(partitions))
 
     def _settled(self, partition: Partition, found: Bounds | KafkaError | None) -> Bounds | KafkaError:
         for _ in range(ROUNDS_MAX):
@@ -435,7 +456,7 @@ def _read_appended(
             duplicate=outcome == b"DUPLICATE",
             row_bytes=int(row_bytes),
             history=history,
-            replicas=append.replicas,
+            replicas=partition.replicas,
         )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")

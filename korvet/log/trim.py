@@ -14,6 +14,7 @@ import gevent
 
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log import high_watermark
 from korvet.log.index import STATE_FIELDS, Row, Totals, read_rows, read_totals
 from korvet.log.remote.archived import RemoteOffsetStore
 from korvet.log.store import LogStore
@@ -254,7 +255,7 @@ class RecordDeletion:
         answers: list[int | KafkaError] = []
         starts: dict[int, LogPosition] = {}
         archived: set[int] = set()
-        bounds = self._log.bounds([end.partition for end in ends])
+        bounds = self._log.visible_bounds([end.partition for end in ends])
         for place, (end, found) in enumerate(zip(ends, bounds, strict=True)):
             if isinstance(found, KafkaError):
                 answers.append(found)
@@ -297,6 +298,8 @@ class RecordDeletion:
 
 
 def _target(asked: int, bounds: Bounds) -> int | KafkaError:
+    if bounds.high_watermark < 0:
+        return high_watermark.unknown()
     offset = bounds.high_watermark if asked == HIGH_WATERMARK else asked
     if 0 <= offset <= bounds.high_watermark:
         return offset

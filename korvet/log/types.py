@@ -22,7 +22,6 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
     `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
-    `replicas` is how many of Redis' replicas the topic wants to have it before acks=all is answered.
     """
 
     partition: Partition
@@ -32,7 +31,6 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     base_sequence: int = -1
     timestamp: int | None = None
     at_rest: AtRest = AtRest()
-    replicas: int = 0
 
 
 class AppendRecords(AppendFields, frozen=True, gc=False, kw_only=True):
@@ -64,7 +62,7 @@ class Appended(NamedTuple):
     written there before. `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of
     its index, about once in 512 KiB; else 0. `history` is that of the Redis that has it (Redis.history).
     `timestamp` (ms) is the one that its records got instead of their own (LogAppendTime), -1 if they kept theirs; the
-    caller knows it. `replicas` is that of the append.
+    caller knows it. `replicas` is that of the partition.
     """
 
     base_offset: int
@@ -117,6 +115,7 @@ class Fetched(NamedTuple):
 
     `log_start` is the lowest offset that may be asked for, `first_offset` what responses report as log start;
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
+    What is past it though it is in the log, whose end is `log_end` then, is not shown to consumers (high_watermark.py).
     `more`: reading on at once may find more. `remote`: only the remote tier holds the oldest records; a read of one of
     them finds nothing here. Below `compacted_end` compaction has removed records.
     """
@@ -129,6 +128,12 @@ class Fetched(NamedTuple):
     batches: Sequence[StoredBatch] = ()
     remote: RemoteRange | None = None
     compacted_end: int = 0
+    log_end: int = -1
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the log; as in Kafka it is no error to ask for what lies between it and the high watermark."""
+        return max(self.high_watermark, self.log_end)
 
     @property
     def holds_any(self) -> bool:
@@ -150,7 +155,7 @@ class Fetched(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The ends of a log, exact at the time of the answer.
+    """The ends of a log, exact at the time of the answer; consumers may see less (LogStore.visible_bounds).
 
     `log_start` is the lowest offset that may be asked for: 0 until retention or DeleteRecords move it, whatever the
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets

@@ -213,6 +213,7 @@ def build_apis(
         storage.reads,
         keys,
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
+        replicas=storage.replicas,
     )
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)

@@ -46,7 +46,7 @@ X = TypeVar("X")
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"]], Partition]
+PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"], int], Partition]
 Assignment = Sequence[Sequence[int]] | None
 """The brokers that each partition is meant for, by its index; None: any."""
 
@@ -128,7 +128,7 @@ class TopicRegistry:
     """The topics of one worker. Methods that ask Redis raise StorageUnavailableError if it is away."""
 
     def __init__(self, store: TopicStore, settings: Settings, partition_of: PartitionOf) -> None:
-        """`partition_of` returns a partition of the log for topic, index, topic id, sequence bits and format."""
+        """`partition_of` returns a partition of the log for topic, index, topic id, bits, format and replicas."""
         self._store = store
         self._partition_of = partition_of
         self._settings = settings
@@ -487,7 +487,14 @@ class TopicRegistry:
             name=row.name,
             id=base64.urlsafe_b64decode(row.id + "=="),
             partitions=tuple(
-                self._partition_of(row.name, index, row.id, config.sequence_bits, config.format)
+                self._partition_of(
+                    row.name,
+                    index,
+                    row.id,
+                    config.sequence_bits,
+                    config.format,
+                    config.min_insync_replicas - 1,
+                )
                 for index in range(row.partitions)
             ),
             overrides=overrides,

@@ -20,7 +20,8 @@ class AtRest(NamedTuple):
 class Partition(msgspec.Struct, frozen=True, gc=False):
     """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`.
 
-    `compacted` are the two streams that compaction writes to in turn.
+    `compacted` are the two streams that compaction writes to in turn. `replicas` is how many
+    replicas of Redis the topic wants to have its records: min.insync.replicas less the master.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     moving: str
     compacted: tuple[str, str]
     channel: str
+    replicas: int = 0
 
     @property
     def script_bits(self) -> int:

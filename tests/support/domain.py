@@ -11,6 +11,7 @@ from korvet.log.fetch import Fetcher, FetchPartitionSpec, FetchResult
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
 from korvet.log.remote.tier import RemoteTier
+from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
 from korvet.log.types import Appended, FetchLimits
 from korvet.redis.client import Redis
@@ -31,10 +32,18 @@ class Domain:
     """One worker's view of a Redis."""
 
     def __init__(self, url: str, settings: Settings, cold: RemoteTier) -> None:
+        self.url = url
         keys = Keys("korvet")
         self.redis = Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
         self.subscriptions = Subscriptions(url, connect_timeout_ms=TIMEOUT_MS, linger_ms=100)
-        log = LogStore(self.redis, self.redis, keys)
+        self.replicas = Replicas(
+            lambda: Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS),
+            self.redis,
+            keys,
+            replicas=settings.replicas,
+            timeout_ms=TIMEOUT_MS,
+        )
+        self.log = log = LogStore(self.redis, self.redis, keys, replicas=self.replicas)
         self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
         self.fetcher = Fetcher(log, self.subscriptions, cold)

@@ -1,0 +1,224 @@
+"""High watermarks: how far logs are known to be held by as many of Redis' replicas as their topics want.
+
+Consumers see nothing past it, since a failover could lose that. Each worker finds out for itself, and nobody has to
+advance it: not for acks=0 or 1, nor for what other Redis clients XADD. A read that finds more of a log than is known to
+be held begins a round (replication.py) after its reply. What the round's replicas have includes all that was read, if
+both are of one history. Where no topic wants replicas, the high watermark is the end of the log and nothing is asked.
+
+While too few replicas are in sync nothing is asked either, so that consumers see what was held before. The rest
+comes with the first read after the replicas are back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import gevent
+from gevent.event import AsyncResult
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.log.replication import Replicas, Round
+from korvet.log.types import Bounds, Fetched
+from korvet.redis.client import Redis
+from korvet.topics.types import Partition
+
+WAIT_SECONDS = 0.2
+"""How long a read waits for replicas at most: a replica that hangs holds up what else the fetch has found."""
+
+AGE_SECONDS = 1.0
+"""How old a high watermark past what is read may be: it only says how far a consumer lags."""
+
+REMEMBERED_MAX = 50_000
+"""Logs whose high watermark is remembered; beyond it all are forgotten, at the price of a round for each."""
+
+R = TypeVar("R")
+_Log: TypeAlias = tuple[str, str]
+"""The name of a stream, and the topic id: another topic may get the name."""
+
+
+class LogEnd(NamedTuple):
+    """Where a log ended when it was read, and up to where what was read is to be shown."""
+
+    partition: Partition
+    end: int
+    shown: int
+
+
+class _Held(NamedTuple):
+    end: int
+    found_at: float
+
+
+_NOTHING = _Held(-1, 0.0)
+
+
+class HighWatermarks:
+    """Those that one worker knows, of the history that `reads` leads to; without `replicas` there are none."""
+
+    def __init__(
+        self, reads: Redis, replicas: Replicas | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._reads = reads
+        self._replicas = replicas
+        self._clock = clock
+        self._history = ""
+        self._held: dict[_Log, _Held] = {}
+        self._outdated = ""
+
+    def _wanted(self, partition: Partition) -> int:
+        """Return how many replicas must have what is shown of a log."""
+        return 0 if self._replicas is None else max(self._replicas.least, partition.replicas)
+
+    def begin(self) -> str:
+        """Return the history of what is read from now on; raises StorageUnavailableError."""
+        history = self._reads.connect()
+        if history and history == self._outdated:
+            # A round found another one: the connection knows only that of its beginning.
+            self._reads.refresh_history()
+            self._outdated = ""
+        return self._reads.history
+
+    def _advance(self, history: str, ends: Iterable[LogEnd]) -> None:
+        """Ask replicas for logs that go on past their high watermarks; wait if something is to be shown of that."""
+        if history != self._reads.history:
+            return
+        asked: dict[int, list[LogEnd]] = {}
+        awaited: set[int] = set()
+        now = self._clock()
+        for each in ends:
+            count, held = self._wanted(each.partition), self._get(each.partition, history)
+            if not count or held.end >= each.end:
+                continue
+            if held.end < each.shown:
+                awaited.add(count)
+            elif now - held.found_at < AGE_SECONDS:
+                continue
+            asked.setdefault(count, []).append(each)
+        rounds = {count: round_ for count, of in asked.items() if (round_ := self._ask(history, count, of))}
+        if wait_for := [round_ for count, round_ in rounds.items() if count in awaited]:
+            gevent.wait(wait_for, WAIT_SECONDS)
+
+    def _ask(self, history: str, count: int, ends: list[LogEnd]) -> AsyncResult[Round] | None:
+        """Begin a round for logs, unless it would wait for replicas that are away."""
+        replicas = self._replicas
+        with contextlib.suppress(StorageUnavailableError):
+            if replicas is not None and replicas.insync() > count:
+                round_ = replicas.begin(count)
+                # Before those who wait are woken, for links are called in their order.
+                round_.rawlink(partial(self._note, history, count, ends))
+                return round_
+        return None
+
+    def limit(
+        self,
+        history: str,
+        found: list[tuple[R, Fetched | KafkaError]],
+        partition_of: Callable[[R], Partition],
+    ) -> list[tuple[R, Fetched | KafkaError]]:
+        """Return what was found by reads since `begin` returned `history`, up to the high watermarks."""
+        partitions = [partition_of(read) for read, _ in found]
+        if not self._matter(partitions):
+            return found
+        outcomes = list(zip(partitions, found, strict=True))
+        self._advance(
+            history,
+            [
+                LogEnd(partition, each.high_watermark, each.next_offset if each.holds_any else 0)
+                for partition, (_, each) in outcomes
+                if not isinstance(each, KafkaError)
+            ],
+        )
+        return [
+            (read, each)
+            if isinstance(each, KafkaError) or not self._wanted(partition)
+            else (read, cut(each, self._get(partition, history).end))
+            for partition, (read, each) in outcomes
+        ]
+
+    def limit_bounds(
+        self, history: str, partitions: Sequence[Partition], found: Sequence[Bounds | KafkaError]
+    ) -> Sequence[Bounds | KafkaError]:
+        """Return bounds read since `begin` returned `history`; the high watermark is -1 if none is known."""
+        if not self._matter(partitions):
+            return found
+        pairs = list(zip(partitions, found, strict=True))
+        ends = [
+            LogEnd(partition, each.high_watermark, each.high_watermark)
+            for partition, each in pairs
+            if not isinstance(each, KafkaError)
+        ]
+        self._advance(history, ends)
+        return [
+            each
+            if isinstance(each, KafkaError) or not self._wanted(partition)
+            else cut_bounds(each, self._get(partition, history).end)
+            for partition, each in pairs
+        ]
+
+    def _matter(self, partitions: Sequence[Partition]) -> bool:
+        replicas = self._replicas
+        return replicas is not None and (replicas.least > 0 or any(each.replicas for each in partitions))
+
+    def _get(self, partition: Partition, history: str) -> _Held:
+        if not history == self._history == self._reads.history:
+            return _NOTHING
+        return self._held.get((partition.stream, partition.topic_id), _NOTHING)
+
+    def _note(self, history: str, count: int, ends: list[LogEnd], done: AsyncResult[Round]) -> None:
+        """Note the ends of logs that were read before a round, if it confirms them."""
+        round_ = done.value
+        if round_ is None or not round_.confirms(history, count):
+            if round_ is not None and round_.held and round_.history != history:
+                self._outdated = history
+            return
+        if history != self._history:
+            # What replicas held of another history says nothing: a failover may have cut the logs since.
+            self._held.clear()
+            self._history = history
+        if len(self._held) + len(ends) > REMEMBERED_MAX:
+            self._held.clear()
+        now = self._clock()
+        for partition, end, _ in ends:
+            key = partition.stream, partition.topic_id
+            self._held[key] = _Held(max(end, self._held.get(key, _NOTHING).end), now)
+
+
+def cut(fetched: Fetched, high_watermark: int) -> Fetched:
+    """Return what was read without what lies at or past a high watermark, -1 if none is known."""
+    # At the first record that Redis holds at least: that shows nothing.
+    start = fetched.remote.end if fetched.remote else fetched.first_offset
+    end = max(high_watermark, start)
+    if end >= fetched.high_watermark:
+        return fetched
+    fetched = fetched._replace(high_watermark=end, log_end=fetched.high_watermark)
+    if not fetched.holds_any:
+        return fetched._replace(more=False)
+    if fetched.next_offset < end:
+        return fetched
+    return fetched._replace(
+        records=[each for each in fetched.records if each[0] < end],
+        batches=[each for each in fetched.batches if each.next_offset <= end],
+        more=False,
+    )
+
+
+def cut_bounds(bounds: Bounds, high_watermark: int) -> Bounds:
+    """Return the bounds of a log with a high watermark, -1 if none is known and the log holds anything."""
+    start = bounds.remote.end if bounds.remote else bounds.first_offset
+    if start >= bounds.high_watermark:
+        return bounds
+    known = high_watermark >= 0
+    return bounds._replace(
+        high_watermark=max(min(high_watermark, bounds.high_watermark), start) if known else -1
+    )
+
+
+def unknown() -> KafkaError:
+    """Return the error for a question that only the high watermark answers: clients ask again."""
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE, "replicas of Redis have not confirmed the end of the log"
+    )

@@ -1,0 +1,176 @@
+"""How a worker finds out what replicas have of the logs that it reads, against a real master with real replicas."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gevent
+import pytest
+import redis
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode
+from korvet.log import high_watermark, replication
+from korvet.log.fetch import FetchResult
+from korvet.log.readahead import ReadAhead
+from korvet.log.types import Bounds, Fetched, Read
+from korvet.topics.registry import TopicSpec
+from tests.support import redis_servers
+from tests.support.batches import values
+from tests.support.domain import Domain, domain
+from tests.support.processes import free_port, wait_until
+
+
+class Setup(NamedTuple):
+    """A worker on a master with one replica; `raw` is a client of the master, `following` one of the replica."""
+
+    worker: Domain
+    raw: Any
+    following: Any
+
+    def rounds(self) -> int:
+        """Return how often it was asked what replicas have."""
+        return int(self.raw.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"])
+
+    def fetch(self, topic: str = "orders", offset: int = 0) -> FetchResult:
+        """Fetch without waiting for more."""
+        [found] = self.worker.fetch(self.worker.wanted(topic, offset=offset))
+        assert found.error is ErrorCode.NONE
+        return found
+
+    def shown(self, topic: str = "orders", offset: int = 0) -> list[bytes | None]:
+        """Return the values that a fetch shows."""
+        return values(b"".join(self.fetch(topic, offset).chunks))
+
+    @contextlib.contextmanager
+    def replica_cut_off(self) -> Iterator[None]:
+        """Let the replica lose its master; it follows it again in the end."""
+        host = self.following.info("replication")
+        self.following.execute_command("REPLICAOF", "127.0.0.1", "1")
+        wait_until(lambda: not self.raw.info("replication")["connected_slaves"], "it is gone")
+        yield
+        self.following.execute_command("REPLICAOF", host["master_host"], host["master_port"])
+        wait_until(lambda: self.following.info("replication")["master_link_status"] == "up", "it follows")
+
+
+@pytest.fixture(params=["record", "batch"])
+def setup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setup]:
+    monkeypatch.setattr(replication, "INSYNC_AGE_S", 0.0)
+    port = str(free_port())
+    master = ("--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+    with (
+        redis_servers.embedded_server(*master, "--enable-debug-command", "yes") as url,
+        redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,
+        redis.Redis.from_url(url) as raw,
+        redis.Redis.from_url(replica_url) as following,
+    ):
+        plain: Any = following
+        wait_until(lambda: plain.info("replication")["master_link_status"] == "up", "a replica in step")
+        with domain(url, Settings(replicas=1)) as worker:
+            made = Setup(worker, raw, plain)
+            worker.topics.create(TopicSpec(name="orders", configs={"storage.format": request.param}))
+            worker.append("orders", b"one")
+            # A master begins a history when its first replica connects, maybe after this worker did.
+            wait_until(lambda: made.shown() == [b"one"], "it is shown")
+            yield made
+
+
+def test_only_a_read_past_what_is_known_asks_the_replicas(setup: Setup) -> None:
+    before = setup.rounds()
+    assert setup.shown() == setup.shown() == [b"one"]
+    assert setup.rounds() == before
+    setup.worker.append("orders", b"two")
+    assert setup.shown() == setup.shown() == [b"one", b"two"]
+    assert setup.rounds() == before + 1
+
+
+def test_logs_whose_topics_want_no_replicas_ask_nobody(setup: Setup) -> None:
+    with domain(setup.worker.url) as worker:
+        before = setup.rounds()
+        worker.append("orders", b"two")
+        [found] = worker.fetch(worker.wanted("orders"))
+        assert values(b"".join(found.chunks)) == [b"one", b"two"]
+        assert setup.rounds() == before
+
+
+def test_a_log_that_wants_more_replicas_than_there_are_holds_up_no_other(setup: Setup) -> None:
+    view = setup.worker
+    view.topics.create(TopicSpec(name="dear", configs={"min.insync.replicas": "3"}))
+    view.append("dear", b"dear")
+    view.append("orders", b"two")
+    dear, orders = view.fetch(view.wanted("dear"), view.wanted("orders"))
+    assert values(b"".join(orders.chunks)) == [b"one", b"two"]
+    assert (dear.error, dear.chunks, dear.high_watermark) == (ErrorCode.NONE, [], dear.log_start)
+
+
+def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
+    view = setup.worker
+    watermarks = view.log.watermarks
+    partition = view.topics.get("orders").partition(0)
+    view.append("orders", b"two")
+    history = watermarks.begin()
+    [read] = view.log.read([Read(partition, 0, 100)])
+    setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")  # as if it had been a replica in between
+    [(_, limited)] = watermarks.limit(history, [(partition, read)], lambda each: each)
+    assert isinstance(limited, Fetched)
+    assert limited.high_watermark < limited.log_end
+    assert setup.shown() == [b"one", b"two"]
+
+
+def test_what_was_held_of_a_former_history_is_forgotten(setup: Setup) -> None:
+    before = setup.rounds()
+    assert setup.shown() == [b"one"]
+    setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
+    setup.worker.redis.reconnect("lost")
+    assert setup.shown() == [b"one"]
+    assert setup.rounds() == before + 1
+
+
+def test_a_consumer_far_behind_learns_of_a_later_end_without_waiting(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(high_watermark, "AGE_SECONDS", 0.0)
+    view = setup.worker
+    first = setup.fetch().high_watermark
+    view.append("orders", b"two")
+    [found] = view.fetch(view.wanted("orders", bytes_max=1))
+    assert values(b"".join(found.chunks)) == [b"one"]
+
+    def moved() -> bool:
+        gevent.sleep(0.01)
+        [later] = view.fetch(view.wanted("orders", bytes_max=1))
+        return later.high_watermark > first
+
+    wait_until(moved, "the high watermark moves")
+
+
+def test_bounds_are_those_of_consumers(setup: Setup) -> None:
+    view = setup.worker
+    partition = view.topics.get("orders").partition(0)
+    with setup.replica_cut_off():
+        end = setup.fetch().high_watermark
+        view.append("orders", b"two")
+        [visible], [all_of_it] = view.log.visible_bounds([partition]), view.log.bounds([partition])
+        assert isinstance(visible, Bounds)
+        assert isinstance(all_of_it, Bounds)
+        assert visible == all_of_it._replace(high_watermark=end)
+        assert visible != all_of_it
+        assert setup.shown() == [b"one"]
+    wait_until(lambda: setup.shown() == [b"one", b"two"], "it is shown")
+    assert view.log.visible_bounds([partition]) == view.log.bounds([partition])
+
+
+def test_what_was_read_ahead_of_a_former_history_is_read_again(setup: Setup) -> None:
+    """The new master may have lost it, and hold other records at its offsets."""
+    view = setup.worker
+    partition = view.topics.get("orders").partition(0)
+    ahead = ReadAhead(view.log)
+    ahead.begin(Read(partition, 0, 10), 100)
+    setup.raw.delete(partition.stream)
+    setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
+    view.redis.refresh_history()
+    [found] = ahead.read([Read(partition, 0, 10)], ahead.now())
+    assert isinstance(found, Fetched)
+    assert not found.holds_any
