@@ -8,7 +8,7 @@ offset is the high watermark and no transaction was aborted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
@@ -21,6 +21,7 @@ from korvet.protocol.types import IsolationLevel
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
+from korvet.turns import in_turns
 
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 10
@@ -48,7 +49,7 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
             topic, partition, asked.fetch_offset, asked.partition_max_bytes, zstd_known=zstd_known
         )
 
-    def read(specs: list[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
+    def read(specs: Sequence[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
         nonlocal wait_ms, bytes_left
         # An error is answered at once.
         limits = FetchLimits(
@@ -56,7 +57,7 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
         )
         caller.timer.end_stage(DECODE)
         found = api.fetcher.fetch(specs, limits, caller.timer)
-        for each, result in zip(specs, found, strict=True):
+        for each, result in in_turns(zip(specs, found, strict=True)):
             if result.chunks:
                 size_bytes = sum(map(len, result.chunks))
                 api.traffic.sent(
@@ -69,7 +70,8 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
             for each in found
         ]
 
-    return wire.FetchResponse(responses=_topics(request, iter(api.topics.ask(refs, spec, read))))
+    answers = api.topics.ask(refs, spec, read, at_once=max(1, len(refs)))
+    return wire.FetchResponse(responses=_topics(request, iter(answers)))
 
 
 def refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wire.FetchResponse:

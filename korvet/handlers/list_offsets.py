@@ -20,6 +20,7 @@ from korvet.protocol.messages import list_offsets as wire
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
+from korvet.turns import in_turns
 
 LEADER_EPOCH_VERSION_FIRST = 4
 OFFSET_NOT_AVAILABLE_VERSION_FIRST = 5
@@ -49,9 +50,9 @@ def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wir
         for topic in request.topics
         for each in topic.partitions
     ]
-    times = Counter((each.topic, each.partition) for each in asked)
+    times = Counter((each.topic, each.partition) for each in in_turns(asked))
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-    refs = [each if times[each.topic, each.partition] == 1 else twice for each in asked]
+    refs = [each if times[each.topic, each.partition] == 1 else twice for each in in_turns(asked)]
     return _response(request, caller, iter(api.topics.ask(refs, query, api.offsets.find)))
 
 

@@ -20,6 +20,7 @@ from korvet.protocol.messages import metadata as wire
 from korvet.protocol.wire import ZERO_UUID
 from korvet.topics.registry import Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
+from korvet.turns import in_turns
 
 TOPIC_ID_VERSION_FIRST = 12
 LISTENER_NOT_FOUND_VERSION_FIRST = 6
@@ -32,7 +33,7 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     live = _refresh(api).on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, live, request, caller) for topic in api.topics.list_cached()]
+        topics = [_described(topic, live, request, caller) for topic in in_turns(api.topics.list_cached())]
     else:
         topics = _asked(request, caller, api, live)
     return wire.MetadataResponse(
@@ -126,7 +127,7 @@ def _described(
             isr_nodes=placed.live,
             offline_replicas=placed.offline,
         )
-        for index, placed in enumerate(places)
+        for index, placed in enumerate(in_turns(places))
     ]
     return wire.MetadataResponseTopic(
         name=topic.name,

@@ -37,6 +37,7 @@ from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import Partition, PartitionRef
+from korvet.turns import in_turns
 
 _log = Log(__name__)
 
@@ -280,7 +281,7 @@ class Appender:
         The one before it was refused, and will be sent again. OUT_OF_ORDER_SEQUENCE_NUMBER for those that were on their
         way would make librdkafka take a new epoch, and write again what other partitions have already.
         """
-        for each in results:
+        for each in in_turns(results):
             if isinstance(each, KafkaError):
                 self.note_refusal(each)
         now = time.monotonic()
@@ -343,7 +344,7 @@ class PendingAppends:
                 self._results |= {
                     place: _too_early() for place, result in self._results.items() if _is_early(result)
                 }
-        return [self._results[place] for place in range(len(self._batches))]
+        return [self._results[place] for place in in_turns(range(len(self._batches)))]
 
     def _finish(self) -> None:
         self._receive()
@@ -483,11 +484,11 @@ class Failures:
 
     def refused(self, error: KafkaError, count: int) -> None:
         """Note `count` batches that were refused before they were tried, which is logged elsewhere."""
-        for _ in range(count):
+        for _ in in_turns(range(count)):
             self._count(error.code.name)
 
     def _take(self, failed: list[KafkaError]) -> bool:
-        for error in failed:
+        for error in in_turns(failed):
             self._count(error.code.name)
         away = [error for error in failed if error.code in _AWAY]
         if away:

@@ -34,8 +34,9 @@ from korvet.protocol.records.compression import Codec
 from korvet.protocol.wire import Buffer
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
-from korvet.topics.registry import Topic
+from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic
 from korvet.topics.types import Partition
+from korvet.turns import in_parts, in_turns
 
 _ZSTD = int(Codec.zstd)
 
@@ -163,11 +164,11 @@ class Reader:
         Raises StorageUnavailableError.
         """
         places = sorted(places)
-        for place in places:
+        for place in in_turns(places):
             results[place] = FetchResult()
         left = bytes_max - _size(results)
         anything = any(each.size_bytes for each in results)
-        reading = [PartitionReading(place, specs[place]) for place in places]
+        reading = [PartitionReading(place, specs[place]) for place in in_turns(places)]
         since = self._ahead.now()
         for _ in range(ROUNDS_MAX):
             round_ = self._plan(reading, left, anything=anything)
@@ -185,7 +186,7 @@ class Reader:
                 timer.end_stage(WAIT)
                 left, anything = self._take_all(shown, results, left, anything=anything)
                 timer.end_stage(ENCODE)
-        for each in reading:
+        for each in in_turns(reading):
             if each.collector is not None and not results[each.place].error:
                 if each.more and results[each.place].size_bytes:
                     self._read_ahead(each, each.collector.next_offset, each.spec.bytes_max)
@@ -199,7 +200,7 @@ class Reader:
         """
         planned = 0
         round_ = []
-        for each in reading:
+        for each in in_turns(reading):
             if each.done:
                 continue
             stream = each.spec.partition.stream
@@ -237,9 +238,9 @@ class Reader:
             yield self._read_piece(pieces[0], since)
         elif pieces:
             yield from self._read_pieces(pieces, since)
-        if bounded:
-            ends = self._log.bounds([each.spec.partition for each in bounded])
-            yield [(each, _without_batches(each, end)) for each, end in zip(bounded, ends, strict=True)]
+        for some in in_parts(bounded, PARTITIONS_AT_ONCE) if bounded else ():
+            ends = self._log.bounds([each.spec.partition for each in some])
+            yield [(each, _without_batches(each, end)) for each, end in zip(some, ends, strict=True)]
 
     def _read_pieces(self, pieces: list[list[PartitionReading]], since: float) -> Iterator[_Found]:
         """Read one piece after the other: while one is put together, the next is on its way."""
@@ -290,7 +291,7 @@ class Reader:
         self, found: _Found, results: list[FetchResult], left: int, *, anything: bool
     ) -> tuple[int, bool]:
         """Put what was read into the results; returns what is left of the budget, and whether there is anything."""
-        for each, fetched in found:
+        for each, fetched in in_turns(found):
             result = results[each.place]
             try:
                 self._read_on(each, fetched, left)
@@ -399,12 +400,12 @@ class Reader:
 
 
 def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:
-    """Return what is to be read, in order, in pieces of about PIECE_BYTES."""
+    """Return what is to be read, in order, in pieces of about PIECE_BYTES, and PARTITIONS_AT_ONCE at the most."""
     pieces: list[list[PartitionReading]] = []
     size = PIECE_BYTES
-    for each in reading:
+    for each in in_turns(reading):
         size += each.bytes_expected
-        if size > PIECE_BYTES:
+        if size > PIECE_BYTES or len(pieces[-1]) >= PARTITIONS_AT_ONCE:
             pieces.append([])
             size = each.bytes_expected
         pieces[-1].append(each)
@@ -549,7 +550,7 @@ class Fetcher:
         one for archived records: the remote tier has a timeout of its own (Kafka: DelayedRemoteFetch).
         """
         deadline = self._clock() + limits.wait_ms_max / 1000
-        results: list[FetchResult] = [FetchResult() for _ in specs]
+        results: list[FetchResult] = [FetchResult() for _ in in_turns(specs)]
         with Watch(self._subscriptions, [each.partition.channel for each in specs]) as watch:
             self._read(specs, range(len(specs)), results, limits, timer)
             while not self._enough(results, limits) and self._clock() < deadline:

@@ -4,8 +4,11 @@ For a (message, version) it writes Python source without a branch on the version
 together share one struct call, nested structs and arrays are unrolled in place, and compact forms are chosen here, not
 at run time.
 
-    decode(buffer, position) -> message      ProtocolError on anything that is not the message
-    encode(message) -> list of chunks        struct.error, AttributeError: a mistake of ours
+    decode(buffer, position, long_array) -> message      ProtocolError on anything that is not the message
+    encode(message, each_of) -> list of chunks           struct.error, AttributeError: a mistake of ours
+
+`long_array` makes the lists for arrays of LONG_ARRAY_MIN elements or more, and `each_of` iterates over such lists: by
+them a broker lets others run in between.
 
 The caller joins the chunks, or sends them with one sendmsg: record batches are never copied here.
 """
@@ -23,35 +26,43 @@ from korvet.protocol.encoding import EncoderWriter
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import ELEMENTS_MAX, Buffer
 
-Encode = Callable[[Message], list[Buffer]]
+Encode = Callable[..., list[Buffer]]
 M = TypeVar("M", bound=Message)
 
 
-def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
+def decode(
+    cls: type[M],
+    version: int,
+    buffer: Buffer,
+    position: int = 0,
+    long_array: Callable[..., list[Any]] = list,
+) -> M:
     """Decode a `cls` of `version` that begins at `position`; bytes after it are ignored, as in Kafka.
 
     Raises ProtocolError for short, negative or impossible lengths, text that is not UTF-8, and null in a version that
     allows none.
     """
     try:
-        message: M = decoder(cls, version)(buffer, position)
+        message: M = decoder(cls, version)(buffer, position, long_array)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
     return message
 
 
-def encode(message: Message, version: int) -> list[Buffer]:
+def encode(
+    message: Message, version: int, each_of: Callable[[Iterable[Any]], Iterable[Any]] = iter
+) -> list[Buffer]:
     """Encode `message` in `version` to chunks.
 
     Raises ValueError if a field that `version` lacks, and that is not ignorable, holds more than its default.
     """
-    return encoder(type(message), version)(message)
+    return encoder(type(message), version)(message, each_of)
 
 
 @cache
-def decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], Any]:
+def decoder(cls: type[Message], version: int) -> Callable[..., Any]:
     """Compile (once) the decoder of `cls` in `version`."""
-    built: Callable[[Buffer, int], Any] = _write_decoder(cls, version).build(
+    built: Callable[..., Any] = _write_decoder(cls, version).build(
         f"<{cls.__name__} v{version} decode>", "decode"
     )
     return built
@@ -71,7 +82,7 @@ def source(cls: type[Message], version: int) -> tuple[str, str]:
 
 def _write_decoder(cls: type[Message], version: int) -> DecoderWriter:
     writer = DecoderWriter(version, flexible=cls.api.is_flexible(version))
-    with writer.block("def decode(buf, pos):"):
+    with writer.block("def decode(buf, pos, long_array=list):"):
         writer.line("end = len(buf)")
         writer.line(f"elements_left = {ELEMENTS_MAX}")
         writer.line(f"return {writer.part(cls)}")
@@ -80,7 +91,7 @@ def _write_decoder(cls: type[Message], version: int) -> DecoderWriter:
 
 def _write_encoder(cls: type[Message], version: int) -> EncoderWriter:
     writer = EncoderWriter(version, flexible=cls.api.is_flexible(version))
-    with writer.block("def encode(m0):"):
+    with writer.block("def encode(m0, each_of=iter):"):
         writer.line("out = []")
         writer.line("w = out.append")
         writer.part(cls, "m0")

@@ -14,7 +14,7 @@ from typing import Any
 from korvet.protocol import wire
 from korvet.protocol.schema import Field, ListOf, Part, PartOf, WireType
 from korvet.protocol.source import FunctionWriter, codes_of
-from korvet.protocol.wire import SHORT_ARRAY_MAX, Buffer, Fixed, Sized
+from korvet.protocol.wire import LONG_ARRAY_MIN, SHORT_ARRAY_MAX, Buffer, Fixed, Sized
 
 
 class DecoderWriter(FunctionWriter):
@@ -130,8 +130,9 @@ class DecoderWriter(FunctionWriter):
             if isinstance(kind.element, Fixed):
                 layout = self.constant("array_of", _array_decoder(kind.element.code))
                 self.line(f"{value}, pos = {layout}(buf, pos, {count})")
+                self.line(f"if {count} >= {LONG_ARRAY_MIN}: {value} = long_array({value})")
                 return
-            self.line(f"{value} = []")
+            self.line(f"{value} = [] if {count} < {LONG_ARRAY_MIN} else long_array()")
             with self.block(f"for _ in range({count}):"):
                 element = self._value(kind.element, name, nullable=False)
                 self.line(f"{value}.append({element})")

@@ -12,7 +12,14 @@ from typing import Any
 
 from korvet.protocol.schema import Field, ListOf, Part, PartOf, WireType
 from korvet.protocol.source import FunctionWriter, codes_of
-from korvet.protocol.wire import SHORT_ARRAY_MAX, SMALL_VARINTS, Fixed, Sized, encode_varint
+from korvet.protocol.wire import (
+    LONG_ARRAY_MIN,
+    SHORT_ARRAY_MAX,
+    SMALL_VARINTS,
+    Fixed,
+    Sized,
+    encode_varint,
+)
 
 
 class EncoderWriter(FunctionWriter):
@@ -100,6 +107,7 @@ class EncoderWriter(FunctionWriter):
             return
         self._length(f"len({value})", "i")
         element = self.name("m")
+        self.line(f"if len({value}) >= {LONG_ARRAY_MIN}: {value} = each_of({value})")
         with self.block(f"for {element} in {value}:"):
             self._value(kind.element, element, nullable=False)
 

@@ -65,6 +65,9 @@ STRING_BYTES_MAX = 32767
 SHORT_ARRAY_MAX = 8
 """Elements of an array of fixed width up to which its codecs have one layout per length."""
 
+LONG_ARRAY_MIN = 64
+"""Elements from which on an array is long: what it takes to go through it may be noticed by others."""
+
 UINT32_MAX = 0xFFFFFFFF
 
 VARINT_BYTES_MAX = 5

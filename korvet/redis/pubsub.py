@@ -27,6 +27,7 @@ from korvet.errors import StorageUnavailableError
 from korvet.redis import url as redis_url
 from korvet.redis.connection import NO_OBSERVER, Observer, RedisConnection, connect, pack, reconnect_backoff
 from korvet.redis.replies import Reply
+from korvet.turns import in_turns
 
 Listener: TypeAlias = Callable[[bytes | None], None]
 
@@ -314,7 +315,9 @@ class Watch:
         self._subscriptions = subscriptions
         self._event = Event()
         self._woken: set[int] = set()
-        self._listeners = [(channel, partial(self._wake, index)) for index, channel in enumerate(channels)]
+        self._listeners = [
+            (channel, partial(self._wake, index)) for index, channel in enumerate(in_turns(channels))
+        ]
         self._listening = False
 
     def __enter__(self) -> Self:

@@ -28,12 +28,16 @@ from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
+from korvet.turns import in_parts, in_turns
 
 NAME_LENGTH_MAX = 249
 """Kafka's limit: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
 
 PARTITIONS_MAX = 10_000
 """Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
+
+PARTITIONS_AT_ONCE = 1000
+"""Partitions that Redis is asked about at once: some milliseconds of it, for other clients wait meanwhile."""
 
 CONFIGS_MAX = 1000
 """Effective configs kept for reuse; beyond it all are computed again. Requests that only validate name configs too."""
@@ -236,24 +240,28 @@ class TopicRegistry:
         self,
         refs: Sequence[PartitionRef[X] | KafkaError],
         prepare: Callable[[X, Topic, Partition], Q],
-        ask: Callable[[list[Q]], Sequence[A | KafkaError]],
+        ask: Callable[[Sequence[Q]], Sequence[A | KafkaError]],
+        at_once: int = PARTITIONS_AT_ONCE,
     ) -> list[A | KafkaError]:
         """Ask the log about partitions; returns the answers in order, and KafkaError for what cannot be answered.
 
-        `prepare` makes a partition's question, or raises KafkaError; `ask` is given all questions, and is not called
-        if partitions are named and none is known. An error among `refs` is its own answer. See `retry_stale`.
+        `prepare` makes a partition's question, or raises KafkaError; `ask` is given the questions, `at_once` of them at
+        the most, and is not called if partitions are named and none is known. An error among `refs` is its own answer.
+        See `retry_stale`.
         """
         answers: dict[int, A | KafkaError] = {
-            place: ref for place, ref in enumerate(refs) if isinstance(ref, KafkaError)
+            place: ref for place, ref in enumerate(in_turns(refs)) if isinstance(ref, KafkaError)
         }
         partitions: dict[int, Partition] = {}
 
         def attempt(places: Iterable[int]) -> None:
-            wanted = {place: ref for place in places if not isinstance(ref := refs[place], KafkaError)}
+            wanted = {
+                place: ref for place in in_turns(places) if not isinstance(ref := refs[place], KafkaError)
+            }
             outage = self._refresh_for(wanted.values())
             partitions.clear()  # of the first attempt
             questions: dict[int, Q] = {}
-            for place, ref in wanted.items():
+            for place, ref in in_turns(wanted.items()):
                 try:
                     if outage is not None and not self._has(ref):
                         raise outage
@@ -263,15 +271,16 @@ class TopicRegistry:
                 except KafkaError as error:
                     answers[place] = error.without_frames()
             if partitions or not refs:
-                answers.update(zip(questions, ask(list(questions.values())), strict=True))
+                for some in in_parts(list(questions), at_once):
+                    answers.update(zip(some, ask([questions[place] for place in some]), strict=True))
 
         attempt(range(len(refs)))
         self.retry_stale(answers, partitions, attempt)
-        return [answers[place] for place in range(len(refs))]
+        return [answers[place] for place in in_turns(range(len(refs)))]
 
     def _refresh_for(self, refs: Iterable[PartitionRef[X]]) -> KafkaError | None:
         """Refresh once if any of the partitions is not in the registry; returns why that failed."""
-        if not all(map(self._has, refs)):
+        if not all(map(self._has, in_turns(refs))):
             try:
                 self.refresh()
             except KafkaError as error:
@@ -295,7 +304,7 @@ class TopicRegistry:
         """
         stale = [
             place
-            for place in partitions
+            for place in in_turns(partitions)
             if isinstance(answer := answers[place], KafkaError)
             and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         ]

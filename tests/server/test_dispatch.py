@@ -6,11 +6,14 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, cast
 
+import gevent
 import pytest
 from gevent import socket
 
+from korvet import turns
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
 from korvet.handlers import describe_cluster
@@ -26,9 +29,12 @@ from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
 )
 from korvet.protocol.schema import Message
 from korvet.server.net.budget import Budgets
@@ -248,3 +254,33 @@ def test_every_handler_can_refuse_in_every_version(variant: str) -> None:
                 response = handler.refuse(request, caller(version), KafkaError(AWAY, "away"))
                 assert response is not None
                 assert encode(response, version)
+
+
+def test_a_long_request_lets_others_run_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
+    had, seen = 0, []
+
+    def run() -> None:
+        nonlocal had
+        while True:
+            had += 1
+            gevent.sleep(0)
+
+    def handle(request: OffsetForLeaderEpochRequest, *_: object) -> OffsetForLeaderEpochResponse:
+        seen.append(had)
+        [topic] = request.topics
+        found = [EpochEndOffset(partition=each.partition) for each in topic.partitions]
+        seen.append(had)
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="", partitions=found)])
+
+    api = OffsetForLeaderEpochRequest
+    handler = Handler(api, type(None), handle, handle)
+    asked = [OffsetForLeaderPartition(partition=each, leader_epoch=0) for each in range(1000)]
+    frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)[4:]
+    others = gevent.spawn(run)
+    dispatcher = Dispatcher({api.api.key: handler}, [None])
+    dispatcher.begin(frame, "peer").result()
+    seen.append(had)
+    others.kill()
+    steps = [after - before for before, after in pairwise([0, *seen])]
+    assert min(steps) >= 1000 // turns.CALLS_PER_LOOK - 1, steps

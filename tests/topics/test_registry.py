@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import count, product
 from typing import Any
 
@@ -292,7 +293,7 @@ def test_the_log_is_not_asked_again_for_a_topic_that_was_deleted(here: Domain, t
     there.topics.delete(there.topics.get("orders"))
     asked: list[int] = []
 
-    def ask(partitions: list[Partition]) -> list[KafkaError]:
+    def ask(partitions: Sequence[Partition]) -> list[KafkaError]:
         asked.append(len(partitions))
         return [KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for _ in partitions]
 

@@ -29,6 +29,7 @@ from korvet.protocol.wire import Buffer
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.request_timer import DECODE, ENCODE, NO_TIMER, QUEUE, request_timer
+from korvet.turns import LongArray, in_turns
 
 _log = Log(__name__)
 _rate_limited_log = RateLimitedLogger(_log)
@@ -125,7 +126,7 @@ class PendingResponse:
             return []
         header, api = self._header, self._served.handler.request.api
         flexible = header.api_key != _API_VERSIONS and api.is_flexible(header.api_version)
-        chunks = encode(response, header.api_version)
+        chunks = encode(response, header.api_version, in_turns)
         return response_frame(header.correlation_id, chunks, flexible_header=flexible)
 
     def _refusal(self, error: Exception) -> KafkaError:
@@ -206,7 +207,7 @@ class Dispatcher:
         arrived = time.monotonic() if arrived is None else arrived
         timer = request_timer(arrived) if served.handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
-        request = decode(request_class, header.api_version, frame, header.body)
+        request = decode(request_class, header.api_version, frame, header.body, LongArray)
         caller = Caller(
             header.client_id, peer, header.api_version, reserve_memory, self._listener, timer, fetched
         )

@@ -24,6 +24,9 @@ _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 JOIN_BYTES = 16 * 1024
 """What is sent at once is joined up to this size: cheaper than passing each piece to the kernel."""
 
+PIECE_BYTES_MIN = 256
+"""Pieces that have fewer on average are joined too: a large response may be of nothing but numbers."""
+
 _DROPPED_BYTES = 64 * 1024  # taken from the kernel at once, of what is not read any more
 
 PIECES_MAX = 512
@@ -93,13 +96,13 @@ class Channel:
             return None
 
     def send(self, pieces: Sequence[Buffer], seconds: float) -> int:
-        """Send all of `pieces` and return their size; small ones are joined, large ones sent as they lie in memory.
+        """Send all of `pieces` and return their size; few or small ones are joined, others sent as they lie in memory.
 
         `seconds` limits each wait for the peer to take some of it, so that much may take its time. Raises
         TimeoutError, OSError.
         """
         size = sum(map(len, pieces))
-        if size > JOIN_BYTES:
+        if size > max(JOIN_BYTES, PIECE_BYTES_MIN * len(pieces)):
             self._send_pieces(deque(memoryview(piece) for piece in pieces), seconds)
             return size
         left = memoryview(b"".join(pieces))

@@ -1,0 +1,72 @@
+"""Turns: a long loop lets other greenlets run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import gevent
+import pytest
+
+from korvet import turns
+from korvet.turns import CALLS_PER_LOOK, LongArray, in_parts, in_turns
+
+ITEMS = range(10 * CALLS_PER_LOOK)
+
+
+@pytest.fixture
+def others() -> Iterator[Callable[[], int]]:
+    """Run another greenlet all the time; gives a function that returns how often it had its turn."""
+    had = 0
+
+    def run() -> None:
+        nonlocal had
+        while True:
+            had += 1
+            gevent.sleep(0)
+
+    running = gevent.spawn(run)
+    yield lambda: had
+    running.kill()
+
+
+@pytest.fixture
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 3600.0)
+    turns._Turns.given_at = time.monotonic()
+
+
+@pytest.fixture
+def every_look_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
+
+
+def filled() -> LongArray[int]:
+    array = LongArray[int]()
+    for item in ITEMS:
+        array.append(item)
+    return array
+
+
+@pytest.mark.usefixtures("every_look_is_late")
+@pytest.mark.parametrize(
+    "loop",
+    [lambda: list(in_turns(ITEMS)), filled, lambda: [each for each in LongArray(ITEMS)]],  # noqa: C416 - it is how handlers iterate
+)
+def test_others_have_their_turn_in_a_long_loop(
+    others: Callable[[], int], loop: Callable[[], list[int]]
+) -> None:
+    before = others()
+    assert loop() == list(ITEMS)
+    assert others() - before >= len(ITEMS) // CALLS_PER_LOOK - 1
+
+
+@pytest.mark.usefixtures("no_time_passes")
+def test_nobody_waits_for_a_loop_that_is_short(others: Callable[[], int]) -> None:
+    assert list(in_turns(ITEMS)) == list(ITEMS)
+    assert others() == 0
+
+
+def test_parts_are_the_items_in_order_and_one_at_least() -> None:
+    assert list(in_parts(range(5), 2)) == [range(2), range(2, 4), range(4, 5)]
+    assert list(in_parts([], 2)) == [[]]
