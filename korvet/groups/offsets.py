@@ -24,8 +24,9 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, encode_group_id
 from korvet.redis.replies import Reply, RespError, listed, malformed, parsed, refused, time_ms, value_of
 from korvet.redis.scripts import Script
-from korvet.topics.registry import Topic, TopicRegistry, check_name
+from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic, TopicRegistry, check_name
 from korvet.topics.types import Partition, PartitionRef
+from korvet.turns import in_parts, in_turns
 
 _COMMIT = scripts.get("group/commit")
 _DELETE = scripts.get("group/delete")
@@ -153,18 +154,19 @@ class OffsetStore:
 
     def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
         """Return what the group has committed for each, None for nothing."""
-        if not partitions:
-            return []
         key = self._keys.group_offsets(group)
-        fields = [self._keys.stream(*each) for each in partitions]
-        reply, *topics = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, partitions)])
-        rows = cast("list[bytes | None]", listed(key, reply))
-        return [self._counted(key, *each) for each in zip(partitions, rows, topics, strict=True)]
+        found: list[Committed | None] = []
+        for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
+            fields = [self._keys.stream(*each) for each in some]
+            reply, *topics = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, some)])
+            rows = cast("list[bytes | None]", listed(key, reply))
+            found += [self._counted(key, *each) for each in zip(some, rows, topics, strict=True)]
+        return found
 
     def fetch_all(self, group: str) -> dict[TopicPartition, Committed]:
         """Return all that the group has committed."""
         key = self._keys.group_offsets(group)
-        found = {at: self._counted(key, at, row, topic) for at, row, topic in self._rows(group)}
+        found = {at: self._counted(key, at, row, topic) for at, row, topic in in_turns(self._rows(group))}
         return {at: row for at, row in found.items() if row is not None}
 
     def stored(self, group: str) -> list[StoredOffset]:
@@ -246,10 +248,13 @@ class OffsetStore:
         [reply] = self._redis.pipeline([("HGETALL", key)])
         flat = cast("list[bytes]", listed(key, reply))
         named = (
-            (self._keys.parse_stream(field), row) for field, row in zip(flat[::2], flat[1::2], strict=True)
+            (self._keys.parse_stream(field), row)
+            for field, row in in_turns(zip(flat[::2], flat[1::2], strict=True))
         )
         rows = {TopicPartition(*at): row for at, row in named if at is not None}
-        topics = self._redis.pipeline([self._topic_of(at) for at in rows])
+        topics: list[Reply] = []
+        for some in in_parts(list(rows), PARTITIONS_AT_ONCE):
+            topics += self._redis.pipeline([self._topic_of(at) for at in some])
         return [(at, row, topic) for (at, row), topic in zip(rows.items(), topics, strict=True)]
 
     def _topic_of(self, at: TopicPartition) -> tuple[str, ...]:
@@ -304,25 +309,36 @@ class CommittedOffsets:
     def commit(
         self, by: Committer, offsets: Sequence[PartitionRef[OffsetToCommit]]
     ) -> list[KafkaError | None]:
-        """Commit all offsets that can be, in one script; returns for each what prevented it.
+        """Commit all offsets that can be, up to PARTITIONS_AT_ONCE in one script; returns for each what prevented it.
 
         These are UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE. Raises KafkaError for all of
-        them as OffsetStore.commit does. If no partition is known the group is not asked for.
+        them as OffsetStore.commit does, unless a script before has committed some: then it is what prevented the
+        others. If no partition is known the group is not asked for. If one is named more than once, the last counts.
         """
+        last = {(each.topic, each.partition): each for each in in_turns(offsets)}
+        some_done = False
 
-        def commit(commits: list[Commit]) -> list[KafkaError | None]:
-            done = self._store.commit(by, commits)
+        def commit(commits: Sequence[Commit]) -> list[KafkaError | None]:
+            nonlocal some_done
+            try:
+                done = self._store.commit(by, commits)
+            except KafkaError as error:
+                if not some_done:
+                    raise
+                return [error] * len(commits)
+            some_done = True
             code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "belongs to another topic now"
             return [
                 None if each else KafkaError(code, f"{one.partition.stream} {why}")
                 for each, one in zip(done, commits, strict=True)
             ]
 
-        return self._topics.ask(offsets, self._commit, commit)
+        outcomes = dict(zip(last, self._topics.ask(list(last.values()), self._commit, commit), strict=True))
+        return [outcomes[each.topic, each.partition] for each in in_turns(offsets)]
 
     def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
         """Return what the group has committed for each, None for nothing, also for an unknown topic or group."""
-        valid = [each for each in partitions if _is_valid(each)]
+        valid = [each for each in in_turns(partitions) if _is_valid(each)]
         found = dict(zip(valid, self._store.fetch(group, valid), strict=True))
         return [found.get(each) for each in partitions]
 

@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gevent
 import pytest
 
+from korvet import turns
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.offsets import Commit, Committed, Committer, OffsetStore
+from korvet.groups.offsets import (
+    Commit,
+    Committed,
+    CommittedOffsets,
+    Committer,
+    OffsetStore,
+    OffsetToCommit,
+)
 from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
+from korvet.topics.registry import PARTITIONS_AT_ONCE, TopicSpec
+from korvet.topics.types import PartitionRef, TopicRef
+from tests.support.domain import Domain
 from tests.support.log_bench import TOPIC_ID, Bench
 
 KEYS = Keys("korvet")
@@ -171,3 +184,57 @@ def test_a_redis_that_is_away_is_an_error(offsets: Offsets) -> None:
         offsets.commit(5)
     with pytest.raises(StorageUnavailableError):
         offsets.fetch(0)
+
+
+def committed_of(here: Domain) -> CommittedOffsets:
+    here.topics.create(TopicSpec(name="orders", partitions=2 * PARTITIONS_AT_ONCE + 1))
+    return CommittedOffsets(OffsetStore(here.redis, KEYS, mirror=True), here.topics, Settings())
+
+
+def at(partition: int, offset: int) -> PartitionRef[OffsetToCommit]:
+    return PartitionRef(TopicRef("orders"), partition, OffsetToCommit(offset, -1, ""))
+
+
+def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_holds_so_many(
+    here: Domain, raw_redis: Any
+) -> None:
+    committed = committed_of(here)
+    wide = [at(each, 7) for each in range(2 * PARTITIONS_AT_ONCE + 1)]
+    assert committed.commit(NOBODY, wide[:1]) == [None]  # Redis has the script from now on
+    before = evalsha_calls(raw_redis)
+    assert set(committed.commit(NOBODY, wide)) == {None}
+    assert evalsha_calls(raw_redis) - before == 3
+    repeated = [at(each % 2, each) for each in range(2 * PARTITIONS_AT_ONCE)]
+    assert set(committed.commit(NOBODY, [*repeated, at(-1, 0)])[:-1]) == {None}
+    assert evalsha_calls(raw_redis) - before == 4
+    found = committed.fetch("billing", [TopicPartition("orders", each) for each in range(len(wide))])
+    assert [each and each.offset for each in found] == [
+        2 * PARTITIONS_AT_ONCE - 2,
+        2 * PARTITIONS_AT_ONCE - 1,
+        *[7] * (len(wide) - 2),
+    ]
+
+
+def test_a_group_that_changes_between_two_scripts_of_a_commit_refuses_the_rest_only(
+    here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(turns, "CALLS_PER_LOOK", 1)
+
+    def change_after_the_first() -> None:
+        while raw_redis.hlen(KEYS.group_offsets("billing")) < PARTITIONS_AT_ONCE:
+            gevent.sleep(0)
+        raw_redis.hset(KEYS.group_state("billing"), "state", "Stable")
+
+    changing = gevent.spawn(change_after_the_first)
+    outcomes = committed_of(here).commit(NOBODY, [at(each, 7) for each in range(PARTITIONS_AT_ONCE + 1)])
+    changing.join()
+    *first, last = outcomes
+    assert set(first) == {None}
+    assert isinstance(last, KafkaError)
+    assert last.code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def evalsha_calls(raw_redis: Any) -> int:
+    calls: int = raw_redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+    return calls
