@@ -375,16 +375,17 @@ class PendingAppends:
                 # circle, which only the garbage collector would open.
                 self._results[place] = error.without_frames()
                 appender.note_refusal(error)
-                continue
-            self._sent[place] = append
-            self._partitions[place] = append.partition
-            self.replicas = max(self.replicas, append.partition.replicas)
-            taken += size_bytes
-            # At once, for others have their turn while this waits: here, or for the number of servers in sync.
-            self._reserve(taken)
+            else:
+                self._sent[place] = append
+                self._partitions[place] = append.partition
+                self.replicas = max(self.replicas, append.partition.replicas)
+                taken += size_bytes
+                # At once, for others have their turn while this waits: here, or for the number of servers in sync.
+                self._reserve(taken)
             if self._left and time.monotonic() - turn_began > TURN_SECONDS:
-                # Other connections have their turn between two batches that took long to check.
-                gevent.sleep(0)
+                # Other connections have their turn between two batches that took long to check, or to refuse. Not by
+                # sleep(0): gevent looks at no socket before it has run 50 such callbacks.
+                gevent.sleep(1e-6)
                 turn_began = time.monotonic()
         self._reserve(taken)
         self._pending = appender.log.begin_append(list(self._sent.values()))

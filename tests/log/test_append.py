@@ -7,6 +7,7 @@ from typing import Any
 import gevent
 import pytest
 import redis
+from gevent import socket
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
@@ -15,7 +16,7 @@ from korvet.log.append import RECORD_BYTES, AppendResult, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
-from tests.support.batches import LZ4, ZSTD, batch, forged
+from tests.support.batches import LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
 
 ORDERS = "orders"
@@ -138,6 +139,26 @@ def test_what_is_decoded_is_reserved_before_others_have_their_turn(
         watching.join()
         assert seen[0] >= size
         assert [type(result) for result in pending.result()] == [Appended] * 3
+
+
+def test_others_have_their_turn_between_batches_that_are_refused(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, "TURN_SECONDS", 0.0)
+    with domain(redis_url) as here:
+        here.topics.create(TopicSpec(name=ORDERS, partitions=3))
+        wrong = raw(b"no frame", codec=LZ4)
+        deliveries = [PartitionRef(TopicRef(ORDERS), index, wrong) for index in range(3)]
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            other = gevent.spawn(ours.recv, 1)
+            gevent.sleep(0)
+            theirs.send(b"a request")
+            pending = here.appender.begin(deliveries, zstd_known=True)
+            assert other.dead
+        assert {each.code for each in pending.result() if isinstance(each, KafkaError)} == {
+            ErrorCode.CORRUPT_MESSAGE
+        }
 
 
 def test_the_most_replicas_are_known_once_all_batches_are_sent(redis_url: str) -> None:

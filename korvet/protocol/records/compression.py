@@ -1,6 +1,7 @@
 """Kafka's four compression codecs; none decompresses more than a limit.
 
-A few bytes of a hostile peer can stand for gigabytes, so every codec stops at `limit` with MESSAGE_TOO_LARGE.
+A few bytes of a hostile peer can stand for gigabytes, so every codec stops at `limit` with MESSAGE_TOO_LARGE. Members,
+frames and blocks that are looked at one by one here are PIECES_MAX at the most, since each may be empty.
 Sources: the numbers are the attribute bits of a record batch; snappy comes raw or in the blocks of snappy-java
 ("xerial"), as Java's producer writes it; lz4 and gzip are their standard frames.
 
@@ -31,6 +32,8 @@ GZIP_PIECE_BYTES = 1024
 ZSTD_HEADER_BYTES_MAX = 18
 ZSTD_BLOCK_RLE = 1
 """One byte stands for a block of repetitions of any size."""
+PIECES_MAX = 10_000
+"""Some 15 ms of work. Codecs write blocks of 32 KiB and more: these would be 320 MiB."""
 STEP_BYTES_MIN = 64 * 1024
 EXPECTED_RATIO = 8
 
@@ -51,6 +54,13 @@ class Codec(IntEnum):
 
 class _TooLargeError(Exception):
     """More than the limit came out."""
+
+
+class _TooManyPiecesError(ValueError):
+    """More members, frames or blocks than codecs write."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {PIECES_MAX} members, frames or blocks")
 
 
 class _TruncatedError(ValueError):
@@ -99,8 +109,11 @@ def _none(data: bytes, limit: int) -> bytes:
 
 
 def _gzip(data: bytes, limit: int) -> bytes:
-    out, left = bytearray(), memoryview(data)
+    out, left, pieces = bytearray(), memoryview(data), 0
     while left:  # a gzip file may have several members, one after the other
+        pieces += 1
+        if pieces > PIECES_MAX:
+            raise _TooManyPiecesError
         member, piece_bytes = zlib.decompressobj(GZIP_WINDOW), GZIP_PIECE_BYTES
         while not member.eof:
             piece, left = left[:piece_bytes], left[piece_bytes:]
@@ -149,13 +162,16 @@ def _zstd(data: bytes, limit: int) -> bytes:
 
 def _check_zstd_is_whole(data: bytes) -> None:
     """Raise ValueError if the last frame is cut off: the stream reader takes that for its end (RFC 8878, 3.1.1)."""
-    position = 0
+    position = pieces = 0
     while position < len(data) or not data:
         frame = data[position : position + ZSTD_HEADER_BYTES_MAX]
         parameters = zstandard.get_frame_parameters(frame)
         position += zstandard.frame_header_size(frame)
         last = False
         while not last:
+            pieces += 1
+            if pieces > PIECES_MAX:
+                raise _TooManyPiecesError
             header = int.from_bytes(data[position : position + 3], "little")
             last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             position += 3 + (1 if kind == ZSTD_BLOCK_RLE else size)
@@ -175,8 +191,11 @@ def _snappy(data: bytes, limit: int) -> bytes:
     if not data.startswith(XERIAL_MAGIC):
         return _snappy_block(data, limit)
     out = bytearray()
-    position = XERIAL_HEADER_BYTES
+    position, pieces = XERIAL_HEADER_BYTES, 0
     while position < len(data):
+        pieces += 1
+        if pieces > PIECES_MAX:
+            raise _TooManyPiecesError
         if position + 4 > len(data):
             raise _TruncatedError
         (size,) = struct.unpack_from(">I", data, position)

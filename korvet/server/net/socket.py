@@ -128,7 +128,8 @@ class Channel:
             self._ended = False
             due = time.monotonic() + seconds
             while (left := due - time.monotonic()) > 0 and self.receive(_DROPPED_BYTES, left):
-                sleep(0)  # a peer that sends without a pause does not keep the others waiting
+                # A peer that sends without a pause does not keep other sockets waiting, as after sleep(0).
+                sleep(1e-6)
         except OSError:
             return  # the peer left first, or not in time
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+from collections.abc import Callable
 
 import cramjam
 import lz4.frame
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.compression import Codec, compress, decompress
+from korvet.protocol.records.compression import PIECES_MAX, Codec, compress, decompress
 from tests.support import batches
 
 COMPRESSED = [codec for codec in Codec if codec != Codec.none]
@@ -102,6 +103,54 @@ def test_gzip_members_may_end_anywhere() -> None:
     members = b"".join(gzip.compress(part) for part in parts) + gzip.compress(b"") * 3000
     assert decompress(Codec.gzip, members, LIMIT) == b"".join(parts)
     assert code_of(Codec.gzip, members[:-1]) == ErrorCode.CORRUPT_MESSAGE
+
+
+def zstd_blocks(block: bytes, count: int) -> bytes:
+    """Return a frame of such blocks and an empty last one; its header says nothing but a window of 2 MiB."""
+    return b"\x28\xb5\x2f\xfd\x00\x58" + block * (count - 1) + b"\x01\x00\x00"
+
+
+EMPTY_BLOCK, BLOCK_OF_ONE = bytes(3), b"\x0a\x00\x00a"
+PIECES: dict[str, tuple[Codec, Callable[[int], bytes]]] = {
+    "gzip members": (Codec.gzip, lambda count: gzip.compress(b"") * count),
+    "zstd frames": (Codec.zstd, lambda count: zstd_blocks(b"", 1) * count),
+    "zstd frames of a large window": (
+        Codec.zstd,
+        lambda count: b"\x28\xb5\x2f\xfd\x00\x88\x01\x00\x00" * count,
+    ),
+    "zstd blocks": (Codec.zstd, lambda count: zstd_blocks(EMPTY_BLOCK, count)),
+    "zstd blocks of a byte": (Codec.zstd, lambda count: zstd_blocks(BLOCK_OF_ONE, count)),
+    "snappy blocks": (Codec.snappy, lambda count: batches.xerial(*[b""] * count)),
+    "snappy blocks of a byte": (Codec.snappy, lambda count: batches.xerial(*[b"a"] * count)),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_batch_has_a_bounded_number_of_pieces_that_may_be_empty(name: str) -> None:
+    codec, make = PIECES[name]
+    assert len(decompress(codec, make(PIECES_MAX), LIMIT)) in (0, PIECES_MAX - 1, PIECES_MAX)
+    assert code_of(codec, make(PIECES_MAX + 1)) == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_what_follows_the_first_lz4_frame_is_left_alone() -> None:
+    empty, skippable = lz4.frame.compress(b""), struct.pack("<II", 0x184D2A50, 0)
+    data = lz4.frame.compress(b"a")
+    assert decompress(Codec.lz4, data + empty * 50_000, LIMIT) == b"a"
+    assert decompress(Codec.lz4, data + skippable * 50_000, LIMIT) == b"a"
+
+
+@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01"])
+def test_a_snappy_block_that_claims_a_huge_size_is_refused(size: bytes) -> None:
+    block = size + b"\x00a"
+    framed = batches.xerial() + struct.pack(">I", len(block)) + block
+    for data in (block, framed):
+        assert code_of(Codec.snappy, data) in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE)
+
+
+def test_an_lz4_frame_that_claims_a_huge_size_is_refused() -> None:
+    # Magic, a descriptor that says 2^40 bytes of content with its checksum, a block of one byte, the end.
+    claim = bytes.fromhex("04224d184840000000000001000022")
+    assert code_of(Codec.lz4, claim + b"\x01\x00\x00\x80a" + bytes(4)) == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_zstd_frames_may_hide_their_size_and_follow_each_other() -> None:
