@@ -172,9 +172,17 @@ class KafkaError(Exception):
         self.message = message
 
     def without_frames(self) -> Self:
-        """Return this error without its cause and the frames it came through, and all that these keep in memory."""
-        self.__cause__ = self.__context__ = None
-        return self.with_traceback(None)
+        """Return this error without its cause and the frames they came through, and all that these keep in memory.
+
+        A frame that holds the error which holds it is a circle, and each frame holds its callers, up to a connection
+        with its requests: they would stay until the garbage collector comes. So an error that is kept has no frames.
+        """
+        error: BaseException | None = self
+        while error is not None:
+            following = error.__cause__ or error.__context__
+            error.__cause__ = error.__context__ = error.__traceback__ = None
+            error = following
+        return self
 
 
 class RecordsRefusedError(KafkaError):

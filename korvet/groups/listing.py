@@ -162,7 +162,7 @@ class GroupAdmin:
         try:
             self._topics.partition(TopicRef(at.topic), at.partition)
         except KafkaError as error:
-            return error
+            return error.without_frames()
         if subscribed is None or at.topic in subscribed:
             message = f"group {group} is subscribed to {at.topic}"
             return KafkaError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, message)

@@ -195,11 +195,10 @@ class OffsetStore:
             [reply] = self._redis.pipeline([("HKEYS", key)])
             fields = cast("list[bytes]", listed(key, reply))
             streams = [field for field in fields if self._keys.parse_stream(field) is not None]
-            reply = self._run(_DELETE, group, streams, [self._mirror, len(fields)])
-            outcome = parsed(key, "the answer of lua/group/delete.lua", reply, int)
-            if isinstance(outcome, KafkaError):
-                raise outcome
-            if outcome:
+            args: list[Arg] = [self._mirror, len(fields)]
+            what = "the answer of lua/group/delete.lua"
+            # Kept in no variable: the error and this frame would hold each other.
+            if value_of(parsed(key, what, self._run(_DELETE, group, streams, args), int)):
                 return
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"the offsets of {group} keep changing")
 

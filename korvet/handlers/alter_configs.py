@@ -61,7 +61,7 @@ def alter_each(
             try:
                 alter(resource)
             except KafkaError as error:
-                refusal = error
+                refusal = error.without_frames()
         results.append(result(resource, refusal))
     return results
 

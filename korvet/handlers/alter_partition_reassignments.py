@@ -64,7 +64,7 @@ def _move(
     except StorageUnavailableError:
         raise
     except KafkaError as error:
-        return [error] * len(targets)
+        return [error.without_frames()] * len(targets)
 
 
 def _answer(

@@ -49,7 +49,7 @@ def _grow(
         change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
         api.topics.add_partitions(topic, change, validate_only=validate_only)
     except KafkaError as error:
-        return error
+        return error.without_frames()
     return None
 
 

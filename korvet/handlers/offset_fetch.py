@@ -92,7 +92,7 @@ def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -
     try:
         return api.topics.resolve(TopicRef("", topic.topic_id)).name
     except KafkaError as error:
-        return error
+        return error.without_frames()
 
 
 def _every(found: Mapping[TopicPartition, Committed]) -> list[wire.OffsetFetchResponseTopics]:

@@ -260,7 +260,7 @@ class Reader:
         try:
             return self._read_piece(piece, since)
         except StorageUnavailableError as error:
-            return error
+            return error.without_frames()
 
     def _read_piece(self, piece: list[PartitionReading], since: float) -> _Found:
         reads = [

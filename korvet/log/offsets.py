@@ -133,7 +133,7 @@ class OffsetLookup:
             # Nothing: the record that had the largest timestamp has left the log.
             return self._largest(search.partition, search.offset) if found.offset < 0 else found
         except KafkaError as error:
-            return error
+            return error.without_frames()
 
     def _first_from(self, search: Search, found: SearchResult) -> OffsetFound:
         partition, timestamp, start = search

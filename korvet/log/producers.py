@@ -97,7 +97,7 @@ class ProducerRows:
                 try:
                     cursors[at] = _take(partitions[at], topic_id, scanned, rows[at])
                 except KafkaError as error:
-                    errors[at] = error
+                    errors[at] = error.without_frames()
                 if at in errors or cursors[at] == b"0":
                     del cursors[at]
         return [errors.get(at) or [found[each] for each in sorted(found)] for at, found in enumerate(rows)]

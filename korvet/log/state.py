@@ -114,7 +114,7 @@ def read_batch_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaError
     try:
         state = read_state(partition, reply)
     except KafkaError as error:
-        return error
+        return error.without_frames()
     end = state.next_offset
     earliest = end if state.first is None else max(state.first, state.start)
     return _bounds(state, min(earliest, end))
@@ -128,7 +128,7 @@ def read_record_bounds(partition: Partition, reply: Reply) -> Bounds | KafkaErro
         first = [_offset(partition, entry_id) for entry_id, _ in entries(partition, first_reply)]
         last = [_offset(partition, entry_id) for entry_id, _ in entries(partition, last_reply)]
     except KafkaError as error:
-        return error
+        return error.without_frames()
     except (ValueError, TypeError):
         return malformed(partition.stream, "an entry")
     end = state.next_offset

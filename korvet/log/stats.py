@@ -50,7 +50,7 @@ def _stats(partition: Partition, fields: Reply, index_rows: Reply) -> LogStats |
     try:
         totals = read_totals(partition, fields)
     except KafkaError as error:
-        return error
+        return error.without_frames()
     if not isinstance(index_rows, int):
         return malformed(partition.state, "the index")
     start, end, first, below = totals.start, totals.end, totals.first, totals.start_bytes

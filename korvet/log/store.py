@@ -240,7 +240,7 @@ class LogStore:
                 return Fetched(start, first, end, [], more, batches, remote, state.compacted_end), True
             records = self._records(partition, found, end)
         except KafkaError as error:
-            return error, True
+            return error.without_frames(), True
         external = len(records) < len(found)
         fetched = Fetched(start, first, end, records, more=external or more, remote=remote)
         return fetched, bool(records) or not (external or state.moving or offset > end)
@@ -360,7 +360,7 @@ class AppendScripts:
             try:
                 self._waiting[place] = _call(append)
             except KafkaError as error:
-                self._outcomes[place] = error
+                self._outcomes[place] = error.without_frames()
         self._begin_wave()
 
     @property

@@ -128,7 +128,7 @@ def _extent(partition: Partition, state: Reply, rows: Reply, rows_max: int) -> T
         totals = read_totals(partition, state)
         every = read_rows(partition, rows)
     except KafkaError as error:
-        return error
+        return error.without_frames()
     # A row that came since the state was read is for the next turn.
     known = [row for row in every if row.offset <= totals.end]
     more_rows = len(every) > rows_max and known == every

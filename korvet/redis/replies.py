@@ -79,17 +79,23 @@ def name_of(error: ReplyError) -> str:
 
 def value_of(reply: Reply) -> Reply:
     """Return the reply, or raise it if it is an error."""
-    if isinstance(reply, Exception):
-        raise reply
-    return reply
+    try:
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+    finally:
+        del reply  # else the error and this frame would hold each other
 
 
 def checked(key: str, reply: Reply) -> bytes | int | list[Reply] | None:
     """Return a reply about `key`; raises KafkaError for an error reply."""
-    if isinstance(reply, KafkaError):
-        raise reply
     if isinstance(reply, RespError):
         raise refused(key, reply)
+    if isinstance(reply, KafkaError):
+        try:
+            raise reply
+        finally:
+            del reply
     return reply
 
 
@@ -110,7 +116,7 @@ def parsed(key: str, what: str, reply: Reply, parse: Callable[[Any], Parsed]) ->
     try:
         return parse(reply)
     except KafkaError as error:
-        return error
+        return error.without_frames()
     except (ValueError, TypeError, LookupError, AttributeError):
         return malformed(key, what)
 

@@ -71,7 +71,7 @@ def reassigned(
             if not factor_may_change:
                 _check_factor(row.name, target.partition, replicas, lists)
         except KafkaError as error:
-            outcomes.append(error)
+            outcomes.append(error.without_frames())
             continue
         lists += [[] for _ in range(target.partition + 1 - len(lists))]
         lists[target.partition] = replicas

@@ -284,7 +284,7 @@ class TopicRegistry:
             try:
                 self.refresh()
             except KafkaError as error:
-                return error
+                return error.without_frames()
         return None
 
     def _has(self, ref: PartitionRef[X]) -> bool:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from korvet.config.listeners import DEFAULT_LISTENER
+from korvet.config.settings import Settings
+from korvet.config.values import Address
+from korvet.errors import KafkaError, ProtocolError
+from korvet.handlers.registry import HANDLERS
+from korvet.protocol.frame import SIZE_BYTES
+from korvet.protocol.messages.join_group import JoinGroupRequest
+from korvet.protocol.messages.sync_group import SyncGroupRequest
+from korvet.server.net.dispatch import Dispatcher
+from korvet.server.supervisor.ports import Bound
+from korvet.server.worker import Storage, build_apis
+from korvet.topics.registry import TopicSpec
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz import decoders, watched_broker
-from tests.fuzz.live import Live
-from tests.fuzz.requests import REQUESTS
+from tests.fuzz.live import PARTITIONS, Live
+from tests.fuzz.requests import REQUESTS, TOPICS, Learned, Requests
+from tests.support.wire_client import request_frame
 
 SEED = 15
 ROUNDS_MAX = 10
@@ -57,6 +73,40 @@ def test_what_holds_the_loop_is_reported(seconds: float, *, reported: bool) -> N
     program = [sys.executable, "-c", _HOLDS_THE_LOOP.format(seconds=seconds)]
     said = subprocess.run(program, capture_output=True, text=True, check=True).stderr
     assert ("in holds_the_loop" in said) == (watched_broker.SLOW in said) == reported
+
+
+def test_no_refusal_is_left_to_the_garbage_collector(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error and a frame that hold each other hold the request too, which may have 100 MB, for minutes."""
+    settings = Settings(redis_url=redis_url, auto_create_topics_enable=False)
+    storage = Storage.of(settings, None)
+    address = Address("127.0.0.1", 9092)
+    apis = build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None)
+    apis.log.topics.refresh()
+    for name in TOPICS:
+        apis.log.topics.create(TopicSpec(name=name, partitions=PARTITIONS), until=0)
+    dispatcher = Dispatcher(HANDLERS, apis)
+    # These wait for other members.
+    served = [each for each in REQUESTS if each[0] not in {JoinGroupRequest, SyncGroupRequest}]
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for number in range(4 * len(served)):
+            cls, version = served[number % len(served)]
+            request = Requests(Random(number), Learned()).any(cls, version)
+            with contextlib.suppress(ProtocolError):
+                dispatcher.begin(request_frame(request, version)[SIZE_BYTES:], "peer").result()
+        gc.collect()
+        left = {str(each).split()[0] for each in gc.garbage if isinstance(each, KafkaError)}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        storage.close()
+    assert left == set()
+    assert "request failed" not in caplog.text
 
 
 def test_a_case_is_the_same_again_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

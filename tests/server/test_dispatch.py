@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import signal
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, cast
@@ -179,6 +181,28 @@ def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFi
     [record] = caplog.records
     assert record.exc_info is not None
     assert record.levelno == logging.ERROR
+
+
+def test_a_refusal_and_its_cause_do_not_outlive_the_answer() -> None:
+    raised: list[weakref.ref[KafkaError]] = []
+
+    def refused(_request: Message, _caller: object, _api: object) -> Message:
+        # In variables of this frame, which their tracebacks hold.
+        cause, error = KafkaError(ErrorCode.CORRUPT_MESSAGE), KafkaError(ErrorCode.INVALID_REQUEST)
+        raised.extend([weakref.ref(cause), weakref.ref(error)])
+        try:
+            raise cause
+        except KafkaError:
+            raise error from cause
+
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    handlers = {60: Handler(DescribeClusterRequest, object, refused, describe_cluster.refuse)}
+    gc.disable()
+    try:
+        Dispatcher(handlers, [object()]).begin(request_frame(request, 2)[4:], "peer").result()
+        assert [each() for each in raised] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_redis_that_is_away_is_logged_once_and_not_with_every_request(

@@ -124,7 +124,7 @@ class RemoteTier:
         try:
             return self._send(request, wait_s)
         except KafkaError as error:
-            return error
+            return error.without_frames()
 
     def _finish_search(self, call: RemoteCall | KafkaError, deadline: float) -> Stamp | KafkaError | None:
         try:
@@ -133,7 +133,7 @@ class RemoteTier:
             answer = call.finish(max(0.0, deadline - self._clock()))
         except KafkaError as error:
             self._count_error()
-            return error
+            return error.without_frames()
         return None if answer.offset < 0 else (answer.offset, answer.timestamp)
 
     def _begin(self, request: RemoteRequest) -> _HeldRead | KafkaError | None:
@@ -151,7 +151,7 @@ class RemoteTier:
             held = _HeldRead(request, self._send(request, HELD_SECONDS_MAX), self._clock())
         except KafkaError as error:
             self._count_error()
-            return error
+            return error.without_frames()
         self._held[place] = held
         if self._forgetting is None:
             self._forgetting = gevent.spawn_later(HELD_SECONDS_MAX, self._forget_by_and_by)
@@ -177,7 +177,7 @@ class RemoteTier:
             return held.call.finish(0)
         except KafkaError as error:
             self._count_error()
-            return error
+            return error.without_frames()
 
     def _drop(self, held: _HeldRead) -> None:
         del self._held[_place(held.request)]

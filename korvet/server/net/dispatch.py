@@ -104,7 +104,7 @@ class PendingResponse:
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
-            refusal = self._refusal(error)
+            refusal = self._refusal(error).without_frames()
             code = refusal.code
             frame = ResponseFrame(self._refuse(refusal))
         timer.end_stage(ENCODE)
