@@ -77,7 +77,7 @@ test-console: $(VENV)/.console ## test the console in headless Chromium: $CHROMI
 test-loadtest: $(VENV)/.dev ## test that whole runs of the load tests pass, and fail where something is lost
 	@$(BIN)/python -m pytest tests/loadtest_runs $(ARGS)
 
-test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs unshare and libfaketime
+test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, Java 17 and Maven
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
 
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --seed 7"

@@ -1,4 +1,4 @@
-"""Processes of a broker are killed: one of each kind, all workers, the supervisor with all that hangs on it."""
+"""A worker hangs, or the supervisor is killed and with it the embedded server."""
 
 from __future__ import annotations
 
@@ -7,25 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.servers import Server
 from tests.faults.work import Work
 from tests.support import processes
-from tests.support.broker import korvet_broker, korvet_cluster
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("child", ["worker", "keeper", "ops"])
-def test_children_are_killed_again_and_again(tmp_path: Path, child: str) -> None:
-    with korvet_broker(tmp_path) as broker, Work(broker.bootstrap) as work:
-        for _ in range(3):
-            killed = broker.child_pids(child)
-            for pid in killed:
-                processes.kill(pid)
-            work.goes_on(f"every {child} was killed")
-            processes.wait_until(
-                lambda: len(set(broker.child_pids(child)) - set(killed)) == len(killed),  # noqa: B023 - used at once
-                f"every {child} is back",
-            )
+from tests.support.broker import korvet_broker
 
 
 @pytest.mark.timeout(300)
@@ -55,20 +39,3 @@ def test_the_supervisor_is_killed_and_nothing_of_the_broker_is_left(tmp_path: Pa
             processes.wait_until(lambda: not any(map(processes.alive, left)), "workers and Redis end")  # noqa: B023
             broker = work.enter(korvet_broker(tmp_path / str(number), data_dir=data_dir, listen=listen))
             work.goes_on("the supervisor was killed")
-
-
-@pytest.mark.timeout(300)
-def test_the_leader_is_killed_with_all_of_its_processes_and_the_other_broker_takes_over(
-    tmp_path: Path,
-) -> None:
-    with (
-        Server(tmp_path / "redis") as server,
-        korvet_cluster(tmp_path, server.url) as cluster,
-        Work(",".join(broker.bootstrap for broker in cluster)) as work,
-    ):
-        leader = cluster[work.leader()]
-        left = processes.descendants(leader.pid)
-        leader.kill()
-        for pid in left:
-            processes.kill(pid)
-        work.goes_on("the leader of two brokers was killed")

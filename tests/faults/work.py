@@ -10,14 +10,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
 
 from tests.support import processes, reading
 from tests.support.load import AiokafkaLoad, ConfluentLoad, Load
 
 PARTITIONS = 2
 _MORE = 500
-_STILL_SECONDS = 1.0
 # A client may have gone to sleep for its longest back-off, or have to find out first that its connection is dead.
 _GO_ON_SECONDS_MAX = 90.0
 
@@ -104,21 +102,6 @@ class Work:
         processes.wait_until(
             lambda: len(self._reader.received) > got, "the group goes on", _GO_ON_SECONDS_MAX
         )
-
-    def leader(self) -> int:
-        """Return the id of the broker that leads the first partition that is written."""
-        topic = self._loads[0].topic
-        reported = AdminClient({"bootstrap.servers": self._bootstrap}).list_topics(
-            topic, processes.WAIT_SECONDS_MAX
-        )
-        return int(reported.topics[topic].partitions[0].leader)
-
-    def stands_still(self) -> bool:
-        """Whether no producer has a record acknowledged for a while, and all have sent some."""
-        before = [len(load.acknowledged) for load in self._loads]
-        waiting = all(load.sent > old for load, old in zip(self._loads, before, strict=True))
-        time.sleep(_STILL_SECONDS)
-        return waiting and before == [len(load.acknowledged) for load in self._loads]
 
 
 class _Reader:

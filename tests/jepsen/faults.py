@@ -87,13 +87,17 @@ def _stop_broker(system: System, rng: random.Random) -> None:
         time.sleep(rng.uniform(0.5, 4 * LEASE_MS / 1000))
 
 
-def _kill_keeper(system: System, rng: random.Random) -> None:
-    for pid in rng.choice(system.brokers).child_pids("keeper"):
-        processes.kill(pid)
+def _kill_child(name: str) -> Break:
+    def kill(system: System, rng: random.Random) -> None:
+        for pid in rng.choice(system.brokers).child_pids(name):
+            processes.kill(pid)
+
+    return kill
 
 
 def _kill_redis(system: System, rng: random.Random) -> None:
-    """Kill the process alone: what it has written to its file is there when it starts again."""
+    """Kill the process alone, while its disk is not busy: all that it has answered is in its file."""
+    wait_until(system.master.has_written, "Redis has synced its file")
     system.master.kill()
     time.sleep(rng.uniform(0, 2))
     system.master.start()
@@ -252,7 +256,8 @@ FAULTS: dict[str, Fault] = {
     "stop-worker": Fault(_stop_worker),
     "kill-broker": Fault(_kill_broker),
     "stop-broker": Fault(_stop_broker),
-    "kill-keeper": Fault(_kill_keeper),
+    "kill-keeper": Fault(_kill_child("keeper")),
+    "kill-ops": Fault(_kill_child("ops")),
     "broker-clock": Fault(_set_broker_clock),
     "kill-redis": Fault(_kill_redis, NOT_WATCHED),
     "stop-redis": Fault(_stop_redis, NOT_WATCHED),

@@ -81,6 +81,10 @@ class Node:
         limit = (hard if size is None else size, hard)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, limit)
 
+    def has_written(self) -> bool:
+        """Whether no sync of its file is under way, for which it would let writes wait up to 2 s."""
+        return not self.client.info("persistence")["aof_pending_bio_fsync"]
+
     def append_only_file(self) -> Path:
         """Return the file that it appends to."""
         files = self.directory.glob("appendonlydir/*.incr.aof")
