@@ -68,10 +68,12 @@ class Settings:
         "Address and port of the console, /healthz, /readyz and /metrics; empty switches them off.",
         form=optional(values.listen_address),
     )
-    console_enable: bool = _setting(True, "Serve the console at `ops.listen`, with all records.")
-    console_hosts: str = _setting(
-        "", "Host names by which browsers may call the console; * is any.", form=optional(values.host_names)
+    ops_allowed_hosts: str = _setting(
+        "",
+        "Host names by which the console and /metrics may be requested, besides addresses and localhost; * is any.",
+        form=optional(values.host_names),
     )
+    console_enable: bool = _setting(True, "Serve the console at `ops.listen`, with all records.")
     console_token_file: str = _setting(
         "", "File with the token that the console requires for changes.", form=optional(values.path)
     )

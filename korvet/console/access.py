@@ -1,4 +1,4 @@
-"""Who may use the console: under a name of this machine, from the console's own pages, and with a token for changes.
+"""Who may use the ops port: under a name of this machine, from the console's own pages, and with a token for changes.
 
 A browser sends requests on behalf of every page that its user opens. So a page of another site must not get anything:
 neither under a name of its own that it resolves to this address (DNS rebinding), which the Host header shows, nor
@@ -42,14 +42,33 @@ def read_token(path: Path) -> bytes:
     return token
 
 
-class Guard:
-    """The rules for one broker's console."""
+class AllowedHosts:
+    """The names by which the console and /metrics may be requested."""
 
     def __init__(self, settings: Settings) -> None:
-        self._any_host = settings.console_hosts == "*"
+        self._any_host = settings.ops_allowed_hosts == "*"
         own = socket.gethostname().lower()
-        given = (each.strip().lower() for each in settings.console_hosts.split(",") if each)
+        given = (each.strip().lower() for each in settings.ops_allowed_hosts.split(",") if each)
         self._hosts = {"localhost", own, own.partition(".")[0], *given}
+
+    def refuse(self, request: Request) -> Answer | None:
+        """Return the answer to a request by another name, else None."""
+        if self._is_own(request.headers.get("host", "")):
+            return None
+        return plain(HTTPStatus.FORBIDDEN, "unknown host name; ops.allowed.hosts lists those allowed")
+
+    def _is_own(self, host: str) -> bool:
+        """Return whether no other site can make a browser use this name: an address cannot be rebound."""
+        name = _host_name(host)
+        if name is None:
+            return False
+        return self._any_host or name in self._hosts or name.endswith(".localhost") or _is_address(name)
+
+
+class Guard:
+    """The rules for one broker's console, besides those for names of hosts."""
+
+    def __init__(self, settings: Settings) -> None:
         self._token_file = settings.console_token_file
 
     @property
@@ -62,13 +81,9 @@ class Guard:
 
         Other sites may link to a page, but not read data.
         """
-        host = request.headers.get("host", "")
-        if not self._is_own(host):
-            message = "unknown host name; console.hosts lists those allowed"
-            return plain(HTTPStatus.MISDIRECTED_REQUEST, message)
         if not for_data:
             return None
-        origin = request.headers.get("origin")
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
         other_origin = origin is not None and _netloc(origin) != host.lower()
         if other_origin or request.headers.get("sec-fetch-site", "none") not in _OWN_SITES:
             return plain(HTTPStatus.FORBIDDEN, "requests from other sites are refused")
@@ -90,13 +105,6 @@ class Guard:
             message = "changes require the token in console.token.file"
             return plain(HTTPStatus.UNAUTHORIZED, message, ("WWW-Authenticate", "Bearer"))
         return None
-
-    def _is_own(self, host: str) -> bool:
-        """Return whether no other site can make a browser use this name: an address cannot be rebound."""
-        name = _host_name(host)
-        if name is None:
-            return False
-        return self._any_host or name in self._hosts or name.endswith(".localhost") or _is_address(name)
 
 
 def _netloc(origin: str) -> str | None:

@@ -79,31 +79,31 @@ class HttpServer(ThreadingHTTPServer):
         self.socket = listener
         self.answer = answer
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self.silent: dict[socket.socket, None] = {}
-        """Connections that have not sent the head of their request yet, oldest first."""
+        self.waiting: dict[socket.socket, None] = {}
+        """Connections that wait for their peers to send a request, or to take its answer; the longest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's types
-        """Accept a connection; if there are too many, in place of the one that has been silent for longest.
+        """Accept a connection; if there are too many, in place of the one that has waited for its peer for longest.
 
-        So peers that say nothing do not keep probes away. If none is silent the new one is closed.
+        So peers that are slow, or say nothing, do not keep probes away. If none waits the new one is closed.
         """
-        if not self._room.acquire(blocking=False) and not self._close_silent():
+        if not self._room.acquire(blocking=False) and not self._close_waiting():
             self.shutdown_request(request)
             return
-        self.silent[request] = None
+        self.waiting[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:
             # No thread was started that would release it: the system is out of memory or threads.
-            self.silent.pop(request, None)
+            self.waiting.pop(request, None)
             self._room.release()
             raise
 
-    def _close_silent(self) -> bool:
-        """End the oldest silent connection; returns whether there is room in its place."""
-        for oldest in list(self.silent):
-            # Unless it has spoken meanwhile.
-            if self.silent.pop(oldest, oldest) is None:
+    def _close_waiting(self) -> bool:
+        """End the connection that has waited for longest; returns whether there is room in its place."""
+        for oldest in list(self.waiting):
+            # Unless it is served meanwhile.
+            if self.waiting.pop(oldest, oldest) is None:
                 break
         else:
             return False
@@ -117,7 +117,7 @@ class HttpServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.silent.pop(request, None)
+            self.waiting.pop(request, None)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as above
@@ -139,7 +139,6 @@ class _RequestHandler(BaseHTTPRequestHandler):
         super().setup()
         self._deadline = time.monotonic() + _SECONDS_MAX
         head, self._body = self._read_head()
-        self.server.silent.pop(self.connection, None)
         self.connection.settimeout(_SECONDS_MAX)
         self.rfile = io.BufferedReader(io.BytesIO(head))
 
@@ -226,11 +225,13 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str, body: bytes, *, with_body: bool = True) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.waiting.pop(self.connection, None)
         try:
             answer = self.server.answer(Request(method, self.path, headers, body, self.client_address[0]))
         except OSError as error:
             # An OSError of reading or writing here means that the peer has gone; this one is not about it.
             raise RuntimeError(f"{method} {self.path}: {error}") from error
+        self.server.waiting[self.connection] = None
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))

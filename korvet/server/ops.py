@@ -17,12 +17,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from korvet.config.settings import Settings
 from korvet.config.values import Address
+from korvet.console.access import AllowedHosts
 from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
 from korvet.redis import blocking
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
+
+PROBES = ("/healthz", "/readyz")
 
 
 class Ops:
@@ -36,6 +39,7 @@ class Ops:
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
         self._redis = blocking.connect(metrics_page.hurried(settings))
         self._registry = metrics_page.registry(settings, table, metrics_directory)
+        self._hosts = AllowedHosts(settings)
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,
             "/readyz": self.readiness,
@@ -46,7 +50,10 @@ class Ops:
             self._console = Console(settings, broker, table, metrics_directory)
 
     def answer(self, request: Request) -> Answer:
-        """Answer any request."""
+        """Answer any request; probes by any name, since kubelet asks by the pod's address and balancers by theirs."""
+        refusal = None if request.path in PROBES else self._hosts.refuse(request)
+        if refusal is not None:
+            return refusal
         page = self.pages.get(request.path)
         if page is None:
             shown = self._console.answer(request) if self._console else None

@@ -252,7 +252,7 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("listen", "::1:9092", "HOST:PORT"),
         ("listen", "", "HOST:PORT"),
         ("advertised", "bücher.example:9092", "HOST:PORT"),
-        ("console.hosts", "bücher.example", "names of hosts"),
+        ("ops.allowed.hosts", "bücher.example", "names of hosts"),
         ("ops.listen", "localhost", "or nothing"),
         ("advertised", "broker.example:0", "a port from 1 to 65535"),
         ("advertised", "0.0.0.0:9092", "clients can connect to"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.console.access import Guard
+from korvet.console.access import AllowedHosts, Guard
 from korvet.console.http import Request
 from tests.support.broker import Broker, echo_broker
 from tests.support.console import TOKEN, Caller
@@ -20,7 +20,7 @@ def request(**headers: str) -> Request:
 
 
 def allowed(settings: Settings, host: str) -> bool:
-    return Guard(settings).refuse(request(host=host), for_data=True) is None
+    return AllowedHosts(settings).refuse(request(host=host)) is None
 
 
 OWN = "127.0.0.1 127.0.0.1:9093 [::1]:9093 10.1.2.3:80 localhost:9093 LocalHost. a.localhost:1"
@@ -41,12 +41,12 @@ def test_an_unknown_host_name_is_refused(host: str) -> None:
 
 
 def test_host_names_can_be_added_by_a_setting() -> None:
-    settings = Settings(console_hosts="korvet.example, Console.Example")
+    settings = Settings(ops_allowed_hosts="korvet.example, Console.Example")
     assert allowed(settings, "korvet.example:9093")
     assert allowed(settings, "console.example")
     assert not allowed(settings, "other.example")
-    assert allowed(Settings(console_hosts="*"), "other.example")
-    assert not allowed(Settings(console_hosts="*"), "user@other.example")
+    assert allowed(Settings(ops_allowed_hosts="*"), "other.example")
+    assert not allowed(Settings(ops_allowed_hosts="*"), "user@other.example")
 
 
 def test_other_sites_may_link_to_pages_but_not_read_data() -> None:
@@ -71,12 +71,16 @@ def test_other_sites_may_link_to_pages_but_not_read_data() -> None:
 
 
 def test_rebound_names_and_other_sites_get_nothing_while_probes_do(console: Caller) -> None:
-    for path in ("/", "/api/overview", "/api/topics", "/console/app.js"):
-        assert console.call("GET", path, Host="evil.example:9093").status == 421
+    for path in ("/", "/api/overview", "/api/topics", "/console/app.js", "/metrics", "/nothing"):
+        refused = console.call("GET", path, Host="evil.example:9093")
+        assert refused.status == 403
+        assert refused.body == b"Forbidden: unknown host name; ops.allowed.hosts lists those allowed\n"
     assert console.call("GET", "/api/topics", Sec_Fetch_Site="cross-site").status == 403
     assert console.call("POST", "/api/topics", {"name": "x"}, Origin="http://evil.example").status == 403
-    assert console.call("GET", "/healthz", Host="korvet.monitoring.svc:9093").status == 200
-    assert console.call("GET", "/metrics", Host="korvet.monitoring.svc:9093").status == 200
+    for path in ("/healthz", "/readyz"):
+        assert console.call("GET", path, Host="evil.example:9093").status == 200
+    for host in ("10.1.2.3:9093", "[::1]:9093", "localhost"):
+        assert console.call("GET", "/metrics", Host=host).status == 200
 
 
 CHANGES = [

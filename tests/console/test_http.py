@@ -58,6 +58,41 @@ def test_silent_peers_do_not_keep_others_away() -> None:
         assert peers[-1].recv(12) == b"HTTP/1.0 200"
 
 
+def slow_sender(server: HttpServer) -> socket.socket:
+    """Send a request but for the end of its body."""
+    peer = socket.create_connection(server.socket.getsockname(), 30)
+    peer.sendall(b"POST / HTTP/1.0\r\nContent-Length: 10\r\n\r\n{")
+    return peer
+
+
+def slow_receiver(server: HttpServer) -> socket.socket:
+    """Ask for what is larger than the kernel holds, and receive none of it but the first byte."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect(server.socket.getsockname())
+    peer.settimeout(30)
+    peer.sendall(b"GET /large HTTP/1.0\r\n\r\n")
+    return peer
+
+
+@pytest.mark.parametrize("slow_peer", [slow_sender, slow_receiver])
+def test_slow_peers_do_not_keep_others_away(
+    slow_peer: Callable[[HttpServer], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.console.http._SECONDS_MAX", 60.0)  # none is closed for being slow
+    large, small = plain(HTTPStatus.OK, "x" * 16_000_000), plain(HTTPStatus.OK, "here")
+    with (
+        serving(lambda request: large if request.path == "/large" else small) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        for _ in range(CONNECTIONS_MAX):
+            peer = open_.enter_context(slow_peer(server))
+            server.handle_request()
+            if slow_peer is slow_receiver:
+                assert peer.recv(1) == b"H"
+        assert [ask(server).endswith(b"OK: here\n") for _ in range(3)] == [True] * 3
+
+
 def test_a_system_error_while_answering_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_request: Request) -> Answer:
         raise OSError("the disk is gone")

@@ -81,7 +81,7 @@ def test_a_broker_takes_its_settings(settings: Settings) -> None:
     assert settings.redis_url == "redis://:secret@korvet-redis:6379/0"
     seconds = POD["spec"]["terminationGracePeriodSeconds"]
     assert seconds * 1000 > settings.drain_delay_ms + settings.drain_timeout_ms > settings.drain_timeout_ms
-    assert settings.console_hosts == "korvet-2.korvet-brokers,korvet-2.korvet-brokers.kafka.svc"
+    assert settings.ops_allowed_hosts == "korvet-2.korvet-brokers,korvet-2.korvet-brokers.kafka.svc"
     assert str(settings.workers) == CONTAINER["resources"]["requests"]["cpu"]
 
 
