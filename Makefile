@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kafka-tools test-connect test-loadtest test-faults jepsen duplicates fuzz check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults jepsen duplicates fuzz check-deploy bench loadtest soak lint format lock clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -47,6 +47,9 @@ check: lint ## run all checks and the fast tests, in two minutes; ARGS are flags
 test: lint ## run all checks and the tests of the broker (some need Java 17), in eight minutes; ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(PYTEST) $(ARGS)
+
+test-kcat: $(VENV)/.dev ## test with kcat, which must be installed
+	@$(BIN)/python -m pytest tests/kcat $(ARGS)
 
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars

@@ -24,7 +24,7 @@ from korvet.admin.errors import (
 from korvet.config import values
 
 # Part of this module's names: applications get it from here.
-from korvet.config.values import Address as Address  # noqa: PLC0414
+from korvet.config.values import Address as Address  # noqa: PLC0414 - as said above
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

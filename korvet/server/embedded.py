@@ -186,7 +186,7 @@ class EmbeddedServer:
                     start_new_session=True,
                     umask=0o077,
                     # The supervisor has one thread, so there is no lock that this could find taken.
-                    preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509
+                    preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - as said above
                 )
             self.data_dir.note_server(self._process.pid)
         except OSError as error:

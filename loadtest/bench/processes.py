@@ -83,7 +83,7 @@ def spawn(
             text=True,
             start_new_session=True,
             # This process has one thread, so there is no lock that this could find taken.
-            preexec_fn=die_with_parent,  # noqa: PLW1509
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - as said above
         )
 
 

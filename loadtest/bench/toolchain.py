@@ -41,7 +41,7 @@ def need_java() -> None:
             raise NotAvailableError(
                 f"{program} is not on PATH (on Debian or Ubuntu: apt-get install openjdk-17-jdk-headless maven)"
             )
-    version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S607
+    version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S607 - the one on PATH is meant
     found = re.search(r'version "(\d+)', version)
     if found is None or int(found[1]) < _JAVA_MIN:
         raise NotAvailableError(f"Java {_JAVA_MIN} or later is needed, and this is {version.splitlines()[0]}")

@@ -104,7 +104,7 @@ class Run:
             # Ctrl-C is for this process, which passes it on once: locust takes a second one for a reason to drop all.
             start_new_session=True,
             # This process has one thread, so there is no lock that the child could find taken.
-            preexec_fn=processes.die_with_parent,  # noqa: PLW1509
+            preexec_fn=processes.die_with_parent,  # noqa: PLW1509 - as said above
         )
         deadline = float("inf") if self._flags.web else time.monotonic() + seconds + _LATE_SECONDS_MAX
         try:

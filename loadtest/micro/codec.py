@@ -137,8 +137,8 @@ class KafkaPython:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             from kafka.protocol.data_container import DataContainer  # noqa: PLC0415 - heavy, and warns at import
-            from kafka.protocol.schemas import StructField, load_json  # noqa: PLC0415
-            from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer  # noqa: PLC0415
+            from kafka.protocol.schemas import StructField, load_json  # noqa: PLC0415 - as the line above
+            from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer  # noqa: PLC0415 - as the line above
 
             name = type(message).__name__
             struct = StructField(load_json(name))

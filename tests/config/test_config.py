@@ -106,7 +106,7 @@ def test_a_file_may_write_a_ratio_as_a_whole_number(tmp_path: Path, text: str, v
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("TRUE", True)])
-def test_a_boolean_is_read_from_text_whatever_its_case(text: str, value: bool) -> None:  # noqa: FBT001
+def test_a_boolean_is_read_from_text_whatever_its_case(text: str, value: bool) -> None:  # noqa: FBT001 - a value of the table above
     assert load(None, {"KORVET_DELETE_TOPIC_ENABLE": text}, {}).settings.delete_topic_enable is value
 
 

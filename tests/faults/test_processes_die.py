@@ -36,6 +36,6 @@ def test_the_supervisor_is_killed_and_nothing_of_the_broker_is_left(tmp_path: Pa
             left = processes.descendants(broker.pid)
             assert broker.server_pid() in left
             broker.kill()
-            processes.wait_until(lambda: not any(map(processes.alive, left)), "workers and Redis end")  # noqa: B023
+            processes.wait_until(lambda: not any(map(processes.alive, left)), "workers and Redis end")  # noqa: B023 - called before the loop goes on
             broker = work.enter(korvet_broker(tmp_path / str(number), data_dir=data_dir, listen=listen))
             work.goes_on("the supervisor was killed")

@@ -160,7 +160,7 @@ def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
         if calls == second:
             tiers.archive()
             tiers.trim(tiers.bounds.high_watermark)
-        return read(*args)  # type: ignore[arg-type]
+        return read(*args)  # type: ignore[arg-type]  # what the caller gave
 
     monkeypatch.setattr(tiers.stores.logs, "read", archived_meanwhile)
     assert rows_of(tiers, planned) == wanted

@@ -186,7 +186,7 @@ def test_every_append_gets_through_beside_an_external_writer_in_a_tight_loop(
     with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as writer:
         try:
             for n in range(300):
-                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "an external entry past the log")  # noqa: B023
+                processes.wait_until(lambda: bench.raw.xlen(stream) > n, "an external entry past the log")  # noqa: B023 - called before the loop goes on
                 assert bench.append(b"own%d" % n) == n
         finally:
             writer.kill()

@@ -40,7 +40,7 @@ def check(configs: dict[str, str], *sent: Record) -> RecordsRefusedError | None:
         (2**63 - 1, False),
     ],
 )
-def test_the_limits_themselves_are_allowed_and_no_time_at_all_is(timestamp: int, taken: bool) -> None:  # noqa: FBT001
+def test_the_limits_themselves_are_allowed_and_no_time_at_all_is(timestamp: int, taken: bool) -> None:  # noqa: FBT001 - a parameter of the test
     refused = check(LIMITS, Record(timestamp=timestamp))
     assert (refused is None) == taken
     assert check(LIMITS | {"message.timestamp.type": "LogAppendTime"}, Record(timestamp=timestamp)) is None
@@ -75,7 +75,7 @@ def test_an_error_without_its_frames_still_names_its_records() -> None:
 def test_a_batch_kept_as_it_came_is_decoded_only_where_its_header_does_not_do(
     configs: dict[str, str],
     max_timestamp: int,
-    needed: bool,  # noqa: FBT001
+    needed: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     config = topic_config.effective(configs, Settings())
     assert needs_decoding(NOW, max_timestamp, config, NOW) == needed
@@ -88,7 +88,7 @@ def test_a_batch_kept_as_it_came_is_decoded_only_where_its_header_does_not_do(
 def test_a_header_without_the_largest_time_does_not_do(
     base_timestamp: int,
     max_timestamp: int,
-    needed: bool,  # noqa: FBT001
+    needed: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     of_producer = topic_config.effective({}, Settings())
     assert needs_decoding(base_timestamp, max_timestamp, of_producer, NOW) == needed

@@ -65,7 +65,7 @@ def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
         for pid in kept.worker_pids():
             assert connected(pid, crowd.host_pids())
             processes.kill(pid)
-            wait_until(lambda: len(kept.worker_pids()) == 2 and pid not in kept.worker_pids(), "another")  # noqa: B023
+            wait_until(lambda: len(kept.worker_pids()) == 2 and pid not in kept.worker_pids(), "another")  # noqa: B023 - called before the loop goes on
             go_on_as_before()
         watch.brokers = [each for each in brokers if each is not kept]
         children = processes.children(kept.pid)

@@ -135,7 +135,7 @@ def test_a_commit_that_redis_dies_with_is_retried_and_holds(
             code = code_of(client.receive(OffsetCommitResponse, COMMIT))
             assert code in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             wait_until(
-                lambda: code_of(client.call(commit_request(member, offset + 1), COMMIT)) == ErrorCode.NONE,  # noqa: B023
+                lambda: code_of(client.call(commit_request(member, offset + 1), COMMIT)) == ErrorCode.NONE,  # noqa: B023 - called before the loop goes on
                 "the retried commit is taken",
             )
             assert committed(client, "billing") == offset + 1

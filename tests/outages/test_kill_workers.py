@@ -61,7 +61,7 @@ def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load
         unanswered = written_without_an_answer(stored, load)
         if unanswered > 0:
             processes.kill(pid)
-            processes.wait_until(lambda: not processes.alive(pid), "the worker is gone")  # noqa: B023
+            processes.wait_until(lambda: not processes.alive(pid), "the worker is gone")  # noqa: B023 - called before the loop goes on
             return unanswered
         processes.kill(pid, signal.SIGCONT)
         time.sleep(0.01)

@@ -29,7 +29,7 @@ def serves_clients(broker: Broker) -> None:
     """Wait until producers and consumers use the broker, not only its metadata."""
     for api in ("Produce", "Fetch"):
         served = f'korvet_requests_total{{api="{api}",error="NONE"}}'
-        wait_until(lambda: f"\n{served}" in ops.page(broker, "/metrics"), f"{api} comes here")  # noqa: B023
+        wait_until(lambda: f"\n{served}" in ops.page(broker, "/metrics"), f"{api} comes here")  # noqa: B023 - called before the loop goes on
 
 
 def go_on(load: Load, tail: Tail) -> None:

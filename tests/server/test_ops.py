@@ -106,8 +106,8 @@ def test_restarts_are_counted_and_dead_workers_are_not_among_the_accepting(tmp_p
             (pid,) = broker.worker_pids()
             processes.kill(pid)
             counted = f"korvet_child_restarts_total {number}.0".encode()
-            processes.wait_until(lambda: counted in get(broker, "/metrics")[1], "the restart is counted")  # noqa: B023
-            processes.wait_until(lambda: broker.worker_pids() not in ([], [pid]), "a new worker")  # noqa: B023
+            processes.wait_until(lambda: counted in get(broker, "/metrics")[1], "the restart is counted")  # noqa: B023 - called before the loop goes on
+            processes.wait_until(lambda: broker.worker_pids() not in ([], [pid]), "a new worker")  # noqa: B023 - called before the loop goes on
         accepting = b'korvet_workers{state="accepting"} 1.0'
         processes.wait_until(lambda: accepting in get(broker, "/metrics")[1], "the last one accepts")
 

@@ -68,7 +68,7 @@ def test_a_port_in_use_is_refused_and_leaves_no_data_directory(
 
 @pytest.mark.parametrize(
     ("listen", "ops"),
-    [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1"), ("::1", "::")],  # noqa: S104
+    [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1"), ("::1", "::")],  # noqa: S104 - an address to listen at
 )
 def test_one_port_for_clients_and_for_ops_is_called_so(listen: str, ops: str) -> None:
     with ports.reserve("listen ", Address(listen, 0)) as reservation:

@@ -123,7 +123,7 @@ def test_killed_ops_and_keeper_are_started_again(shared: Broker) -> None:
     for name in ("ops", "keeper"):
         (before,) = shared.child_pids(name)
         processes.kill(before)
-        processes.wait_until(lambda: shared.child_pids(name) not in ([], [before]), f"a new {name}")  # noqa: B023
+        processes.wait_until(lambda: shared.child_pids(name) not in ([], [before]), f"a new {name}")  # noqa: B023 - called before the loop goes on
 
 
 def test_a_killed_supervisor_leaves_no_process(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def started(command: Sequence[str], directory: Path, data_dir: Path) -> Iterator
         yield broker
     except BaseException:
         # Where a test failed, pytest shows what it printed.
-        print(broker.log())  # noqa: T201
+        print(broker.log())  # noqa: T201 - as said above
         raise
     finally:
         broker._leave_nothing()

@@ -125,7 +125,7 @@ class Reader:
             case _:
                 printed = self._run(step)
         # A program, whose output this is.
-        print(  # noqa: T201
+        print(  # noqa: T201 - its output
             f"$ {step.command}\n{printed}({time.monotonic() - began:.1f} s)", flush=True
         )
 

@@ -44,7 +44,7 @@ class Columns(Sequence[StoredRecord]):
     def __iter__(self) -> Iterator[StoredRecord]:
         offsets = chain.from_iterable(self.runs)
         # Keys and headers may repeat without end.
-        return zip(offsets, self.timestamps, self.each_key(), self.values, self.each_headers())  # noqa: B905
+        return zip(offsets, self.timestamps, self.each_key(), self.values, self.each_headers())  # noqa: B905 - as said above
 
     @overload
     def __getitem__(self, index: int) -> StoredRecord: ...

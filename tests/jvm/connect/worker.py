@@ -92,7 +92,7 @@ def running() -> Iterator[list[Worker]]:
     except BaseException:
         # Where a test failed, pytest shows what they wrote.
         for worker in workers:
-            print(worker.name, worker.log())  # noqa: T201
+            print(worker.name, worker.log())  # noqa: T201 - as said above
         raise
     finally:
         for worker in workers:
