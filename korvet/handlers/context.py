@@ -80,6 +80,7 @@ class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     live: LiveSettings
     topics: TopicRegistry
     cluster: ClusterView
+    replicas: Replicas
 
 
 class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):

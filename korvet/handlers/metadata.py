@@ -8,8 +8,9 @@ the caller's listener, with its addresses; a partition led by another has an err
 
 from __future__ import annotations
 
-import contextlib
 import math
+
+import msgspec
 
 from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -18,12 +19,15 @@ from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import metadata as wire
 from korvet.protocol.wire import ZERO_UUID
-from korvet.topics.registry import Topic, TopicSpec, check_name
+from korvet.topics.registry import PARTITIONS_MAX, Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
 from korvet.turns import in_turns
 
 TOPIC_ID_VERSION_FIRST = 12
 LISTENER_NOT_FOUND_VERSION_FIRST = 6
+
+TOPICS_CREATED_MAX = 100
+"""Topics that one request creates: each takes some round trips to Redis."""
 
 _AT_ONCE = -math.inf
 
@@ -31,11 +35,12 @@ _AT_ONCE = -math.inf
 def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire.MetadataResponse:
     """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
-    live = _refresh(api).on(caller.listener)
+    brokers, outage = _refresh(api)
+    live = brokers.on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
         topics = [_described(topic, live, request, caller) for topic in in_turns(api.topics.list_cached())]
     else:
-        topics = _asked(request, caller, api, live)
+        topics = _asked(request, caller, api, live, outage)
     return wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
@@ -53,21 +58,36 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire
 def refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:
     """Answer every topic asked for with the error; version 13 carries it for the whole response too."""
     # A null name is legal only in the versions that can ask for an id; an empty one is in all.
-    topics = [_failed(topic.name or "", topic.topic_id, error) for topic in request.topics or ()]
+    topics = [
+        msgspec.structs.replace(_failed(topic.name or "", error), topic_id=topic.topic_id)
+        for topic in request.topics or ()
+    ]
     return wire.MetadataResponse(topics=topics, error_code=error.code)
 
 
-def _refresh(api: TopicApi) -> LiveBrokers:
-    # Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
-    with api.cluster.refreshing(), contextlib.suppress(StorageUnavailableError):
-        api.topics.refresh()
-    return api.cluster.live
+def _refresh(api: TopicApi) -> tuple[LiveBrokers, StorageUnavailableError | None]:
+    """Return the brokers, and why the topics could not be read again.
+
+    Without Redis what this worker knows is better than nothing: clients find the brokers, and wait.
+    """
+    try:
+        with api.cluster.refreshing():
+            api.topics.refresh()
+    except StorageUnavailableError as error:
+        return api.cluster.live, error
+    return api.cluster.live, None
 
 
 def _asked(
-    request: wire.MetadataRequest, caller: Caller, api: TopicApi, live: ReachableBrokers
+    request: wire.MetadataRequest,
+    caller: Caller,
+    api: TopicApi,
+    live: ReachableBrokers,
+    outage: StorageUnavailableError | None,
 ) -> list[wire.MetadataResponseTopic]:
-    answers: dict[str | bytes, wire.MetadataResponseTopic] = {}
+    creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
+    found: dict[str | bytes, Topic | KafkaError] = {}
+    missing: list[str] = []
     for topic in request.topics or ():
         by_id = topic.name is None or topic.topic_id != ZERO_UUID
         if by_id and caller.version < TOPIC_ID_VERSION_FIRST:
@@ -75,39 +95,67 @@ def _asked(
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         name = None if by_id else topic.name
         key = topic.topic_id if name is None else name
-        if key in answers:
+        if key in found:
             continue
-        try:
-            found = _find(name, topic.topic_id, api, may_create=request.allow_auto_topic_creation)
-        except KafkaError as error:
-            answers[key] = _failed(name, topic.topic_id, error)
-        else:
-            answers[key] = _described(found, live, request, caller)
-    return list(answers.values())
+        answer = found[key] = _find(name, topic.topic_id, api, outage)
+        if creates and name is not None and _is_unknown(answer):
+            missing.append(name)
+    if missing:
+        found |= _create(missing, api)
+    return [
+        _failed(key, answer) if isinstance(answer, KafkaError) else _described(answer, live, request, caller)
+        for key, answer in in_turns(found.items())
+    ]
 
 
-def _find(name: str | None, topic_id: bytes, api: TopicApi, *, may_create: bool) -> Topic:
-    if name is None:
-        return api.topics.resolve(TopicRef("", topic_id))
-    check_name(name, reserved_prefix="")  # a topic with a reserved name may exist, but is not created
+def _find(
+    name: str | None, topic_id: bytes, api: TopicApi, outage: StorageUnavailableError | None
+) -> Topic | KafkaError:
+    """Return the topic as of the refresh: a request may name very many, and each needs no round trip of its own."""
     try:
-        return api.topics.get(name)
+        if name is None:
+            return api.topics.known(TopicRef("", topic_id))
+        check_name(name, reserved_prefix="")  # a topic with a reserved name may exist, but is not created
+        return api.topics.known(TopicRef(name))
     except KafkaError as error:
-        creates = may_create and api.live.settings.auto_create_topics_enable
-        if not creates or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
+        return outage or error.without_frames()
+
+
+def _is_unknown(answer: Topic | KafkaError) -> bool:
+    return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _create(names: list[str], api: TopicApi) -> dict[str | bytes, Topic | KafkaError]:
+    """Create topics, and wait for replicas as CreateTopics does; those beyond TOPICS_CREATED_MAX are for later.
+
+    Clients take LEADER_NOT_AVAILABLE, which Kafka answers for each topic that it creates so, for a reason to ask again.
+    """
+    at_once = max(1, min(TOPICS_CREATED_MAX, PARTITIONS_MAX // api.live.settings.num_partitions))
+    later = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"one request creates {at_once} topics")
+
+    def create() -> dict[str | bytes, Topic | KafkaError]:
+        return {name: _created(name, api) for name in names[:at_once]}
+
+    try:
+        created = api.replicas.confirm_call(create, ErrorCode.LEADER_NOT_AVAILABLE)
+    except KafkaError as error:
+        created = dict.fromkeys(names[:at_once], error)
+    return created | dict.fromkeys(names[at_once:], later)
+
+
+def _created(name: str, api: TopicApi) -> Topic | KafkaError:
     try:
         return api.topics.create(TopicSpec(name=name), until=_AT_ONCE)
     except KafkaError as refusal:
         match refusal.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                return api.topics.get(name)  # another client was faster
+                return _find(name, ZERO_UUID, api, None)  # another client was faster
             case ErrorCode.REQUEST_TIMED_OUT:
                 # What is left of a deleted topic of that name is being removed. Many clients may ask for the topic:
                 # none is to wait for that, or to do it too.
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, refusal.message) from None
+                return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, refusal.message)
             case _:
-                raise
+                return refusal.without_frames()
 
 
 def _described(
@@ -139,10 +187,12 @@ def _described(
     )
 
 
-def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> wire.MetadataResponseTopic:
+def _failed(key: str | bytes, error: KafkaError) -> wire.MetadataResponseTopic:
     # While Redis is away clients are to wait and ask again, as for a leader that is not available.
     code = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, StorageUnavailableError) else error.code
-    return wire.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id)
+    if isinstance(key, str):
+        return wire.MetadataResponseTopic(error_code=code, name=key)
+    return wire.MetadataResponseTopic(error_code=code, name=None, topic_id=key)
 
 
 register(wire.MetadataRequest, TopicApi, handle, refuse)

@@ -232,7 +232,7 @@ def build_apis(
     return Apis(
         log=_log_api(settings, storage, log, topics, live, pressure),
         groups=_group_api(settings, storage, topics),
-        topics=TopicApi(live=live, topics=topics, cluster=cluster),
+        topics=TopicApi(live=live, topics=topics, cluster=cluster, replicas=storage.replicas),
         cluster=ClusterApi(
             cluster=cluster, configs=ConfigAdmin(topics, live, broker_configs), topics=topics, log_dir=log_dir
         ),

@@ -210,9 +210,10 @@ class TopicRegistry:
         """Return the topic of a name or id; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
         if self._cached(ref) is None:
             self.refresh()
-        return self._known(ref)
+        return self.known(ref)
 
-    def _known(self, ref: TopicRef) -> Topic:
+    def known(self, ref: TopicRef) -> Topic:
+        """Return the topic of a name or id as of the last refresh; raises KafkaError as `resolve` does."""
         topic = self._cached(ref)
         if topic is not None:
             return topic
@@ -265,7 +266,7 @@ class TopicRegistry:
                 try:
                     if outage is not None and not self._has(ref):
                         raise outage
-                    topic = self._known(ref.topic)
+                    topic = self.known(ref.topic)
                     partitions[place] = topic.partition(ref.partition)
                     questions[place] = prepare(ref.asked, topic, partitions[place])
                 except KafkaError as error:

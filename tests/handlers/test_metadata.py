@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
+from korvet.handlers.metadata import TOPICS_CREATED_MAX
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from korvet.protocol.wire import ZERO_UUID
@@ -260,3 +261,21 @@ def test_names_ids_and_addresses_are_those_of_the_settings(other: Client, topic:
     assert [(each.node_id, each.host, each.port) for each in answer.brokers] == [(7, "kafka.example", 19092)]
     [described] = answer.topics
     assert [each.leader_id for each in described.partitions] == [7, 7, 7]
+
+
+def test_names_that_no_topic_has_cost_no_round_trip_each(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    names = [f"{topic}-{number}" for number in range(2000)]
+    client.create(topic)
+    before = stored.info("stats")["total_commands_processed"]
+    answer = ask(client, *names, topic, allow_auto_topic_creation=False)
+    assert [each.error_code for each in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2000 + [0]
+    assert stored.info("stats")["total_commands_processed"] - before < len(names) / 2
+
+
+def test_one_request_creates_so_many_topics_and_the_next_the_others(client: Client, topic: str) -> None:
+    names = [f"{topic}-{number}" for number in range(TOPICS_CREATED_MAX + 20)]
+    codes = [each.error_code for each in ask(client, *names, allow_auto_topic_creation=True).topics]
+    assert codes == [0] * TOPICS_CREATED_MAX + [ErrorCode.LEADER_NOT_AVAILABLE] * 20
+    assert {each.error_code for each in ask(client, *names, allow_auto_topic_creation=True).topics} == {0}

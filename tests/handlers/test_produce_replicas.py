@@ -9,6 +9,7 @@ import redis
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -52,6 +53,8 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         plain: Any = master
         alone = client.call(CreateTopicsRequest(topics=[orders()]), 7)
         assert [each.error_code for each in alone.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
+        assert [each.error_code for each in client.call(wanted, 8).topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
         assert plain.hlen("korvet:topics") == 0  # refused before anything was done
         tried = client.call(CreateTopicsRequest(topics=[orders()], validate_only=True), 7)
         assert [each.error_code for each in tried.topics] == [ErrorCode.NONE]  # changes nothing
