@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gevent
@@ -10,14 +11,16 @@ import redis
 from gevent import socket
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log import append
 from korvet.log.append import RECORD_BYTES, AppendResult, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
+from tests.support import redis_servers
 from tests.support.batches import LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
+from tests.support.processes import wait_until
 
 ORDERS = "orders"
 
@@ -234,3 +237,32 @@ def test_too_many_records_for_one_script_are_refused_by_the_header(
     assert isinstance(fits, Appended)
     assert isinstance(whole, Appended)
     assert raw_redis.xlen("korvet:orders:0") == 3
+
+
+def test_a_redis_that_is_busy_with_a_script_has_written_nothing_and_says_so() -> None:
+    with (
+        redis_servers.embedded_server("--busy-reply-threshold", "1") as url,
+        domain(url) as here,
+        redis.Redis.from_url(url) as stored,
+        ThreadPoolExecutor(1) as other,
+    ):
+        here.topics.create(TopicSpec(name=ORDERS))
+        first = offset(begin(here, 0))
+        running = other.submit(stored.eval, "while true do end", 0)
+        with redis.Redis.from_url(url) as watcher:
+            wait_until(lambda: _is_busy(watcher), "a script that blocks Redis")
+            [refused] = begin(here, 1).result()
+            watcher.script_kill()
+            assert isinstance(running.exception(), redis.ResponseError)
+            # Known to be not written: neither is the batch in the log, nor is its producer to find that out.
+            assert type(refused) is StorageUnavailableError
+            assert watcher.xlen("korvet:orders:0") == 1
+        assert offset(begin(here, 1)) > first
+
+
+def _is_busy(watcher: redis.Redis) -> bool:
+    try:
+        watcher.ping()
+    except redis.ResponseError as error:
+        return "BUSY" in str(error) or "busy" in str(error)
+    return False
