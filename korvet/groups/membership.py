@@ -43,7 +43,10 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.store import GroupStore
 from korvet.groups.types import Joined, JoinRequest, Synced, SyncRequest, Waiting
+from korvet.logs import Log, RateLimitedLogger
 from korvet.redis.pubsub import Subscriptions, Watch
+
+_rate_limited_log = RateLimitedLogger(Log(__name__))
 
 POLL_MS = 900
 """Longest time between two polls of a request that waits: below a second, and a poll takes time too."""
@@ -109,7 +112,7 @@ class GroupCoordinator:
         if request.session_ms not in self._session_ms:
             message = f"the session timeout must be from {self._session_ms[0]} to {self._session_ms[-1]} ms"
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, message)
-        _check_protocols(request.protocols)
+        _check_protocols(request.group, request.protocols)
         new_member_id = f"{request.instance or request.client_id}-{uuid.uuid4()}"
         is_new = not request.member_id and not request.instance
         if is_new and request.require_known_member_id:
@@ -190,8 +193,11 @@ def _check_group(group: str) -> None:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
 
-def _check_protocols(protocols: Sequence[tuple[str, bytes]]) -> None:
+def _check_protocols(group: str, protocols: Sequence[tuple[str, bytes]]) -> None:
     size = sum(len(name) + len(metadata) for name, metadata in protocols)
     if len(protocols) > PROTOCOLS_MAX or size > METADATA_BYTES_MAX:
         message = f"a member may have {PROTOCOLS_MAX} protocols, with {METADATA_BYTES_MAX} bytes of metadata"
+        # The response has no room for a reason, and to clients the error is fatal.
+        fields = {"group": group, "reason": message, "protocols": len(protocols), "bytes": size}
+        _rate_limited_log.warning("join", "join refused", **fields)
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

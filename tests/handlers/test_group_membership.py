@@ -10,6 +10,8 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.handlers.groups import Member, join_request, sync_request
+from tests.support.broker import Broker
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 Two = tuple[Client, Client]
@@ -73,6 +75,15 @@ def test_what_breaks_the_rules_is_refused_by_its_name(
         join_request(given.pop("group_id", topic), given.pop("member_id", ""), **given), version
     )
     assert (answer.error_code, answer.generation_id, answer.members) == (code, -1, [])
+
+
+def test_a_member_with_too_much_metadata_is_refused_and_the_log_says_why(
+    client: Client, broker: Broker, topic: str
+) -> None:
+    answer = client.call(join_request(topic, protocols={"range": bytes(4 << 20)}), 9)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    wait_until(lambda: "join refused" in broker.log(), "a line in the log")
+    assert client.call(join_request(topic, protocols={"range": bytes(1000)}), 3).error_code == 0
 
 
 def test_another_type_or_no_common_protocol_is_inconsistent(two_clients: Two, topic: str) -> None:
