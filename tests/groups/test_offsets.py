@@ -223,7 +223,7 @@ def test_a_group_that_changes_between_two_scripts_of_a_commit_refuses_the_rest_o
 
     def change_after_the_first() -> None:
         while raw_redis.hlen(KEYS.group_offsets("billing")) < PARTITIONS_AT_ONCE:
-            gevent.sleep(0)
+            gevent.sleep(turns.SHORTEST_SECONDS)
         raw_redis.hset(KEYS.group_state("billing"), "state", "Stable")
 
     changing = gevent.spawn(change_after_the_first)
