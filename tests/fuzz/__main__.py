@@ -80,7 +80,7 @@ def run_live(seed: int, numbers: Iterable[int]) -> list[str]:
     """Run cases against a broker; returns what was found."""
     directory = Path(tempfile.mkdtemp(prefix="korvet-fuzz-"))
     try:
-        with Live(directory, seed) as live:
+        with Live(directory, seed, large=True) as live:
             count = 0
             for count, number in enumerate(numbers, 1):
                 live.run_case(number)

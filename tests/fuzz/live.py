@@ -56,7 +56,10 @@ OPEN_MAX = 24
 ANSWER_SECONDS_MAX = 0.2
 """How long a case waits for an answer that may be long in coming: of a Fetch or a JoinGroup."""
 
+SEND_SECONDS_MAX = 1.0
 SWEEP_CASES = 400
+LARGE = (1_000, 20_000)
+"""Elements of an array that holds the loop for long if nothing yields meanwhile."""
 RSS_GROWTH_BYTES_MAX = 64 * 1024 * 1024
 KEYS_MAX = 20_000
 SETTINGS = {
@@ -79,10 +82,11 @@ class Sent(NamedTuple):
 
 
 class Live:
-    """A broker with TOPICS, and what it was seen to do; a context manager."""
+    """A broker with TOPICS, and what it was seen to do; a context manager. `large`: some requests have LARGE arrays."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, *, large: bool = False) -> None:
         self.seed = seed
+        self._large_rate = 0.02 if large else 0.0
         self.findings: list[str] = []
         self.sent: set[tuple[str, int]] = set()
         """API and version of each whole request that was sent, and of those that were answered."""
@@ -132,7 +136,9 @@ class Live:
         case = list(self._requests(rng, number))
         data = b"".join(each.frame for each in case)
         connection = socket.create_connection(self.broker.address, 30)
-        with contextlib.suppress(ConnectionError):
+        connection.settimeout(SEND_SECONDS_MAX)
+        # A worker reads no further while a request waits, as a JoinGroup does.
+        with contextlib.suppress(ConnectionError, TimeoutError):
             for piece in _pieces(rng, data):
                 connection.sendall(piece)
         self.frames += len(case)
@@ -176,7 +182,7 @@ class Live:
             rng.choice(_PRODUCE_AND_FETCH if rng.random() < 0.5 else REQUESTS)
             for _ in range(rng.choice((0, 0, 0, 1, 4)))
         ]
-        make = Requests(rng, self._learned)
+        make = Requests(rng, self._learned, rng.choice(LARGE) if rng.random() < self._large_rate else 0)
         whole = True
         for index, (cls, version) in enumerate(kinds):
             message = make.any(cls, version)

@@ -183,10 +183,11 @@ def lying(rng: Random, message: Message, version: int) -> bytes:
 
 
 class Requests:
-    """Makes requests for a broker with TOPICS."""
+    """Makes requests for a broker with TOPICS; `large`: the next array has as many elements, but not of records."""
 
-    def __init__(self, rng: Random, learned: Learned) -> None:
+    def __init__(self, rng: Random, learned: Learned, large: int = 0) -> None:
         self._rng = rng
+        self._large = large
         self._learned = learned
         self._learning = rng.random() < 0.8
         """Whether values of this case are such as a broker knows."""
@@ -217,6 +218,8 @@ class Requests:
             return self._part(kind.cls, version)
         if isinstance(kind, ListOf):
             count = rng.choice((0, 1, 1, 1, 2, 3, 12))
+            if self._large and name != "topic_data":
+                count, self._large = self._large, 0
             return [self._value(kind.element, name, version) for _ in range(count)]
         likely = rng.random() < 0.9 and self._learning
         known = self._learned.values(name)
