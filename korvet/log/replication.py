@@ -30,6 +30,9 @@ from korvet.redis.replies import Reply, RespError, history_of, replication_info
 WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
 
+ROUND_MS_MAX = 500
+"""How long one round may wait: those that come meanwhile share the next one, and who still waits begins again."""
+
 
 T = TypeVar("T")
 
@@ -74,6 +77,10 @@ class Replicas:
         self._insync = 0
         self._counted_at = -math.inf
 
+    def recount(self) -> None:
+        """Let `insync` ask again: it may be of before a failover."""
+        self._counted_at = -math.inf
+
     def insync(self) -> int:
         """Return how many servers have nearly all that was written, the master among them; INSYNC_AGE_S old at most.
 
@@ -98,7 +105,7 @@ class Replicas:
         # Not the history of a connection that is lost: the change would go to another one.
         history = self._appends.connect() if self.least else ""
         result = change()
-        if self.least and not self._wait(self.begin(self.least)).confirms(history, self.least):
+        if self.least and not self._wait(self.least, self.begin(self.least)).confirms(history, self.least):
             raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
         return result
 
@@ -111,7 +118,7 @@ class Replicas:
         """
         needed = [max(self.least, each.replicas) if isinstance(each, Appended) else 0 for each in results]
         begun = {count: self.begin(count) for count in set(needed) if count}
-        rounds = {count: self._wait(each) for count, each in begun.items()}
+        rounds = {count: self._wait(count, each) for count, each in begun.items()}
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
         return [
@@ -122,15 +129,25 @@ class Replicas:
         ]
 
     def begin(self, count: int) -> AsyncResult[Round]:
-        """Begin to wait until `count` replicas have all that was written before, or for as long as Redis may take."""
+        """Begin to wait until `count` replicas have all that was written before, or for ROUND_MS_MAX."""
         rounds = self._rounds.get(count)
         if rounds is None:
-            rounds = self._rounds[count] = _Rounds(self._connection(), self._key, count, self._wait_ms)
+            rounds = self._rounds[count] = _Rounds(
+                self._connection(), self._key, count, min(self._wait_ms, ROUND_MS_MAX)
+            )
         return rounds.begin()
 
-    def _wait(self, begun: AsyncResult[Round]) -> Round:
-        """Wait for a round, and learn the history of the appends if it is another one by now."""
+    def _wait(self, count: int, begun: AsyncResult[Round]) -> Round:
+        """Wait for a round, and for more while too few replicas have it and Redis may take longer.
+
+        Learns the history of the appends if it is another one by now.
+        """
+        until = time.monotonic() + self._wait_ms / 1000
         round_ = begun.get() or _UNKNOWN
+        while (
+            round_.held < count and "" != round_.history == self._appends.history and time.monotonic() < until
+        ):
+            round_ = self.begin(count).get() or _UNKNOWN
         if round_.held and self._appends.history != round_.history:
             with contextlib.suppress(StorageUnavailableError):
                 self._appends.refresh_history()

@@ -113,6 +113,14 @@ def test_more_replicas_than_there_are_are_not_confirmed(master: str, replica: re
     assert not Writer(master, 2).write()
 
 
+def test_a_long_wait_takes_several_rounds(master: str) -> None:
+    """Each is shared by those who came before it: one that took all the time would hold up the next as long."""
+    raw = redis.Redis.from_url(master.partition("#")[0])
+    before = raw.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
+    assert not Writer(master, 1).write()
+    assert raw.info("commandstats")["cmdstat_wait"]["calls"] - before >= 2
+
+
 def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: str, replica: redis.Redis) -> None:
     assert replica.ping()
     writer = Writer(master, 0)
