@@ -26,7 +26,7 @@ from korvet.log.types import Bounds, Fetched
 from korvet.redis.client import Redis
 from korvet.topics.types import Partition
 
-WAIT_SECONDS = 0.2
+WAIT_SECONDS = 0.5
 """How long a read waits for replicas at most: a replica that hangs holds up what else the fetch has found."""
 
 AGE_SECONDS = 1.0
@@ -34,6 +34,9 @@ AGE_SECONDS = 1.0
 
 REMEMBERED_MAX = 50_000
 """Logs whose high watermark is remembered; beyond it all are forgotten, at the price of a round for each."""
+
+_BOUNDS_RETRIES = 2
+"""The first attempt may find that the number of servers in sync was old, the second that the history was."""
 
 R = TypeVar("R")
 _Log: TypeAlias = tuple[str, str]
@@ -67,7 +70,7 @@ class HighWatermarks:
         self._clock = clock
         self._history = ""
         self._held: dict[_Log, _Held] = {}
-        self._outdated = ""
+        self._outdated: str | None = None
 
     def _wanted(self, partition: Partition) -> int:
         """Return how many replicas must have what is shown of a log."""
@@ -76,10 +79,14 @@ class HighWatermarks:
     def begin(self) -> str:
         """Return the history of what is read from now on; raises StorageUnavailableError."""
         history = self._reads.connect()
-        if history and history == self._outdated:
+        if history == self._outdated:
             # A round found another one: the connection knows only that of its beginning.
+            self._outdated = None
             self._reads.refresh_history()
-            self._outdated = ""
+            if not self._reads.history:
+                # It never writes, and would not notice.
+                self._reads.reconnect("the server is a replica")
+                self._reads.connect()
         return self._reads.history
 
     def _advance(self, history: str, ends: Iterable[LogEnd]) -> None:
@@ -139,16 +146,31 @@ class HighWatermarks:
             for partition, (read, each) in outcomes
         ]
 
-    def limit_bounds(
-        self, history: str, partitions: Sequence[Partition], found: Sequence[Bounds | KafkaError]
-    ) -> Sequence[Bounds | KafkaError]:
-        """Return bounds read since `begin` returned `history`; the high watermark is -1 if none is known."""
-        if not self._matter(partitions):
-            return found
-        pairs = list(zip(partitions, found, strict=True))
+    def bounds(
+        self, partitions: Sequence[Partition], read: Callable[[], list[Bounds | KafkaError]]
+    ) -> list[Bounds | KafkaError]:
+        """Return the bounds that `read` finds; the high watermark is -1 if none is known.
+
+        That is final for those who ask, so what was known of the master before a failover is learned again first.
+        """
+        if self._replicas is None or not self._matter(partitions):
+            return read()
+        found = self._bounds_once(partitions, read)
+        for _ in range(_BOUNDS_RETRIES):
+            if not any(isinstance(each, Bounds) and each.high_watermark < 0 for each in found):
+                break
+            self._replicas.recount()
+            found = self._bounds_once(partitions, read)
+        return found
+
+    def _bounds_once(
+        self, partitions: Sequence[Partition], read: Callable[[], list[Bounds | KafkaError]]
+    ) -> list[Bounds | KafkaError]:
+        history = self.begin()
+        found = list(zip(partitions, read(), strict=True))
         ends = [
             LogEnd(partition, each.high_watermark, each.high_watermark)
-            for partition, each in pairs
+            for partition, each in found
             if not isinstance(each, KafkaError)
         ]
         self._advance(history, ends)
@@ -156,7 +178,7 @@ class HighWatermarks:
             each
             if isinstance(each, KafkaError) or not self._wanted(partition)
             else cut_bounds(each, self._get(partition, history).end)
-            for partition, each in pairs
+            for partition, each in found
         ]
 
     def _matter(self, partitions: Sequence[Partition]) -> bool:
@@ -208,7 +230,8 @@ def cut(fetched: Fetched, high_watermark: int) -> Fetched:
 
 def cut_bounds(bounds: Bounds, high_watermark: int) -> Bounds:
     """Return the bounds of a log with a high watermark, -1 if none is known and the log holds anything."""
-    start = bounds.remote.end if bounds.remote else bounds.first_offset
+    # What is archived was held.
+    start = max(bounds.remote.end if bounds.remote else bounds.first_offset, bounds.archived)
     if start >= bounds.high_watermark:
         return bounds
     known = high_watermark >= 0

@@ -282,13 +282,12 @@ class LogStore:
         found = self._bounds_once(partitions)
         return [self._settled(*pair) for pair in zip(partitions, found, strict=True)]
 
-    def visible_bounds(self, partitions: Sequence[Partition]) -> Sequence[Bounds | KafkaError]:
+    def visible_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
         """Return the bounds as consumers see them: the high watermark is what replicas have, -1 if that is unknown.
 
         Errors as those of `bounds`.
         """
-        history = self.watermarks.begin()
-        return self.watermarks.limit_bounds(history, partitions, self.bounds(partitions))
+        return self.watermarks.bounds(partitions, lambda: self.bounds(partitions))
 
     def _settled(self, partition: Partition, found: Bounds | KafkaError | None) -> Bounds | KafkaError:
         for _ in range(ROUNDS_MAX):

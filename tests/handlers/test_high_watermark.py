@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import redis
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.delete_records import (
@@ -26,7 +23,8 @@ from korvet.protocol.types import SpecialTimestamp
 from tests.support import redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import korvet_broker, korvet_cluster
-from tests.support.processes import free_port, wait_until
+from tests.support.processes import wait_until
+from tests.support.redis_servers import Master
 from tests.support.topic_client import Client, produce_request
 
 NONE, LEADER, ALL = 0, 1, -1
@@ -34,37 +32,10 @@ FLAGS = ("--set", "redis.timeout.ms=1500")
 BOTH = pytest.mark.parametrize("storage_format", ["record", "batch"])
 
 
-class Master:
-    """A master, and a client of it."""
-
-    def __init__(self, url: str, port: int) -> None:
-        self.url, self._port = url, port
-        self.client: Any = redis.Redis.from_url(url)
-
-    @contextlib.contextmanager
-    def replica(self) -> Iterator[None]:
-        """Run a replica; it is in step first."""
-        with (
-            redis_servers.embedded_server("--replicaof", "127.0.0.1", str(self._port)) as url,
-            redis.Redis.from_url(url) as client,
-        ):
-            following: Any = client
-            wait_until(
-                lambda: following.info("replication")["master_link_status"] == "up", "a replica in step"
-            )
-            yield
-        wait_until(lambda: not self.client.info("replication")["connected_slaves"], "it is gone")
-
-
 @pytest.fixture
 def master() -> Iterator[Master]:
-    port = free_port()
-    with redis_servers.embedded_server(
-        "--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"
-    ) as url:
-        made = Master(url, port)
+    with redis_servers.master() as made:
         yield made
-        made.client.close()
 
 
 def shown(client: Client, offset: int = 0, wait_ms: int = 0) -> tuple[list[bytes | None], int]:

