@@ -219,7 +219,8 @@ class Archiver:
 
     def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
         topics = stores.remote_topics(self._names)
-        bounds = iter(stores.logs.bounds([each for topic in topics for each in topic.partitions]))
+        # What replicas do not have a failover may take back, and put other records at its offsets.
+        bounds = iter(stores.held_bounds([each for topic in topics for each in topic.partitions]))
         found: list[TopicPlan] = []
         for topic in topics:
             of_topic = [next(bounds) for _ in topic.partitions]
@@ -330,7 +331,9 @@ def _opened(
         try:
             # Another archiver may have seen more of the log than these bounds say.
             late = next_offset is not None and next_offset > each.high_watermark
-            known = stores.bounds(partition) if late else each
+            [known] = stores.held_bounds([partition]) if late else [each]
+            if isinstance(known, KafkaError):
+                raise known
             resume = resume_point(known, next_offset)
             check_same_past(reader, topic, partition, known, next_offset or 0)
         except StorageUnavailableError:

@@ -7,7 +7,7 @@ the way to another machine.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -18,8 +18,10 @@ from korvet.config.settings import Settings
 from korvet.config.values import listed
 from korvet.errors import KafkaError
 from korvet.lake.table import Lake, LakeTopic
+from korvet.log import high_watermark
 from korvet.log.index import IndexStore
 from korvet.log.remote.archived import RemoteOffsetStore
+from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds
 from korvet.redis.client import Redis
@@ -30,6 +32,7 @@ from korvet.topics.types import Partition, TopicRow
 _log = logs.Log(__name__)
 
 _TIMESTAMP_TYPE = "message.timestamp.type"
+_MIN_INSYNC = "min.insync.replicas"
 _BITS_DEFAULT = 10
 _RETENTION = ("log.retention.ms", "log.retention.bytes", "log.cleanup.policy")
 
@@ -73,6 +76,8 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
     decompressed_bytes_max: int = 64 * 1024 * 1024
     timestamp_type: str = "CreateTime"
     retention: RetentionLimits = RetentionLimits()
+    replicas: int = 0
+    min_insync_replicas: int = 1
 
     @classmethod
     def of(cls, settings: Settings, redis_url: str) -> LakeSource:
@@ -90,17 +95,34 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
                 settings.log_retention_bytes,
                 "delete" in listed(settings.log_cleanup_policy),
             ),
+            replicas=settings.replicas,
+            min_insync_replicas=settings.min_insync_replicas,
         )
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[LakeStores]:
-        """Give the stores; the connection is opened by the first command, and closed after the block.
+        """Give the stores; connections are opened by the first command, and closed after the block.
 
         Raises ConfigError for a malformed `redis_url`.
         """
-        redis = Redis(self.redis_url, timeout_ms=self.timeout_ms, connect_timeout_ms=self.connect_timeout_ms)
+        opened: list[Redis] = []
+
+        def connection() -> Redis:
+            made = Redis(
+                self.redis_url, timeout_ms=self.timeout_ms, connect_timeout_ms=self.connect_timeout_ms
+            )
+            opened.append(made)
+            return made
+
+        redis = connection()
         keys = Keys(self.namespace)
-        logs = LogStore(redis, redis, keys, decompressed_bytes_max=self.decompressed_bytes_max)
+        logs = LogStore(
+            redis,
+            redis,
+            keys,
+            decompressed_bytes_max=self.decompressed_bytes_max,
+            replicas=Replicas(connection, redis, keys, replicas=self.replicas, timeout_ms=self.timeout_ms),
+        )
         try:
             yield LakeStores(
                 source=self,
@@ -111,7 +133,8 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
                 remote=RemoteOffsetStore(redis),
             )
         finally:
-            redis.close()
+            for each in opened:
+                each.close()
 
 
 class LakeStores(NamedTuple):
@@ -143,8 +166,9 @@ class LakeStores(NamedTuple):
                 raise ValueError(f"topic {name} has no remote tier: remote.storage.enable is not true")
         [altered] = self.configs.load(DEFAULT)
         default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.source.timestamp_type)
+        insync = altered.get(_MIN_INSYNC, str(self.source.min_insync_replicas))
         return [
-            _topic(row, self.logs, default)
+            _topic(row, self.logs, default, insync)
             for name, row in sorted(found.items())
             if (has_remote_tier(row) or row.id in ids) and (not names or name in names)
         ]
@@ -180,6 +204,13 @@ class LakeStores(NamedTuple):
                 _log.error("a topic's retention cannot be read", topic=row.name, reason=error)
         return found
 
+    def held_bounds(self, partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
+        """Return where logs begin and end as far as replicas have them; an error if that is not known."""
+        return [
+            high_watermark.unknown() if isinstance(each, Bounds) and each.high_watermark < 0 else each
+            for each in self.logs.visible_bounds(partitions)
+        ]
+
     def bounds(self, partition: Partition) -> Bounds:
         """Return where a log begins and ends now; raises KafkaError and StorageUnavailableError."""
         [found] = self.logs.bounds([partition])
@@ -193,10 +224,11 @@ def has_remote_tier(row: TopicRow) -> bool:
     return row.configs.get("remote.storage.enable") == "true"
 
 
-def _topic(row: TopicRow, logs: LogStore, timestamp_type: str) -> SourceTopic:
+def _topic(row: TopicRow, logs: LogStore, timestamp_type: str, insync: str) -> SourceTopic:
     # A topic keeps both from its creation, whatever a broker's settings say now.
     bits = int(row.configs.get("offset.sequence.bits", _BITS_DEFAULT))
     form: Literal["record", "batch"] = "batch" if row.configs.get("storage.format") == "batch" else "record"
-    partitions = (logs.partition(row.name, at, row.id, bits, form) for at in range(row.partitions))
+    replicas = int(row.configs.get(_MIN_INSYNC, insync)) - 1
+    partitions = (logs.partition(row.name, at, row.id, bits, form, replicas) for at in range(row.partitions))
     kind = row.configs.get(_TIMESTAMP_TYPE, timestamp_type)
     return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime")
