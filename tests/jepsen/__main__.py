@@ -196,8 +196,11 @@ def _report(history: History, found: list[Violation], began: list[Began], setup:
     _count_acknowledged(history, began, rows)
     beyond: list[Violation] = []
     for violation in found:
-        suspects = _suspects(began, violation.at)
-        guilty = [name for name in suspects if violation.kind in faults.FAULTS[name].losses[setup]]
+        guilty = [
+            name
+            for name in suspects(began, violation.at)
+            if violation.kind in faults.FAULTS[name].losses[setup]
+        ]
         if guilty:
             rows[guilty[-1]].documented[violation.kind] += 1
         else:
@@ -221,7 +224,7 @@ def _report(history: History, found: list[Violation], began: list[Began], setup:
     return len(beyond)
 
 
-def _suspects(began: list[Began], at: float) -> list[str]:
+def suspects(began: list[Began], at: float) -> list[str]:
     """Return the faults that may have caused what was seen at a time, or at a time that is not known (0).
 
     A fault may be noticed during the next one, and costs what was acknowledged a while before it.

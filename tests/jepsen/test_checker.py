@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.jepsen.__main__ import Began, suspects
 from tests.jepsen.checker import check
 from tests.jepsen.history import (
     Acknowledged,
@@ -85,3 +86,21 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
 )
 def test_an_event_that_must_not_be(event: Event, found: list[str]) -> None:
     assert kinds([*EVENTS, event], LOG) == found
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (5.0, []),
+        (9.0, ["first"]),
+        (15.0, ["first"]),
+        (29.0, ["first", "second", "third"]),
+        (35.0, ["second", "third"]),
+        (0.0, ["first", "second", "third"]),
+    ],
+)
+def test_a_fault_is_suspected_until_the_one_after_the_next_and_for_what_redis_had_not_written(
+    at: float, expected: list[str]
+) -> None:
+    began = [Began(10.0, "first"), Began(20.0, "second"), Began(30.0, "third")]
+    assert suspects(began, at) == expected
