@@ -290,8 +290,8 @@ def test_many_large_records_are_read_in_small_steps(topics: Topics, monkeypatch:
     sizes: list[int] = []
     read = Redis.pipeline
 
-    def counted(self: Redis, commands: Any) -> Any:
-        replies = read(self, commands)
+    def counted(self: Redis, commands: Any, **limits: Any) -> Any:
+        replies = read(self, commands, **limits)
         sizes.append(sum(len(repr(each)) for each in replies))
         return replies
 
