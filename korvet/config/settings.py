@@ -335,7 +335,9 @@ class Settings:
         1_000, "Partitions with metrics of their own in /metrics; more are summed by topic."
     )
     broker_lease_ms: int = _setting(
-        9_000, "How long clients are still sent to a broker that went silent, and its id is kept.", least=100
+        9_000,
+        "How long a broker that went silent keeps its id and its clients, and may change groups and topics.",
+        least=100,
     )
     keeper_lease_ms: int = _setting(10_000, "How long a keeper that went silent holds its lease.", least=100)
     subscription_linger_ms: int = _setting(

@@ -136,21 +136,27 @@ class OffsetStore:
         self._keys = keys
         self._mirror = "mirror" if mirror else "hide"
 
-    def commit(self, by: Committer, commits: Sequence[Commit]) -> list[bool]:
-        """Commit in one script; returns for each False if its topic id is not that of the log.
+    def commit(
+        self, by: Committer, commits: Sequence[Commit], not_after_ms: int = 0
+    ) -> list[KafkaError | None]:
+        """Commit in one script; returns for each what prevented it.
+
+        That is UNKNOWN_TOPIC_OR_PARTITION if its topic id is not that of the log, COORDINATOR_NOT_AVAILABLE if another
+        commit was made later than `not_after_ms` (0: at any time), by Redis' clock.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that does not exist).
         """
         keys: list[str] = []
-        args: list[Arg] = [by.generation, by.member, by.instance, self._mirror]
+        args: list[Arg] = [by.generation, by.member, by.instance, self._mirror, not_after_ms]
         for partition, offset, epoch, metadata, retention_ms in commits:
             keys += (partition.stream, partition.state)
             row = msgspec.json.encode(_OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms))
             # The time stands last, for the script to write it: only Redis knows it.
             args += (partition.topic_id, row[:-1] + b',"ms":', _read_up_to(partition, offset))
         reply = self._run(_COMMIT, by.group, keys, args)
-        return [outcome == 1 for outcome in listed(self._keys.group_offsets(by.group), reply)]
+        outcomes = cast("list[int]", listed(self._keys.group_offsets(by.group), reply))
+        return [_prevented(outcome, one.partition) for outcome, one in zip(outcomes, commits, strict=True)]
 
     def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
         """Return what the group has committed for each, None for nothing."""
@@ -273,6 +279,17 @@ class OffsetStore:
         return row if topic == row.topic_id.encode() else None
 
 
+def _prevented(outcome: int, partition: Partition) -> KafkaError | None:
+    """Return the error of a partition by what lua/group/commit.lua returns for it."""
+    if outcome == 1:
+        return None
+    if outcome < 0:
+        message = f"a later commit for {partition.stream} overtook this one"
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+    message = f"{partition.stream} belongs to another topic now"
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
 def _version(fields: Sequence[bytes | None]) -> GroupVersion:
     return GroupVersion(*(field or b"" for field in fields))
 
@@ -306,13 +323,13 @@ class CommittedOffsets:
         self._metadata_max = settings.offset_metadata_max_bytes
 
     def commit(
-        self, by: Committer, offsets: Sequence[PartitionRef[OffsetToCommit]]
+        self, by: Committer, offsets: Sequence[PartitionRef[OffsetToCommit]], not_after_ms: int = 0
     ) -> list[KafkaError | None]:
         """Commit all offsets that can be, up to PARTITIONS_AT_ONCE in one script; returns for each what prevented it.
 
-        These are UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE. Raises KafkaError for all of
-        them as OffsetStore.commit does, unless a script before has committed some: then it is what prevented the
-        others. If no partition is known the group is not asked for. If one is named more than once, the last counts.
+        These are UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE, and what OffsetStore.commit returns. Raises KafkaError
+        for all of them as that does, unless a script before has committed some: then it is what prevented the others.
+        If no partition is known the group is not asked for. If one is named more than once, the last counts.
         """
         last = {(each.topic, each.partition): each for each in in_turns(offsets)}
         some_done = False
@@ -320,17 +337,13 @@ class CommittedOffsets:
         def commit(commits: Sequence[Commit]) -> list[KafkaError | None]:
             nonlocal some_done
             try:
-                done = self._store.commit(by, commits)
+                prevented = self._store.commit(by, commits, not_after_ms)
             except KafkaError as error:
                 if not some_done:
                     raise
                 return [error] * len(commits)
             some_done = True
-            code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "belongs to another topic now"
-            return [
-                None if each else KafkaError(code, f"{one.partition.stream} {why}")
-                for each, one in zip(done, commits, strict=True)
-            ]
+            return prevented
 
         outcomes = dict(zip(last, self._topics.ask(list(last.values()), self._commit, commit), strict=True))
         return [outcomes[each.topic, each.partition] for each in in_turns(offsets)]

@@ -37,7 +37,8 @@ class Caller(msgspec.Struct, frozen=True):
     `listener` is the name of the one its connection came in by: responses carry the addresses that belong to it.
     `reserve_memory` takes the bytes that serving the request needs beyond its frame; negative: no longer needs.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
-    the response is sent.
+    the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
+    that time (ms, Redis' clock).
     """
 
     client_id: str | None
@@ -47,6 +48,7 @@ class Caller(msgspec.Struct, frozen=True):
     listener: str = DEFAULT_LISTENER
     timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
     fetched: FetchMemory = UNLIMITED
+    not_after_ms: int = 0
 
 
 class LogApi(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from korvet.errors import ErrorCode
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -16,4 +17,10 @@ def handle(request: wire.HeartbeatRequest, _caller: Caller, api: GroupApi) -> wi
 
 
 refuse = refuse_whole(wire.HeartbeatResponse, group_error_code)
-register(wire.HeartbeatRequest, GroupApi, handle, refuse)
+register(
+    wire.HeartbeatRequest,
+    GroupApi,
+    handle,
+    refuse,
+    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

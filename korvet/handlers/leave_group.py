@@ -29,4 +29,11 @@ def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wi
 
 
 refuse = refuse_whole(wire.LeaveGroupResponse, group_error_code)
-register(wire.LeaveGroupRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+register(
+    wire.LeaveGroupRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    abandoned=lambda _request: ErrorCode.NONE,  # clients close the connection right after it
+)

@@ -195,4 +195,9 @@ def _failed(key: str | bytes, error: KafkaError) -> wire.MetadataResponseTopic:
     return wire.MetadataResponseTopic(error_code=code, name=None, topic_id=key)
 
 
-register(wire.MetadataRequest, TopicApi, handle, refuse)
+def _abandoned(request: wire.MetadataRequest) -> ErrorCode:
+    may_create = request.topics and request.allow_auto_topic_creation
+    return ErrorCode.LEADER_NOT_AVAILABLE if may_create else ErrorCode.NONE
+
+
+register(wire.MetadataRequest, TopicApi, handle, refuse, abandoned=_abandoned)

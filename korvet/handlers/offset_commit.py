@@ -48,7 +48,7 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
         for each in topic.partitions
     ]
     try:
-        outcomes = api.committed.commit(by, offsets)
+        outcomes = api.committed.commit(by, offsets, caller.not_after_ms)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
@@ -83,4 +83,11 @@ def _response(
     return wire.OffsetCommitResponse(topics=topics)
 
 
-register(wire.OffsetCommitRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+register(
+    wire.OffsetCommitRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    abandoned=lambda _request: ErrorCode.NONE,  # clients close the connection right after it
+)

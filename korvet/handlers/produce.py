@@ -151,4 +151,9 @@ def _partition_response(index: int, result: AppendResult) -> wire.PartitionProdu
     )
 
 
-register_pipelined(wire.ProduceRequest, LogApi, handle, refuse)
+def _abandoned(request: wire.ProduceRequest) -> ErrorCode:
+    """Return NONE for a producer that wants no answer: it may have closed as soon as it had sent."""
+    return ErrorCode.NONE if request.acks == 0 else ErrorCode.KAFKA_STORAGE_ERROR
+
+
+register_pipelined(wire.ProduceRequest, LogApi, handle, refuse, abandoned=_abandoned)

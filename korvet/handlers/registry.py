@@ -36,7 +36,8 @@ class Handler(msgspec.Struct, frozen=True):
     `handle` is given the context of the class `context`. A `pipelined` one does all but wait for Redis, and returns a
     Pending of its answer: the next request of the connection may begin meanwhile. Any other is called when it is the
     request's turn to be answered. `timed`: metrics show how long each stage takes. `unconfirmed` is the error that is
-    answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas.
+    answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas. `abandoned`
+    gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is begun.
     """
 
     request: type[Message]
@@ -46,6 +47,7 @@ class Handler(msgspec.Struct, frozen=True):
     pipelined: bool = False
     timed: bool = False
     unconfirmed: ErrorCode = ErrorCode.NONE
+    abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -60,10 +62,20 @@ def register(
     *,
     timed: bool = False,
     unconfirmed: ErrorCode = ErrorCode.NONE,
+    abandoned: Callable[[R], ErrorCode] | None = None,
 ) -> None:
-    """Serve requests of this class by `handle`; `refuse` makes the response that answers all of one with an error."""
+    """Serve requests of this class by `handle`; `refuse` makes the response that answers all of one with an error.
+
+    What is abandoned is answered with `unconfirmed` if nothing else is said.
+    """
     HANDLERS[request.api.key] = Handler(
-        request, context, handle, refuse, timed=timed, unconfirmed=unconfirmed
+        request,
+        context,
+        handle,
+        refuse,
+        timed=timed,
+        unconfirmed=unconfirmed,
+        abandoned=abandoned or (lambda _request: unconfirmed),
     )
 
 
@@ -72,6 +84,10 @@ def register_pipelined(
     context: type[C],
     handle: Callable[[R, Caller, C], Pending[Answer]],
     refuse: Callable[[R, Caller, KafkaError], Message | None],
+    *,
+    abandoned: Callable[[R], ErrorCode],
 ) -> None:
     """Serve requests of this class by `handle`, which returns before Redis has answered (Handler)."""
-    HANDLERS[request.api.key] = Handler(request, context, handle, refuse, pipelined=True, timed=True)
+    HANDLERS[request.api.key] = Handler(
+        request, context, handle, refuse, pipelined=True, timed=True, abandoned=abandoned
+    )

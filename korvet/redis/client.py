@@ -34,7 +34,16 @@ from korvet.redis.connection import (
     pack,
     reconnect_backoff,
 )
-from korvet.redis.replies import ReadOnlyError, Reply, RespError, history_of, listed, name_of, value_of
+from korvet.redis.replies import (
+    LeaseEndedError,
+    ReadOnlyError,
+    Reply,
+    RespError,
+    history_of,
+    listed,
+    name_of,
+    value_of,
+)
 from korvet.redis.scripts import Script
 
 __all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
@@ -351,6 +360,10 @@ class Redis:
         """When a connection last replaced another one (time.monotonic)."""
         self.history = ""
         """The history of writes to which the present connection leads (`replies.history_of`)."""
+        self.lease_end_ms = 0
+        """Until when (Redis' clock) scripts that change groups and topics may come; 0: at any time."""
+        self.lease_ended = False
+        """Whether one came later and was refused since `lease_end_ms` was set."""
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
@@ -417,7 +430,11 @@ class Redis:
 
         Raises StorageUnavailableError if Redis cannot be reached.
         """
-        packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *args)) for script, keys, args in calls]
+        end = (self.lease_end_ms,)
+        packed = [
+            pack(("EVALSHA", script.sha, len(keys), *keys, *args, *(end if script.leased else ())))
+            for script, keys, args in calls
+        ]
         waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name) if packed else None
         return PendingReplies(self, calls, packed, waiter)
 
@@ -445,6 +462,7 @@ class Redis:
         for index in failed:
             if isinstance(reply := replies[index], RespError | KafkaError):
                 self._observer.script_failed(calls[index][0].name, name_of(reply))
+                self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
 
     def connect(self) -> str:
         """Connect if there is no connection, and return the history to which it leads.

@@ -26,6 +26,7 @@ _UNAVAILABLE = {
     "NOAUTH": "it wants credentials: redis.url has none",
     "NOPERM": "the Redis user may not do this",
     "WRONGPASS": "it refuses the credentials of redis.url",
+    "STALE_BROKER_EPOCH": "the request comes after the end of this worker's lease",
 }
 _CODES = ErrorCode.__members__
 _WORD = re.compile(r"[A-Z]{2,20}")
@@ -48,7 +49,11 @@ class MemoryFullError(StorageUnavailableError):
     """The server is at its maxmemory and refuses what needs more: nothing was written."""
 
 
-_KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError}
+class LeaseEndedError(StorageUnavailableError):
+    """A script came after the end of its sender's lease (lua/shared/lease.lua): nothing was written."""
+
+
+_KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError, "STALE_BROKER_EPOCH": LeaseEndedError}
 _NAMES: dict[type[KafkaError], str] = {kind: name for name, kind in _KINDS.items()}
 
 Parsed = TypeVar("Parsed")
@@ -59,12 +64,12 @@ Reply: TypeAlias = Union[bytes, int, list["Reply"], RespError, KafkaError, None]
 def error_of(text: str) -> ReplyError:
     """Return the exception for one error reply, `text` without its leading `-`."""
     name, _, message = text.partition(" ")
-    if name in _CODES:
-        return KafkaError(_CODES[name], message)
     reason = _UNAVAILABLE.get(name)
     if reason is not None:
         kind = _KINDS.get(name, StorageUnavailableError)
         return kind(f"Redis refused: {reason} ({text})")
+    if name in _CODES:
+        return KafkaError(_CODES[name], message)
     return RespError(name, message)
 
 

@@ -18,11 +18,15 @@ _PART = re.compile(r"^shared/[a-z0-9_-]+$")
 
 
 class Script(msgspec.Struct, frozen=True):
-    """One script: `name` as "log/append", `source` with its includes expanded, `sha` as EVALSHA takes it."""
+    """One script: `name` as "log/append", `source` with its includes expanded, `sha` as EVALSHA takes it.
+
+    `leased`: it takes the end of its sender's lease as one more argument, the last (lua/shared/lease.lua).
+    """
 
     name: str
     source: str
     sha: str
+    leased: bool = False
 
 
 def folder() -> Path:
@@ -38,10 +42,11 @@ def load(directory: Path) -> dict[str, Script]:
         name = path.relative_to(directory).with_suffix("").as_posix()
         if name.startswith("shared/"):
             continue
-        source = _expand(directory, name, path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        source = _expand(directory, name, text)
         # A digest that names the content, as EVALSHA defines it; nothing secret hangs on it.
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        loaded[name] = Script(name, source, sha)
+        loaded[name] = Script(name, source, sha, leased="shared/lease" in _INCLUDE.findall(text))
     return loaded
 
 

@@ -52,6 +52,7 @@ from korvet.redis.pubsub import Subscriptions
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
+from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
@@ -160,9 +161,11 @@ def main(
     live = apis.log.live
     live.refresh()
     apis.log.topics.refresh()
+    lease = ServingLease(storage.redis, settings.broker_lease_ms)
+    lease.renew()
     bound = [
         BoundListener(
-            each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name, apis.log.replicas)
+            each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name, apis.log.replicas, lease)
         )
         for each in listeners
     ]
@@ -170,6 +173,7 @@ def main(
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
+    keeping = gevent.spawn(lease.keep)
     watching = gevent.spawn(_watch_registry, settings, storage, apis.log)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
@@ -187,7 +191,7 @@ def main(
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
-    watching.kill()
+    gevent.killall([keeping, watching])
     storage.close()
     REQUEST_METRICS.flush()
     apis.log.traffic.publish(now=True)

@@ -8,6 +8,8 @@
 -- Several may call this at once: what was done is not done again.
 -- allow-oom: what frees memory must work when there is none left.
 
+-- @include shared/clock
+
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]
 -- @include shared/group_state

@@ -2,22 +2,24 @@
 -- Commits offsets of a group, and shows them to users of Redis as consumer groups of the streams.
 -- KEYS     group, members, deadlines, groups, offsets; then for each partition: stream, state
 -- ARGV     group id, its name in `groups`, generation (-1: none), member id ("": none), instance id ("":
---          none), "mirror" or "hide"; then for each partition: topic id, row (JSON) up to its time (ms),
---          the id up to which a Redis group has read
--- Returns  for each partition 1, or 0 if it does not belong to the topic id, and nothing is committed
--- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
+--          none), "mirror" or "hide", time (ms) after which nothing may have been committed (0: any time); then for
+--          each partition: topic id, row (JSON) up to its time (ms), the id up to which a Redis group has read
+-- Returns  for each partition 1; or, and nothing is committed for it, 0 if it does not belong to the topic id, -1 if
+--          something was committed for it later than that time
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+--          REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
 --
 -- A client that is no member may commit while the group has none; that creates the group if there is none yet. A commit of
 -- a member renews its session as a heartbeat does. A Redis group is advice: if a stream takes none, the commit counts
 -- anyway. allow-oom: a consumer that cannot commit would read all again, and a row takes no more than the last one.
 
+-- @include shared/lease
+
 local group, members, deadlines, groups, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group_id, listed_as, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local member_id, instance_id, mirrors = ARGV[4], ARGV[5], ARGV[6] == 'mirror'
-local first_key, keys_per_partition, first_argument, arguments_per_partition = 6, 2, 7, 3
-
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local first_key, keys_per_partition, first_argument, arguments_per_partition = 6, 2, 8, 3
+local not_after = tonumber(ARGV[7])
 
 local held = redis.call('HMGET', group, 'state', 'generation')
 local state = held[1]
@@ -61,12 +63,15 @@ local outcomes, rows, read_up_to = {}, {}, {}
 for n = 1, (#KEYS - first_key + 1) / keys_per_partition do
   local stream, log_state = KEYS[first_key + 2 * (n - 1)], KEYS[first_key + 2 * (n - 1) + 1]
   local at = first_argument + arguments_per_partition * (n - 1)
-  if redis.call('HGET', log_state, 'topic') == ARGV[at] then
+  local row = not_after > 0 and redis.call('HGET', offsets, stream)
+  if redis.call('HGET', log_state, 'topic') ~= ARGV[at] then
+    outcomes[n] = 0
+  elseif row and (tonumber(string.match(row, '"ms":(%d+)}$')) or 0) > not_after then
+    outcomes[n] = -1
+  else
     rows[#rows + 1], rows[#rows + 2] = stream, ARGV[at + 1] .. now_text .. '}'
     read_up_to[#read_up_to + 1], read_up_to[#read_up_to + 2] = stream, ARGV[at + 2]
     outcomes[n] = 1
-  else
-    outcomes[n] = 0
   end
 end
 if not rows[1] then

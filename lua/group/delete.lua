@@ -3,9 +3,11 @@
 -- KEYS     group, members, deadlines, groups, offsets; then the streams of the committed offsets
 -- ARGV     group id, its name in `groups`, "mirror" or "hide", how many offsets the caller has seen
 -- Returns  1, or 0 if other offsets are committed than the caller has seen, and nothing is done
--- Errors   NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND
+-- Errors   STALE_BROKER_EPOCH (shared/lease), NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND
 --
 -- allow-oom: what frees memory must work when there is none left.
+
+-- @include shared/lease
 
 local group, members, deadlines, groups, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group_id, listed_as, mirrors, seen = ARGV[1], ARGV[2], ARGV[3] == 'mirror', tonumber(ARGV[4])

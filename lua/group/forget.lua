@@ -5,9 +5,11 @@
 --          "keep"), its state, generation and time of its last change as the caller has read them; then for each stream
 --          its row as the caller has read it, "" for any
 -- Returns  {1, or 0 if the group has changed and nothing is done, offsets deleted, 1 if the group was deleted else 0}
--- Errors   none
+-- Errors   STALE_BROKER_EPOCH (shared/lease)
 --
 -- A row that has changed meanwhile stays. allow-oom: what frees memory must work when there is none left.
+
+-- @include shared/lease
 
 local group, members, deadlines, groups, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group_id, listed_as, mirrors, drops = ARGV[1], ARGV[2], ARGV[3] == 'mirror', ARGV[4] == 'drop'

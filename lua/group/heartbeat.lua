@@ -3,11 +3,13 @@
 -- KEYS     group, members, deadlines
 -- ARGV     member id, instance id ("" if it is not static), generation
 -- Returns  1
--- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS (the session is renewed),
---          KAFKA_STORAGE_ERROR (a row that cannot be read)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+--          REBALANCE_IN_PROGRESS (the session is renewed), KAFKA_STORAGE_ERROR (a row that cannot be read)
 --
 -- The group's size makes no difference. A member whose request is parked has no deadline, and gets none here (GT).
 -- allow-oom: consumers go on when memory is full, and a renewed session takes none.
+
+-- @include shared/lease
 
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local member, instance = ARGV[1], ARGV[2]
@@ -31,8 +33,6 @@ local stored = redis.call('HMGET', group, 'state', 'generation')
 if stored[2] ~= ARGV[3] then
   return redis.error_reply('ILLEGAL_GENERATION the group is at generation ' .. tostring(stored[2]))
 end
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 redis.call('ZADD', deadlines, 'XX', 'GT', string.format('%d', now_ms + tonumber(session_ms)), member)
 if stored[1] == 'PreparingRebalance' then
   return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')

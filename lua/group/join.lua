@@ -8,10 +8,13 @@
 -- Returns  {"WAIT", member id, generation, ms until something is due (-1: nothing is)} if it waits for others, or
 --          {"JOINED", member id, generation, protocol type, protocol, leader, 1 if the leader is to assign nothing else
 --          0, and for the leader of each member: its id, its instance id or "", its protocols}
--- Errors   MEMBER_ID_REQUIRED (the id is kept for a session timeout), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
---          INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), MEMBER_ID_REQUIRED (the id is kept for a session timeout),
+--          UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
+--          KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.
+
+-- @include shared/lease
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

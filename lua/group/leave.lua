@@ -4,9 +4,11 @@
 -- ARGV     channel of the group, its name in `groups`, and for each member its id ("": the holder of the instance id) and
 --          its instance id ("" for none)
 -- Returns  for each member "NONE", "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"
--- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: what frees memory must work when there is none left.
+
+-- @include shared/lease
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

@@ -7,6 +7,8 @@
 --          id, its instance id or "", its protocols} or {"SYNCED", protocol type, protocol, assignment}
 -- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR
 
+-- @include shared/clock
+
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local what, member, instance, asked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 -- @include shared/group_state

@@ -8,6 +8,8 @@
 -- For after an outage, in which members could not renew their sessions. No session becomes shorter. An id that was given
 -- out and has not joined yet stays as it is. allow-oom: consumers go on when memory is full.
 
+-- @include shared/clock
+
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]
 -- @include shared/group_state

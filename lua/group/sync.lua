@@ -5,10 +5,12 @@
 --          protocol type and protocol ("": not to be compared), and for each assignment the member's id and the bytes
 -- Returns  {"SYNCED", protocol type, protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)}
 --          if the leader has not brought assignments yet
--- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
---          REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+--          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers go on when memory is full, and assignments take no more than those before them.
+
+-- @include shared/lease
 
 local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, name = ARGV[1], ARGV[2]

@@ -1,8 +1,5 @@
--- The group as it is stored, and Redis' clock. Needs the locals `group`, `members` and `deadlines`, the keys.
+-- The group as it is stored. Needs the locals `group`, `members` and `deadlines`, the keys, and now_ms.
 -- Missing numbers are 0; a group without a state is Dead, the empty one.
-
-local time = redis.call('TIME')
-local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local function malformed(key, what)
   error({err = 'KAFKA_STORAGE_ERROR ' .. key .. ': ' .. what})

@@ -3,12 +3,14 @@
 -- ARGV     topic name, topic id, row (JSON), channel, most members of the change feed, "adopt" or "refuse" (streams that
 --          exist already), epoch of the registry in which no topic was found whose name collides with this one
 -- Returns  the epoch of the change; 0 if the feed no longer has the changes since that epoch: read the registry again
--- Errors   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (collides with a topic created since), INVALID_CONFIG ("refuse",
---          and a stream exists already)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (collides with a topic
+--          created since), INVALID_CONFIG ("refuse", and a stream exists already)
 --
 -- Names collide that differ only in `.` and `_`: metrics have no dots, so both topics would be one there, as in Kafka.
 -- In format record a stream that exists already is adopted as it is; in format batch its entries could be no records, so
 -- it is refused. The side keys of a former topic of that name are replaced, for they belong to another topic id.
+
+-- @include shared/lease
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, row = ARGV[1], ARGV[2], ARGV[3]

@@ -7,11 +7,13 @@
 --          channel of each partition
 -- Returns  {1, epoch of the change}; or {0, number of partitions}, with nothing done, if the keys are not those of all
 --          partitions
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed row)
 --
 -- The caller has checked that the logs are small: their memory is freed here, and not by another thread of Redis after
 -- UNLINK, which would keep the allocator locked meanwhile (see clear.lua).
 -- allow-oom: what frees memory must work when there is none left, though the change feed takes some first.
+
+-- @include shared/lease
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, channel, members_max = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

@@ -3,7 +3,10 @@
 -- ARGV     topic name, topic id, row as it was read, new row, channel, most members of the change feed, "adopt" or "refuse"
 --          (streams that exist already)
 -- Returns  the epoch of the change; 0, with nothing done, if the row has changed
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG ("refuse", and a stream exists already)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG ("refuse", and a stream exists
+--          already)
+
+-- @include shared/lease
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, expected, row = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -3,11 +3,13 @@
 -- KEYS     registry, changes; then for each partition to fence: state
 -- ARGV     topic name, topic id, row as it was read, the same row marked, channel, most members of the change feed
 -- Returns  1; 0, with nothing done, if the row has changed
--- Errors   none
+-- Errors   STALE_BROKER_EPOCH (shared/lease)
 --
 -- If the row is marked already, by an earlier step, partitions are fenced only. Fenced means that the state has a topic id
 -- that no request has: appends, commits, reads and steps of the keeper are refused.
 -- allow-oom: what frees memory must work when there is none left.
+
+-- @include shared/lease
 
 local registry, changes = KEYS[1], KEYS[2]
 local name, topic_id, expected, marked = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

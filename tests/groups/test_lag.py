@@ -37,7 +37,7 @@ def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]
 def commit(worker: Domain, group: str, topic: str, offset: int, partition: int = 0) -> None:
     at = worker.topics.get(topic).partition(partition)
     store = OffsetStore(worker.redis, KEYS, mirror=True)
-    assert store.commit(Committer(group), [Commit(at, offset, -1, "")]) == [True]
+    assert store.commit(Committer(group), [Commit(at, offset, -1, "")]) == [None]
 
 
 def make(worker: Domain, name: str, partitions: int = 1) -> None:

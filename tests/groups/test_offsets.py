@@ -39,8 +39,8 @@ class Offsets:
 
     def commit(self, offset: int, partition: int = 0, topic_id: str = TOPIC_ID) -> bool:
         at = self.bench.at(partition, topic_id=topic_id)
-        [done] = self.store.commit(NOBODY, [Commit(at, offset, 3, 'a "note" ☃')])
-        return done
+        [prevented] = self.store.commit(NOBODY, [Commit(at, offset, 3, 'a "note" ☃')])
+        return prevented is None
 
     def fetch(self, *partitions: int) -> list[Committed | None]:
         return self.store.fetch(NOBODY.group, [TopicPartition("orders", each) for each in partitions])
@@ -143,7 +143,7 @@ def test_another_clients_group_is_not_touched_without_mirror(offsets: Offsets) -
     offsets.bench.append(b"a")
     offsets.raw.xgroup_create(KEYS.stream("orders", 0), "billing", "0-1")
     hidden = OffsetStore(offsets.bench.redis, KEYS, mirror=False)
-    assert hidden.commit(NOBODY, [Commit(offsets.bench.partition, 1, -1, "")]) == [True]
+    assert hidden.commit(NOBODY, [Commit(offsets.bench.partition, 1, -1, "")]) == [None]
     assert offsets.read_up_to() == "0-1"
     hidden.delete_group("billing")
     assert offsets.read_up_to() == "0-1"

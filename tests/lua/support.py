@@ -36,12 +36,18 @@ def of_partition(key: str, partition: int) -> str:
 
 def run(client: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
     """Run a script as any Redis client would."""
+    return run_until(client, name, keys, args, lease_end_ms=0)
+
+
+def run_until(client: Any, name: str, keys: Sequence[str], args: Sequence[Any], *, lease_end_ms: int) -> Any:
+    """Run a script as a worker would whose lease ends then, by Redis' clock."""
     script = scripts.get(name)
+    all_args = [*args, lease_end_ms] if script.leased else args
     try:
-        return client.evalsha(script.sha, len(keys), *keys, *args)
+        return client.evalsha(script.sha, len(keys), *keys, *all_args)
     except redis.exceptions.NoScriptError:
         client.script_load(script.source)
-        return client.evalsha(script.sha, len(keys), *keys, *args)
+        return client.evalsha(script.sha, len(keys), *keys, *all_args)
 
 
 class Log:

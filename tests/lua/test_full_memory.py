@@ -118,7 +118,7 @@ def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
     keys = [*group, "korvet:groups", "korvet:group:g:offsets"]
     raw_redis.hset(STATE, "topic", TOPIC_ID)
     with memory_left(raw_redis, -1):
-        args = ["g", "g", -1, "", "", "mirror", TOPIC_ID, '{"ms":', "0-0"]
+        args = ["g", "g", -1, "", "", "mirror", 0, TOPIC_ID, '{"ms":', "0-0"]
         assert run(raw_redis, "group/commit", [*keys, STREAM, STATE], args) == [1]
         assert run(raw_redis, "group/forget", [*keys, STREAM], ["g", "g", "mirror", "keep", "x", "", "", ""])
         assert run(raw_redis, "group/delete", [*keys, STREAM], ["g", "g", "mirror", 1]) == 1

@@ -173,7 +173,7 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
         offsets = OffsetStore(worker.redis, Keys("korvet"), mirror=True)
         by = Committer(group.name, generation, "one")
         kept = worker.topics.get("kept").partition(0)
-        assert offsets.commit(by, [Commit(kept, offset, -1, "")]) == [True]
+        assert offsets.commit(by, [Commit(kept, offset, -1, "")]) == [None]
 
         gone = store.deletion.delete("wide", id_text(wide.id))
         assert gone is not None
@@ -183,7 +183,7 @@ def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> 
         pair.fail_over()
 
         done(lambda: group.heartbeat("one", generation))
-        assert done(lambda: offsets.commit(by, [Commit(kept, offset + 1, -1, "")])) == [True]
+        assert done(lambda: offsets.commit(by, [Commit(kept, offset + 1, -1, "")])) == [None]
         [committed] = done(lambda: offsets.fetch(group.name, [TopicPartition("kept", 0)]))
         assert committed is not None
         assert committed.offset == offset + 1

@@ -107,7 +107,9 @@ def check_gone(here: Domain, topic: Topic) -> None:
         here.topics.resolve(TopicRef("", topic.id))
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
     assert offsets(here).fetch("a", [TopicPartition("orders", 0)]) == [None]
-    assert offsets(here).commit(Committer("a"), [Commit(topic.partitions[0], 1, 0, "")]) == [False]
+    [prevented] = offsets(here).commit(Committer("a"), [Commit(topic.partitions[0], 1, 0, "")])
+    assert prevented is not None
+    assert prevented.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_deletion_that_is_killed_at_any_step_is_finished_by_the_keeper_of_another_broker(

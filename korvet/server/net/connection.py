@@ -123,9 +123,7 @@ class ClientConnection:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            pending = self._dispatcher.begin(
-                frame.data, self._peer, frame.reserve_memory, frame.arrived, frame.fetched
-            )
+            pending = self._dispatcher.begin(frame.data, self._peer, frame)
         except BaseException:
             frame.close()
             raise

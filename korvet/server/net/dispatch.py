@@ -8,9 +8,11 @@ traceback and answered with UNKNOWN_SERVER_ERROR; if not even that can be encode
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
@@ -18,7 +20,7 @@ from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
 from korvet.log.replication import Replicas
-from korvet.log.types import UNLIMITED, FetchMemory
+from korvet.log.types import UNLIMITED
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Deferred, Done, Pending
 from korvet.protocol.compile import decode, encode
@@ -26,6 +28,9 @@ from korvet.protocol.frame import RequestHeader, read_request_header, response_f
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
+from korvet.redis.replies import LeaseEndedError
+from korvet.server.net.framing import Frame
+from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.request_timer import DECODE, ENCODE, NO_TIMER, QUEUE, request_timer
@@ -48,17 +53,22 @@ class ResponseFrame(NamedTuple):
 
 
 class _Served(NamedTuple):
-    """An API that is served: its name, its handler, and the context that the handler takes."""
+    """An API that is served: its name, its handler, and the context that the handler takes.
+
+    `replicas` confirm what it changes, `lease` lets it.
+    """
 
     name: str
     handler: Handler
     context: object
+    replicas: Replicas | None
+    lease: ServingLease | None
 
 
 class PendingResponse:
     """A request that has begun: what is left to do is to wait for what it asked of others, and to answer."""
 
-    __slots__ = ("_arrived", "_caller", "_header", "_pending", "_request", "_served")
+    __slots__ = ("_arrived", "_caller", "_frame", "_header", "_pending", "_request", "_served")
 
     def __init__(
         self,
@@ -67,7 +77,7 @@ class PendingResponse:
         request: Message,
         caller: Caller,
         arrived: float,
-        replicas: Replicas | None,
+        frame: Frame | None,
     ) -> None:
         """Begin what can begin before it is this request's turn to be answered; raises ProtocolError."""
         self._served = served
@@ -75,7 +85,8 @@ class PendingResponse:
         self._request = request
         self._caller = caller
         self._arrived = arrived
-        self._pending = _begin(served, request, caller, replicas)
+        self._frame = frame
+        self._pending = self._begin()
         caller.timer.end_stage(DECODE)
 
     @property
@@ -111,6 +122,49 @@ class PendingResponse:
         seconds = time.monotonic() - self._arrived
         REQUEST_METRICS.answered(self._served.name, code.name, seconds, timer.seconds)
         return frame
+
+    def _begin(self) -> Pending[Answer]:
+        if not self._served.handler.pipelined:
+            return Deferred(self._handle)
+        try:
+            self._admit()
+            pending: Pending[Answer] = self._call()
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised again, and answered, when it is this request's turn
+            return Done(error)
+        return pending
+
+    def _handle(self) -> Answer:
+        self._admit()
+        call, replicas, unconfirmed = self._call, self._served.replicas, self._served.handler.unconfirmed
+        changes = unconfirmed is not ErrorCode.NONE and not getattr(self._request, "validate_only", False)
+        if replicas is not None and changes:
+            call = partial(replicas.confirm_call, call, unconfirmed)
+        try:
+            answer: Answer = call()
+        except LeaseEndedError:
+            # The worker was stopped since it was admitted, or Redis' clock has jumped. Nothing is done: once more.
+            self._admit()
+            answer = call()
+        return answer
+
+    def _call(self) -> Any:  # noqa: ANN401 - an Answer, or a Pending of one: the handler's type says as much
+        return self._served.handler.handle(self._request, self._caller, self._served.context)
+
+    def _admit(self) -> None:
+        """Renew the lease if it has ended; raises KafkaError for a late request whose client has gone (Handler)."""
+        frame, lease = self._frame, self._served.lease
+        if frame is None or lease is None or not lease.is_late(frame.came_after):
+            return
+        code = self._served.handler.abandoned(self._request)
+        if code is not ErrorCode.NONE and frame.is_client_gone():
+            name, peer = self._served.name, self._caller.peer
+            _rate_limited_log.info(name, "late request not begun, its client has gone", api=name, peer=peer)
+            raise KafkaError(code, "the request came late, and nobody waits for its answer")
+        self._caller = msgspec.structs.replace(
+            self._caller, not_after_ms=lease.not_after_ms(frame.came_after)
+        )
 
     def _refuse(self, refusal: KafkaError) -> list[Buffer]:
         try:
@@ -148,23 +202,6 @@ class PendingResponse:
         )
 
 
-def _begin(served: _Served, request: Message, caller: Caller, replicas: Replicas | None) -> Pending[Answer]:
-    handler = served.handler
-    if not handler.pipelined:
-        call = partial(handler.handle, request, caller, served.context)
-        changes = handler.unconfirmed is not ErrorCode.NONE and not getattr(request, "validate_only", False)
-        if replicas is not None and changes:
-            call = partial(replicas.confirm_call, call, handler.unconfirmed)
-        return Deferred(call)
-    try:
-        pending: Pending[Answer] = handler.handle(request, caller, served.context)
-    except ProtocolError:
-        raise
-    except Exception as error:  # noqa: BLE001 - raised again, and answered, when it is this request's turn
-        return Done(error)
-    return pending
-
-
 class Dispatcher:
     """Begins the requests that come in by one listener of a broker."""
 
@@ -174,29 +211,22 @@ class Dispatcher:
         contexts: Iterable[object],
         listener: str = DEFAULT_LISTENER,
         replicas: Replicas | None = None,
+        lease: ServingLease | None = None,
     ) -> None:
-        """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change."""
+        """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
+
+        `lease` is that of this worker, without which no request is late.
+        """
         by_class = {type(each): each for each in contexts}
         self._served = {
-            key: _Served(handler.request.__name__.removesuffix("Request"), handler, by_class[handler.context])
+            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease)
             for key, handler in handlers.items()
         }
         self._listener = listener
-        self._replicas = replicas
 
-    def begin(
-        self,
-        frame: Buffer,
-        peer: str,
-        reserve_memory: Callable[[int], None] = lambda _size: None,
-        arrived: float | None = None,
-        fetched: FetchMemory = UNLIMITED,
-    ) -> Pending[ResponseFrame]:
-        """Begin to serve the request in `frame` (without its size), which had `arrived` then (time.monotonic) or now.
-
-        `reserve_memory` and `fetched` are the Caller's. Raises ProtocolError if the connection must close.
-        """
-        header = read_request_header(frame, self._is_flexible)
+    def begin(self, data: Buffer, peer: str, frame: Frame | None = None) -> Pending[ResponseFrame]:
+        """Begin to serve the request in `data`, that of `frame`; raises ProtocolError if the connection must close."""
+        header = read_request_header(data, self._is_flexible)
         served = self._served.get(header.api_key)
         if served is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")
@@ -204,18 +234,29 @@ class Dispatcher:
         first, last = request_class.api.versions
         if not first <= header.api_version <= last:
             return _unsupported(served.name, header)
-        arrived = time.monotonic() if arrived is None else arrived
+        arrived = time.monotonic() if frame is None else frame.arrived
         timer = request_timer(arrived) if served.handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
-        request = decode(request_class, header.api_version, frame, header.body, LongArray)
+        request = decode(request_class, header.api_version, data, header.body, LongArray)
+        reserve_memory, fetched = (
+            (_reserve_nothing, UNLIMITED) if frame is None else (frame.reserve_memory, frame.fetched)
+        )
         caller = Caller(
             header.client_id, peer, header.api_version, reserve_memory, self._listener, timer, fetched
         )
-        return PendingResponse(served, header, request, caller, arrived, self._replicas)
+        return PendingResponse(served, header, request, caller, arrived, frame)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:
         served = self._served.get(api_key)
         return None if served is None else served.handler.request.api.is_flexible(version)
+
+
+def _name(handler: Handler) -> str:
+    return handler.request.__name__.removesuffix("Request")
+
+
+def _reserve_nothing(_size: int) -> None:
+    """Of a request that came by no frame."""
 
 
 def _unsupported(api: str, header: RequestHeader) -> Done[ResponseFrame]:

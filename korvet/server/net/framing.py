@@ -56,10 +56,11 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 class Frame:
     """A request's bytes, without the size, and what they and their decoding take of the budgets until `close`.
 
-    `arrived` is when the last of them had come (time.monotonic). `fetched` is charged with the records of its response.
+    `arrived` is when the last of them was received, `came_after` when the socket was last found empty before the first
+    (time.monotonic): they may have lain there since. `fetched` is charged with the records of its response.
     """
 
-    __slots__ = ("_decoded", "_received", "arrived", "data", "fetched")
+    __slots__ = ("_channel", "_decoded", "_received", "arrived", "came_after", "data", "fetched")
 
     def __init__(
         self,
@@ -67,17 +68,23 @@ class Frame:
         received: Charge,
         decoded: Charge,
         fetched: Charge,
-        arrived: float,
+        times: tuple[float, float],
+        channel: Channel,
     ) -> None:
         self.data = data
-        self.arrived = arrived
+        self.arrived, self.came_after = times
         self.fetched = fetched
+        self._channel = channel
         self._received = received
         self._decoded = decoded
 
     def reserve_memory(self, size: int) -> None:
         """Take `size` bytes that serving the request needs beyond the frame; negative: no longer needs."""
         self._decoded.reserve(size)
+
+    def is_client_gone(self) -> bool:
+        """Return whether the client has closed the connection; one that only sends no more looks the same."""
+        return self._channel.is_peer_gone()
 
     def end_serving(self) -> None:
         """Release what the request took of the budgets: it has a response."""
@@ -105,7 +112,8 @@ class FrameReader:
         self._received: bytes | bytearray = b""
         self._at = 0
         self._ahead = False
-        self._arrived = 0.0
+        self._arrived = self._came_after = 0.0
+        self._emptied = time.monotonic()
         self.waiting = False
 
     def next(self) -> Frame | None:
@@ -116,15 +124,16 @@ class FrameReader:
         size = self._read_size()
         if size is None:
             return None
+        came_after = self._came_after
         produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
         budgets, seconds = self._budgets, self._limits.receive
         received, decoded = budgets.received.charge(seconds), budgets.decoded.charge(seconds)
         try:
             data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
-            arrived = self._arrived
+            times = self._arrived, came_after
             if produces and not budgets.decoded.has(1):
                 decoded.add(1)  # waits for anything to be free
-            return Frame(data, received, decoded, budgets.fetched.charge(seconds), arrived)
+            return Frame(data, received, decoded, budgets.fetched.charge(seconds), times, self._channel)
         except BaseException:
             received.close()
             decoded.close()
@@ -151,8 +160,16 @@ class FrameReader:
         here = self._here
         return here >= SIZE_BYTES and here >= SIZE_BYTES + max(0, read_size(self._received, self._at))
 
+    def _note_arrival(self, size: int, size_max: int) -> None:
+        """Note when `size` bytes came, of as many as were asked for."""
+        self._arrived = now = time.monotonic()
+        waited = self._channel.waited
+        self._came_after = now if waited else self._emptied
+        if waited or size < size_max:
+            self._emptied = now
+
     def _take_in(self, data: bytes) -> None:
-        self._arrived = time.monotonic()
+        self._note_arrival(len(data), RECEIVE_BYTES)
         if self._at == len(self._received):
             self._received = data
         elif isinstance(self._received, bytearray):
@@ -200,12 +217,11 @@ class FrameReader:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
-            data = self._channel.receive(
-                min(size - len(frame), RECEIVE_BYTES), min(self._limits.receive, remaining)
-            )
+            piece_max = min(size - len(frame), RECEIVE_BYTES)
+            data = self._channel.receive(piece_max, min(self._limits.receive, remaining))
             if not data:
                 raise ProtocolError(f"closed after {len(frame)} bytes of a frame of {size}")
-            self._arrived = time.monotonic()
+            self._note_arrival(len(data), piece_max)
             if charge:
                 charge.add(len(data))
                 # The wait for the budget does not make the peer slow.

@@ -6,6 +6,7 @@ layers than in the calls themselves.
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from gevent.hub import get_hub
 from korvet.protocol.wire import Buffer
 
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
+
+_GONE = getattr(select, "POLLRDHUP", 0)  # beside POLLHUP and POLLERR, which need not be asked for
 
 JOIN_BYTES = 16 * 1024
 """What is sent at once is joined up to this size: cheaper than passing each piece to the kernel."""
@@ -90,6 +93,7 @@ class Channel:
 
     def receive_at_once(self, size_max: int) -> bytes | None:
         """Return what has arrived already; None: nothing has."""
+        self.waited = False
         try:
             return self._socket.recv(size_max)
         except BlockingIOError:
@@ -109,6 +113,12 @@ class Channel:
         while left:
             left = left[self._sent(self._socket.send, left, seconds) :]
         return size
+
+    def is_peer_gone(self) -> bool:
+        """Return whether the peer has closed, or at least its sending half, even if not all is received yet."""
+        poll = select.poll()
+        poll.register(self._socket, _GONE)
+        return bool(poll.poll(0))
 
     def end_receiving(self) -> None:
         """Let a waiting `receive`, and every later one, find that the peer has closed, if nothing has arrived."""

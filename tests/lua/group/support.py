@@ -87,7 +87,7 @@ class Group:
 
     def commit(self, generation: int = -1, member: str = "", instance: str = "") -> list[int]:
         """Commit an offset of the first partition of a topic."""
-        args = ("g", "g", generation, member, instance, "mirror", TOPIC_ID, '{"offset":5,"ms":', "5-0")
+        args = ("g", "g", generation, member, instance, "mirror", 0, TOPIC_ID, '{"offset":5,"ms":', "5-0")
         reply: list[int] = run(self.client, "group/commit", (*EVERY_KEY, STREAM, STATE), args)
         return reply
 

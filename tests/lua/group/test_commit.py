@@ -28,8 +28,9 @@ def commit(
     mirror: str = "mirror",
     topic_id: str = TOPIC_ID,
     partitions: int = 1,
+    not_after_ms: int = 0,
 ) -> list[int]:
-    keys, args = list(KEYS), ["g", "g", *by, mirror]
+    keys, args = list(KEYS), ["g", "g", *by, mirror, not_after_ms]
     for index in range(partitions):
         keys += (STREAM.replace(":0", f":{index}"), STATE.replace(":0", f":{index}"))
         args += (topic_id, f'{{"offset":{offset},"ms":', f"{offset}-0")
@@ -182,3 +183,23 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(client: Any, k
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         commit(client)
     assert [each for each in KEYS if client.exists(each)] == [key]
+
+
+def test_a_late_commit_replaces_none_that_was_made_since(client: Any) -> None:
+    client.xadd(STREAM, {"value": "a"})
+    assert commit(client, 5, partitions=2) == [1, 1]
+    at = now_ms(client)
+    assert commit(client, 20, not_after_ms=at) == [1]
+    while now_ms(client) == at:
+        pass
+    assert commit(client, 60) == [1]
+    kept = client.hget(OFFSETS, STREAM)
+    assert commit(client, 30, partitions=3, not_after_ms=at) == [-1, 1, 1]
+    assert client.hget(OFFSETS, STREAM) == kept
+    [shown] = client.xinfo_groups(STREAM)
+    assert shown["last-delivered-id"] == b"60-0"
+
+
+def test_a_row_that_cannot_be_read_is_later_than_none(client: Any) -> None:
+    client.hset(OFFSETS, STREAM, "not JSON")
+    assert commit(client, 7, not_after_ms=now_ms(client)) == [1]

@@ -1,0 +1,44 @@
+"""lua/shared/lease.lua in every script that has it: what comes after the end of its sender's lease is not done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from korvet.redis import scripts
+from tests.lua.support import run_until
+
+LEASED = {
+    "broker/configure",
+    *(f"group/{name}" for name in ("commit", "delete", "forget", "heartbeat", "join", "leave", "sync")),
+    *(f"topic/{name}" for name in ("alter", "create", "delete", "grow", "mark")),
+}
+LATE = r"STALE_BROKER_EPOCH the lease of the sender ended 1000?\d ms ago"
+CREATE = ("orders", "id", "{}", "channel", 10, "adopt", 0)
+
+
+def now_ms(client: Any) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def test_all_that_clients_change_of_groups_and_topics_needs_a_lease() -> None:
+    """What is left may come late: steps of a deletion, ends of sessions, and reads."""
+    assert {script.name for script in scripts.all_scripts() if script.leased} == LEASED
+
+
+@pytest.mark.parametrize("name", sorted(LEASED))
+def test_after_the_end_of_the_lease_nothing_is_read_or_written(raw_redis: Any, name: str) -> None:
+    with pytest.raises(redis.ResponseError, match=LATE):
+        run_until(raw_redis, name, [], [], lease_end_ms=now_ms(raw_redis) - 10_000)
+    assert raw_redis.dbsize() == 0
+
+
+@pytest.mark.parametrize("left_ms", [60_000, None])
+def test_until_then_or_without_a_lease_it_is_done(raw_redis: Any, left_ms: int | None) -> None:
+    end = 0 if left_ms is None else now_ms(raw_redis) + left_ms
+    keys = ["korvet:topics", "{korvet:topics}:changes"]
+    assert run_until(raw_redis, "topic/create", keys, CREATE, lease_end_ms=end) == b"1"
+    assert raw_redis.hget("korvet:topics", "orders") == b"{}"

@@ -1,0 +1,294 @@
+"""What lies in the buffers of a worker that is stopped for longer than its lease, and what becomes of it then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from korvet.protocol.messages.fetch import FetchResponse
+from korvet.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from korvet.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from korvet.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
+from korvet.protocol.messages.produce import ProduceResponse
+from tests.handlers.groups import LEAVE, Member
+from tests.support import processes, redis_servers
+from tests.support.batches import batch, values
+from tests.support.broker import Broker, korvet_cluster
+from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.wire_client import request_frame
+
+COMMIT, DELETE, FETCH, HEARTBEAT, METADATA, PRODUCE = 8, 5, 11, 4, 9, 8
+LEASE_MS = 1200
+SETTINGS = {
+    "broker.lease.ms": LEASE_MS,
+    "group.initial.rebalance.delay.ms": 0,
+    "queued.max.request.bytes": 1_000_000,
+    "socket.request.max.bytes": 1_000_000,
+    "request.control.max.bytes": 1_000_000,
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    """Run two brokers of one worker each, with short leases."""
+    flags = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
+    directory = tmp_path_factory.mktemp("brokers")
+    with redis_servers.embedded_server() as url, korvet_cluster(directory, url, *flags) as running:
+        yield running
+        assert not any("Traceback" in each.log() for each in running)
+
+
+@pytest.fixture
+def broker(brokers: list[Broker]) -> Broker:
+    """Give the one that is stopped at times."""
+    return brokers[0]
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.address) as connection:
+        connection.described("none")  # answered: so it was accepted
+        yield connection
+
+
+@pytest.fixture
+def other(brokers: list[Broker]) -> Iterator[Client]:
+    """Give a connection to the other broker."""
+    with Client(brokers[1].address) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def stopped(broker: Broker) -> Iterator[None]:
+    """Stop all processes of a broker, for longer than a lease."""
+    pids = [broker.pid, *processes.descendants(broker.pid)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    processes.wait_until(lambda: all(map(is_stopped, pids)), "it is stopped")
+    try:
+        yield
+        wait_for_a_lease(1.25)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def wait_for_a_lease(times: float = 1) -> None:
+    """Wait for as long as a lease: a worker that runs has renewed its own, of one that does not it has ended."""
+    began = time.monotonic()
+    processes.wait_until(lambda: time.monotonic() > began + times * LEASE_MS / 1000, "a lease has ended")
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def hang_up(client: Client) -> int:
+    """Close a connection and return its port."""
+    port: int = client.socket.getsockname()[1]
+    client.close()
+    return port
+
+
+def wait_until_closed(broker: Broker, port: int) -> None:
+    """Wait until the worker has done what came from this port, and closed the connection too."""
+    [worker] = broker.worker_pids()
+    processes.wait_until(lambda: port not in peers(worker), "the worker closes the connection")
+
+
+def peers(pid: int) -> set[int]:
+    """Return the remote ports of a process' connections."""
+    sockets = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            sockets.add(path.readlink().name.removeprefix("socket:[").removesuffix("]"))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[2].partition(":")[2], 16) for row in rows if row[9] in sockets}
+
+
+def commit_request(group: str, topic: str, offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=None
+    )
+    return OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    )
+
+
+def outcome(answer: Any) -> int:
+    """Return the error of the one partition that an answer is about."""
+    [topic] = answer.topics
+    [partition] = topic.partitions
+    code: int = partition.error_code
+    return code
+
+
+def commit(client: Client, group: str, topic: str, offset: int) -> None:
+    assert outcome(client.call(commit_request(group, topic, offset), COMMIT)) == ErrorCode.NONE
+
+
+def committed(client: Client, group: str, topic: str) -> int:
+    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
+    [answer] = client.call(OffsetFetchRequest(group_id=group, topics=[asked]), 7).topics
+    [partition] = answer.partitions
+    offset: int = partition.committed_offset
+    return offset
+
+
+def delete_request(topic: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+
+
+def read(client: Client, topic: str) -> list[bytes | None]:
+    return values(client.fetch(topic, partition_max_bytes=1 << 22).records)
+
+
+def test_a_commit_in_the_buffer_does_not_take_back_one_that_another_broker_acknowledged(
+    broker: Broker, client: Client, other: Client
+) -> None:
+    other.create("commits")
+    commit(client, "billing", "commits", 10)
+    gone = Client(broker.address)
+    with stopped(broker):
+        for each in (client, gone):
+            each.send(commit_request("billing", "commits", 20), COMMIT)
+        port = hang_up(gone)
+        commit(other, "billing", "commits", 60)
+    answer = client.receive(OffsetCommitResponse, COMMIT)
+    assert outcome(answer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    wait_until_closed(broker, port)
+    assert committed(other, "billing", "commits") == 60
+    commit(client, "billing", "commits", 70)  # it is current again
+    assert committed(other, "billing", "commits") == 70
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["open before", "never accepted"])
+def test_a_deletion_whose_client_hung_up_does_not_delete_the_topic_made_since(
+    broker: Broker, client: Client, other: Client, *, queued: bool
+) -> None:
+    name = f"deletions-{queued}"
+    other.create(name)
+    with stopped(broker):
+        gone = Client(broker.address) if queued else client
+        gone.send(delete_request(name), DELETE)
+        port = hang_up(gone)
+        other.delete(name)
+        made = other.create(name)
+        other.append(name, b"a")
+    wait_until_closed(broker, port)
+    assert other.described(name).topic_id == made
+    assert read(other, name) == [b"a"]
+    assert "late request not begun, its client has gone" in broker.log()
+
+
+def test_a_client_that_still_waits_is_served(broker: Broker, client: Client, other: Client) -> None:
+    other.create("waited-for")
+    with stopped(broker):
+        client.send(delete_request("waited-for"), DELETE)
+    [result] = client.receive(DeleteTopicsResponse, DELETE).responses
+    assert result.error_code == ErrorCode.NONE
+    assert other.described("waited-for").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("stalled", [False, True], ids=["running", "stopped"])
+def test_what_clients_send_last_before_they_close_is_done(
+    broker: Broker, other: Client, *, stalled: bool
+) -> None:
+    name = f"last-{stalled}"
+    other.create(name)
+    commit(other, name, name, 10)
+    member = Member(other, f"members-{name}")
+    assert member.join().error_code == ErrorCode.NONE
+    assert member.sync({member.id: b"all"}).error_code == ErrorCode.NONE
+    wait_for_a_lease()  # all of this is older than the worker's last look at the clock
+    leave = LeaveGroupRequest(group_id=member.group, members=[MemberIdentity(member_id=member.id)])
+    with stopped(broker) if stalled else nullcontext():
+        ports = []
+        for request, version in (
+            (produce_request(name, batch(b"a"), acks=0), PRODUCE),
+            (leave, LEAVE),
+            (commit_request(name, name, 20), COMMIT),
+        ):
+            client = Client(broker.address)
+            client.send(request, version)
+            ports.append(hang_up(client))
+    for port in ports:
+        wait_until_closed(broker, port)
+    processes.wait_until(lambda: read(other, name) == [b"a"], "the record is there")
+    processes.wait_until(lambda: committed(other, name, name) == 20, "the offset is committed")
+    processes.wait_until(
+        lambda: member.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID, "the member has left its group"
+    )
+
+
+def test_a_client_that_only_sends_no_more_gets_its_answers(
+    broker: Broker, client: Client, other: Client
+) -> None:
+    other.create("half")
+    other.append("half", b"a")
+    member = Member(other, "half")
+    member.join()
+    member.sync({member.id: b"all"})
+    beat = HeartbeatRequest(group_id="half", member_id=member.id, generation_id=member.generation)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="half-new")], allow_auto_topic_creation=True)
+    with stopped(broker):
+        client.send(delete_request("half"), DELETE)
+        client.send(beat, HEARTBEAT)
+        client.send(produce_request("half", batch(b"b")), PRODUCE)
+        client.send(asked, METADATA)
+        client.send(fetch_request("half"), FETCH)
+        client.socket.shutdown(socket.SHUT_WR)
+    [deleted] = client.receive(DeleteTopicsResponse, DELETE).responses
+    assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert client.receive(HeartbeatResponse, HEARTBEAT).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    [produced] = client.receive(ProduceResponse, PRODUCE).responses
+    assert produced.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    [described] = client.receive(MetadataResponse, METADATA).topics
+    assert described.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    [[fetched]] = [each.partitions for each in client.receive(FetchResponse, FETCH).responses]
+    assert values(fetched.records) == read(other, "half") == [b"a"]
+    assert other.described("half-new").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_deletion_whose_client_hangs_up_is_done_by_a_worker_that_runs(
+    broker: Broker, client: Client, other: Client
+) -> None:
+    other.create("running")
+    client.send(delete_request("running"), DELETE)
+    wait_until_closed(broker, hang_up(client))
+    assert other.described("running").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_request_that_waited_longer_than_a_lease_for_memory_is_not_begun_for_nobody(
+    broker: Broker, other: Client
+) -> None:
+    other.create("waiting")
+    large = produce_request("waiting", batch(b"x" * 900_000))
+    with Client(broker.address) as first, Client(broker.address) as second:
+        frame = request_frame(large, PRODUCE)
+        first.send_bytes(frame[:-100])
+        second.send_bytes(frame)
+        port = hang_up(second)
+        wait_for_a_lease(1.25)
+        first.send_bytes(frame[-100:])
+        assert first.receive(ProduceResponse, PRODUCE).responses[0].partition_responses[0].error_code == 0
+        wait_until_closed(broker, port)
+    assert len(read(other, "waiting")) == 1

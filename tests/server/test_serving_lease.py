@@ -1,0 +1,103 @@
+"""A worker's lease, by Redis' clock: what is late after a gap, and the fence that scripts check."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.replies import LeaseEndedError, time_ms
+from korvet.server.serving_lease import ServingLease
+from tests.support.log_bench import Bench
+from tests.support.proxy import Proxy, until
+
+LEASE_MS = 1000
+KEYS = Keys("korvet")
+
+
+def clock_ms(raw: Any) -> int:
+    seconds, microseconds = raw.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def test_what_came_before_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -> None:
+    before = clock_ms(raw_redis)
+    lease = ServingLease(redis, LEASE_MS)
+    lease.renew()
+    looked = clock_ms(raw_redis)
+    assert redis.lease_end_ms in range(before + LEASE_MS, looked + LEASE_MS + 1)
+    came = time.monotonic()
+    assert not lease.is_late(came)
+    assert lease.not_after_ms(came) == 0
+    until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+    came = time.monotonic()
+    assert lease.is_late(came)
+    assert lease.not_after_ms(came) in range(before, looked + 1)
+    assert redis.lease_end_ms > clock_ms(raw_redis)
+    assert lease.is_late(came), "what came before the renewal is read after it"
+    new = time.monotonic()
+    assert not lease.is_late(new)
+    assert lease.not_after_ms(new) == 0
+
+
+def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -> None:
+    lease = ServingLease(redis, LEASE_MS)
+    lease.renew()
+    first_end = redis.lease_end_ms
+    keeping = gevent.spawn(lease.keep)
+    until(lambda: redis.lease_end_ms > first_end + LEASE_MS / 2)
+    came = time.monotonic()
+    assert not lease.is_late(came)
+    assert not lease.is_late(came - LEASE_MS / 1000 / 2)
+    assert lease.is_late(came - LEASE_MS / 1000), "it waited for longer than a lease"
+    assert lease.not_after_ms(came - LEASE_MS / 1000) == 0
+    keeping.kill()
+
+
+def test_a_commit_that_lay_on_the_way_until_the_lease_had_ended_is_not_done(
+    network: Proxy, raw_redis: Any
+) -> None:
+    here = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    bench = Bench(here, raw_redis, "record")
+    offsets = OffsetStore(here, KEYS, mirror=False)
+    by = Committer("billing")
+
+    def commit(offset: int) -> None:
+        assert offsets.commit(by, [Commit(bench.partition, offset, -1, "")]) == [None]
+
+    lease = ServingLease(here, LEASE_MS)
+    lease.renew()
+    commit(20)
+    written = raw_redis.hgetall(KEYS.group_offsets("billing"))
+    looked = clock_ms(raw_redis)
+    network.silence()
+    late = gevent.spawn(commit, 10)
+    until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+    network.speak()
+    with pytest.raises(LeaseEndedError, match="STALE_BROKER_EPOCH"):
+        late.get()
+    assert raw_redis.hgetall(KEYS.group_offsets("billing")) == written
+    assert lease.is_late(time.monotonic()), "the refusal alone says so, whatever the worker's own clock does"
+    commit(30)
+    here.close()
+
+
+def test_without_redis_nobody_waits_for_a_lease_twice(network: Proxy) -> None:
+    here = Redis(network.url, timeout_ms=200, connect_timeout_ms=200)
+    lease = ServingLease(here, LEASE_MS)
+    network.silence()
+    assert lease.is_late(time.monotonic())
+    waiting = gevent.spawn(lease.is_late, time.monotonic())
+    gevent.sleep(0)
+    assert waiting.ready()
+    network.speak()
+    keeping = gevent.spawn(lease.keep)
+    until(lambda: not lease.is_late(time.monotonic()))
+    assert here.lease_end_ms > time_ms(here.call("TIME"))
+    keeping.kill()
+    here.close()
