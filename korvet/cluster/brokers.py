@@ -31,9 +31,6 @@ _REGISTER = scripts.get("broker/register")
 _UNREGISTER = scripts.get("broker/unregister")
 _LOOK = scripts.get("broker/look")
 
-LEADER_EPOCH = 0
-"""Of every partition: leadership does not move, since no broker holds anything (KIP-320 fences by this number)."""
-
 NOBODY = -1
 """In the place of a leader, or controller, that cannot be reached by a client's listener."""
 

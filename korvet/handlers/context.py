@@ -18,6 +18,7 @@ from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
 from korvet.log.append import Appender, Failures
+from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers
@@ -83,6 +84,7 @@ class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicRegistry
     cluster: ClusterView
     replicas: Replicas
+    epochs: LeaderEpochs
 
 
 class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ created by asking. A partition has no leader (-1) only for clients of a listener
 
 from __future__ import annotations
 
-from korvet.cluster.brokers import LEADER_EPOCH, ReachableBrokers
+from korvet.cluster.brokers import ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import TOPIC_OPERATIONS
 from korvet.handlers.context import Caller, TopicApi
@@ -45,7 +45,7 @@ def handle(
             continue
         first = cursor.partition_index if name == cursor.topic_name else 0
         end = min(first + left, len(topic.partitions))
-        described.append(_described(topic, live, first, end))
+        described.append(_described(topic, live, first, end, api.epochs.current()))
         if end < len(topic.partitions):
             next_cursor = wire.Cursor(topic_name=name, partition_index=end)
             break
@@ -95,7 +95,7 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, first: int, end: int
+    topic: Topic, live: ReachableBrokers, first: int, end: int, leader_epoch: int
 ) -> wire.DescribeTopicPartitionsResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return wire.DescribeTopicPartitionsResponseTopic(
@@ -105,7 +105,7 @@ def _described(
             wire.DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
                 leader_id=placed.leader,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=leader_epoch,
                 replica_nodes=placed.replicas,
                 isr_nodes=placed.live,
                 eligible_leader_replicas=[],

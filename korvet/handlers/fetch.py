@@ -2,8 +2,9 @@
 
 Incremental sessions (version 7, KIP-227) are declined: every response says session 0, which keeps clients at naming
 all their partitions, and a session that a request names cannot be one of this broker's. Versions up to 12 name
-topics, later ones give ids. zstd batches need version 10 (KIP-110). There are no transactions, so the last stable
-offset is the high watermark and no transaction was aborted.
+topics, later ones give ids. Leader epochs are checked since version 9, and since version 12 the epoch of the last
+record that a client has (KIP-320, KIP-595). zstd batches need version 10 (KIP-110). There are no transactions, so the
+last stable offset is the high watermark and no transaction was aborted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.fetch import FetchPartitionSpec, FetchResult, check_leader_epoch
+from korvet.log.collect import FetchPartitionSpec
+from korvet.log.fetch import FetchResult
 from korvet.log.types import FetchLimits
 from korvet.protocol.messages import fetch as wire
 from korvet.protocol.types import IsolationLevel
@@ -44,9 +46,14 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
     refs = _refs(request, caller)
 
     def spec(asked: wire.FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
-        check_leader_epoch(asked.current_leader_epoch)
         return FetchPartitionSpec(
-            topic, partition, asked.fetch_offset, asked.partition_max_bytes, zstd_known=zstd_known
+            topic,
+            partition,
+            asked.fetch_offset,
+            asked.partition_max_bytes,
+            zstd_known=zstd_known,
+            leader_epoch=asked.current_leader_epoch,
+            last_fetched_epoch=asked.last_fetched_epoch,
         )
 
     def read(specs: Sequence[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
@@ -117,12 +124,14 @@ def _topics(
 
 def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> wire.PartitionData:
     found = FetchResult(error=answer.code) if isinstance(answer, KafkaError) else answer
+    diverging = found.diverging
     return wire.PartitionData(
         partition_index=index,
         error_code=found.error,
         high_watermark=found.high_watermark,
         last_stable_offset=found.high_watermark,
         log_start_offset=found.log_start,
+        diverging_epoch=diverging and wire.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.start),
         aborted_transactions=[] if committed else None,
         records=found.chunks,
     )

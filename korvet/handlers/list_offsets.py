@@ -14,7 +14,6 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.messages import list_offsets as wire
 from korvet.protocol.types import SpecialTimestamp
@@ -40,7 +39,7 @@ def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wir
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
 
     def query(asked: wire.ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
-        check_leader_epoch(asked.current_leader_epoch)
+        api.offsets.check_epoch(asked.current_leader_epoch)
         if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is unknown")
         return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage)

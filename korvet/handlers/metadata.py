@@ -12,7 +12,7 @@ import math
 
 import msgspec
 
-from korvet.cluster.brokers import LEADER_EPOCH, NOBODY, LiveBrokers, ReachableBrokers
+from korvet.cluster.brokers import NOBODY, LiveBrokers, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized
 from korvet.handlers.context import Caller, TopicApi
@@ -38,7 +38,9 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire
     brokers, outage = _refresh(api)
     live = brokers.on(caller.listener)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        topics = [_described(topic, live, request, caller) for topic in in_turns(api.topics.list_cached())]
+        epoch = api.epochs.current()
+        listed = in_turns(api.topics.list_cached())
+        topics = [_described(topic, live, epoch, request, caller) for topic in listed]
     else:
         topics = _asked(request, caller, api, live, outage)
     return wire.MetadataResponse(
@@ -88,6 +90,7 @@ def _asked(
     creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
     found: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
+    epoch = api.epochs.current()
     for topic in request.topics or ():
         by_id = topic.name is None or topic.topic_id != ZERO_UUID
         if by_id and caller.version < TOPIC_ID_VERSION_FIRST:
@@ -103,7 +106,9 @@ def _asked(
     if missing:
         found |= _create(missing, api)
     return [
-        _failed(key, answer) if isinstance(answer, KafkaError) else _described(answer, live, request, caller)
+        _failed(key, answer)
+        if isinstance(answer, KafkaError)
+        else _described(answer, live, epoch, request, caller)
         for key, answer in in_turns(found.items())
     ]
 
@@ -159,7 +164,7 @@ def _created(name: str, api: TopicApi) -> Topic | KafkaError:
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, request: wire.MetadataRequest, caller: Caller
+    topic: Topic, live: ReachableBrokers, leader_epoch: int, request: wire.MetadataRequest, caller: Caller
 ) -> wire.MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     # As in Kafka; clients retry both, since the leader may have the listener after its next start.
@@ -170,7 +175,7 @@ def _described(
             error_code=unreached if placed.leader == NOBODY else ErrorCode.NONE,
             partition_index=index,
             leader_id=placed.leader,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=leader_epoch,
             replica_nodes=placed.replicas,
             isr_nodes=placed.live,
             offline_replicas=placed.offline,

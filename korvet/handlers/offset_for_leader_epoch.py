@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), versions 2-4: where the records of an epoch end.
 
-Consumers compare the answer with their position to detect that the log was truncated (KIP-320). Here it never is: the
-current epoch is answered with the end of the log, any other with "undefined" (-1), which clients ignore.
+Consumers compare the answer with their position to detect that the log was truncated (KIP-320): Redis may lose the last
+records, and others get their offsets in a later epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from itertools import repeat
 from korvet.errors import KafkaError
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.fetch import check_leader_epoch
 from korvet.log.offsets import OffsetFound
 from korvet.protocol.messages import offset_for_leader_epoch as wire
 from korvet.topics.registry import Topic
@@ -28,7 +27,14 @@ def handle(
         for topic in request.topics
         for each in topic.partitions
     ]
-    return _response(request, iter(api.topics.ask(refs, _query, api.offsets.epoch_ends)))
+
+    def query(
+        asked: wire.OffsetForLeaderPartition, _topic: Topic, partition: Partition
+    ) -> tuple[Partition, int]:
+        api.offsets.check_epoch(asked.current_leader_epoch)
+        return partition, asked.leader_epoch
+
+    return _response(request, iter(api.topics.ask(refs, query, api.offsets.epoch_ends)))
 
 
 def refuse(
@@ -36,13 +42,6 @@ def refuse(
 ) -> wire.OffsetForLeaderEpochResponse:
     """Answer every partition with the error."""
     return _response(request, repeat(error))
-
-
-def _query(
-    asked: wire.OffsetForLeaderPartition, _topic: Topic, partition: Partition
-) -> tuple[Partition, int]:
-    check_leader_epoch(asked.current_leader_epoch)
-    return partition, asked.leader_epoch
 
 
 def _response(

@@ -34,6 +34,7 @@ from korvet.lake.schema import (
     Ints,
     milliseconds_of,
 )
+from korvet.log.epochs import Epochs, epoch_at
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, with_payload
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.columns import Columns
@@ -52,19 +53,19 @@ class EncodedBatches(NamedTuple):
 
 
 def arrow_to_batches(
-    rows: pa.RecordBatch, *, codec: int, leader_epoch: int, bytes_max: int, at_least_one: bool
+    rows: pa.RecordBatch, *, codec: int, epochs: Epochs = (), bytes_max: int, at_least_one: bool
 ) -> EncodedBatches:
     """Return the rows, of one partition and in the order of their offsets, as record batches.
 
     They have `bytes_max` bytes uncompressed at the most, but for the first record with `at_least_one`. `codec` is the
-    number of the codec of each batch, none for a batch that it does not make smaller.
+    number of the codec of each batch, none for a batch that it does not make smaller. `epochs` are those of the log.
     """
     served = EncodedBatches([], 0, 0, 0, full=False)
-    for start, stop in pairwise(_bounds(rows)):
+    for start, stop in pairwise(_bounds(rows, epochs)):
         part = rows.slice(start, stop - start)
         builder = BatchesBuilder(
             codec=codec,
-            leader_epoch=leader_epoch,
+            leader_epoch=epoch_at(epochs, part.column(OFFSET)[0].as_py()),
             bytes_max=bytes_max - served.size_bytes,
             at_least_one=at_least_one and not served.record_count,
             log_append_time=bool(part.column(TIMESTAMP_TYPE)[0].as_py()),
@@ -85,7 +86,7 @@ def arrow_to_batches(
     return served
 
 
-def _bounds(rows: pa.RecordBatch) -> list[int]:
+def _bounds(rows: pa.RecordBatch, epochs: Epochs) -> list[int]:
     """Return where batches have to begin, and the number of rows."""
     count = rows.num_rows
     if not count:
@@ -96,6 +97,8 @@ def _bounds(rows: pa.RecordBatch) -> list[int]:
         if column.null_count < count:
             values: Ints = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
             changes[1:] |= values[1:] != values[:-1]
+    begun = np.searchsorted(rows.column(OFFSET).to_numpy(), [each.start for each in epochs])
+    changes[begun[(begun > 0) & (begun < count)]] = True
     return [0, *np.flatnonzero(changes).tolist(), count]
 
 

@@ -18,6 +18,7 @@ from korvet.lake.encoding import arrow_to_batches
 from korvet.lake.files import DataFiles, RowCache, TableFile, Window, group_overlapping
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, OFFSET_END, between, milliseconds_of
 from korvet.lake.table import ArchiveTable, Lake, LakeTopic
+from korvet.log.epochs import Epochs
 from korvet.protocol.wire import Buffer
 
 TABLES_MAX = 256
@@ -42,7 +43,7 @@ class ReadLimits(NamedTuple):
     bytes_max: int
     at_least_one: bool = True
     codec: int = 0
-    leader_epoch: int = 0
+    epochs: Epochs = ()
 
 
 class ArchivedBatches(NamedTuple):
@@ -141,7 +142,7 @@ class _OpenTable:
             served = arrow_to_batches(
                 between(rows, position.offset, OFFSET_END),
                 codec=limits.codec,
-                leader_epoch=limits.leader_epoch,
+                epochs=limits.epochs,
                 bytes_max=limits.bytes_max - size_bytes,
                 at_least_one=limits.at_least_one and not count,
             )

@@ -115,7 +115,7 @@ def _read(reader: LakeReader, request: RemoteRequest) -> RemoteResponse:
         raise LakeError("the request timed out in the queue of the lake's reader")
     place = ReadPosition(request.topic, request.topic_id, request.partition, request.offset, request.archived)
     if request.kind == "read":
-        limits = ReadLimits(request.bytes_max, request.at_least_one, request.codec, request.leader_epoch)
+        limits = ReadLimits(request.bytes_max, request.at_least_one, request.codec, request.epochs)
         return RemoteResponse(request.number, **reader.read(place, limits)._asdict())
     by_time = request.kind == "first_from"
     offset, timestamp = (

@@ -22,23 +22,20 @@ from typing import TypeAlias
 import gevent
 import msgspec
 
-from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.log.collect import BatchCollector, FetchPartitionSpec, RecordCollector
+from korvet.log.epochs import NO_EPOCH, EpochStart, epoch_end
 from korvet.log.readahead import ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, FetchLimits, Read, RemoteRange
-from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.wire import Buffer
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
-from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic
-from korvet.topics.types import Partition
+from korvet.topics.registry import PARTITIONS_AT_ONCE
 from korvet.turns import in_parts, in_turns
-
-_ZSTD = int(Codec.zstd)
 
 FIRST_COUNT = 1
 """Entries asked of a partition of which this worker has seen none yet: each may be as large as the topic allows, and a
@@ -72,23 +69,11 @@ ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
 
 
-class FetchPartitionSpec(msgspec.Struct, frozen=True):
-    """One partition of a fetch: the offset to read from, and its limit in bytes.
-
-    `zstd_known`: the version of the request may be answered with zstd (KIP-110).
-    """
-
-    topic: Topic
-    partition: Partition
-    offset: int
-    bytes_max: int
-    zstd_known: bool = True
-
-
 class FetchResult(msgspec.Struct):
     """The result for one partition: an error, or record batches, in pieces, and bounds (-1: unknown).
 
     `size_bytes` are as the limits count them, without compression on the way; `record_count` is that of the batches.
+    `diverging`: the log has no record of the client's last epoch at its position, and where it ends instead (KIP-595).
     `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
     """
 
@@ -99,6 +84,7 @@ class FetchResult(msgspec.Struct):
     size_bytes: int = 0
     record_count: int = 0
     from_remote: bool = False
+    diverging: EpochStart | None = None
 
 
 class PartitionReading(msgspec.Struct):
@@ -318,9 +304,10 @@ class Reader:
         result.high_watermark = fetched.high_watermark
         result.log_start = fetched.first_offset
         reading.bounded = True
-        if not fetched.log_start <= spec.offset <= fetched.end_offset:
-            message = f"{spec.offset} is not in {fetched.log_start}..{fetched.end_offset}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        result.diverging = self._check_position(spec, fetched)
+        if result.diverging is not None:
+            reading.done = True
+            return left
         if fetched.remote is not None and reading.offset < fetched.remote.end and not fetched.holds_any:
             reading.remote, reading.done = fetched.remote if reading.taking else None, True
             return left
@@ -347,6 +334,30 @@ class Reader:
         result.size_bytes += taken
         self._learn(spec.partition.stream, fetched.high_watermark, taken, entries)
         return 0 if used_up else left - taken
+
+    def _check_position(self, spec: FetchPartitionSpec, fetched: Fetched) -> EpochStart | None:
+        """Check that the position is one of this log; returns where it diverges from what the client has read.
+
+        The epochs come first: a client of a log that was cut is to find out where. They are those of the history that
+        was read, and so they are compared after the read. Raises KafkaError.
+        """
+        refusal: KafkaError | None = None
+        try:
+            current = self._log.check_epoch(spec.leader_epoch)
+        except StorageUnavailableError as error:
+            # Redis answers reads and takes no writes: its history may have no epoch yet.
+            refusal = error
+        else:
+            if spec.last_fetched_epoch != NO_EPOCH:
+                last = epoch_end(fetched.epochs, spec.last_fetched_epoch, current, fetched.end_offset)
+                if last.epoch < spec.last_fetched_epoch or last.start < spec.offset:
+                    if last.epoch != NO_EPOCH:
+                        return last
+                    raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "its last epoch has not begun")
+        if not fetched.log_start <= spec.offset <= fetched.end_offset:
+            message = f"{spec.offset} is not in {fetched.log_start}..{fetched.end_offset}"
+            raise refusal or KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        return None
 
     def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
         if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
@@ -412,77 +423,6 @@ def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:
     return pieces
 
 
-class RecordCollector(BatchesBuilder):
-    """Builds batches of the records of format `record`."""
-
-    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
-        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE if the topic's codec is not known to the consumer."""
-        codec = spec.topic.config.codec
-        if codec is Codec.zstd and not spec.zstd_known:
-            raise _zstd_unknown()
-        super().__init__(
-            codec=codec,
-            leader_epoch=LEADER_EPOCH,
-            bytes_max=bytes_max,
-            at_least_one=at_least_one,
-            log_append_time=spec.topic.config.log_append_time,
-        )
-        self.next_offset = spec.offset
-
-    def take(self, fetched: Fetched) -> tuple[int, int]:
-        """Take what fits; returns the bytes and the entries taken."""
-        left, count = self.plain_bytes_left, self.record_count
-        self.add(fetched.records)
-        return left - self.plain_bytes_left, self.record_count - count
-
-
-class BatchCollector:
-    """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
-
-    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
-        self._bytes_left = bytes_max
-        self._take_next = at_least_one
-        self._zstd_known = spec.zstd_known
-        self._chunks: list[Buffer] = []
-        self.next_offset = spec.offset
-        self.full = False
-        self.record_count = 0
-
-    def limit(self, bytes_left: int) -> None:
-        """Take no more than `bytes_left` from here on."""
-        self._bytes_left = min(self._bytes_left, bytes_left)
-
-    def take(self, fetched: Fetched) -> tuple[int, int]:
-        """Take what fits; returns the bytes and the entries taken.
-
-        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch if the consumer does not know that.
-        """
-        left, taken = self._bytes_left, 0
-        for batch in fetched.batches:
-            if batch.size_bytes > left and not self._take_next:
-                self.full = True
-                break
-            if batch.codec == _ZSTD and not self._zstd_known:
-                raise _zstd_unknown()
-            self._take_next = False
-            self._chunks += batch.chunks(LEADER_EPOCH)
-            left -= batch.size_bytes
-            taken += 1
-            self.record_count += batch.record_count
-        size_bytes, self._bytes_left = self._bytes_left - left, left
-        if taken:
-            self.next_offset = fetched.batches[taken - 1].next_offset
-        return size_bytes, taken
-
-    def finish(self) -> list[Buffer]:
-        """Return the batches, in pieces."""
-        return self._chunks
-
-
-def _zstd_unknown() -> KafkaError:
-    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
-
-
 def _remote_request(
     reading: PartitionReading, part: RemoteRange, bytes_max: int, *, at_least_one: bool
 ) -> RemoteRequest:
@@ -497,19 +437,8 @@ def _without_batches(reading: PartitionReading, bounds: Bounds | KafkaError) -> 
     if isinstance(bounds, KafkaError):
         return bounds
     start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark
-    return Fetched(start, first, end, [], more=reading.offset < end, remote=bounds.remote)
-
-
-def check_leader_epoch(leader_epoch: int) -> None:
-    """Check the leader epoch that a client knows; -1 is none (KIP-320).
-
-    Raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
-    """
-    if leader_epoch in (-1, LEADER_EPOCH):
-        return
-    if leader_epoch < LEADER_EPOCH:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {leader_epoch} is over")
-    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {leader_epoch} has not begun")
+    more = reading.offset < end
+    return Fetched(start, first, end, [], more=more, remote=bounds.remote, epochs=bounds.epochs)
 
 
 def _size(results: list[FetchResult]) -> int:
@@ -582,7 +511,11 @@ class Fetcher:
             memory.reserve(_size(results) - held - more)
 
     def _enough(self, results: list[FetchResult], limits: FetchLimits) -> bool:
-        if not results or self._draining or any(each.error or each.from_remote for each in results):
+        if (
+            not results
+            or self._draining
+            or any(each.error or each.from_remote or each.diverging for each in results)
+        ):
             # Waiting brings no more from the remote tier, and no append announces a late answer of it.
             return True
         return _size(results) >= limits.bytes_min

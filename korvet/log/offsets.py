@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import KafkaError
 from korvet.log import high_watermark
 from korvet.log.batch_format import StoredBatch
+from korvet.log.epochs import NO_EPOCH, epoch_at, epoch_end
 from korvet.log.index import IndexStore, Search, SearchResult
 from korvet.log.remote.tier import RemoteTier, Stamp, search_request
 from korvet.log.store import LogStore
@@ -101,22 +101,30 @@ class OffsetLookup:
                 answers.append(found)
             elif place in searches:
                 look = partial(self._find_in_redis, query, searches[place], intervals[place])
-                answers.append(_visible(found, _of_both(query, found, stamps.get(place), look)))
+                visible = _visible(found, _of_both(query, found, stamps.get(place), look))
+                answers.append(_with_epoch(found, visible))
             else:
-                answers.append(_bound(query, found))
+                answers.append(_with_epoch(found, _bound(query, found)))
         return answers
 
+    def check_epoch(self, epoch: int) -> None:
+        """Check the leader epoch that a client knows; raises as LeaderEpochs.check does."""
+        self._log.check_epoch(epoch)
+
     def epoch_ends(self, partitions: Sequence[tuple[Partition, int]]) -> list[OffsetFound | KafkaError]:
-        """Return the end of the log for each partition asked for its present leader epoch; none for another epoch."""
+        """Return for each partition the last epoch up to the one asked for, and the offset at which it ends.
+
+        As Kafka does (epoch_end). Raises StorageUnavailableError.
+        """
+        current = self._log.check_epoch(NO_EPOCH)
         bounds = self._log.bounds([partition for partition, _ in partitions])
         answers: list[OffsetFound | KafkaError] = []
         for (_, epoch), found in zip(partitions, bounds, strict=True):
             if isinstance(found, KafkaError):
                 answers.append(found)
-            elif epoch == LEADER_EPOCH:
-                answers.append(OffsetFound(found.high_watermark, leader_epoch=LEADER_EPOCH))
-            else:
-                answers.append(OffsetFound())
+                continue
+            last, end = epoch_end(found.epochs, epoch, current, found.high_watermark)
+            answers.append(OffsetFound(end, leader_epoch=last))
         return answers
 
     def _find_in_redis(
@@ -144,7 +152,7 @@ class OffsetLookup:
                         continue
                     for offset, at in run.stamps():
                         if at >= timestamp and offset >= max(first, start):
-                            return OffsetFound(offset, at, LEADER_EPOCH)
+                            return OffsetFound(offset, at)
             if found.searched >= found.end:
                 return OffsetFound()
             # The records that the index knows of have left the log.
@@ -167,7 +175,7 @@ class OffsetLookup:
                 for offset, at in run.stamps():
                     better = at > largest.timestamp or (at == largest.timestamp and offset < largest.offset)
                     if better and max(first, start) <= offset < end:
-                        largest = OffsetFound(offset, at, LEADER_EPOCH)
+                        largest = OffsetFound(offset, at)
         return largest
 
     def _runs(self, partition: Partition, first: int, end: int) -> Iterator[Run]:
@@ -230,7 +238,7 @@ def _of_both(
     by_time = query.earliest is not None
     if stamp is None or (by_time and bounds.remote is not None and stamp[0] >= bounds.remote.end):
         return look()
-    archived = OffsetFound(*stamp, LEADER_EPOCH)
+    archived = OffsetFound(*stamp)
     if by_time or archived.timestamp >= bounds.max_timestamp:
         return archived
     found = look()
@@ -248,19 +256,22 @@ def _bound(query: OffsetQuery, bounds: Bounds) -> OffsetFound | KafkaError:
     match query.timestamp:
         case SpecialTimestamp.LATEST:
             known = bounds.high_watermark >= 0
-            return (
-                OffsetFound(bounds.high_watermark, leader_epoch=LEADER_EPOCH)
-                if known
-                else high_watermark.unknown()
-            )
+            return OffsetFound(bounds.high_watermark) if known else high_watermark.unknown()
         case SpecialTimestamp.EARLIEST:
-            return OffsetFound(bounds.first_offset, leader_epoch=LEADER_EPOCH)
+            return OffsetFound(bounds.first_offset)
         case SpecialTimestamp.EARLIEST_LOCAL:
-            return OffsetFound(bounds.local_start, leader_epoch=LEADER_EPOCH)
+            return OffsetFound(bounds.local_start)
         case SpecialTimestamp.LATEST_TIERED if bounds.archived > 0:
-            return OffsetFound(bounds.archived - 1, leader_epoch=LEADER_EPOCH)
+            return OffsetFound(bounds.archived - 1)
         case SpecialTimestamp.EARLIEST_PENDING_UPLOAD if query.remote_storage or bounds.archived > 0:
             # Before anything was archived, all is pending (UnifiedLog.fetchEarliestPendingUploadOffset).
-            return OffsetFound(max(bounds.archived, bounds.local_start), leader_epoch=LEADER_EPOCH)
+            return OffsetFound(max(bounds.archived, bounds.local_start))
         case _:
             return OffsetFound()
+
+
+def _with_epoch(bounds: Bounds, answer: OffsetFound | KafkaError) -> OffsetFound | KafkaError:
+    """Return an answer with the epoch of its offset; at the end of the log, that of its last record."""
+    if isinstance(answer, KafkaError) or answer.offset < 0:
+        return answer
+    return msgspec.structs.replace(answer, leader_epoch=epoch_at(bounds.epochs, answer.offset))

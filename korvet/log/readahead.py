@@ -82,6 +82,10 @@ class ReadAhead:
                 outcomes.append(_as_of(next(bounds), piece.greenlet.get()))
             else:
                 outcomes.append(piece.greenlet.get())
+        for place, piece in pieces.items():
+            if piece.history != self._log.history:
+                # Another one has answered since.
+                [outcomes[place]] = self._log.read([piece.read])
         return outcomes
 
     def _fetch(self, read: Read) -> _Outcome:
@@ -134,4 +138,5 @@ def _as_of(bounds: Bounds | KafkaError, outcome: _Outcome) -> _Outcome:
         high_watermark=end,
         more=more,
         remote=bounds.remote,
+        epochs=bounds.epochs,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.epochs import Epochs, parse_epochs
 from korvet.log.record_format import OFFSETS_END, Entry
 from korvet.log.types import Bounds, RemoteRange
 from korvet.redis.replies import Reply, listed, malformed
@@ -16,7 +17,7 @@ from korvet.topics.types import Partition
 
 _STATE_FIELDS = (
     *("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end"),
-    *("lake_start", "archived"),
+    *("lake_start", "archived", "epochs"),
 )
 
 SEGMENTS = (b"0", b"1")
@@ -33,7 +34,7 @@ class LogState(NamedTuple):
     no longer part of the log, though Redis still holds it. `first` is None before the first entry; `moving`: external
     entries are on their way to new offsets. Offsets below `compacted_end` lie in the compacted segment number
     `segment`, None without one. The remote tier holds what lies below `archived`, and in it the log starts at
-    `remote_start`, None before anything was archived.
+    `remote_start`, None before anything was archived. `epochs` are the leader epochs in which it was written.
     """
 
     next_offset: int
@@ -45,13 +46,14 @@ class LogState(NamedTuple):
     compacted_end: int
     remote_start: int | None = None
     archived: int = 0
+    epochs: Epochs = ()
 
     @property
     def remote(self) -> RemoteRange | None:
         """What only the remote tier holds."""
         if self.remote_start is None or self.remote_start >= self.start:
             return None
-        return RemoteRange(self.remote_start, self.start, self.archived)
+        return RemoteRange(self.remote_start, self.start, self.archived, self.epochs)
 
 
 def range_start(partition: Partition, offset: int) -> str:
@@ -88,7 +90,7 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
     if not fields or fields[0] != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived = cast(
+        _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived, epochs = cast(
             "list[bytes]", fields
         )
         state = LogState(
@@ -101,6 +103,7 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
             compacted_end=int(compacted_end or 0),
             remote_start=int(remote_start) if remote_start else None,
             archived=int(archived or 0),
+            epochs=parse_epochs(epochs),
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
@@ -153,6 +156,7 @@ def _bounds(state: LogState, first_offset: int) -> Bounds:
         archived=state.archived,
         remote=remote,
         compacted_end=state.compacted_end,
+        epochs=state.epochs,
     )
 
 

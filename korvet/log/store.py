@@ -9,6 +9,7 @@ served, and nothing after an entry without an offset is served before it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -23,6 +24,7 @@ from korvet.errors import (
 )
 from korvet.log import batch_format, record_format
 from korvet.log.batch_format import StoredBatch, read_batches
+from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.record_format import Entry, read_columns, read_entries
@@ -42,7 +44,7 @@ from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetch
 from korvet.pending import Done, Pending
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis import scripts
-from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, malformed, refused
@@ -76,7 +78,8 @@ class LogStore:
         replicas: Replicas | None = None,
     ) -> None:
         """`replicas` are what the high watermarks of `visible_bounds` and of fetches wait for."""
-        self.external = ExternalEntries(redis)
+        self.epochs = LeaderEpochs(redis, keys.epoch)
+        self.external = ExternalEntries(redis, self.epochs)
         self._redis = redis
         self._reads = reads
         self._keys = keys
@@ -94,6 +97,10 @@ class LogStore:
     def reconnected_at(self) -> float:
         """When the connection that carries the appends last replaced another one (time.monotonic)."""
         return self._redis.reconnected_at
+
+    def check_epoch(self, epoch: int) -> int:
+        """Check the leader epoch that a client knows against that of the reads; see LeaderEpochs.check."""
+        return self.epochs.check(self._reads, epoch)
 
     def partition(
         self,
@@ -141,7 +148,7 @@ class LogStore:
         those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
         in order, and nothing else begun before that.
         """
-        return AppendScripts(self._redis, appends, self.external)
+        return AppendScripts(self._redis, appends, self.external, self.epochs)
 
     def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
         """Read every partition, all in one round trip; answers stand in the same order.
@@ -223,7 +230,9 @@ class LogStore:
                 return read
             end, remote = state.next_offset, state.remote
             if remote is not None and offset < remote.end:
-                return Fetched(remote.start, remote.start, end, [], more=False, remote=remote), True
+                return Fetched(
+                    remote.start, remote.start, end, [], more=False, remote=remote, epochs=state.epochs
+                ), True
             found = entries(partition, entries_reply)
             is_compacted = right != partition.stream
             if is_compacted and not found:
@@ -237,12 +246,15 @@ class LogStore:
                 batches = self._batches(partition, found, end)
                 # Nothing past the end will be served, however much it is.
                 more = bool(batches) and more and batches[-1].next_offset < end
-                return Fetched(start, first, end, [], more, batches, remote, state.compacted_end), True
+                return Fetched(
+                    start, first, end, [], more, batches, remote, state.compacted_end, state.epochs
+                ), True
             records = self._records(partition, found, end)
         except KafkaError as error:
             return error.without_frames(), True
         external = len(records) < len(found)
-        fetched = Fetched(start, first, end, records, more=external or more, remote=remote)
+        more = external or more
+        fetched = Fetched(start, first, end, records, more=more, remote=remote, epochs=state.epochs)
         return fetched, bool(records) or not (external or state.moving or offset > end)
 
     def _batches(self, partition: Partition, found: list[Entry], end: int) -> list[StoredBatch]:
@@ -333,6 +345,12 @@ _APPEND_BATCH = scripts.get("log/append_batch")
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
+_HISTORIES_MAX = 3
+"""Tries to send appends to the history whose epoch they carry: each but the first has met another one."""
+
+_EPOCH_AT = 1
+"""Where the leader epoch stands in the arguments of both append scripts."""
+
 # The reply of an append that removed external entries is one longer than others.
 _EXPELLED_FIELDS = 6
 
@@ -346,11 +364,16 @@ class AppendScripts:
     """
 
     def __init__(
-        self, redis: Redis, appends: Sequence[AppendRecords | AppendBatch], external: ExternalEntries
+        self,
+        redis: Redis,
+        appends: Sequence[AppendRecords | AppendBatch],
+        external: ExternalEntries,
+        epochs: LeaderEpochs,
     ) -> None:
         self._redis = redis
         self._appends = appends
         self._external = external
+        self._epochs = epochs
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
@@ -397,11 +420,27 @@ class AppendScripts:
         self._send()
 
     def _send(self) -> None:
+        calls = list(self._wave.values())
         try:
-            self._replies: Pending[list[Reply]] = self._redis.begin_scripts(list(self._wave.values()))
-            self._history = self._redis.history
-        except StorageUnavailableError as error:
+            self._replies: Pending[list[Reply]] = self._sent(calls) if calls else Done([])
+        except KafkaError as error:
             self._replies = Done(error)
+
+    def _sent(self, calls: list[ScriptCall], tries: int = _HISTORIES_MAX) -> Pending[list[Reply]]:
+        """Send scripts, with the epoch of the history that is to run them: another one may have lost records."""
+        try:
+            epoch = self._epochs.of(self._redis)
+        except OutcomeUnknownError as error:
+            raise StorageUnavailableError(error.message) from error  # of the append nothing was sent
+        self._history = self._redis.history
+        for _, _, args in calls:
+            cast("list[Arg]", args)[_EPOCH_AT] = epoch
+        try:
+            return self._redis.begin_scripts(calls, self._history)
+        except HistoryChangedError:
+            if tries == 1:
+                raise
+        return self._sent(calls, tries - 1)
 
     def _finish_wave(self) -> None:
         wave = self._wave
@@ -411,24 +450,34 @@ class AppendScripts:
                 self._send()
             try:
                 replies = self._replies.result()
-            except StorageUnavailableError as error:
+            except KafkaError as error:
                 replies = [error] * len(wave)
+            stale = not round_ and any(map(_is_stale, replies))
             for place, reply in zip(list(wave), replies, strict=True):
                 partition = self._appends[place].partition
                 if removed := _expelled(reply):
                     warn_of_removal(partition, removed)
+                if stale and _is_stale(reply):
+                    continue
                 outcome = _read_appended(self._appends[place], reply, self._history)
                 if outcome is not None:
                     self._outcomes[place] = outcome
                     del wave[place]
-            for place in list(wave):
-                refusal = self._external.settle(self._appends[place].partition)
-                if refusal is not None:
-                    self._outcomes[place] = refusal
-                    del wave[place]
+            if stale:
+                # Nothing was written: once more, with the epoch that there is now.
+                with contextlib.suppress(KafkaError):
+                    self._epochs.refresh(self._redis)
+            self._settle(wave)
             if not wave:
                 return
         self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
+
+    def _settle(self, wave: dict[int, ScriptCall]) -> None:
+        for place in list(wave):
+            refusal = self._external.settle(self._appends[place].partition)
+            if refusal is not None:
+                self._outcomes[place] = refusal
+                del wave[place]
 
 
 def _read_appended(
@@ -461,6 +510,11 @@ def _read_appended(
         return malformed(partition.stream, "the answer of an append script")
 
 
+def _is_stale(reply: Reply) -> bool:
+    """Return whether a script refused because a later leader epoch than that of this worker has begun."""
+    return isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def _expelled(reply: Reply) -> int:
     """Return how many external entries an append in format `batch` removed to make room for its own."""
     count = reply[-1] if isinstance(reply, list) and len(reply) == _EXPELLED_FIELDS else 0
@@ -469,7 +523,7 @@ def _expelled(reply: Reply) -> int:
 
 def _call(append: AppendRecords | AppendBatch) -> ScriptCall:
     partition, count = append.partition, append.record_count
-    args: list[Arg] = [partition.topic_id]
+    args: list[Arg] = [partition.topic_id, NO_EPOCH]
     if isinstance(append, AppendBatch):
         script = _APPEND_BATCH
         entries = batch_format.batch_args(append.batch, append.codec, append.at_rest)

@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from korvet.log.batch_format import StoredBatch
+from korvet.log.epochs import Epochs
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import Record, StoredRecord
 from korvet.topics.types import AtRest, Partition
 
@@ -99,12 +101,14 @@ class Read(NamedTuple):
 class RemoteRange(NamedTuple):
     """The part of a log that only the remote tier holds: from `start` up to `end`, where Redis begins.
 
-    `archived` is the offset up to which the remote tier is known to hold the log; it may lie past `end`.
+    `archived` is the offset up to which the remote tier is known to hold the log; it may lie past `end`. `epochs` are
+    those of the log.
     """
 
     start: int
     end: int
     archived: int
+    epochs: Epochs = ()
 
 
 class Fetched(NamedTuple):
@@ -117,7 +121,7 @@ class Fetched(NamedTuple):
     `high_watermark` is exact when `records` reach it or are empty, else at least the last record's offset + 1.
     What is past it though it is in the log, whose end is `log_end` then, is not shown to consumers (high_watermark.py).
     `more`: reading on at once may find more. `remote`: only the remote tier holds the oldest records; a read of one of
-    them finds nothing here. Below `compacted_end` compaction has removed records.
+    them finds nothing here. Below `compacted_end` compaction has removed records. `epochs` are those of the log.
     """
 
     log_start: int
@@ -128,6 +132,7 @@ class Fetched(NamedTuple):
     batches: Sequence[StoredBatch] = ()
     remote: RemoteRange | None = None
     compacted_end: int = 0
+    epochs: Epochs = ()
     log_end: int = -1
 
     @property
@@ -143,7 +148,9 @@ class Fetched(NamedTuple):
     @property
     def next_offset(self) -> int:
         """The offset just past what was found, which must be something."""
-        return self.batches[-1].next_offset if self.batches else self.records[-1][0] + 1
+        if self.batches:
+            return self.batches[-1].next_offset
+        return self.records.runs[-1].stop if isinstance(self.records, Columns) else self.records[-1][0] + 1
 
     @property
     def first_timestamp(self) -> int | None:
@@ -161,7 +168,7 @@ class Bounds(NamedTuple):
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
     calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; it may be that of a record that
     has left the log. The remote tier holds the log up to `archived`; `remote` is the part that only it holds. Below
-    `compacted_end` compaction has removed records.
+    `compacted_end` compaction has removed records. `epochs` are those of the log.
     """
 
     log_start: int
@@ -171,6 +178,7 @@ class Bounds(NamedTuple):
     archived: int = 0
     remote: RemoteRange | None = None
     compacted_end: int = 0
+    epochs: Epochs = ()
 
     @property
     def local_start(self) -> int:

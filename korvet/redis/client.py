@@ -46,7 +46,7 @@ from korvet.redis.replies import (
 )
 from korvet.redis.scripts import Script
 
-__all__ = ["Arg", "Redis", "Reply", "RespError", "ScriptCall"]
+__all__ = ["Arg", "HistoryChangedError", "Redis", "Reply", "RespError", "ScriptCall"]
 
 ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
 
@@ -67,6 +67,10 @@ _UNKNOWN = "the outcome of the request is unknown"
 
 _MULTI = pack(("MULTI",))
 _EXEC = pack(("EXEC",))
+
+
+class HistoryChangedError(StorageUnavailableError):
+    """Redis has another history by now than the one that was asked for: nothing was sent."""
 
 
 class InFlightLimit:
@@ -289,9 +293,15 @@ class PendingReplies:
     in_order = True
 
     def __init__(
-        self, redis: Redis, calls: Sequence[ScriptCall], packed: list[bytes], waiter: Waiter[Reply] | None
+        self,
+        redis: Redis,
+        calls: Sequence[ScriptCall],
+        packed: list[bytes],
+        waiter: Waiter[Reply] | None,
+        history: str | None,
     ) -> None:
         self._redis, self._calls, self._packed, self._waiter = redis, calls, packed, waiter
+        self._history = history
 
     @property
     def ready(self) -> bool:
@@ -305,7 +315,7 @@ class PendingReplies:
         replies = _listed(self._waiter.get(), len(self._packed))
         failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
-            self._redis.rerun_missing(self._calls, self._packed, failed, replies)
+            self._redis.rerun_missing(self._calls, self._packed, failed, replies, self._history)
         return replies
 
 
@@ -356,6 +366,8 @@ class Redis:
         self._closed = False
         # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
         self.connections = 0
+        self.connected_at = -inf
+        """When the present connection was made (time.monotonic)."""
         self.reconnected_at = -inf
         """When a connection last replaced another one (time.monotonic)."""
         self.history = ""
@@ -379,7 +391,9 @@ class Redis:
         if not commands:
             return []
         packed = b"".join([pack(tuple(command)) for command in commands])
-        return _listed(self._begin(packed, len(commands), self._operation, reply_bytes).get(), len(commands))
+        return _listed(
+            self._begin(packed, len(commands), self._operation, reply_bytes=reply_bytes).get(), len(commands)
+        )
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
@@ -425,21 +439,27 @@ class Redis:
         """
         return self.begin_scripts(calls).result()
 
-    def begin_scripts(self, calls: Sequence[ScriptCall]) -> PendingReplies:
+    def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
         """Send scripts as `scripts` does without waiting for their replies, which the caller must take in the end.
 
-        Raises StorageUnavailableError if Redis cannot be reached.
+        With `history` they are sent to that one only. Raises StorageUnavailableError if Redis cannot be reached, or has
+        another history by now.
         """
         end = (self.lease_end_ms,)
         packed = [
             pack(("EVALSHA", script.sha, len(keys), *keys, *args, *(end if script.leased else ())))
             for script, keys, args in calls
         ]
-        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name) if packed else None
-        return PendingReplies(self, calls, packed, waiter)
+        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name, history) if packed else None
+        return PendingReplies(self, calls, packed, waiter, history)
 
     def rerun_missing(
-        self, calls: Sequence[ScriptCall], packed: list[bytes], failed: list[int], replies: list[Reply]
+        self,
+        calls: Sequence[ScriptCall],
+        packed: list[bytes],
+        failed: list[int],
+        replies: list[Reply],
+        history: str | None,
     ) -> None:
         """Run those of the `failed` calls again whose script Redis lacked, and report what still fails.
 
@@ -451,7 +471,7 @@ class Redis:
             loads = [pack(("SCRIPT", "LOAD", script.source)) for script in scripts.values()]
             again = b"".join([*loads, *(packed[index] for index in missing)])
             try:
-                late = self._exchange_all(again, len(scripts) + len(missing), self._operation)
+                late = self._exchange_all(again, len(scripts) + len(missing), self._operation, history)
             except StorageUnavailableError as error:
                 # Of these calls only: the others were done, and their replies are here.
                 late = [error] * (len(scripts) + len(missing))
@@ -497,10 +517,14 @@ class Redis:
         if self._multiplexer is not None:
             self._multiplexer.close("closed by this broker")
 
-    def _exchange_all(self, data: bytes, count: int, operation: str) -> list[Reply]:
-        return _listed(self._begin(data, count, operation).get(), count)
+    def _exchange_all(
+        self, data: bytes, count: int, operation: str, history: str | None = None
+    ) -> list[Reply]:
+        return _listed(self._begin(data, count, operation, history).get(), count)
 
-    def _begin(self, data: bytes, count: int, operation: str, reply_bytes: int = 0) -> Waiter[Reply]:
+    def _begin(
+        self, data: bytes, count: int, operation: str, history: str | None = None, reply_bytes: int = 0
+    ) -> Waiter[Reply]:
         if reply_bytes:
             self._reply_limit.acquire(0, reply_bytes, time.monotonic() + _REPLY_ROOM_S_MAX)
         try:
@@ -510,6 +534,7 @@ class Redis:
                 multiplexer = self._multiplexer
                 if multiplexer is None or multiplexer.lost:
                     multiplexer = self._connected(deadline)
+                self._check_history(history)
                 return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
             except BaseException:
                 self._limit.release(count, len(data))
@@ -518,6 +543,10 @@ class Redis:
             if reply_bytes:
                 self._reply_limit.release(0, reply_bytes)
             raise
+
+    def _check_history(self, history: str | None) -> None:
+        if history is not None and history != self.history:
+            raise HistoryChangedError("Redis has another history: nothing was sent")
 
     def _connected(self, deadline: float) -> Multiplexer:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
@@ -551,6 +580,7 @@ class Redis:
             self._backoff.reset()
             before = self._multiplexer
             self.connections += 1
+            self.connected_at = time.monotonic()
             self.history = history
             self._multiplexer = Multiplexer(
                 connected,
@@ -561,7 +591,7 @@ class Redis:
                 self._observer.round_trip,
             )
             if before is not None:
-                self.reconnected_at = time.monotonic()
+                self.reconnected_at = self.connected_at
                 self._observer.reconnected()
                 if before.led_to_replica:
                     self.on_failover()

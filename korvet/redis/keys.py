@@ -29,6 +29,7 @@ class Keys:
         self.broker_configs = f"{{{namespace}:topics}}:brokers"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
+        self.epoch = f"{namespace}:epoch"
         self.brokers = f"{namespace}:brokers"
         self.groups = f"{namespace}:groups"
         self.keeper_lease = f"{namespace}:keeper"

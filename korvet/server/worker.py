@@ -32,6 +32,7 @@ from korvet.groups.store import GroupStore
 from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, TopicApi
 from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender, Failures
+from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
@@ -174,7 +175,7 @@ def main(
     live.follow(set_level)
     acceptor.start()
     keeping = gevent.spawn(lease.keep)
-    watching = gevent.spawn(_watch_registry, settings, storage, apis.log)
+    watching = gevent.spawn(_watch_registry, settings, storage, apis.log, apis.topics.epochs)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
     faulthandler.register(signal.SIGUSR1)
@@ -236,7 +237,9 @@ def build_apis(
     return Apis(
         log=_log_api(settings, storage, log, topics, live, pressure),
         groups=_group_api(settings, storage, topics),
-        topics=TopicApi(live=live, topics=topics, cluster=cluster, replicas=storage.replicas),
+        topics=TopicApi(
+            live=live, topics=topics, cluster=cluster, replicas=storage.replicas, epochs=log.epochs
+        ),
         cluster=ClusterApi(
             cluster=cluster, configs=ConfigAdmin(topics, live, broker_configs), topics=topics, log_dir=log_dir
         ),
@@ -298,14 +301,15 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
     )
 
 
-def _watch_registry(settings: Settings, storage: Storage, api: LogApi) -> None:
+def _watch_registry(settings: Settings, storage: Storage, api: LogApi, epochs: LeaderEpochs) -> None:
     """Refresh this worker's settings and topics when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
 
     def ask_the_master() -> None:
-        # Writes nothing, for the key is absent, but a replica refuses it: a worker that only reads would stay with a
-        # master that was replaced, and with what that knew.
-        storage.redis.call("UNLINK", keys.probe)
+        # A replica refuses it: a worker that only reads would stay with a master that was replaced, and with what that
+        # knew. And a server may have been a replica for a while, and lost records, with all connections alive.
+        for each in (storage.redis, storage.reads):
+            epochs.refresh(each)
 
     def exists(name: str, topic_id: str) -> bool:
         topic = api.topics.get_cached(name)

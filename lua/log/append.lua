@@ -1,28 +1,30 @@
 -- Appends one producer batch to a partition's log, at contiguous offsets, and announces it.
 -- KEYS     stream, state, producers, index
--- ARGV     topic id, offset sequence bits, producer id (-1: none), epoch, base sequence, last sequence, record count,
---          bytes as stored, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
+-- ARGV     topic id, leader epoch, offset sequence bits, producer id (-1: none), epoch, base sequence, last sequence,
+--          record count, bytes as stored, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
 --          differ), their names, and for each record its values; if they differ, for each record the number of its
 --          arguments and these (field, value, field, value, ...)
 -- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came if a
 --          row of the index was written, else 0}; the outcome is APPENDED, DUPLICATE (the base offset is the one of the
 --          first time, nothing is written) or RENUMBER (nothing is written: run log/renumber, then this again)
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER,
---          OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer, offsets used up)
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), INVALID_PRODUCER_EPOCH,
+--          DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer,
+--          offsets used up)
 --
 -- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
 -- half a batch. What is included here is code in place, for a function costs every append its definition.
 
 local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local topic_id, bits, producer_id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local epoch, base_sequence, last_sequence = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
-local shared_fields = tonumber(ARGV[11])
-local field_1, field_2, field_3 = ARGV[12], ARGV[13], ARGV[14]
-local first_record, dense = 12 + shared_fields, false
+local topic_id, leader_epoch, bits, producer_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local epoch, base_sequence, last_sequence = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
+local shared_fields = tonumber(ARGV[12])
+local field_1, field_2, field_3 = ARGV[13], ARGV[14], ARGV[15]
+local first_record, dense = 13 + shared_fields, false
 
 -- @include shared/index_steps
 -- @include shared/append_begin
+-- @include shared/leader_epoch
 
 -- What an append takes in itself, some ms of Redis at the worst; more is left to log/renumber, and another try.
 local external_max, external_bytes_max = 2000, 4194304

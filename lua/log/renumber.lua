@@ -2,10 +2,10 @@
 -- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
 -- and moves the others, with all that follow, to free offsets in their order. One bounded step.
 -- KEYS     stream, state, moving, index
--- ARGV     topic id, offset sequence bits, most entries to look at or move, most bytes of them, channel
+-- ARGV     topic id, leader epoch, offset sequence bits, most entries to look at or move, most bytes of them, channel
 -- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state, offsets used up, an entry of more fields
---          than a script can pass on)
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a
+--          malformed state, offsets used up, an entry of more fields than a script can pass on)
 --
 -- A stream takes no entry below its last id, so everything after the first entry without an offset must leave before
 -- anything can come back. If that is more than one step may do, the entries wait in `moving`:
@@ -18,25 +18,28 @@
 -- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
 local stream, state, moving, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local topic_id, width = ARGV[1], 2 ^ tonumber(ARGV[2])
-local limit, bytes_left, channel = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local topic_id, leader_epoch, width = ARGV[1], ARGV[2], 2 ^ tonumber(ARGV[3])
+local limit, bytes_left, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local chunk = 50 -- entries copied into Lua at once
 local arguments_max = 7900 -- Lua's stack holds 8000 values, and XADD has some of its own
 
-local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving', 'bytes', 'max_timestamp', 'interval', 'records')
+local held = redis.call('HMGET', state, 'topic', 'next', 'first', 'moving', 'bytes', 'max_timestamp', 'interval', 'records',
+  'start', 'lake_start', 'epochs')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
 local next_offset, first, is_moving = tonumber(held[2]), tonumber(held[3] or ''), held[4] and true or false
 local bytes, largest, interval = tonumber(held[5]), held[6], held[7] or '-1'
-local records = tonumber(held[8] or '0')
-if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and bytes and records
+local records, start = tonumber(held[8] or '0'), tonumber(held[9])
+local lake_start, epochs = tonumber(held[10] or ''), held[11]
+if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and bytes and records and start
     and tonumber(largest) and tonumber(interval)) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 local known_next = next_offset
+-- @include shared/leader_epoch
 -- @include shared/index_steps
 -- @include shared/external_entry
 
@@ -247,6 +250,9 @@ end
 if next_offset > known_next then
   redis.call('HSET', state, 'next', string.format('%d', next_offset), 'records', string.format('%d', records),
     'bytes', string.format('%d', bytes), 'max_timestamp', largest, 'interval', interval)
+  if new_epochs then
+    redis.call('HSET', state, 'epochs', new_epochs)
+  end
 end
 if first then
   redis.call('HSET', state, 'first', string.format('%d', first))

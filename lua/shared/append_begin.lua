@@ -1,8 +1,8 @@
 -- The first half of an append, in place: the topic id, the partition's state, and idempotence (KIP-98, KIP-360).
 -- Needs   stream, state, producers, topic_id, producer_id, epoch, base_sequence, last_sequence, count, dense (offsets
 --         count records)
--- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), bytes_before, records_before, held,
---         now_ms, batches (the producer's, newest last), offsets_end, expelled (nil), reported (a function)
+-- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), epochs, lake_start, bytes_before,
+--         records_before, held, now_ms, batches (the producer's, newest last), offsets_end, expelled (nil), reported (a function)
 -- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches.
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
@@ -10,7 +10,7 @@ local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
 local expelled -- external entries that were removed; nil is none, and ends the answer before it
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
-  'moving', 'lake_start')
+  'moving', 'lake_start', 'epochs')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
@@ -22,7 +22,7 @@ if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and star
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
 local records_before, bytes_before = records, bytes
-local lake_start = tonumber(held[10] or '')
+local lake_start, epochs = tonumber(held[10] or ''), held[11]
 -- What responses report as the start of the log, which has begun at `from` or after it in Redis; what is below the
 -- start in the lake is no part of it, wherever it still lies.
 local function reported(from)

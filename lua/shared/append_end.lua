@@ -2,7 +2,7 @@
 -- Needs   what append_begin leaves (`next_offset`, `first`, `bytes`, `records`, `largest` and `interval` with what the
 --         script took in), index, records_per_row, bytes_per_row, base (the first offset of the batch), offset (the one
 --         just past it), batch_bytes (as stored), max_timestamp, channel, dense (offsets count records),
---         expelled
+--         expelled, new_epochs
 local stamp = tonumber(max_timestamp)
 if stamp > tonumber(largest) then
   largest = max_timestamp
@@ -33,6 +33,9 @@ if dense then
 else
   redis.call('HSET', state, 'next', next_text, 'bytes', bytes_text, 'max_timestamp', largest, 'interval', interval,
     'records', string.format('%d', records))
+end
+if new_epochs then
+  redis.call('HSET', state, 'epochs', new_epochs)
 end
 if not held[4] then
   first = first or base

@@ -152,10 +152,12 @@ def test_kafka_python_asks_by_every_special_timestamp(broker: Broker, topic: str
             found = admin.list_partition_offsets({place: special})[place]
             return found.offset, found.timestamp, found.leader_epoch
 
-        for start, largest in ((low, (far, FAR_MS, 0)), (end, (-1, -1, None))):
+        epoch = ask(Special.LATEST)[2]
+        assert epoch is not None
+        for start, largest in ((low, (far, FAR_MS, epoch)), (end, (-1, -1, None))):
             assert admin.delete_records({place: start})[place]["error_code"] == 0
-            assert ask(Special.EARLIEST) == ask(Special.EARLIEST_LOCAL) == (start, -1, 0)
-            assert ask(Special.LATEST) == (end, -1, 0)
+            assert ask(Special.EARLIEST) == ask(Special.EARLIEST_LOCAL) == (start, -1, epoch)
+            assert ask(Special.LATEST) == (end, -1, epoch)
             assert ask(Special.MAX_TIMESTAMP) == largest
             # Nothing is in a remote tier.
             assert ask(Special.LATEST_TIERED) == (-1, -1, None)

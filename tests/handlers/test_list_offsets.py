@@ -52,7 +52,7 @@ def test_the_ends_in_every_version(client: Client, timed: tuple[str, int], versi
     assert found(client, topic, EARLIEST, version) == (0, first, -1)
     latest = ask(client, topic, LATEST, version)
     assert (latest.error_code, latest.offset, latest.timestamp) == (0, first + 5, -1)
-    assert latest.leader_epoch == (0 if version >= 4 else -1)
+    assert latest.leader_epoch == (client.leader_epoch(topic) if version >= 4 else -1)
 
 
 @pytest.mark.parametrize("version", [2, 11])
@@ -72,7 +72,7 @@ def test_a_time_is_the_first_record_that_is_not_older(
     topic, first = timed
     response = ask(client, topic, timestamp, version)
     assert (response.error_code, response.offset, response.timestamp) == (0, first + place, at)
-    assert response.leader_epoch == (0 if version >= 4 else -1)
+    assert response.leader_epoch == (client.leader_epoch(topic) if version >= 4 else -1)
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
@@ -116,7 +116,7 @@ def test_all_of_a_topic_with_a_cold_tier_is_pending_where_nothing_was_archived(t
         client.create("orders", remote_storage_enable="true")
         assert found(client, "orders", PENDING_UPLOAD) == (0, 0, -1)
         first = client.append("orders", Record(timestamp=1000))
-        assert ask(client, "orders", PENDING_UPLOAD).leader_epoch == 0
+        assert ask(client, "orders", PENDING_UPLOAD).leader_epoch == client.leader_epoch("orders")
         assert found(client, "orders", PENDING_UPLOAD) == (0, first, -1)
         assert found(client, "orders", LATEST_TIERED) == NOTHING
 
@@ -156,11 +156,12 @@ def test_unknown_topics_and_partitions_have_their_code(client: Client, topic: st
 
 
 @pytest.mark.parametrize(
-    ("epoch", "code"), [(0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-2, ErrorCode.FENCED_LEADER_EPOCH)]
+    ("epoch", "code"), [(0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.FENCED_LEADER_EPOCH)]
 )
 def test_a_leader_epoch_is_checked_from_version_4_on(
     client: Client, timed: tuple[str, int], epoch: int, code: int
 ) -> None:
+    epoch += client.leader_epoch(timed[0])
     assert ask(client, timed[0], LATEST, 4, current_leader_epoch=epoch).error_code == code
     assert ask(client, timed[0], LATEST, 3, current_leader_epoch=epoch).error_code == 0
 

@@ -78,4 +78,4 @@ def test_batches_that_consumers_get_name_no_producer(producer: Producer) -> None
     producer.send(1, b"b")
     [header] = headers_of(producer.client.fetch(producer.topic).records)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
-    assert header.partition_leader_epoch == 0
+    assert header.partition_leader_epoch == producer.client.leader_epoch(producer.topic)

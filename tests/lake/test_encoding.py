@@ -30,18 +30,19 @@ from korvet.lake.encoding import (
 )
 from korvet.lake.scan import select_columns
 from korvet.lake.schema import SCHEMA
+from korvet.log.epochs import EpochStart, epoch_at, start_after
 from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.test_decoding import ENTRY_RECORDS
 from tests.support.batches import CODECS, NONE, Record, headers_of, read
 
+EPOCHS = (EpochStart(3, 0), EpochStart(5, 2), EpochStart(8, 7), EpochStart(9, 2**40))
+
 
 def served(
     rows: pa.RecordBatch, *, codec: int = NONE, bytes_max: int = 1 << 24, at_least_one: bool = True
 ) -> tuple[EncodedBatches, bytes]:
-    found = arrow_to_batches(
-        rows, codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one
-    )
+    found = arrow_to_batches(rows, codec=codec, epochs=EPOCHS, bytes_max=bytes_max, at_least_one=at_least_one)
     data = b"".join(bytes(each) for each in found.pieces)
     assert found.size_bytes == len(data)
     return found, data
@@ -69,7 +70,15 @@ def test_a_consumer_reads_every_archived_record(
     assert not found.full
     if records:
         assert found.next_offset == records[-1][0] + 1
-        assert {header.partition_leader_epoch for header in headers_of(data)} == {3}
+        headers = headers_of(data)
+        assert [each.partition_leader_epoch for each in headers] == [
+            epoch_at(EPOCHS, each.base_offset) for each in headers
+        ]
+        # No batch has records of two epochs.
+        assert all(
+            start_after(EPOCHS, each.base_offset) > each.base_offset + each.last_offset_delta
+            for each in headers
+        )
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 500, 2000])

@@ -8,8 +8,8 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.log.fetch import FetchResult, check_leader_epoch
+from korvet.errors import ErrorCode
+from korvet.log.fetch import FetchResult
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain
@@ -157,14 +157,3 @@ def test_a_stream_of_the_wrong_type_is_a_storage_error(here: Domain, raw_redis: 
     found = here.fetch(here.wanted("orders", 0), here.wanted("orders", 1))
     assert [each.error for each in found] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
     assert len(values_of(found[1])) == 1
-
-
-@pytest.mark.parametrize(
-    ("epoch", "code"), [(1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-2, ErrorCode.FENCED_LEADER_EPOCH)]
-)
-def test_another_leader_epoch_is_refused(epoch: int, code: ErrorCode) -> None:
-    check_leader_epoch(-1)
-    check_leader_epoch(0)
-    with pytest.raises(KafkaError) as refused:
-        check_leader_epoch(epoch)
-    assert refused.value.code == code

@@ -78,7 +78,7 @@ def test_an_external_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> 
     entry_id = bench.raw.xadd(bench.partition.stream, {"value": "hello", "unit": "C"}).decode()
     ms, sequence = (int(part) for part in entry_id.split("-"))
     offset = (ms << BITS) + sequence
-    assert bench.read(0) == Fetched(
+    assert bench.read(0)._replace(epochs=()) == Fetched(
         0, offset, offset + 1, [(offset, ms, None, b"hello", [("unit", b"C")])], more=False
     )
     assert bench.bounds() == Bounds(0, offset, offset + 1, ms)

@@ -84,11 +84,13 @@ class Life:
         questions = [OffsetQuery(self.bench.partition, at) for at in asked if at < 2**63]
         for question, answer in zip(questions, self.offsets.find(questions), strict=True):
             fitting = [record for record in live if record[1] >= question.timestamp]
-            assert answer == (OffsetFound(*fitting[0], 0) if fitting else OffsetFound()), question
+            assert answer == (OffsetFound(*fitting[0], self.bench.epoch) if fitting else OffsetFound()), (
+                question
+            )
         [largest] = self.offsets.find([OffsetQuery(self.bench.partition, SpecialTimestamp.MAX_TIMESTAMP)])
         timed = [record for record in live if record[1] >= 0]
         first = max(timed, key=lambda record: (record[1], -record[0]), default=None)
-        assert largest == (OffsetFound() if first is None else OffsetFound(*first, 0))
+        assert largest == (OffsetFound() if first is None else OffsetFound(*first, self.bench.epoch))
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
@@ -138,7 +140,7 @@ def test_a_lookup_in_a_long_log_reads_one_interval(
     for at in (0, 1, 4095, 4500, 50_001, 99_999):
         raw_redis.config_resetstat()
         [answer] = life.offsets.find([OffsetQuery(life.bench.partition, at)])
-        assert answer == OffsetFound(life.records[at][0], at, 0)
+        assert answer == OffsetFound(life.records[at][0], at, life.bench.epoch)
         used = commands(raw_redis)
         # An interval has up to 2048 records and the batch that crossed: three reads of 1000, or one of 64 batches.
         entries_read = used["xrange"] - (1 if storage_format == "record" else 0)

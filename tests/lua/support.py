@@ -27,6 +27,8 @@ REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"
 OFFSETS_END = 2**53
 STEP_BYTES = 1 << 20
+EPOCH = 7
+"""The leader epoch of the worker that runs the scripts."""
 
 
 def of_partition(key: str, partition: int) -> str:
@@ -74,12 +76,13 @@ class Log:
         sequence: int = 0,
         topic_id: str = TOPIC_ID,
         max_timestamp: int = 5,
+        leader_epoch: int = EPOCH,
     ) -> list[Any]:
         """Append records of these values, which are one batch."""
         last = (sequence + len(values) - 1) % 2**31
         bits = [self.bits] if self.script == "log/append" else []
-        head = [topic_id, *bits, producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
-        args = [*head, *self._records(values)]
+        batch = [producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
+        args = [topic_id, leader_epoch, *bits, *batch, *self._records(values)]
         reply: list[Any] = run(self.client, self.script, (STREAM, STATE, PRODUCERS, INDEX), args)
         return reply
 
@@ -96,9 +99,11 @@ class Log:
         assert outcome == b"APPENDED"
         return int(base)
 
-    def renumber(self, limit: int = 1000, step_bytes: int = STEP_BYTES) -> list[Any]:
+    def renumber(
+        self, limit: int = 1000, step_bytes: int = STEP_BYTES, leader_epoch: int = EPOCH
+    ) -> list[Any]:
         """Do one step."""
-        args = [TOPIC_ID, self.bits, limit, step_bytes, STREAM]
+        args = [TOPIC_ID, leader_epoch, self.bits, limit, step_bytes, STREAM]
         reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING, INDEX), args)
         return reply
 

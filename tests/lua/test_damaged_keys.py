@@ -12,6 +12,7 @@ import redis
 from korvet.redis import scripts
 from tests.lua.support import (
     CLEAN,
+    EPOCH,
     INDEX,
     MOVING,
     PRODUCERS,
@@ -29,7 +30,7 @@ from tests.lua.support import (
 COUNTERS = ("next", "start", "first", "bytes", "records", "start_records", "start_bytes", "clean_bytes")
 FIELDS = (
     *(*COUNTERS, "max_timestamp", "interval", "archived", "rebase", "reindex", "moving"),
-    *("clean", "clean_end", "clean_history", "clean_token", "lake_start"),
+    *("clean", "clean_end", "clean_history", "clean_token", "lake_start", "epochs"),
 )
 CONTENTS = ("", "garbage", "nan", "inf", "-5", "1.5", "0x10", "1e300", "99999999999999999999")
 KEYS = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN)
@@ -57,7 +58,7 @@ def calls(log: Log) -> dict[str, Call]:
     end, is_dense = log.next(), isinstance(log, BatchLog)
     bits = -1 if is_dense else log.bits
     settle: dict[str, Call] = {
-        "log/renumber": ((STREAM, STATE, MOVING, INDEX), [TOPIC_ID, bits, 10, 1 << 20, STREAM])
+        "log/renumber": ((STREAM, STATE, MOVING, INDEX), [TOPIC_ID, EPOCH, bits, 10, 1 << 20, STREAM])
     }
     if is_dense:
         settle = {"log/expel": ((STREAM, STATE), [TOPIC_ID, 10])}

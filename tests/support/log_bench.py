@@ -129,10 +129,20 @@ class Bench:
         return [value for _, value in self.read_all()]
 
     def bounds(self) -> Bounds:
-        """Ask for the bounds, expect an answer."""
-        [outcome] = self.logs.bounds([self.partition])
-        assert isinstance(outcome, Bounds), outcome
+        """Ask for the bounds, expect an answer; without epochs."""
+        [outcome] = self.all_bounds(self.partition)
         return outcome
+
+    def all_bounds(self, *partitions: Partition) -> list[Bounds]:
+        """Do so for several partitions."""
+        found = self.logs.bounds(partitions)
+        assert all(isinstance(each, Bounds) for each in found), found
+        return [each._replace(epochs=()) for each in found if isinstance(each, Bounds)]
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch that there is now."""
+        return self.logs.epochs.current()
 
     def external(self, count: int, entry_id: str = "*") -> None:
         """XADD in one pipeline, as any Redis client may."""

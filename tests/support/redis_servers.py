@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import redis
@@ -86,13 +88,16 @@ class DurableServer:
     Not `everysec`: while the disk is busy that puts writes off, and a kill loses them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        """`options` are server flags, which override its own."""
+        self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
         self.url = f"unix://{self._directory.name}/redis.sock"
         self._start()
 
     def _start(self) -> None:
-        self._process = _started(self._directory.name, "--appendonly", "yes", "--appendfsync", "always")
+        durable = ("--appendonly", "yes", "--appendfsync", "always")
+        self._process = _started(self._directory.name, *durable, *self._options)
 
     def kill(self) -> None:
         """Kill it, for good."""
@@ -106,6 +111,19 @@ class DurableServer:
     def crash(self) -> None:
         """Kill it and start it again on what it had written."""
         self.kill()
+        self._start()
+
+    def copy(self) -> Path:
+        """Copy what it has on disk."""
+        to = Path(self._directory.name) / "copy"
+        shutil.copytree(Path(self._directory.name) / "appendonlydir", to)
+        return to
+
+    def go_back(self, copy: Path) -> None:
+        """Kill it and start it again on a copy, without all that it has written since."""
+        self.kill()
+        shutil.rmtree(Path(self._directory.name) / "appendonlydir")
+        copy.rename(Path(self._directory.name) / "appendonlydir")
         self._start()
 
     def __enter__(self) -> Self:

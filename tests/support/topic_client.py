@@ -9,6 +9,11 @@ from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.protocol.wire import ZERO_UUID
 from tests.support.batches import batch
@@ -81,6 +86,23 @@ class Client(WireClient):
         [topic] = self.call(request, version).topics
         return topic
 
+    def leader_epoch(self, name: str) -> int:
+        """Return the leader epoch of a topic's first partition."""
+        epoch: int = self.described(name).partitions[0].leader_epoch
+        return epoch
+
+    def epoch_end(
+        self, topic: str, epoch: int, current: int = -1, version: int = 4, partition: int = 0
+    ) -> tuple[int, int, int]:
+        """Return what OffsetForLeaderEpoch answers: error, epoch and its end."""
+        asked = OffsetForLeaderPartition(
+            partition=partition, current_leader_epoch=current, leader_epoch=epoch
+        )
+        topics = [OffsetForLeaderTopic(topic=topic, partitions=[asked])]
+        [answer] = self.call(OffsetForLeaderEpochRequest(topics=topics), version).topics
+        [response] = answer.partitions
+        return response.error_code, response.leader_epoch, response.end_offset
+
 
 def produce_request(
     topic: str,
@@ -99,7 +121,7 @@ def fetch_request(topic: str, offset: int = 0, **fields: Any) -> FetchRequest:
     """Ask for one partition; `fields` are those of request, topic and partition by their names."""
     of_partition: dict[str, Any] = {"partition": 0, "partition_max_bytes": 1 << 20} | {
         name: fields.pop(name)
-        for name in ("partition", "partition_max_bytes", "current_leader_epoch")
+        for name in ("partition", "partition_max_bytes", "current_leader_epoch", "last_fetched_epoch")
         if name in fields
     }
     partitions = [FetchPartition(fetch_offset=offset, **of_partition)]

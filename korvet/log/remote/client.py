@@ -22,6 +22,7 @@ from gevent.event import AsyncResult
 from gevent.lock import RLock
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log.epochs import Epochs
 
 LENGTH = struct.Struct(">I")
 
@@ -35,7 +36,8 @@ class RemoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A request for one partition of a topic; `topic_id` is the text of 22 characters.
 
     It is for what is archived from `offset` on; the log is known to be archived up to `archived`. `read` returns
-    batches of `bytes_max` bytes at the most, but for one record with `at_least_one`, in codec `codec`. `first_from`
+    batches of `bytes_max` bytes at the most, but for one record with `at_least_one`, in codec `codec`, with the leader
+    epochs of the log, `epochs`. `first_from`
     returns the first record whose timestamp (ms) is not smaller, `largest` the first of those with the largest one.
     After `until` (seconds of the machine's monotonic clock) no caller waits for the answer: a reader that lags drops
     such requests, or it would never catch up.
@@ -51,7 +53,7 @@ class RemoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     bytes_max: int = 0
     at_least_one: bool = True
     codec: int = 0
-    leader_epoch: int = 0
+    epochs: Epochs = ()
     timestamp: int = -1
     until: float = math.inf
 

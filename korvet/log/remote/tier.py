@@ -14,7 +14,6 @@ from typing import TypeAlias
 import gevent
 import msgspec
 
-from korvet.cluster.brokers import LEADER_EPOCH
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
 from korvet.log.types import RemoteRange
@@ -228,7 +227,7 @@ def read_request(
         bytes_max=min(bytes_max, READ_BYTES_MAX),
         at_least_one=at_least_one,
         codec=codec,
-        leader_epoch=LEADER_EPOCH,
+        epochs=remote.epochs,
     )
 
 
@@ -245,6 +244,5 @@ def search_request(partition: Partition, remote: RemoteRange, timestamp: int | N
         partition=partition.index,
         offset=remote.start,
         archived=remote.archived,
-        leader_epoch=LEADER_EPOCH,
         timestamp=-1 if timestamp is None else timestamp,
     )

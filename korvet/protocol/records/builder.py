@@ -67,6 +67,12 @@ class BatchesBuilder:
         """How many bytes may still be taken."""
         return self._bytes_left - (self._open.size() if self._open else 0)
 
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Set the leader epoch of the records that follow: no batch has records of two."""
+        if leader_epoch != self._leader_epoch:
+            self._close()
+            self._leader_epoch = leader_epoch
+
     def limit(self, bytes_left: int) -> None:
         """Take no more than `bytes_left` from here on."""
         if bytes_left < self.plain_bytes_left:

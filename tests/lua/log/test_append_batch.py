@@ -9,7 +9,18 @@ from unittest.mock import ANY
 import pytest
 import redis
 
-from tests.lua.support import INDEX, OFFSETS_END, PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, run, unchanged
+from tests.lua.support import (
+    EPOCH,
+    INDEX,
+    OFFSETS_END,
+    PRODUCERS,
+    STATE,
+    STREAM,
+    TOPIC_ID,
+    BatchLog,
+    run,
+    unchanged,
+)
 
 
 @pytest.fixture
@@ -44,7 +55,22 @@ def test_many_batches_of_any_size_leave_no_gap(log: BatchLog) -> None:
 
 def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
     content = bytes(range(256)) * 5000
-    head = [TOPIC_ID, -1, 0, 0, 0, 1_000_000, 100, 5, STREAM, "batch", content, "korvet.encoding", "lz4"]
+    head = [
+        TOPIC_ID,
+        EPOCH,
+        -1,
+        0,
+        0,
+        0,
+        1_000_000,
+        100,
+        5,
+        STREAM,
+        "batch",
+        content,
+        "korvet.encoding",
+        "lz4",
+    ]
     assert run(log.client, "log/append_batch", (STREAM, STATE, PRODUCERS, INDEX), head)[0] == b"APPENDED"
     fields = {b"batch": content, b"korvet.encoding": b"lz4"}
     assert log.client.xrange(STREAM) == [(b"1000000-0", fields)]

@@ -1,0 +1,121 @@
+"""What a fetch asks of a partition, and how what was read becomes record batches for the consumer.
+
+No batch has records of two leader epochs.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby
+
+import msgspec
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, epoch_at, start_after
+from korvet.log.types import Fetched
+from korvet.protocol.records.builder import BatchesBuilder
+from korvet.protocol.records.compression import Codec
+from korvet.protocol.wire import Buffer
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition
+
+_ZSTD = int(Codec.zstd)
+
+
+class FetchPartitionSpec(msgspec.Struct, frozen=True):
+    """One partition of a fetch: the offset to read from, and its limit in bytes.
+
+    `zstd_known`: the version of the request may be answered with zstd (KIP-110). `leader_epoch` is the current one by
+    what the client knows, `last_fetched_epoch` that of the record before the offset; NO_EPOCH: the client gives none.
+    """
+
+    topic: Topic
+    partition: Partition
+    offset: int
+    bytes_max: int
+    zstd_known: bool = True
+    leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
+
+
+class RecordCollector(BatchesBuilder):
+    """Builds batches of the records of format `record`."""
+
+    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
+        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE if the topic's codec is not known to the consumer."""
+        codec = spec.topic.config.codec
+        if codec is Codec.zstd and not spec.zstd_known:
+            raise _zstd_unknown()
+        super().__init__(
+            codec=codec,
+            leader_epoch=FIRST_EPOCH,
+            bytes_max=bytes_max,
+            at_least_one=at_least_one,
+            log_append_time=spec.topic.config.log_append_time,
+        )
+        self.next_offset = spec.offset
+
+    def take(self, fetched: Fetched) -> tuple[int, int]:
+        """Take what fits; returns the bytes and the entries taken."""
+        left, count = self.plain_bytes_left, self.record_count
+        records, epochs = fetched.records, fetched.epochs
+        if records and start_after(epochs, self.next_offset) < fetched.next_offset:
+            for epoch, part in groupby(records, key=lambda record: epoch_at(epochs, record[0])):
+                if not self.full:
+                    self.begin_epoch(epoch)
+                    self.add(list(part))
+        else:
+            self.begin_epoch(epoch_at(epochs, self.next_offset))
+            self.add(records)
+        return left - self.plain_bytes_left, self.record_count - count
+
+
+class BatchCollector:
+    """Passes on the batches of format `batch` as they are: no record is looked at, nothing is copied."""
+
+    def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
+        self._bytes_left = bytes_max
+        self._take_next = at_least_one
+        self._zstd_known = spec.zstd_known
+        self._chunks: list[Buffer] = []
+        self.next_offset = spec.offset
+        self.full = False
+        self.record_count = 0
+
+    def limit(self, bytes_left: int) -> None:
+        """Take no more than `bytes_left` from here on."""
+        self._bytes_left = min(self._bytes_left, bytes_left)
+
+    def take(self, fetched: Fetched) -> tuple[int, int]:
+        """Take what fits; returns the bytes and the entries taken.
+
+        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch if the consumer does not know that.
+        """
+        left, taken = self._bytes_left, 0
+        epoch, epoch_stop = FIRST_EPOCH, -math.inf
+        for batch in fetched.batches:
+            if batch.size_bytes > left and not self._take_next:
+                self.full = True
+                break
+            if batch.codec == _ZSTD and not self._zstd_known:
+                raise _zstd_unknown()
+            self._take_next = False
+            if batch.base_offset >= epoch_stop:
+                epoch = epoch_at(fetched.epochs, batch.base_offset)
+                epoch_stop = start_after(fetched.epochs, batch.base_offset)
+            self._chunks += batch.chunks(epoch)
+            left -= batch.size_bytes
+            taken += 1
+            self.record_count += batch.record_count
+        size_bytes, self._bytes_left = self._bytes_left - left, left
+        if taken:
+            self.next_offset = fetched.batches[taken - 1].next_offset
+        return size_bytes, taken
+
+    def finish(self) -> list[Buffer]:
+        """Return the batches, in pieces."""
+        return self._chunks
+
+
+def _zstd_unknown() -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")

@@ -1,0 +1,149 @@
+"""Leader epochs: which part of a log was written in which history of Redis (KIP-101, KIP-320).
+
+A history lasts as long as nothing that was acknowledged can have been lost: until Redis starts again, or another server
+becomes the master (`replies.history_of`). Each has one epoch, the same for all partitions and in every worker
+(lua/broker/epoch.lua). A partition keeps where its epochs began in its own state, so that this list and the log are cut
+together: the first record of an epoch begins it, at the end that the log had then. A consumer that has read past this
+end in an earlier epoch finds out that its position is no longer in the log (OffsetForLeaderEpoch).
+
+A worker learns of another history when it connects, from a client or a script that knows a later epoch, and by the
+refresh of its topics: no request asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias, cast
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.redis.replies import RespError, refused
+
+_EPOCH = scripts.get("broker/epoch")
+
+NO_EPOCH = -1
+"""In the place of an epoch or of its end, if there is none; a client that gives none is not checked."""
+
+FIRST_EPOCH = 0
+"""The epoch of records that are older than all epochs that a partition remembers."""
+
+_REFRESH_S_MIN = 1.0
+"""How often a client that claims to know a later epoch makes a worker ask for it."""
+
+
+class EpochStart(NamedTuple):
+    """An epoch and its first offset in a partition."""
+
+    epoch: int
+    start: int
+
+
+Epochs: TypeAlias = tuple[EpochStart, ...]
+"""The epochs of a partition that are known, oldest first."""
+
+
+@lru_cache(maxsize=20_000)
+def parse_epochs(text: bytes | None) -> Epochs:
+    """Return the field `epochs` of a partition's state (lua/shared/leader_epoch.lua); raises ValueError."""
+    entries = (entry.partition(b"@") for entry in reversed((text or b"").split()))
+    return tuple(EpochStart(int(epoch), int(start)) for epoch, _, start in entries)
+
+
+def epoch_at(epochs: Epochs, offset: int) -> int:
+    """Return the epoch in which the record at an offset was written."""
+    for each in reversed(epochs):
+        if each.start <= offset:
+            return each.epoch
+    return FIRST_EPOCH
+
+
+def start_after(epochs: Epochs, offset: int) -> float:
+    """Return where the epoch of an offset ends: the first offset of the next one; infinity if none is known."""
+    return next((each.start for each in epochs if each.start > offset), math.inf)
+
+
+def epoch_end(epochs: Epochs, epoch: int, current: int, end: int) -> EpochStart:
+    """Return the last epoch that is no later than `epoch`, and the offset at which it ends in a log that ends at `end`.
+
+    As Kafka's LeaderEpochFileCache.endOffsetFor: NO_EPOCH for one that has not begun; one that is older than all that
+    are known ends where those begin. `current` has no entry before its first record.
+    """
+    if epoch == NO_EPOCH or epoch > current:
+        return EpochStart(NO_EPOCH, NO_EPOCH)
+    later = next((each.start for each in epochs if each.epoch > epoch), end)
+    if epoch == current:
+        return EpochStart(epoch, later)
+    return EpochStart(max((each.epoch for each in epochs if each.epoch <= epoch), default=epoch), later)
+
+
+class LeaderEpochs:
+    """The leader epoch of one worker, for its connections to one Redis."""
+
+    def __init__(self, redis: Redis, key: str) -> None:
+        """`key` holds the epoch in Redis; `redis` carries the appends."""
+        self._redis = redis
+        self._key = key
+        self._history = ""
+        self._epoch = NO_EPOCH
+        self._learned_at = -math.inf
+        self._asked_at = -math.inf
+
+    def current(self) -> int:
+        """Return the epoch that Metadata reports: the last one known while Redis is away, NO_EPOCH if none is."""
+        with contextlib.suppress(KafkaError):
+            return self.of(self._redis)
+        return self._epoch
+
+    def of(self, redis: Redis) -> int:
+        """Return the epoch of the history to which a connection leads.
+
+        Raises StorageUnavailableError, KafkaError KAFKA_STORAGE_ERROR.
+        """
+        if redis.history == self._history and self._history:
+            return self._epoch
+        if redis.history and redis.connected_at < self._learned_at:
+            # A later history was learned over another connection. This one may lead to the same server, or to a master
+            # that was replaced and does not know it.
+            redis.refresh_history()
+            if redis.history == self._history:
+                return self._epoch
+            redis.reconnect("another Redis is the master now")
+        return self.refresh(redis)
+
+    def refresh(self, redis: Redis) -> int:
+        """Ask Redis for the epoch, and return it; raises as `of` does."""
+        try:
+            found, text = cast(
+                "tuple[bytes, bytes]", redis.script(_EPOCH, (self._key,), (self._epoch, self._history))
+            )
+        except RespError as error:
+            raise refused(self._key, error) from error
+        history, epoch = found.decode(), int(text)
+        if epoch > self._epoch:
+            self._history, self._epoch, self._learned_at = history, epoch, time.monotonic()
+        if redis.history != history:
+            # It began after the connection was made.
+            redis.refresh_history()
+        return epoch
+
+    def check(self, redis: Redis, epoch: int) -> int:
+        """Check the epoch that a client knows, NO_EPOCH for none, and return the current one (KIP-320).
+
+        Raises KafkaError FENCED_LEADER_EPOCH for an earlier one, UNKNOWN_LEADER_EPOCH for a later one; also as `of`.
+        """
+        current = self.of(redis)
+        if epoch in (NO_EPOCH, current):
+            return current
+        if epoch > current and time.monotonic() - self._asked_at >= _REFRESH_S_MIN:
+            # Another worker may have begun it, over a connection that was made after this one's.
+            self._asked_at = time.monotonic()
+            current = self.refresh(redis)
+        if epoch < current:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
+        if epoch > current:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
+        return current

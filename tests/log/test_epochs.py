@@ -1,0 +1,237 @@
+"""Leader epochs: what a list of them says, and how a worker learns of another history of Redis, on real servers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+import pytest
+import redis as redis_py
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.log.epochs import (
+    Epochs,
+    EpochStart,
+    epoch_at,
+    epoch_end,
+    parse_epochs,
+    start_after,
+)
+from korvet.log.types import Appended
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from tests.support.log_bench import Bench, code_of
+from tests.support.proxy import proxy
+from tests.support.redis_servers import DurableServer, embedded_server
+
+KEYS = Keys("korvet")
+LIST: Epochs = (EpochStart(3, 0), EpochStart(5, 10), EpochStart(9, 40))
+
+
+def test_the_list_is_read_oldest_first() -> None:
+    assert parse_epochs(b"9@40 5@10 3@0") == LIST
+    assert parse_epochs(None) == ()
+    for wrong in (b"garbage", b"1", b"x@1", b"1@"):
+        with pytest.raises(ValueError, match="invalid literal"):
+            parse_epochs(wrong)
+
+
+def test_an_offset_has_the_epoch_that_began_last_before_it() -> None:
+    assert [epoch_at(LIST, at) for at in (0, 9, 10, 39, 40, 99)] == [3, 3, 5, 5, 9, 9]
+    assert (epoch_at((), 7), epoch_at(LIST[1:], 9)) == (0, 0)
+    assert [start_after(LIST, at) for at in (0, 10, 40)] == [10, 40, math.inf]
+
+
+@pytest.mark.parametrize(
+    ("asked", "current", "end"),
+    [
+        (9, 9, (9, 50)),
+        (9, 11, (9, 50)),  # nothing was written in 11: it begins at the end
+        (11, 11, (11, 50)),
+        (10, 11, (9, 50)),
+        (12, 11, (-1, -1)),
+        (-1, 11, (-1, -1)),
+        (8, 9, (5, 40)),
+        (5, 9, (5, 40)),
+        (4, 9, (3, 10)),
+        (3, 9, (3, 10)),
+        (2, 9, (2, 0)),
+        (-2, 9, (-2, 0)),
+    ],
+)
+def test_an_epoch_ends_where_the_next_one_begins(asked: int, current: int, end: tuple[int, int]) -> None:
+    assert epoch_end(LIST, asked, current, 50) == end
+
+
+def test_without_a_list_every_epoch_but_a_later_one_ends_with_the_log() -> None:
+    assert [epoch_end((), asked, 4, 50) for asked in (4, 3, 5)] == [(4, 50), (3, 50), (-1, -1)]
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with embedded_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["record", "batch"])
+def own(server: str, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Give a log on a server of its own."""
+    redis = Redis(server, timeout_ms=5000, connect_timeout_ms=5000)
+    with redis_py.Redis.from_url(server) as raw:
+        yield Bench(redis, raw, request.param)
+    redis.close()
+
+
+def begin_history(raw: Any) -> None:
+    """Make the server a replica for a moment, and a master of another history, with all connections alive."""
+    raw.execute_command("REPLICAOF", "127.0.0.1", "1")
+    raw.execute_command("REPLICAOF", "NO", "ONE")
+
+
+def another_worker(url: str, bench: Bench) -> Bench:
+    """Return the log as a worker sees it that has connected later."""
+    made = Bench.__new__(Bench)
+    made.__dict__ |= bench.__dict__
+    made.redis = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
+    made.logs = type(bench.logs)(made.redis, made.redis, KEYS)
+    return made
+
+
+def test_workers_with_one_history_have_one_epoch_and_ask_once(own: Bench, server: str) -> None:
+    epoch = own.epoch
+    other = another_worker(server, own)
+    assert other.epoch == epoch > 0
+    own.raw.config_resetstat()
+    for _ in range(10):
+        own.append(b"a")
+        own.read(0)
+        own.bounds()
+    calls = own.raw.info("commandstats")
+    # One look at INFO would be one request for the epoch: a script calls it.
+    assert calls.get("cmdstat_info", {}).get("calls", 0) == 0
+    other.redis.close()
+
+
+def test_a_worker_that_did_not_notice_appends_in_the_epoch_that_another_one_has_begun(
+    own: Bench, server: str
+) -> None:
+    own.append(b"a")
+    first = own.epoch
+    begin_history(own.raw)
+    other = another_worker(server, own)
+    end = own.bounds().high_watermark
+    other.append(b"b")
+    assert other.epoch > first == own.epoch
+    own.append(b"c")
+    assert own.epoch == other.epoch
+    assert own.values() == [b"a", b"b", b"c"]
+    [fetched] = own.logs.bounds([own.partition])
+    assert not isinstance(fetched, KafkaError)
+    assert fetched.epochs == ((first, 0), (other.epoch, end))
+    other.redis.close()
+
+
+def test_appends_of_one_producer_keep_their_order_when_they_were_refused(own: Bench, server: str) -> None:
+    own.append(b"0", producer=7, epoch=0, sequence=0)
+    begin_history(own.raw)
+    other = another_worker(server, own)
+    other.append(b"x")
+    under_way = [
+        own.logs.begin_append([own.made(b"%d" % n, producer=7, epoch=0, sequence=n)]) for n in (1, 2, 3)
+    ]
+    results = [each.result()[0] for each in under_way]
+    assert isinstance(results[0], Appended)
+    for n, result in enumerate(results[1:], 2):
+        # As PendingAppends does it: what came too early is sent again once what it follows is written.
+        if code_of(result) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            own.append(b"%d" % n, producer=7, epoch=0, sequence=n)
+    assert own.values() == [b"0", b"x", b"1", b"2", b"3"]
+    other.redis.close()
+
+
+def test_a_worker_whose_epoch_stays_old_is_refused_and_has_written_nothing(own: Bench) -> None:
+    own.append(b"a")
+    later = own.epoch + 1000
+    own.raw.hset(own.partition.state, "epochs", f"{later}@0")
+    [outcome] = own.logs.append([own.made(b"b")])
+    assert code_of(outcome) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert own.values() == [b"a"]
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_an_append_never_reaches_another_history_with_the_epoch_of_the_one_before(
+    storage_format: Any,
+) -> None:
+    with DurableServer() as durable, redis_py.Redis.from_url(durable.url) as raw:
+        redis = Redis(durable.url, timeout_ms=5000, connect_timeout_ms=5000)
+        bench = Bench(redis, raw, storage_format)
+        bench.append(b"a")
+        first, end = bench.epoch, bench.bounds().high_watermark
+        durable.crash()
+        outcome: object = None
+        while not isinstance(outcome, Appended):
+            [outcome] = bench.logs.append([bench.made(b"b")])
+            gevent.sleep(0.01)
+        [bounds] = bench.logs.bounds([bench.partition])
+        assert not isinstance(bounds, KafkaError)
+        assert bounds.epochs == ((first, 0), (bench.epoch, end))
+        assert bench.epoch > first
+        redis.close()
+
+
+def test_a_connection_to_the_master_that_was_replaced_is_closed() -> None:
+    with embedded_server() as old, embedded_server() as new, proxy(old) as name:
+        appends, reads = (Redis(name.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2))
+        with redis_py.Redis.from_url(new) as raw_new, redis_py.Redis.from_url(old) as raw_old:
+            bench = Bench(appends, raw_old, "batch")
+            Bench(Redis(new, timeout_ms=5000, connect_timeout_ms=5000), raw_new, "batch")
+            logs = type(bench.logs)(appends, reads, KEYS)
+            first = logs.epochs.of(appends)
+            # The name leads to another master. What reads connects again; what appends has noticed nothing.
+            name.lead_to(new)
+            reads.reconnect("for the test")
+            assert logs.epochs.of(reads) == logs.epochs.of(appends) > first
+            assert appends.history == reads.history == raw_new.info("replication")["master_replid"]
+            [outcome] = logs.append([bench.made(b"here")])
+            assert isinstance(outcome, Appended)
+            assert raw_new.xlen(bench.partition.stream) == 1
+        for each in (appends, reads):
+            each.close()
+
+
+def test_the_check_of_a_clients_epoch(own: Bench, server: str) -> None:
+    current = own.logs.check_epoch(-1)
+    assert own.logs.check_epoch(current) == current
+    for epoch, code in (
+        (current - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (-2, ErrorCode.FENCED_LEADER_EPOCH),
+        (current + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            own.logs.check_epoch(epoch)
+        assert refused.value.code == code
+
+
+def test_a_client_that_knows_a_later_epoch_makes_a_worker_ask_for_it(own: Bench, server: str) -> None:
+    first = own.epoch
+    begin_history(own.raw)
+    other = another_worker(server, own)
+    assert own.logs.check_epoch(other.epoch) == other.epoch > first
+    other.redis.close()
+
+
+def test_metadata_has_the_last_epoch_while_redis_is_away() -> None:
+    with DurableServer() as durable, redis_py.Redis.from_url(durable.url) as raw:
+        redis = Redis(durable.url, timeout_ms=5000, connect_timeout_ms=5000)
+        bench = Bench(redis, raw, "batch")
+        assert bench.logs.epochs.current() > 0
+        epoch = bench.epoch
+        durable.kill()
+        with pytest.raises(StorageUnavailableError):
+            redis.call("PING")
+        assert bench.logs.epochs.current() == epoch
+        redis.close()
+    never = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
+    assert type(bench.logs)(never, never, KEYS).epochs.current() == -1
