@@ -31,9 +31,9 @@ class _Turns:
     given_at = 0.0
 
 
-def give_turn() -> None:
-    """Let other greenlets run if none has for a while."""
-    _Turns.calls_left -= 1
+def give_turn(cost: int = 1) -> None:
+    """Let other greenlets run if none has for a while; what costs CALLS_PER_LOOK has it looked at now."""
+    _Turns.calls_left -= cost
     if _Turns.calls_left > 0:
         return
     _Turns.calls_left = CALLS_PER_LOOK
@@ -53,7 +53,7 @@ def in_turns(items: Iterable[T]) -> Iterator[T]:
 def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield the items in slices of `size` at the most, one at least, and give a turn before each."""
     for start in range(0, max(len(items), 1), size):
-        give_turn()
+        give_turn(CALLS_PER_LOOK)
         yield items[start : start + size]
 
 

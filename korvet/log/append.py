@@ -29,6 +29,7 @@ from korvet.errors import (
 from korvet.log.store import LogStore
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
 from korvet.logs import Log
+from korvet.pending import Done, Pending
 from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import NO_TIMESTAMP, Record
@@ -37,7 +38,7 @@ from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.types import Partition, PartitionRef
-from korvet.turns import in_turns
+from korvet.turns import CALLS_PER_LOOK, give_turn, in_turns
 
 _log = Log(__name__)
 
@@ -49,10 +50,16 @@ SentBatch: TypeAlias = PartitionRef[bytes | bytearray | memoryview | None]
 WRONG_RECORDS_MAX = 1000
 """Wrong records that an answer names at most: a batch may hold millions of them."""
 
-RECORD_BYTES = 250
+RECORD_BYTES = 500
 """What a decoded record takes beside its bytes: its objects, and its arguments for Redis (measured)."""
 
-UNRESERVED_BYTES = 64 * 1024
+COPIES = 3
+"""How often the bytes of decoded records are held: in the records, packed for Redis, and joined to be sent."""
+
+CHECKED_AT_ONCE = 10_000
+"""Records of a batch that is kept as it came that are decoded at once: it has any number of them."""
+
+UNRESERVED_BYTES = 128 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
 
 TURN_SECONDS = 0.02
@@ -82,12 +89,12 @@ def needs_decoding(base_timestamp: int, max_timestamp: int, config: TopicConfig,
     )
 
 
-def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -> int:
+def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, first_index: int = 0) -> int:
     """Check the records of a batch as Kafka's LogValidator does, and return the largest of their times.
 
     One wrong record refuses the whole batch. Raises RecordsRefusedError, which names those that are (KIP-467):
     INVALID_RECORD for one without a key on a compacted topic, INVALID_TIMESTAMP for one whose time is out of range;
-    if both occur, INVALID_TIMESTAMP.
+    if both occur, INVALID_TIMESTAMP. `first_index` is that of the first record in its batch.
     """
     timestamps = [record.timestamp for record in records]
     largest = max(timestamps)
@@ -99,16 +106,16 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
         if config.timestamp_before_max_ms < INT64_MAX:
             suspicious = suspicious or min(timestamps) < earliest
     if suspicious:
-        _refuse(records, config, now_ms)
+        _refuse(records, config, now_ms, first_index)
     return largest
 
 
-def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
+def _refuse(records: Sequence[Record], config: TopicConfig, now_ms: int, first_index: int) -> None:
     """Raise the error that names the wrong records, if there are any: records without a time only look like it."""
     earliest, latest = _range(config, now_ms)
     code, count = ErrorCode.INVALID_RECORD, 0
     named: list[tuple[int, str]] = []
-    for index, record in enumerate(records):
+    for index, record in enumerate(records, first_index):
         at = record.timestamp
         if config.compact and record.key is None:
             message = "a record of a compacted topic needs a key"
@@ -216,7 +223,7 @@ class Appender:
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
         )
-        return append, plain_bytes + RECORD_BYTES * len(records)
+        return append, COPIES * plain_bytes + RECORD_BYTES * len(records)
 
     def _prepare_batch(
         self, topic: Topic, partition: Partition, batch: ProducedBatch, now_ms: int
@@ -262,8 +269,10 @@ class Appender:
         header = batch.header
         if not needs_decoding(header.base_timestamp, header.max_timestamp, config, now_ms):
             return batch
-        records = batch.records(self.decompressed_bytes_max)
-        largest = check_records(records, config, now_ms)
+        largest = -INT64_MAX
+        for at, records in enumerate(batch.parts(self.decompressed_bytes_max, CHECKED_AT_ONCE)):
+            largest = max(largest, check_records(records, config, now_ms, at * CHECKED_AT_ONCE))
+            give_turn(CALLS_PER_LOOK)
         return batch if largest == header.max_timestamp else batch.timed(largest)
 
     def note_refusal(self, error: KafkaError) -> None:
@@ -388,7 +397,9 @@ class PendingAppends:
                 gevent.sleep(1e-6)
                 turn_began = time.monotonic()
         self._reserve(taken)
-        self._pending = appender.log.begin_append(list(self._sent.values()))
+        self._pending: Pending[list[Appended | KafkaError]] = appender.log.begin_append(
+            list(self._sent.values())
+        )
         self.in_order = self.in_order and self._pending.in_order and not self._left
 
     def _reserve(self, size_bytes: int) -> None:
@@ -409,6 +420,8 @@ class PendingAppends:
             else:
                 appender.appended(append, result, len(self._batches[place].asked or b""))
         self.in_order = self.in_order and self._pending.in_order
+        # Freed before the next are decoded.
+        self._sent, self._pending = {}, Done([])
 
 
 def _too_early() -> KafkaError:

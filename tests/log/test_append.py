@@ -13,7 +13,7 @@ from gevent import socket
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log import append
-from korvet.log.append import RECORD_BYTES, AppendResult, PendingAppends
+from korvet.log.append import COPIES, RECORD_BYTES, AppendResult, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
@@ -194,7 +194,7 @@ def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_ur
         assert not delivering.in_order
         assert held >= bytes_max
         assert [type(result) for result in delivering.result()] == [Appended] * partitions
-        assert bytes_max <= most < bytes_max + size + RECORD_BYTES + 100
+        assert bytes_max <= most < bytes_max + COPIES * (size + 100) + RECORD_BYTES
 
 
 def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(

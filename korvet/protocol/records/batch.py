@@ -7,6 +7,8 @@ records are decompressed. Source: the Kafka documentation, "Record Batch"; KIP-9
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple, cast
 
 import google_crc32c
@@ -136,16 +138,32 @@ class ProducedBatch(NamedTuple):
         """
         header, view = self
         payload = decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max)
-        try:
-            # Base offset 0 makes the reader's offsets the deltas.
-            decoded = list(plain_batch(header, 0, payload))
-        except (CorruptRecordException, UnicodeDecodeError) as error:
-            raise unreadable(error) from error
-        if [record.offset for record in decoded] != list(range(header.record_count)):
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
-            )
-        return cast("list[Record]", decoded), len(payload)
+        [decoded] = self._parts(payload, header.record_count)
+        return decoded, len(payload)
+
+    def parts(self, bytes_max: int, size: int) -> Iterator[list[Record]]:
+        """Decode the records as `records` does, and yield `size` at a time: a batch may have millions."""
+        payload = decompress(self.header.codec, bytes(self.view[HEADER_BYTES:]), bytes_max)
+        yield from self._parts(payload, size)
+
+    def _parts(self, payload: bytes, size: int) -> Iterator[list[Record]]:
+        # Base offset 0 makes the reader's offsets the deltas.
+        header = self.header
+        reader = plain_batch(header, 0, payload)
+        # The reader can be iterated over but once; through a generator it costs more.
+        left = reader if size >= header.record_count else (record for record in reader)
+        for start in range(0, header.record_count, size):
+            stop = min(start + size, header.record_count)
+            try:
+                # The reader checks at its end that nothing is left.
+                decoded = list(left if stop == header.record_count else islice(left, size))
+            except (CorruptRecordException, UnicodeDecodeError) as error:
+                raise unreadable(error) from error
+            if [record.offset for record in decoded] != list(range(start, stop)):
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
+                )
+            yield cast("list[Record]", decoded)
 
     def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
         """Return the same batch in another codec; `bytes_max` and errors as for `decode`."""
