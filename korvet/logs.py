@@ -176,6 +176,10 @@ class RateLimitedLogger:
         """Write a line, unless there were enough of this `kind` a moment ago; kinds must be few."""
         self._write(self._log.warning, kind, event, fields)
 
+    def error(self, kind: str, event: str, /, **fields: object) -> None:
+        """Write a line of level error, as `warning` does."""
+        self._write(self._log.error, kind, event, fields)
+
     def info(self, kind: str, event: str, /, **fields: object) -> None:
         """Write a line of level info, as `warning` does."""
         self._write(self._log.info, kind, event, fields)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import redis
 
 from korvet.config.settings import Settings
@@ -26,8 +27,15 @@ from korvet.server.supervisor import redis_check, startup
 _PINGS = 21
 _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
 _FORK_SLOW_US = 1_000_000
+_MIN_INSYNC = "min.insync.replicas"
+_NAMED_MAX = 10
+_LAG_S_MAX = 10  # as brokers count (korvet/log/replication.py)
 # Small commands, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
 _CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 4, 8
+
+
+class _TopicConfigs(msgspec.Struct):
+    configs: dict[str, str] = {}
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -48,6 +56,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             yield _durability(facts)
             yield from _judged(_info(client), settings, limit_setting)
             yield _cluster_id(client, settings)
+            yield from _topics_out_of_sync(client, settings)
             yield _latency(client)
             yield clock(client)
             redis_check.try_out(client, settings)
@@ -91,6 +100,13 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
         yield error("role", "this is a replica, which takes no writes", "let redis.url lead to the master")
     replicas = int(info.get("connected_slaves", 0))
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
+    if info.get("aof_enabled") == 0 and (replicas or awaited):
+        said = (
+            "without appendonly a master that starts again has less than its replicas, and they drop theirs"
+        )
+        yield error(
+            "restart", said, "set appendonly to yes on master and replicas, or never restart a master"
+        )
     if replicas < awaited:
         said = f"{replicas} of the {awaited} that acks=all waits for: acks=all fails"
         yield error("replicas", said, "start replicas of Redis, or lower replicas and min.insync.replicas")
@@ -143,6 +159,26 @@ def _cluster_id(client: redis.Redis, settings: Settings) -> Finding:
         said = f"this Redis belongs to cluster {name}, not to {settings.cluster_id}"
         return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
     return ok("cluster.id", name or "none yet: the first start creates it")
+
+
+def _topics_out_of_sync(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
+    """Yield the topics whose min.insync.replicas is more than the servers in sync: acks=all is refused for them."""
+    replicas = [each for each in _info(client).values() if isinstance(each, dict) and "lag" in each]
+    in_sync = 1 + sum(each.get("state") == "online" and each["lag"] <= _LAG_S_MAX for each in replicas)
+    rows = cast("dict[bytes, bytes]", client.hgetall(Keys(settings.namespace).topics))
+    short = []
+    for name, text in sorted(rows.items()):
+        try:
+            wanted = int(msgspec.json.decode(text, type=_TopicConfigs).configs.get(_MIN_INSYNC, "1"))
+        except (ValueError, msgspec.DecodeError):
+            continue
+        if wanted > in_sync:
+            short.append(f"{name.decode(errors='replace')} ({wanted})")
+    if short:
+        said = f"{in_sync} in sync, and min.insync.replicas is more for {', '.join(short[:_NAMED_MAX])}"
+        more = f" and {len(short) - _NAMED_MAX} more" if len(short) > _NAMED_MAX else ""
+        advice = "start replicas of Redis, or lower min.insync.replicas of the topics"
+        yield error("topics", f"{said}{more}: acks=all is refused", advice)
 
 
 def _latency(client: redis.Redis) -> Finding:

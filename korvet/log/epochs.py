@@ -15,21 +15,28 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias, cast
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.replies import RespError, refused
+from korvet.topics.types import Partition
 
 _EPOCH = scripts.get("broker/epoch")
+_log = RateLimitedLogger(Log(__name__), burst=10)
 
 NO_EPOCH = -1
 """In the place of an epoch or of its end, if there is none; a client that gives none is not checked."""
 
 FIRST_EPOCH = 0
 """The epoch of records that are older than all epochs that a partition remembers."""
+
+_ENDS_MAX = 50_000
+"""Logs whose end is remembered; beyond it all are forgotten."""
 
 _REFRESH_S_MIN = 1.0
 """How often a client that claims to know a later epoch makes a worker ask for it."""
@@ -130,6 +137,10 @@ class LeaderEpochs:
             redis.refresh_history()
         return epoch
 
+    def known(self, redis: Redis) -> int:
+        """Return the epoch of the history to which a connection leads as far as it is known, else NO_EPOCH."""
+        return self._epoch if redis.history == self._history else NO_EPOCH
+
     def check(self, redis: Redis, epoch: int) -> int:
         """Check the epoch that a client knows, NO_EPOCH for none, and return the current one (KIP-320).
 
@@ -147,3 +158,38 @@ class LeaderEpochs:
         if epoch > current:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
         return current
+
+
+class KnownEnds:
+    """The ends of logs that a worker has seen, which show what Redis has lost."""
+
+    def __init__(self, on_lost: Callable[[], object]) -> None:
+        """`on_lost` is called for each log that was cut."""
+        self._on_lost = on_lost
+        self._ends: dict[tuple[str, str], EpochStart] = {}
+
+    def note(self, partition: Partition, current: int, end: int, epochs: Epochs | None = None) -> None:
+        """Note where a log ended in the epoch `current`, and report what of it was lost since an earlier one.
+
+        Without its `epochs`, after an append, a later epoch is left to the next read: only they say where the log was
+        cut. Ends of one epoch are never compared: a read may be answered after an append that was sent later.
+        """
+        key = partition.stream, partition.topic_id
+        last = self._ends.get(key)
+        if last is None or current == last.epoch:
+            if len(self._ends) >= _ENDS_MAX:
+                self._ends.clear()
+            if last is None or end > last.start:
+                self._ends[key] = EpochStart(current, end)
+            return
+        if epochs is None or current < last.epoch:
+            return
+        cut = next((each.start for each in epochs if each.epoch > last.epoch), end)
+        if cut < last.start:
+            lost = {"records": last.start - cut} if partition.format == "batch" else {}
+            where = f"{partition.topic}:{partition.index}"
+            _log.error(
+                "lost", "Redis has lost records of a log", partition=where, first=cut, end=last.start, **lost
+            )
+            self._on_lost()
+        self._ends[key] = EpochStart(current, end)

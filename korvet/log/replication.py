@@ -15,7 +15,7 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import gevent
@@ -203,5 +203,10 @@ def insync_of(info: Reply) -> int:
     if found.get("role") != "master":
         return 0
     lines = [text for name, text in found.items() if _REPLICA.fullmatch(name)]
-    replicas = [dict(part.split("=", 1) for part in line.split(",")) for line in lines]
-    return 1 + sum(each["state"] == "online" and int(each["lag"]) <= LAG_S_MAX for each in replicas)
+    replicas = [dict(part.partition("=")[::2] for part in line.split(",")) for line in lines]
+    return 1 + sum(map(_is_in_sync, replicas))
+
+
+def _is_in_sync(replica: Mapping[str, str]) -> bool:
+    lag = replica.get("lag", "")
+    return replica.get("state") == "online" and lag.isdecimal() and int(lag) <= LAG_S_MAX

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Literal, cast
 
@@ -24,7 +24,7 @@ from korvet.errors import (
 )
 from korvet.log import batch_format, record_format
 from korvet.log.batch_format import StoredBatch, read_batches
-from korvet.log.epochs import NO_EPOCH, LeaderEpochs
+from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.record_format import Entry, read_columns, read_entries
@@ -76,8 +76,13 @@ class LogStore:
         *,
         decompressed_bytes_max: int = 64 * 1024 * 1024,
         replicas: Replicas | None = None,
+        on_lost: Callable[[], object] = lambda: None,
     ) -> None:
-        """`replicas` are what the high watermarks of `visible_bounds` and of fetches wait for."""
+        """`replicas` are what the high watermarks of `visible_bounds` and of fetches wait for.
+
+        `on_lost` is called for each log of which Redis has lost records that this worker knew of.
+        """
+        self._ends = KnownEnds(on_lost)
         self.epochs = LeaderEpochs(redis, keys.epoch)
         self.external = ExternalEntries(redis, self.epochs)
         self._redis = redis
@@ -148,7 +153,7 @@ class LogStore:
         those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
         in order, and nothing else begun before that.
         """
-        return AppendScripts(self._redis, appends, self.external, self.epochs)
+        return AppendScripts(self._redis, appends, self.external, self.epochs, self._ends)
 
     def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
         """Read every partition, all in one round trip; answers stand in the same order.
@@ -229,6 +234,8 @@ class LogStore:
             if stream != right:
                 return read
             end, remote = state.next_offset, state.remote
+            if (current := self.epochs.known(self._reads)) != NO_EPOCH:
+                self._ends.note(partition, current, end, state.epochs)
             if remote is not None and offset < remote.end:
                 return Fetched(
                     remote.start, remote.start, end, [], more=False, remote=remote, epochs=state.epochs
@@ -330,7 +337,10 @@ class LogStore:
         found: list[Bounds | KafkaError | None] = []
         for partition, place in zip(partitions, places, strict=True):
             read = read_batch_bounds if partition.format == "batch" else read_record_bounds
-            found.append(read(partition, replies[place]))
+            bounds = read(partition, replies[place])
+            if isinstance(bounds, Bounds) and (current := self.epochs.known(self._reads)) != NO_EPOCH:
+                self._ends.note(partition, current, bounds.high_watermark, bounds.epochs)
+            found.append(bounds)
         return found
 
 
@@ -369,11 +379,14 @@ class AppendScripts:
         appends: Sequence[AppendRecords | AppendBatch],
         external: ExternalEntries,
         epochs: LeaderEpochs,
+        ends: KnownEnds,
     ) -> None:
         self._redis = redis
         self._appends = appends
         self._external = external
         self._epochs = epochs
+        self._ends = ends
+        self._epoch = NO_EPOCH
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
@@ -433,6 +446,7 @@ class AppendScripts:
         except OutcomeUnknownError as error:
             raise StorageUnavailableError(error.message) from error  # of the append nothing was sent
         self._history = self._redis.history
+        self._epoch = epoch
         for _, _, args in calls:
             cast("list[Arg]", args)[_EPOCH_AT] = epoch
         try:
@@ -459,7 +473,7 @@ class AppendScripts:
                     warn_of_removal(partition, removed)
                 if stale and _is_stale(reply):
                     continue
-                outcome = _read_appended(self._appends[place], reply, self._history)
+                outcome = self._read(self._appends[place], reply)
                 if outcome is not None:
                     self._outcomes[place] = outcome
                     del wave[place]
@@ -471,6 +485,12 @@ class AppendScripts:
             if not wave:
                 return
         self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
+
+    def _read(self, append: AppendRecords | AppendBatch, reply: Reply) -> Appended | KafkaError | None:
+        outcome = _read_appended(append, reply, self._history)
+        if isinstance(outcome, Appended):
+            self._ends.note(append.partition, self._epoch, outcome.base_offset + append.record_count)
+        return outcome
 
     def _settle(self, wave: dict[int, ScriptCall]) -> None:
         for place in list(wave):

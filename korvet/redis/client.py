@@ -35,6 +35,7 @@ from korvet.redis.connection import (
     reconnect_backoff,
 )
 from korvet.redis.replies import (
+    HistoryChangedError,
     LeaseEndedError,
     ReadOnlyError,
     Reply,
@@ -67,10 +68,6 @@ _UNKNOWN = "the outcome of the request is unknown"
 
 _MULTI = pack(("MULTI",))
 _EXEC = pack(("EXEC",))
-
-
-class HistoryChangedError(StorageUnavailableError):
-    """Redis has another history by now than the one that was asked for: nothing was sent."""
 
 
 class InFlightLimit:
@@ -442,8 +439,7 @@ class Redis:
     def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
         """Send scripts as `scripts` does without waiting for their replies, which the caller must take in the end.
 
-        With `history` they are sent to that one only. Raises StorageUnavailableError if Redis cannot be reached, or has
-        another history by now.
+        With `history` to that one only. Raises StorageUnavailableError if Redis cannot be reached, or has another one.
         """
         end = (self.lease_end_ms,)
         packed = [

@@ -45,6 +45,10 @@ class ReadOnlyError(StorageUnavailableError):
     """The server is a replica: perhaps a former master whose name leads to another server by now."""
 
 
+class HistoryChangedError(StorageUnavailableError):
+    """Redis has another history by now than the one that was asked for: nothing was sent."""
+
+
 class MemoryFullError(StorageUnavailableError):
     """The server is at its maxmemory and refuses what needs more: nothing was written."""
 

@@ -219,6 +219,7 @@ def build_apis(
         keys,
         decompressed_bytes_max=settings.record_decompressed_max_bytes,
         replicas=storage.replicas,
+        on_lost=metrics.LOGS_CUT.inc,
     )
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)

@@ -163,6 +163,10 @@ LOG_TRIMMED_RECORDS = Counter(
     "Number of records deleted from logs, by reason: time, size, delete_records; exact to one index entry.",
     ("reason",),
 )
+LOGS_CUT = Counter(
+    "korvet_log_cut",
+    "Number of logs of which Redis has lost records that a worker knew of; each worker counts for itself.",
+)
 COMPACTION_PASSES = Counter(
     "korvet_compaction_passes",
     "Number of compaction passes, by outcome: done, failed, changed (the log changed before the pass began), overtaken"

@@ -131,6 +131,28 @@ def test_a_replica_and_missing_replicas(durable: str) -> None:
     assert bad(redis_server.examine(settings(redis__url=durable)))["role"].level is Level.ERROR
 
 
+def test_a_master_of_replicas_that_keeps_nothing_on_disk(durable: str) -> None:
+    asked = settings(redis__url=durable, replicas="1")
+    assert "restart" not in bad(redis_server.examine(asked))
+    with redis.Redis.from_url(durable) as client:
+        client.config_set("appendonly", "no")
+    found = bad(redis_server.examine(asked))["restart"]
+    assert (found.level, "appendonly" in found.advice) == (Level.ERROR, True)
+
+
+def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        for name, configs in (
+            ("a", {"min.insync.replicas": "2"}),
+            ("b", {"min.insync.replicas": "1"}),
+            ("c", {}),
+        ):
+            client.hset("korvet:topics", name, json.dumps({"id": name, "partitions": 1, "configs": configs}))
+        client.hset("korvet:topics", "damaged", "{")
+    found = bad(redis_server.examine(settings(redis__url=durable)))["topics"]
+    assert found.said == "1 in sync, and min.insync.replicas is more for a (2): acks=all is refused"
+
+
 def test_a_redis_of_another_cluster(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         client.set("korvet:cluster-id", "theirs")

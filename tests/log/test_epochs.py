@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -14,19 +15,22 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.epochs import (
     Epochs,
     EpochStart,
+    KnownEnds,
     epoch_at,
     epoch_end,
     parse_epochs,
     start_after,
 )
+from korvet.log.store import LogStore
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.support.log_bench import Bench, code_of
-from tests.support.proxy import proxy
+from tests.support.proxy import proxy, until
 from tests.support.redis_servers import DurableServer, embedded_server
 
 KEYS = Keys("korvet")
+NOWHERE = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
 LIST: Epochs = (EpochStart(3, 0), EpochStart(5, 10), EpochStart(9, 40))
 
 
@@ -235,3 +239,55 @@ def test_metadata_has_the_last_epoch_while_redis_is_away() -> None:
         redis.close()
     never = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
     assert type(bench.logs)(never, never, KEYS).epochs.current() == -1
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_worker_reports_once_that_redis_has_lost_records(
+    storage_format: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[None] = []
+    with DurableServer() as durable, redis_py.Redis.from_url(durable.url) as raw:
+        redis = Redis(durable.url, timeout_ms=5000, connect_timeout_ms=5000)
+        bench = Bench(redis, raw, storage_format)
+        bench.logs = LogStore(redis, redis, KEYS, on_lost=lambda: lost.append(None))
+        bench.append(b"kept")
+        cut = bench.bounds().high_watermark
+        copy = durable.copy()
+        bench.append(b"lost", b"lost too")
+        end = bench.bounds().high_watermark
+        durable.go_back(copy)
+        # Another worker writes before this one looks: only the epochs show the loss, and where.
+        other = another_worker(durable.url, bench)
+        other.append(b"1", b"2", b"3")
+        with contextlib.suppress(StorageUnavailableError):
+            redis.call("PING")
+        until(lambda: _appends(bench))
+        assert not lost  # an append alone does not say where the log was cut
+        bench.bounds()
+        bench.read(0)
+        [line] = [each for each in caplog.records if "Redis has lost records" in each.getMessage()]
+        assert line.levelname == "ERROR"
+        text = str(vars(line))
+        assert all(part in text for part in ("orders:0", str(cut), str(end)))
+        assert lost == [None]
+        other.redis.close()
+        redis.close()
+
+
+def _appends(bench: Bench) -> bool:
+    [outcome] = bench.logs.append([bench.made(b"4")])
+    return isinstance(outcome, Appended)
+
+
+def test_an_older_answer_of_the_same_history_is_no_loss() -> None:
+    lost: list[None] = []
+    ends = KnownEnds(lambda: lost.append(None))
+    here = LogStore(NOWHERE, NOWHERE, KEYS).partition("orders", 0, "id", 10, "batch")
+    again = LogStore(NOWHERE, NOWHERE, KEYS).partition("orders", 0, "another", 10, "batch")
+    ends.note(here, 5, 100)
+    ends.note(here, 5, 90, (EpochStart(5, 0),))
+    ends.note(again, 6, 0, ())  # another topic of that name
+    ends.note(here, 6, 100, (EpochStart(5, 0),))
+    assert not lost
+    ends.note(here, 7, 130, (EpochStart(5, 0), EpochStart(7, 99)))
+    assert lost == [None]

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.replication import Replicas
+from korvet.log.replication import Replicas, insync_of
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -171,3 +171,21 @@ def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: str, re
     wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica in step")
     assert not writer.write()
     assert writer.write()
+
+
+@pytest.mark.parametrize(
+    ("line", "in_sync"),
+    [
+        ("ip=::1,port=1,state=online,offset=1,lag=1", 2),
+        ("ip=::1,port=1,state=online,offset=1,lag=10", 2),
+        ("ip=::1,port=1,state=online,offset=1,lag=11", 1),
+        ("ip=::1,port=1,state=wait_bgsave,offset=0,lag=0", 1),
+        ("ip=::1,port=1,state=online,offset=1", 1),
+        ("ip=::1,port=1,offset=1,lag=1", 1),
+        ("ip=::1,port=1,state=online,lag=-1", 1),
+        ("ip=::1,port", 1),
+        ("", 1),
+    ],
+)
+def test_a_replica_that_does_not_say_that_it_is_in_sync_is_not(line: str, in_sync: int) -> None:
+    assert insync_of(f"role:master\r\nslave0:{line}\r\n".encode()) == in_sync
