@@ -133,6 +133,7 @@ class Backpressure:
         self._read_at = -math.inf
         self._due = -math.inf
         self._rewrite_at = -math.inf
+        self._file_failed = False
         self._logged = NO_PRESSURE
         self._evicts = False
 
@@ -183,6 +184,7 @@ class Backpressure:
         self._watch_policy(usage.policy)
         metrics.REDIS_MEMORY_USED_RATIO.set(memory.used)
         metrics.REDIS_EVICTS.set(self._evicts)
+        self._watch_file(usage)
         if disk.used >= self._thresholds.throttle:
             self._rewrite_file(usage, free_bytes)
         near = worst.used >= self._thresholds.throttle - NEAR
@@ -200,6 +202,22 @@ class Backpressure:
             refused = self._store.rewrite_file()
             if refused:
                 _log.warning("the append-only file is not rewritten", reason=refused)
+
+    def _watch_file(self, usage: ServerUsage) -> None:
+        """Have the append-only file rewritten once it takes writes again after one failed.
+
+        A write that the disk took in part leaves zeros in a file that the server has begun by a rewrite: it cuts the
+        part off, but goes on writing where that ended. It would not start with such a file (Valkey 9.1).
+        """
+        if usage.write_failed:
+            self._file_failed = True
+        elif self._file_failed:
+            refused = "" if usage.rewriting else self._store.rewrite_file()
+            self._file_failed = bool(refused)
+            if refused:
+                _log.error("the append-only file may be damaged, and is not rewritten", reason=refused)
+            else:
+                _log.warning("the append-only file is rewritten, since writes to it failed")
 
     def _log_change(self, share: Share) -> None:
         """Log each worsening, and the end of the shortage."""

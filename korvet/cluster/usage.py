@@ -21,7 +21,8 @@ class ServerUsage(NamedTuple):
     """One reading, in bytes.
 
     `memory_used` counts against `memory_limit` (0: none); `policy` is maxmemory-policy, "" if it is not reported;
-    `file_bytes` is the size of the append-only file, `rewriting` whether a rewrite of it is scheduled or under way.
+    `file_bytes` is the size of the append-only file, `rewriting` whether a rewrite of it is scheduled or under way,
+    `write_failed` whether the last write to it failed.
     """
 
     memory_used: int
@@ -29,6 +30,7 @@ class ServerUsage(NamedTuple):
     policy: str
     file_bytes: int
     rewriting: bool
+    write_failed: bool = False
 
 
 class UsageStore:
@@ -53,6 +55,7 @@ class UsageStore:
             file_bytes=_number(fields, "aof_current_size"),
             rewriting=_number(fields, "aof_rewrite_in_progress") + _number(fields, "aof_rewrite_scheduled")
             > 0,
+            write_failed=fields.get("aof_last_write_status") == "err",
         )
 
     def rewrite_file(self) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from resource import RLIM_INFINITY
 from typing import Any
 
 import gevent
 import pytest
+import redis as redis_py
 from prometheus_client import REGISTRY
 
 from korvet.cluster import backpressure
@@ -26,6 +29,8 @@ from korvet.cluster.backpressure import (
 from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
+from tests.support.processes import wait_until
+from tests.support.redis_servers import DurableServer
 
 SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, throttle_max_ms=1000)
 THRESHOLDS = Thresholds.of(SETTINGS)
@@ -42,12 +47,18 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
+@contextlib.contextmanager
+def worker_client(url: str) -> Iterator[Redis]:
     """Give the connection that a worker has."""
-    client = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
+    client = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
     yield client
     client.close()
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with worker_client(redis_url) as client:
+        yield client
 
 
 @pytest.fixture
@@ -273,3 +284,40 @@ def test_other_thresholds_count_from_the_next_reading_on(bench: Bench, raw: Any)
     assert state.refusal
     bench.pressure.use(SETTINGS)
     assert bench.read() == NO_PRESSURE
+
+
+def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path) -> None:
+    """A server does not start with a file that it has begun by a rewrite and could write in part only."""
+    with (
+        DurableServer("--appendfsync", "everysec") as server,
+        redis_py.Redis.from_url(server.url) as client,
+        worker_client(server.url) as redis,
+    ):
+        raw: Any = client
+
+        def settled() -> bool:
+            found = raw.info("persistence")
+            return not (found["aof_rewrite_in_progress"] or found["aof_buffer_length"])
+
+        bench = Bench(redis, disk=Disk(tmp_path))
+        raw.set("before", "x")
+        raw.bgrewriteaof()
+        wait_until(settled, "the file is begun by a rewrite")
+        server.limit_files(server.append_only_bytes() + 500)
+
+        def refused() -> bool:
+            try:
+                raw.append("filling", "y" * 300)
+            except redis_py.ResponseError as error:
+                return "MISCONF" in str(error)
+            return False
+
+        wait_until(refused, "writes are refused")
+        bench.read()
+        server.limit_files(RLIM_INFINITY)
+        wait_until(lambda: raw.info("persistence")["aof_last_write_status"] == "ok", "it takes writes again")
+        raw.set("after", "acknowledged")
+        bench.read()
+        wait_until(settled, "the file is rewritten")
+        server.crash()
+        assert raw.get("after") == b"acknowledged"

@@ -220,11 +220,20 @@ def _fill_memory(system: System, rng: random.Random) -> None:
 
 
 def _fill_disk(system: System, rng: random.Random) -> None:
-    """Let the append-only file grow no further for a while."""
+    """Let the append-only file grow no further for a while, and rewrite it then, as operators are told to.
+
+    Redis could leave zeros in it, and would not start again with such a file.
+    """
     node = system.master
     node.limit_file(node.append_only_file().stat().st_size + rng.randint(0, 10_000))
     time.sleep(rng.uniform(1, 4))
     node.limit_file(None)
+    wait_until(
+        lambda: node.client.info("persistence")["aof_last_write_status"] == "ok", "its file takes writes"
+    )
+    with contextlib.suppress(redis.ResponseError):  # a rewrite is under way
+        node.client.bgrewriteaof()
+    wait_until(node.has_rewritten, "its file is rewritten", 60.0)
 
 
 def _fill_disk_and_kill(system: System, rng: random.Random) -> None:

@@ -85,6 +85,11 @@ class Node:
         """Whether no sync of its file is under way, for which it would let writes wait up to 2 s."""
         return not self.client.info("persistence")["aof_pending_bio_fsync"]
 
+    def has_rewritten(self) -> bool:
+        """Whether no rewrite of its file is under way or to come."""
+        found = self.client.info("persistence")
+        return not (found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"])
+
     def append_only_file(self) -> Path:
         """Return the file that it appends to."""
         files = self.directory.glob("appendonlydir/*.incr.aof")

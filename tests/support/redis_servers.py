@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -33,7 +34,12 @@ def _program() -> str:
 def _started(directory: str, *options: str) -> subprocess.Popen[bytes]:
     command = [_program(), "--port", "0", "--unixsocket", f"{directory}/redis.sock", "--dir", directory]
     command += ["--save", "", "--maxmemory-policy", "noeviction", *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=die_with_tests)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=die_with_tests,
+        restore_signals=False,  # a file at its limit is an error, not the end (SIGXFSZ)
+    )
     _wait_until_ready(f"unix://{directory}/redis.sock")
     return process
 
@@ -112,6 +118,15 @@ class DurableServer:
         """Kill it and start it again on what it had written."""
         self.kill()
         self._start()
+
+    def limit_files(self, size: int) -> None:
+        """Let no file of it grow beyond a size; RLIM_INFINITY: let it."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def append_only_bytes(self) -> int:
+        """Return the size of the file that it appends to."""
+        files = Path(self._directory.name).glob("appendonlydir/*.incr.aof")
+        return max(files, key=lambda path: path.stat().st_mtime).stat().st_size
 
     def copy(self) -> Path:
         """Copy what it has on disk."""
