@@ -169,7 +169,8 @@ class Reader:
             for found in self._read_round(round_, since):
                 timer.end_stage(REDIS)
                 shown = self._log.watermarks.limit(history, found, lambda each: each.spec.partition)
-                timer.end_stage(WAIT)
+                if shown is not found:
+                    timer.end_stage(WAIT)
                 left, anything = self._take_all(shown, results, left, anything=anything)
                 timer.end_stage(ENCODE)
         for each in in_turns(reading):

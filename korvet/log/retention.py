@@ -156,18 +156,28 @@ class Retention:
         partition, policy = kept
         if extent.unfinished:
             self._free(partition, check)
-        trimming = due(extent, policy, now_ms)
-        while trimming is not None:
-            check()
-            now_ms, [read_again] = self._store.states([partition], ROWS_PER_STEP)
-            if isinstance(read_again, KafkaError):
-                raise read_again
-            extent, trimming = read_again, due(read_again, policy, now_ms)
-            if trimming is not None:
-                self._move(partition, trimming, check)
-        trimming = self._expired(kept, extent, now_ms, check)
-        if trimming is not None:
+        while True:
+            trimming = due(extent, policy, now_ms)
+            while trimming is not None:
+                check()
+                now_ms, extent = self._state(partition)
+                trimming = due(extent, policy, now_ms)
+                if trimming is not None:
+                    self._move(partition, trimming, check)
+            trimming = self._expired(kept, extent, now_ms, check)
+            if trimming is None:
+                return
             self._move(partition, trimming, check)
+            if not extent.rows or trimming.start < extent.rows[0].offset:
+                return
+            # The whole interval has gone: the one after it may begin with what is over too.
+            now_ms, extent = self._state(partition)
+
+    def _state(self, partition: Partition) -> tuple[int, TrimState]:
+        now_ms, [extent] = self._store.states([partition], ROWS_PER_STEP)
+        if isinstance(extent, KafkaError):
+            raise extent
+        return now_ms, extent
 
     def _move(self, partition: Partition, trimming: Trimming, check: CheckStep) -> None:
         check()

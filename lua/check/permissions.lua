@@ -12,6 +12,7 @@ local stream, side, channel = KEYS[1], KEYS[2], ARGV[1]
 
 local commands = {
   {'TIME'},
+  {'INFO', 'replication'},
   {'UNLINK', stream, side},
   {'XADD', stream, '1-1', 'field', 'value'},
   {'XLEN', stream},

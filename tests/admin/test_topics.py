@@ -35,9 +35,12 @@ def test_a_topic_is_made_listed_described_and_deleted(admin: AdminClient, name: 
     assert (retention.value, retention.source) == ("60000", ConfigSource.TOPIC)
     assert TopicListing(name, made[name].topic_id, internal=False, partitions=2) in admin.topics.list()
     [leader] = admin.topology().brokers
-    partitions = [PartitionDescription(index, leader, 0, [leader], [leader], []) for index in range(2)]
+    described = settled(admin.topics.describe([name]))
+    epoch = described[name].partitions[0].leader_epoch
+    assert epoch > 0
+    partitions = [PartitionDescription(index, leader, epoch, [leader], [leader], []) for index in range(2)]
     wanted = TopicDescription(name, made[name].topic_id, internal=False, partitions=partitions)
-    assert admin.topics.describe([name]) == {name: wanted}
+    assert described == {name: wanted}
     assert admin.topics.delete([name]) == {name: None}
     assert name not in [each.name for each in admin.topics.list()]
     assert isinstance(admin.topics.describe([name])[name], UnknownTopicOrPartitionError)

@@ -220,7 +220,7 @@ def _fill_memory(system: System, rng: random.Random) -> None:
 
 
 def _fill_disk(system: System, rng: random.Random) -> None:
-    """Let the append-only file grow no further for a while, and rewrite it then, as operators are told to.
+    """Let the append-only file grow no further for a while, and rewrite it then, as the runbook says.
 
     Redis could leave zeros in it, and would not start again with such a file.
     """

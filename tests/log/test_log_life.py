@@ -181,3 +181,19 @@ def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: 
         machine = type("LifeOf", (LifeWithCrashes,), fields)
         steps = settings(max_examples=8, stateful_step_count=20, deadline=None)
         run_state_machine_as_test(machine, settings=steps)
+
+
+def test_retention_goes_on_past_an_interval_of_which_every_record_is_over(
+    redis_server: str, raw: Any
+) -> None:
+    raw.flushall()
+    log = LogLife(redis_server, raw, "record", 10, keep_tombstones=False)
+    # The row of the first interval says 59, of a record that is deleted: only single records show what is over.
+    log.produce([Record(b"late", b"a", 59 * TICK_MS)], NONE)
+    log.produce([Record(b"%d" % n, b"k", 34 * TICK_MS) for n in range(5000)], NONE)
+    log.produce([Record(b"early", b"a", 0), Record(b"late", b"a", 45 * TICK_MS)], NONE)
+    # What is left of it fits the steps in which records are read: 1, 8, then 64 at once.
+    log.delete_records(log.records[1 + 5000 - (1 + 8 + 10 * 64)].offset)
+    log.retain(log.older_than(35 * TICK_MS))
+    assert [each.value for each in log.records] == [b"late"]
+    log.close()

@@ -33,7 +33,10 @@ DONE = ("MEMBER_ID_REQUIRED ", "GROUP_MAX_SIZE_REACHED ")
 """Answers in the form of an error to what was done: an id is kept for the one, a member removed for the other."""
 
 ANSWERED_BY_ERROR = ("join, id required", "join, beyond the limit")
-RENEWS = ("look", "heartbeat", "resume", "sync, stable", "join, as before", "join, while assigning", "commit")
+RENEWS = (
+    *("look", "heartbeat", "resume", "sync, stable", "commit"),
+    *("join, as before", "join, no room", "join, while assigning"),
+)
 """What writes nothing, or only the time, which may still be the same."""
 
 
