@@ -77,8 +77,10 @@ def epoch_end(epochs: Epochs, epoch: int, current: int, end: int) -> EpochStart:
     """Return the last epoch that is no later than `epoch`, and the offset at which it ends in a log that ends at `end`.
 
     As Kafka's LeaderEpochFileCache.endOffsetFor: NO_EPOCH for one that has not begun; one that is older than all that
-    are known ends where those begin. `current` has no entry before its first record.
+    are known ends where those begin. `current` has no entry before its first record, and the log may know a later one,
+    which another worker has begun.
     """
+    current = max([current, *(each.epoch for each in epochs[-1:])])
     if epoch == NO_EPOCH or epoch > current:
         return EpochStart(NO_EPOCH, NO_EPOCH)
     later = next((each.start for each in epochs if each.epoch > epoch), end)

@@ -63,6 +63,10 @@ def test_an_offset_has_the_epoch_that_began_last_before_it() -> None:
         (3, 9, (3, 10)),
         (2, 9, (2, 0)),
         (-2, 9, (-2, 0)),
+        # Another worker has begun 9, and this one has not noticed: consumers would start over after (-1, -1).
+        (9, 5, (9, 50)),
+        (8, 5, (5, 40)),
+        (10, 5, (-1, -1)),
     ],
 )
 def test_an_epoch_ends_where_the_next_one_begins(asked: int, current: int, end: tuple[int, int]) -> None:
