@@ -133,7 +133,8 @@ class Backpressure:
         self._read_at = -math.inf
         self._due = -math.inf
         self._rewrite_at = -math.inf
-        self._file_failed = False
+        # How many rewrites must have begun until one of them began after the last write that failed.
+        self._rewrites_wanted: int | None = None
         self._logged = NO_PRESSURE
         self._evicts = False
 
@@ -207,17 +208,24 @@ class Backpressure:
         """Have the append-only file rewritten once it takes writes again after one failed.
 
         A write that the disk took in part leaves zeros in a file that the server has begun by a rewrite: it cuts the
-        part off, but goes on writing where that ended. It would not start with such a file (Valkey 9.1).
+        part off, but goes on writing where that ended. It would not start with such a file (Valkey 9.1). A rewrite that
+        was under way then has begun this very file, and one that fails leaves it in use: neither counts.
         """
         if usage.write_failed:
-            self._file_failed = True
-        elif self._file_failed:
-            refused = "" if usage.rewriting else self._store.rewrite_file()
-            self._file_failed = bool(refused)
-            if refused:
-                _log.error("the append-only file may be damaged, and is not rewritten", reason=refused)
-            else:
-                _log.warning("the append-only file is rewritten, since writes to it failed")
+            self._rewrites_wanted = usage.rewrites + 1
+        now = self._clock()
+        wanted = self._rewrites_wanted
+        if wanted is None or usage.write_failed or usage.rewriting or now < self._rewrite_at:
+            return
+        if usage.rewrites >= wanted and not usage.rewrite_failed:
+            self._rewrites_wanted = None
+            return
+        self._rewrite_at = now + REWRITE_EVERY_SECONDS
+        refused = self._store.rewrite_file()
+        if refused:
+            _log.error("the append-only file may be damaged, and is not rewritten", reason=refused)
+        else:
+            _log.warning("the append-only file is rewritten, since writes to it failed")
 
     def _log_change(self, share: Share) -> None:
         """Log each worsening, and the end of the shortage."""

@@ -22,7 +22,8 @@ class ServerUsage(NamedTuple):
 
     `memory_used` counts against `memory_limit` (0: none); `policy` is maxmemory-policy, "" if it is not reported;
     `file_bytes` is the size of the append-only file, `rewriting` whether a rewrite of it is scheduled or under way,
-    `write_failed` whether the last write to it failed.
+    `write_failed` whether the last write to it failed, `rewrites` how many were begun since the server's start, and
+    `rewrite_failed` whether the last one that ended did.
     """
 
     memory_used: int
@@ -31,6 +32,8 @@ class ServerUsage(NamedTuple):
     file_bytes: int
     rewriting: bool
     write_failed: bool = False
+    rewrites: int = 0
+    rewrite_failed: bool = False
 
 
 class UsageStore:
@@ -56,6 +59,8 @@ class UsageStore:
             rewriting=_number(fields, "aof_rewrite_in_progress") + _number(fields, "aof_rewrite_scheduled")
             > 0,
             write_failed=fields.get("aof_last_write_status") == "err",
+            rewrites=_number(fields, "aof_rewrites"),
+            rewrite_failed=fields.get("aof_last_bgrewrite_status") == "err",
         )
 
     def rewrite_file(self) -> str:

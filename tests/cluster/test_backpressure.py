@@ -286,8 +286,12 @@ def test_other_thresholds_count_from_the_next_reading_on(bench: Bench, raw: Any)
     assert bench.read() == NO_PRESSURE
 
 
-def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path) -> None:
-    """A server does not start with a file that it has begun by a rewrite and could write in part only."""
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path, *, under_way: bool) -> None:
+    """A server does not start with a file that it has begun by a rewrite and could write in part only.
+
+    A rewrite that is `under_way` all the time has begun the file, and mends nothing.
+    """
     with (
         DurableServer("--appendfsync", "everysec") as server,
         redis_py.Redis.from_url(server.url) as client,
@@ -301,8 +305,10 @@ def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path) -> None:
 
         bench = Bench(redis, disk=Disk(tmp_path))
         raw.set("before", "x")
+        raw.config_set("rdb-key-save-delay", 5_000_000 if under_way else 0)
         raw.bgrewriteaof()
-        wait_until(settled, "the file is begun by a rewrite")
+        if not under_way:
+            wait_until(settled, "the file is begun by a rewrite")
         server.limit_files(server.append_only_bytes() + 500)
 
         def refused() -> bool:
@@ -318,6 +324,10 @@ def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path) -> None:
         wait_until(lambda: raw.info("persistence")["aof_last_write_status"] == "ok", "it takes writes again")
         raw.set("after", "acknowledged")
         bench.read()
+        raw.config_set("rdb-key-save-delay", 0)
+        if under_way:
+            wait_until(settled, "the rewrite has ended")
+            bench.read(backpressure.REWRITE_EVERY_SECONDS)
         wait_until(settled, "the file is rewritten")
         server.crash()
         assert raw.get("after") == b"acknowledged"
