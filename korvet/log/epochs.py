@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias, cast
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -39,7 +39,7 @@ _ENDS_MAX = 50_000
 """Logs whose end is remembered; beyond it all are forgotten."""
 
 _REFRESH_S_MIN = 1.0
-"""How often a client that claims to know a later epoch makes a worker ask for it."""
+"""How often a client that claims to know a later epoch makes a worker ask for it, and a Redis that refuses is asked."""
 
 
 class EpochStart(NamedTuple):
@@ -100,6 +100,8 @@ class LeaderEpochs:
         self._epoch = NO_EPOCH
         self._learned_at = -math.inf
         self._asked_at = -math.inf
+        # Why a Redis, by its history, gave no epoch, and when: a fetch checks each of its partitions.
+        self._refusal = ("", "", -math.inf)
 
     def current(self) -> int:
         """Return the epoch that Metadata reports: the last one known while Redis is away, NO_EPOCH if none is."""
@@ -148,7 +150,14 @@ class LeaderEpochs:
 
         Raises KafkaError FENCED_LEADER_EPOCH for an earlier one, UNKNOWN_LEADER_EPOCH for a later one; also as `of`.
         """
-        current = self.of(redis)
+        history, reason, refused_at = self._refusal
+        if redis.history == history and time.monotonic() - refused_at < _REFRESH_S_MIN:
+            raise StorageUnavailableError(reason)
+        try:
+            current = self.of(redis)
+        except StorageUnavailableError as error:
+            self._refusal = redis.history, error.message, time.monotonic()
+            raise
         if epoch in (NO_EPOCH, current):
             return current
         if epoch > current and time.monotonic() - self._asked_at >= _REFRESH_S_MIN:

@@ -230,6 +230,27 @@ def test_a_client_that_knows_a_later_epoch_makes_a_worker_ask_for_it(own: Bench,
     other.redis.close()
 
 
+def test_a_redis_that_takes_no_writes_is_not_asked_for_each_partition_of_a_fetch(own: Bench) -> None:
+    own.append(b"a")
+    own.raw.config_set("min-replicas-to-write", 1)
+    begin_history(own.raw)
+    own.redis.reconnect("for the test")
+    own.redis.connect()
+    own.raw.config_resetstat()
+    for _ in range(10):
+        with pytest.raises(StorageUnavailableError, match="NOREPLICAS"):
+            own.logs.check_epoch(-1)
+    assert own.raw.info("errorstats")["errorstat_NOREPLICAS"]["count"] < 10
+    own.raw.config_set("min-replicas-to-write", 0)
+    until(lambda: _is_known(own))
+
+
+def _is_known(bench: Bench) -> bool:
+    with contextlib.suppress(StorageUnavailableError):
+        return bench.logs.check_epoch(-1) > 0
+    return False
+
+
 def test_metadata_has_the_last_epoch_while_redis_is_away() -> None:
     with DurableServer() as durable, redis_py.Redis.from_url(durable.url) as raw:
         redis = Redis(durable.url, timeout_ms=5000, connect_timeout_ms=5000)
