@@ -1,10 +1,11 @@
 """Fetching for consumers: reading at once, and waiting until there is enough.
 
 A fetch reads on arrival, when an append wakes it, and once at its deadline: that read makes up for a wake-up that was
-lost. The reads of all its partitions travel together, in rounds, within one budget of bytes. How many entries to ask
-for follows from what the partition's entries weighed so far. What comes next is read ahead, within a fetch and for the
-next one. Limits are KIP-74's, bounds are checked as Kafka does. Offsets that Redis does not hold any more are read from
-the remote tier.
+lost. While replicas lack the end of a log it also reads every AGE_SECONDS, for nobody announces that they have it. The
+reads of all its partitions travel together, in rounds, within one budget of bytes. How many entries to ask for follows
+from what the partition's entries weighed so far. What comes next is read ahead, within a fetch and for the next one.
+Limits are KIP-74's, bounds are checked as Kafka does. Offsets that Redis does not hold any more are read from the
+remote tier.
 
 Redis is asked for pieces of PIECE_BYTES, of one fetch no more than two at once, and of all fetches of a worker no more
 than redis.read.max.bytes: what was asked for and not read yet lies in the memory of Redis. All of this goes by what
@@ -25,6 +26,7 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.collect import BatchCollector, FetchPartitionSpec, RecordCollector
 from korvet.log.epochs import NO_EPOCH, EpochStart, epoch_end
+from korvet.log.high_watermark import AGE_SECONDS
 from korvet.log.readahead import ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
@@ -75,6 +77,7 @@ class FetchResult(msgspec.Struct):
     `size_bytes` are as the limits count them, without compression on the way; `record_count` is that of the batches.
     `diverging`: the log has no record of the client's last epoch at its position, and where it ends instead (KIP-595).
     `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
+    `withheld`: the log goes on past the high watermark, and no append announces that replicas have more of it.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -84,6 +87,7 @@ class FetchResult(msgspec.Struct):
     size_bytes: int = 0
     record_count: int = 0
     from_remote: bool = False
+    withheld: bool = False
     diverging: EpochStart | None = None
 
 
@@ -304,6 +308,7 @@ class Reader:
         spec = reading.spec
         result.high_watermark = fetched.high_watermark
         result.log_start = fetched.first_offset
+        result.withheld = fetched.end_offset > fetched.high_watermark
         reading.bounded = True
         result.diverging = self._check_position(spec, fetched)
         if result.diverging is not None:
@@ -489,7 +494,9 @@ class Fetcher:
                     timer.end_stage(REDIS)
                     changed: Iterable[int] = range(len(specs))
                 else:
-                    changed = self._park(watch, deadline) or range(len(specs))
+                    withheld = any(each.withheld for each in results)
+                    until = min(deadline, self._clock() + AGE_SECONDS) if withheld else deadline
+                    changed = self._park(watch, until) or range(len(specs))
                     timer.end_stage(WAIT)
                 self._read(specs, changed, results, limits, timer)
         return results

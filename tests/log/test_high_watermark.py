@@ -181,3 +181,16 @@ def test_the_end_of_a_log_is_known_at_once_after_a_failover(
             assert found.high_watermark == -1
         setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
         assert view.log.visible_bounds([partition]) == view.log.bounds([partition])
+
+
+def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None:
+    """The append has woken it already, and nothing else is announced."""
+    view = setup.worker
+    position = setup.fetch().high_watermark
+    with setup.replica_cut_off():
+        waiting = gevent.spawn(view.fetch, view.wanted("orders", offset=position), wait_ms=600_000)
+        view.append("orders", b"two")
+        assert not gevent.wait([waiting], timeout=0.2)
+    with gevent.Timeout(30):
+        [found] = waiting.get()
+    assert values(b"".join(found.chunks)) == [b"two"]
