@@ -25,6 +25,7 @@ from korvet.errors import KafkaError
 from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.replies import RespError, time_ms
+from korvet.turns import SHORTEST_SECONDS
 
 RETRY_SECONDS_MAX = 1.0
 """Until Redis is asked again that did not answer."""
@@ -85,7 +86,7 @@ class ServingLease:
             before_ms = self._looked_ms
             is_late = 0 < before_ms < now_ms - self._lease_ms
             for _ in range(TURNS if is_late else 0):
-                gevent.sleep(0)
+                gevent.sleep(SHORTEST_SECONDS)
         except (KafkaError, RespError):
             self._away = True
             return

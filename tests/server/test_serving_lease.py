@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import LeaseEndedError, time_ms
+from korvet.server.net.socket import Channel
 from korvet.server.serving_lease import ServingLease
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
@@ -43,6 +45,32 @@ def test_what_came_before_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -
     new = time.monotonic()
     assert not lease.is_late(new)
     assert lease.not_after_ms(new) == 0
+
+
+def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -> None:
+    """The event loop comes to 64 sockets at once, and the answer of Redis may be among the first."""
+    lease = ServingLease(redis, LEASE_MS)
+    lease.renew()
+    looked = clock_ms(raw_redis)
+    pairs = [socket.socketpair() for _ in range(200)]
+
+    def received(connection: socket.socket) -> float:
+        Channel(connection).receive(1, None)
+        return time.monotonic()
+
+    reading = [gevent.spawn(received, ours) for ours, _ in pairs]
+    until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
+    renewing = gevent.spawn(lease.renew)
+    for _ in range(5):
+        gevent.sleep(0)  # looks at no socket
+    time.sleep(0.05)
+    for _, theirs in pairs:
+        theirs.send(b"x")
+    renewing.join()
+    assert all(lease.is_late(each.get()) for each in reading)
+    for pair in pairs:
+        for each in pair:
+            each.close()
 
 
 def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -> None:
