@@ -99,6 +99,7 @@ public final class Consume {
     private static void commit(KafkaConsumer<String, String> consumer, TopicPartition place, long offset)
             throws InterruptedException {
         consumer.assign(List.of(place));
+        long began = 0;
         while (going) {
             try {
                 offset++;
@@ -109,9 +110,11 @@ public final class Consume {
                 // The next one is higher.
             }
             try {
-                long began = System.nanoTime();
+                // After a time-out the consumer gives the answer to the former request to the next call.
+                began = began == 0 ? System.nanoTime() : began;
                 OffsetAndMetadata found = consumer.committed(Set.of(place)).get(place);
                 Lines.write("fetched " + (found == null ? -1 : found.offset()) + " " + began + " " + System.nanoTime());
+                began = 0;
             } catch (RetriableException refused) {
                 // It is asked again.
             }
