@@ -206,15 +206,14 @@ def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: P
         assert not broker.data_dir.exists()
 
 
-def test_a_redis_whose_user_may_not_ask_for_info_is_taken_with_a_warning(tmp_path: Path) -> None:
+def test_a_redis_whose_user_may_not_ask_for_info_is_refused(tmp_path: Path) -> None:
     with embedded_server() as url:
         with redis.Redis.from_url(url) as client:
             client.acl_setuser(
                 "korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-info"]
             )
         login = f"unix://korvet:p@{url.removeprefix('unix://')}"
-        with echo_broker(tmp_path, f"redis.url={login}") as broker:
-            assert " WARNING supervisor this user may not run INFO: " in broker.log()
+        assert "a permission is missing: INFO" in refusal(tmp_path, f"redis.url={login}")
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
         _wait_until_loaded(client, pause, progress)
         try:
             info = client.info()
-        except NoPermissionError:
-            warning = "this user may not run INFO: version, eviction policy and durability are unchecked"
-            return ServerFacts("Redis", "of unknown version", None, None, (warning,))
+        except NoPermissionError as error:
+            # Scripts too ask for the history of Redis, by which leader epochs begin.
+            raise ConfigError("redis.url: a permission is missing: INFO") from error
         facts = judge(info)
         return facts._replace(appendfsync=_appendfsync(client)) if facts.appendonly else facts
 
