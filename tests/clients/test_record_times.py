@@ -69,8 +69,10 @@ def send(
 ) -> list[ProducedTimestamp | int]:
     """Send records in one batch with librdkafka; returns for each its timestamp, or an error's code."""
     reported: dict[int, ProducedTimestamp | int] = {}
-    # The batch is sent by the flush alone, so all records are in it.
+    # The batch is sent by the flush alone, so all records are in it. While librdkafka does not know the topic
+    # it holds them back, and hands them to the partition one by one: a flush then sends the first ones alone.
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 60_000, **config})
+    producer.list_topics(topic, WAIT_SECONDS_MAX)
     for at, record in enumerate(records):
 
         def delivered(error: KafkaError | None, message: Message, at: int = at) -> None:
