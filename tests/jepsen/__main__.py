@@ -46,8 +46,8 @@ _UNWRITTEN_SECONDS_MAX = 2.0
 Producing: TypeAlias = ProducerClient | ProgramProducer
 
 
-class Began(NamedTuple):
-    """A fault began; all that is known to have happened until the next one is put down to it."""
+class Injected(NamedTuple):
+    """A fault was injected; all that is known to have happened until the next one is put down to it."""
 
     at: float
     fault: str
@@ -100,7 +100,7 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     """Do the run and print its table."""
     rng = random.Random(seed)
     history = History()
-    began: list[Began] = []
+    began: list[Injected] = []
     flags = [part for value in asked.set for part in ("--set", value)]
     with System(directory, asked.setup, *flags, clocks=not faults.CLOCKS.isdisjoint(names)) as system:
         for topic, partitions in ((TOPIC, PARTITIONS), (COMMIT_TOPIC, 1)):
@@ -109,7 +109,7 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         producers, members, others = _clients(asked.clients.split(","), system.bootstrap, history, seed)
         _go_on(producers)
         for name in _wanted(names, rng, now() + asked.minutes * 60, once=asked.each):
-            began.append(Began(now(), name))
+            began.append(Injected(now(), name))
             _break(system, name, rng, producers)
         for client in [*producers, *others]:
             client.end()
@@ -187,7 +187,7 @@ class Row:
         self.violations, self.documented = Counter[str](), Counter[str]()
 
 
-def _report(history: History, found: list[Violation], began: list[Began], setup: Setup) -> int:
+def _report(history: History, found: list[Violation], began: list[Injected], setup: Setup) -> int:
     """Print a row for each fault and what must not be; returns how many violations no fault explains."""
     rows = defaultdict[str, Row](Row)
     rows["none"].times = 1
@@ -224,7 +224,7 @@ def _report(history: History, found: list[Violation], began: list[Began], setup:
     return len(beyond)
 
 
-def suspects(began: list[Began], at: float) -> list[str]:
+def suspects(began: list[Injected], at: float) -> list[str]:
     """Return the faults that may have caused what was seen at a time, or at a time that is not known (0).
 
     A fault may be noticed during the next one, and costs what was acknowledged a while before it.
@@ -234,7 +234,7 @@ def suspects(began: list[Began], at: float) -> list[str]:
     return [fault for _, fault in ([*before[-2:], *later] if at else began)]
 
 
-def _count_acknowledged(history: History, began: list[Began], rows: dict[str, Row]) -> None:
+def _count_acknowledged(history: History, began: list[Injected], rows: dict[str, Row]) -> None:
     """Put the operations that were acknowledged, and stalls of producers, down to faults."""
     last: dict[str, float] = {}
     for each in history.events:
@@ -248,7 +248,7 @@ def _count_acknowledged(history: History, began: list[Began], rows: dict[str, Ro
                 last[client] = each.at
 
 
-def _before(began: list[Began], at: float) -> list[Began]:
+def _before(began: list[Injected], at: float) -> list[Injected]:
     """Return the faults that had begun at a time."""
     return began[: bisect_right(began, (at, "~"))]
 

@@ -20,11 +20,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from tests.jepsen.history import (
     Acknowledged,
+    Began,
     Committed,
     Delivered,
     Event,
@@ -57,7 +58,7 @@ def check(events: Sequence[Event], log: Log) -> list[Violation]:
         *_reordered(acknowledged, log),
         *_two_values(acknowledged, seen, log),
         *_unsent(_of(events, Sent), log),
-        *_readers(seen, log),
+        *_readers(_of(events, Began), seen, log),
         *_not_delivered(_of(events, Delivered), log),
         *_commits(_of(events, Committed), _of(events, Fetched)),
         *_owners(_of(events, Owned)),
@@ -138,17 +139,16 @@ def _unsent(sent: list[Sent], log: Log) -> Iterator[Violation]:
                 yield Violation("unsent", f"{value!r} at offset {offset} of partition {partition}")
 
 
-def _readers(seen: list[Seen], log: Log) -> Iterator[Violation]:
+def _readers(began: list[Began], seen: list[Seen], log: Log) -> Iterator[Violation]:
     offsets = {partition: [offset for offset, _ in records] for partition, records in log.items()}
+    positions = {(each.reader, each.partition): each.offset - 1 for each in began}
     ways = defaultdict[tuple[str, int], list[Seen]](list)
     for each in seen:
         ways[each.reader, each.partition].append(each)
     for (reader, partition), way in ways.items():
         there = offsets[partition]
-        # None comes before the first.
-        for before, after in pairwise([None, *way]):
-            assert after is not None
-            from_ = before.offset if before else -1
+        passed_before = [positions[reader, partition], *(each.offset for each in way)]
+        for from_, after in zip(passed_before, way, strict=False):
             if after.offset <= from_:
                 text = f"{reader} got offset {after.offset} of partition {partition} after {from_}"
                 yield Violation("went back", text, after.at)

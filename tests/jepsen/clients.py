@@ -28,6 +28,7 @@ from confluent_kafka import (
 
 from tests.jepsen.history import (
     Acknowledged,
+    Began,
     Committed,
     Delivered,
     Failed,
@@ -45,6 +46,8 @@ PARTITIONS = 4
 TOPIC, COMMIT_TOPIC, GROUP = "records", "commits", "members"
 _UNANSWERED_MAX = 2000
 _TURN_SECONDS = 0.1
+# In each partition: what an instance of a reader sees that the one before saw too.
+_READ_AGAIN = 1000
 _SESSION_MS = 10_000
 _END_SECONDS_MAX = 180.0
 _RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
@@ -151,14 +154,43 @@ class ProducerClient(Client):
         producer.flush(_END_SECONDS_MAX)
 
 
+class Reading:
+    """Where a reader's next instance begins: a while before the last one's end, which a loss may have cut off."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._ends = dict.fromkeys(range(PARTITIONS), 0)
+        self._back = 0
+
+    def begin(self, instance: str) -> dict[int, int]:
+        """Return the offset of each partition at which an instance is to begin."""
+        # Further back each time that an instance sees nothing: its offsets are still beyond the end.
+        self._back = max(_READ_AGAIN, self._back * 10)
+        offsets = {partition: max(0, end - self._back) for partition, end in self._ends.items()}
+        self._history.add(*(Began(instance, *place, now()) for place in offsets.items()))
+        return offsets
+
+    def note(self, instance: str, partition: int, offset: int, value: str) -> None:
+        """Note a record."""
+        self._ends[partition] = offset + 1
+        self._back = 0
+        self._history.add(Seen(instance, partition, offset, value, now()))
+
+
 class ReaderClient(Client):
-    """librdkafka's consumer without a group: each instance reads every partition from its begin."""
+    """librdkafka's consumer without a group."""
+
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        self._reading = Reading(history)
+        super().__init__(name, bootstrap, history)
 
     def live(self, instance: str) -> None:
-        """Read until the end, or until an offset is gone: then another one begins again."""
+        """Read until the end, or until an offset is gone: then another one begins."""
         consumer = _reader(self._bootstrap)
         try:
-            consumer.assign([TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+            consumer.assign(
+                [TopicPartition(TOPIC, *place) for place in self._reading.begin(instance).items()]
+            )
             while self.goes_on:
                 for message in consumer.consume(500, _TURN_SECONDS):
                     if (error := message.error()) is not None:
@@ -166,8 +198,7 @@ class ReaderClient(Client):
                         if gone or not (error.retriable() or error.code() < 0):
                             raise KafkaException(error)
                         continue
-                    partition, offset, value = _record(message)
-                    self.history.add(Seen(instance, partition, offset, value, now()))
+                    self._reading.note(instance, *_record(message))
         finally:
             consumer.close()
 

@@ -33,8 +33,17 @@ class Acknowledged(NamedTuple):
     at: float
 
 
+class Began(NamedTuple):
+    """A reader begins with a partition, at an offset: it is to see all that comes from there on, once."""
+
+    reader: str
+    partition: int
+    offset: int
+    at: float
+
+
 class Seen(NamedTuple):
-    """A reader was given a record. A reader goes through each partition once, from its begin."""
+    """A reader was given a record of a partition that it began with."""
 
     reader: str
     partition: int
@@ -87,7 +96,7 @@ class Failed(NamedTuple):
     at: float
 
 
-Event: TypeAlias = Sent | Acknowledged | Seen | Delivered | Owned | Committed | Fetched | Failed
+Event: TypeAlias = Sent | Acknowledged | Began | Seen | Delivered | Owned | Committed | Fetched | Failed
 Log: TypeAlias = dict[int, list[tuple[int, str]]]
 """The offsets and values of each partition, as read when all is over."""
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from pathlib import Path
 
 from tests.jepsen import programs
-from tests.jepsen.clients import COMMIT_TOPIC, GROUP, PARTITIONS, TOPIC, Client
+from tests.jepsen.clients import COMMIT_TOPIC, GROUP, PARTITIONS, TOPIC, Client, Reading
 from tests.jepsen.history import (
     Acknowledged,
     Committed,
@@ -15,7 +15,6 @@ from tests.jepsen.history import (
     Fetched,
     History,
     Owned,
-    Seen,
     Sent,
     now,
 )
@@ -116,16 +115,29 @@ class ProgramProducer(Program):
 
 
 class JavaReader(Program):
-    """Kafka's consumer without a group: each instance reads every partition from its begin."""
+    """Kafka's consumer without a group."""
 
-    def command(self, _instance: str) -> list[str]:
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        self._reading = Reading(history)
+        super().__init__(name, bootstrap, history)
+
+    def command(self, instance: str) -> list[str]:
         """Return what starts it."""
-        return [*programs.java("Consume"), "reader", self._bootstrap, TOPIC, str(PARTITIONS), "none"]
+        offsets = map(str, self._reading.begin(instance).values())
+        return [
+            *programs.java("Consume"),
+            "reader",
+            self._bootstrap,
+            TOPIC,
+            str(PARTITIONS),
+            "none",
+            *offsets,
+        ]
 
     def learn(self, instance: str, _kind: str, rest: str) -> None:
         """Note a record."""
         partition, offset, value = rest.split(maxsplit=2)
-        self.history.add(Seen(instance, int(partition), int(offset), value, now()))
+        self._reading.note(instance, int(partition), int(offset), value)
 
 
 class JavaMember(Program):

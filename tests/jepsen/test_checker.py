@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jepsen.__main__ import Began, suspects
+from tests.jepsen.__main__ import Injected, suspects
 from tests.jepsen.checker import check
 from tests.jepsen.history import (
     Acknowledged,
+    Began,
     Committed,
     Delivered,
     Event,
@@ -29,6 +30,8 @@ EVENTS: list[Event] = [
     *(Sent("p", 0, number, 0.0) for number in range(3)),
     acknowledged(0, 0),
     acknowledged(1, 1),
+    Began("r", 0, 0, 0.0),
+    Began("later", 0, 1, 0.0),
     Seen("r", 0, 0, "p/0", 2.0),
     Seen("r", 0, 1, "p/1", 2.0),
     Seen("r", 0, 3, "p/2", 2.0),
@@ -79,7 +82,9 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
         (acknowledged(2, -1), []),
         (acknowledged(9, -1), ["lost"]),
         (Seen("r", 0, 1, "p/1", 3.0), ["went back"]),
-        (Seen("other", 0, 1, "p/1", 3.0), ["skipped"]),
+        (Seen("later", 0, 1, "p/1", 3.0), []),
+        (Seen("later", 0, 0, "p/0", 3.0), ["went back"]),
+        (Seen("later", 0, 3, "p/2", 3.0), ["skipped"]),
         (Fetched("c", 1, 2.5, 2.6), ["commit went back"]),
         (Owned("g", 2, "a", (1,), 1.0), ["two owners"]),
     ],
@@ -102,5 +107,5 @@ def test_an_event_that_must_not_be(event: Event, found: list[str]) -> None:
 def test_a_fault_is_suspected_until_the_one_after_the_next_and_for_what_redis_had_not_written(
     at: float, expected: list[str]
 ) -> None:
-    began = [Began(10.0, "first"), Began(20.0, "second"), Began(30.0, "third")]
+    began = [Injected(10.0, "first"), Injected(20.0, "second"), Injected(30.0, "third")]
     assert suspects(began, at) == expected

@@ -43,7 +43,7 @@ public final class Consume {
         try (KafkaConsumer<String, String> consumer =
                 new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
             switch (args[0]) {
-                case "reader" -> read(consumer, topic, partitions);
+                case "reader" -> read(consumer, topic, partitions, args);
                 case "member" -> join(consumer, topic);
                 default -> commit(consumer, new TopicPartition(topic, 0), Long.parseLong(args[5]));
             }
@@ -53,14 +53,15 @@ public final class Consume {
         Runtime.getRuntime().halt(0);
     }
 
-    private static void read(KafkaConsumer<String, String> consumer, String topic, int partitions) {
+    private static void read(
+            KafkaConsumer<String, String> consumer, String topic, int partitions, String[] args) {
         List<TopicPartition> all = new ArrayList<>();
         for (int partition = 0; partition < partitions; partition++) {
             all.add(new TopicPartition(topic, partition));
         }
         consumer.assign(all);
         // Not by a seek to the begin, which would ask for offsets that no fault may change.
-        all.forEach(each -> consumer.seek(each, 0));
+        all.forEach(each -> consumer.seek(each, Long.parseLong(args[5 + each.partition()])));
         while (going) {
             for (ConsumerRecord<String, String> record : consumer.poll(TURN)) {
                 Lines.write("seen " + record.partition() + " " + record.offset() + " " + record.value());
