@@ -34,6 +34,7 @@ def handle(
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[wire.DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
+    epoch = api.epochs.current()
     for name in names:
         if left == 0:
             next_cursor = wire.Cursor(topic_name=name, partition_index=0)
@@ -45,7 +46,7 @@ def handle(
             continue
         first = cursor.partition_index if name == cursor.topic_name else 0
         end = min(first + left, len(topic.partitions))
-        described.append(_described(topic, live, first, end, api.epochs.current()))
+        described.append(_described(topic, live, first, end, epoch))
         if end < len(topic.partitions):
             next_cursor = wire.Cursor(topic_name=name, partition_index=end)
             break

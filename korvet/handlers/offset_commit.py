@@ -1,7 +1,7 @@
 """OffsetCommit (key 8), versions 2-10: commits the offsets of a consumer group.
 
-All offsets that can be committed are, by one script. An error of the group is returned for every partition. Versions 2
-to 4 may carry a retention time; -1, and every other version, means offsets.retention.minutes.
+All offsets that can be committed are, up to 1,000 by one script. An error of the group is returned for every partition.
+Versions 2 to 4 may carry a retention time; -1, and every other version, means offsets.retention.minutes.
 """
 
 from __future__ import annotations

@@ -139,6 +139,8 @@ class LeaderEpochs:
         if redis.history != history:
             # It began after the connection was made.
             redis.refresh_history()
+            if redis.history != history:
+                raise StorageUnavailableError("another Redis became the master meanwhile")
         return epoch
 
     def known(self, redis: Redis) -> int:

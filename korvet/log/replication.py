@@ -176,7 +176,11 @@ class _Rounds:
         try:
             while (waiting := self._next) is not None:
                 self._next = None
-                waiting.set(self._round())
+                found = _UNKNOWN
+                try:
+                    found = self._round()
+                finally:
+                    waiting.set(found)
         finally:
             self._running = False
 

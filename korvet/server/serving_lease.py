@@ -8,7 +8,7 @@ run later (lua/shared/lease.lua). No clock of a worker's machine matters for tha
 
 A worker that finds its lease ended takes a new one before it begins another request. What may have come before that is
 late: a change whose client has gone is not begun, and a commit does not replace one made after the last look before.
-Late too is a request that waited in this worker for longer than a lease.
+Late too is a request that waited in this worker for longer than a lease: its commit replaces none made since it came.
 
 Nothing else needs a coordinator's epoch, as Kafka's groups have one: a worker keeps nothing of a group between two
 scripts, and each script reads all that it decides by.
@@ -46,7 +46,8 @@ class ServingLease:
     def __init__(self, redis: Redis, lease_ms: int) -> None:
         self._redis = redis
         self._lease_ms = lease_ms
-        self._looked_ms = 0
+        # The last look at Redis' clock, and when it was answered (time.monotonic).
+        self._looked_ms, self._looked_at = 0, -math.inf
         self._end = -math.inf
         self._away = False
         self._renewal: gevent.Greenlet[[], None] | None = None
@@ -76,8 +77,10 @@ class ServingLease:
         return came_after < self._late_until or time.monotonic() - came_after > self._lease_ms / 1000
 
     def not_after_ms(self, came_after: float) -> int:
-        """Return when (Redis' clock) a late request can have been sent at the earliest; 0 for any other."""
-        return self._late_since_ms if came_after < self._late_until else 0
+        """Return when (Redis' clock) a late request can have been sent at the earliest; 0 if Redis was never asked."""
+        if came_after < self._late_until or not self._looked_ms:
+            return self._late_since_ms
+        return self._looked_ms - math.ceil((self._looked_at - came_after) * 1000)
 
     def _renew(self) -> None:
         asked = time.clock_gettime(_CLOCK)
@@ -92,7 +95,7 @@ class ServingLease:
             return
         finally:
             self._renewal = None
-        self._looked_ms = now_ms
+        self._looked_ms, self._looked_at = now_ms, time.monotonic()
         self._away = self._redis.lease_ended = False
         self._redis.lease_end_ms = now_ms + self._lease_ms
         # The answer may have lain here for as long as the worker was stopped.

@@ -35,7 +35,6 @@ def test_what_came_before_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -
     assert redis.lease_end_ms in range(before + LEASE_MS, looked + LEASE_MS + 1)
     came = time.monotonic()
     assert not lease.is_late(came)
-    assert lease.not_after_ms(came) == 0
     until(lambda: clock_ms(raw_redis) > looked + LEASE_MS)
     came = time.monotonic()
     assert lease.is_late(came)
@@ -44,7 +43,6 @@ def test_what_came_before_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -
     assert lease.is_late(came), "what came before the renewal is read after it"
     new = time.monotonic()
     assert not lease.is_late(new)
-    assert lease.not_after_ms(new) == 0
 
 
 def test_all_that_lies_in_sockets_at_a_late_renewal_is_late(redis: Redis, raw_redis: Any) -> None:
@@ -82,8 +80,11 @@ def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -
     came = time.monotonic()
     assert not lease.is_late(came)
     assert not lease.is_late(came - LEASE_MS / 1000 / 2)
-    assert lease.is_late(came - LEASE_MS / 1000), "it waited for longer than a lease"
-    assert lease.not_after_ms(came - LEASE_MS / 1000) == 0
+    before, came, after = clock_ms(raw_redis), time.monotonic(), clock_ms(raw_redis)
+    until(lambda: clock_ms(raw_redis) > after + LEASE_MS)
+    assert lease.is_late(came), "it waited for longer than a lease"
+    # The answer of Redis that gives its clock may have taken a while.
+    assert before - LEASE_MS < lease.not_after_ms(came) <= after
     keeping.kill()
 
 
