@@ -183,6 +183,8 @@ class _Rounds:
                     waiting.set(found)
         finally:
             self._running = False
+            if self._next is not None:
+                self.begin()
 
     def _round(self) -> Round:
         """Ask once; the history last: if it is that of the append, the master did not change in between."""

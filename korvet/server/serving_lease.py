@@ -86,6 +86,7 @@ class ServingLease:
         asked = time.clock_gettime(_CLOCK)
         try:
             now_ms = time_ms(self._redis.call("TIME"))
+            answered_at = time.monotonic()
             before_ms = self._looked_ms
             is_late = 0 < before_ms < now_ms - self._lease_ms
             for _ in range(TURNS if is_late else 0):
@@ -95,7 +96,7 @@ class ServingLease:
             return
         finally:
             self._renewal = None
-        self._looked_ms, self._looked_at = now_ms, time.monotonic()
+        self._looked_ms, self._looked_at = now_ms, answered_at
         self._away = self._redis.lease_ended = False
         self._redis.lease_end_ms = now_ms + self._lease_ms
         # The answer may have lain here for as long as the worker was stopped.
