@@ -8,6 +8,7 @@ import sys
 import pytest
 
 REDIS = "kill-redis,crash-machine,fill-memory,cut-often,hold"
+ALWAYS = "kill-redis,fill-disk-and-kill"
 REPLICAS = "kill-redis,kill-replica,stop-replica,promote,fail-over,cut-often"
 SENTINELS = "kill-master,stop-master,sentinel-fail-over"
 
@@ -18,6 +19,7 @@ SENTINELS = "kill-master,stop-master,sentinel-fail-over"
     [
         ("one", "record", ""),
         ("one", "batch", REDIS),
+        ("always", "batch", ALWAYS),
         ("replicas", "record", REPLICAS),
         ("replicas", "batch", REPLICAS),
         ("sentinel", "record", SENTINELS),

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, get_args
 
 import redis
 
@@ -27,8 +27,10 @@ Losses: TypeAlias = Mapping[Setup, frozenset[str]]
 
 NOTHING = frozenset[str]()
 LAST_SECOND = frozenset({"lost", "moved", "two values", "skipped", "went back", "commit went back"})
-ANYWHERE: Losses = MappingProxyType({"one": NOTHING, "replicas": NOTHING, "sentinel": NOTHING})
-NOT_WATCHED: Losses = MappingProxyType({"one": NOTHING, "replicas": NOTHING})
+ANYWHERE: Losses = MappingProxyType(dict.fromkeys(get_args(Setup), NOTHING))
+NOT_WATCHED: Losses = MappingProxyType({"one": NOTHING, "always": NOTHING, "replicas": NOTHING})
+# With appendfsync always Redis ends with the first write that fails.
+GOES_ON_WITHOUT_DISK: Losses = MappingProxyType({"one": NOTHING, "replicas": NOTHING})
 # A master that lost its last second and starts again makes its replicas lose it too.
 LOSES_LAST_SECOND: Losses = MappingProxyType({"one": LAST_SECOND, "replicas": LAST_SECOND})
 REPLICAS: Losses = MappingProxyType({"replicas": NOTHING})
@@ -237,10 +239,12 @@ def _fill_disk(system: System, rng: random.Random) -> None:
 
 
 def _fill_disk_and_kill(system: System, rng: random.Random) -> None:
-    """Kill Redis before there is room again: what it answered before its first write failed is in no file."""
+    """Kill Redis before there is room again: what it answered before its first write failed may be in no file."""
     system.master.limit_file(system.master.append_only_file().stat().st_size + rng.randint(0, 10_000))
     time.sleep(rng.uniform(1, 4))
-    _kill_redis(system, rng)
+    system.master.kill()
+    time.sleep(rng.uniform(0, 2))
+    system.master.start()
 
 
 def _set_clock(clock: Clock | None, rng: random.Random) -> None:
@@ -282,8 +286,8 @@ FAULTS: dict[str, Fault] = {
     "cut-often": Fault(_cut_often),
     "hold": Fault(_hold),
     "fill-memory": Fault(_fill_memory),
-    "fill-disk": Fault(_fill_disk, NOT_WATCHED),
-    "fill-disk-and-kill": Fault(_fill_disk_and_kill, LOSES_LAST_SECOND),
+    "fill-disk": Fault(_fill_disk, GOES_ON_WITHOUT_DISK),
+    "fill-disk-and-kill": Fault(_fill_disk_and_kill, {**LOSES_LAST_SECOND, "always": NOTHING}),
     "redis-clock": Fault(_set_redis_clock, NOT_WATCHED),
 }
 CLOCKS = {"broker-clock", "redis-clock"}

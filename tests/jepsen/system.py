@@ -26,7 +26,8 @@ from tests.support.broker import KORVET, Broker, started
 from tests.support.clock import Clock
 from tests.support.processes import free_port, wait_until
 
-Setup: TypeAlias = Literal["one", "replicas", "sentinel"]
+Setup: TypeAlias = Literal["one", "always", "replicas", "sentinel"]
+"""The Redis servers: one, whose file is synced each second or always; a master and a replica, also led by Sentinels."""
 
 LEASE_MS = 3000
 _MASTER = "korvet"
@@ -55,10 +56,17 @@ def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 class Node:
-    """A Redis server with an append-only file, synced each second."""
+    """A Redis server with an append-only file."""
 
-    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock | None = None,
+        *,
+        fsync: Literal["everysec", "always"] = "everysec",
+    ) -> None:
         self.directory = directory
+        self._fsync = fsync
         self.port = free_port()
         self.client = _client(self.port, 10.0)
         self._looking = _client(self.port, 1.0)
@@ -70,6 +78,7 @@ class Node:
         """Start it, and wait until it has read its files."""
         command = [*self._clock, str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--save", "", "--appendonly", "yes", "--dir", str(self.directory)]
+        command += ["--appendfsync", self._fsync]
         command += ["--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb", "--repl-timeout", "5"]
         self._process = _spawn([*command, *options], self.directory / "log")
         wait_until(self._answers, "Redis answers")
@@ -134,10 +143,12 @@ class System:
     ) -> None:
         """Take the flags of `korvet serve` besides those that it must have."""
         self.setup = setup
+        self._has_replica = setup in ("replicas", "sentinel")
         self.brokers: list[Broker] = []
         self.redis_clock = Clock(directory / "clock-redis") if clocks else None
         self.broker_clock = Clock(directory / "clock-broker") if clocks else None
-        self.master = Node(directory / "redis-0", self.redis_clock)
+        fsync: Literal["everysec", "always"] = "always" if setup == "always" else "everysec"
+        self.master = Node(directory / "redis-0", self.redis_clock, fsync=fsync)
         self.other = Node(directory / "redis-1")
         self._directory = directory
         self._flags = flags
@@ -153,7 +164,7 @@ class System:
         for node in (self.master, self.other):
             running.callback(node.kill)
         self.master.start()
-        if self.setup != "one":
+        if self._has_replica:
             self.follow(self.other, self.master)
         self.proxy = running.enter_context(Proxy(self.master.port))
         if self.setup == "sentinel":
@@ -216,7 +227,7 @@ class System:
             "redis.timeout.ms": "3000",
             "group.initial.rebalance.delay.ms": "0",
         }
-        if self.setup != "one":
+        if self._has_replica:
             settings["replicas"] = "1"
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
