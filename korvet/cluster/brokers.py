@@ -174,9 +174,10 @@ class LiveBrokers:
     def leaders(self, topic: str, partitions: int, assignment: Sequence[Sequence[int]] | None) -> list[int]:
         """Return the broker that clients are to use for each partition: the first live one of its assignment.
 
-        If there is none, a hash decides: the loss of a broker moves only the partitions that it led.
+        If there is none, a hash decides, by which each broker leads as many partitions of a topic as any other, give or
+        take one; the loss of a broker moves few partitions that it did not lead.
         """
-        winners = _winners(self._ids, topic, partitions)
+        winners = spread_leaders(self._ids, topic, partitions)
         if not assignment:
             return list(winners)
         assigned = [next((each for each in some if each in self._by_id), None) for some in assignment]
@@ -298,11 +299,23 @@ class ClusterView:
 
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)
-def _winners(ids: tuple[int, ...], topic: str, partitions: int) -> tuple[int, ...]:
-    return tuple(_winner(ids, f"partition:{topic}:{index}") for index in range(partitions))
+def spread_leaders(ids: tuple[int, ...], topic: str, partitions: int) -> tuple[int, ...]:
+    """Return for each partition the id that the hash prefers of those that do not lead their share yet."""
+    share, extra = divmod(partitions, len(ids))
+    # No more than `extra` of them lead one more than the share.
+    room = dict.fromkeys(ids, share)
+    leaders = []
+    for index in range(partitions):
+        open_ = ids if extra else tuple(each for each in ids if room[each] > 0)
+        leader = _winner(tuple(each for each in open_ if room[each] >= 0), f"partition:{topic}:{index}")
+        if not room[leader]:
+            extra -= 1
+        room[leader] -= 1
+        leaders.append(leader)
+    return tuple(leaders)
 
 
-def _winner(ids: tuple[int, ...], what: str) -> int:
+def _winner(ids: Sequence[int], what: str) -> int:
     """Return the id whose hash with `what` is the largest (rendezvous hashing): the same in every process."""
     if len(ids) == 1:
         return ids[0]

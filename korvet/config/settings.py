@@ -280,8 +280,8 @@ class Settings:
     log_message_timestamp_after_max_ms: int = _dynamic(
         3_600_000, "How far a producer's timestamp may lie in the future.", 0, INT64_MAX
     )
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = _dynamic(
-        "none", "Codec of the batches that consumers get."
+    compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd", "none"] = _dynamic(
+        "producer", "Codec of the batches that consumers get; `none` is an older name of `producer`."
     )
     storage_format: Literal["record", "batch"] = _dynamic(
         "record", "Layout of a new topic in Redis: a stream entry for each record, or for each batch."

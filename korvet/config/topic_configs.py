@@ -42,7 +42,6 @@ _OWN_DOC = {
     "local.retention.bytes": "Bytes that a partition with a remote tier keeps in Redis; -2 is retention.bytes.",
     "local.retention.ms": "How long a topic with a remote tier keeps records in Redis; -2 is retention.ms.",
 }
-_OWN_CHOICES = {"compression.type": ("uncompressed", "producer")}
 
 FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "storage.format"})
 """They decide how the log is laid out, so a topic keeps the values it was created with."""
@@ -56,7 +55,6 @@ def _inherited() -> Iterator[ConfigDef]:
             name=name,
             inherits=setting,
             doc=_OWN_DOC.get(name, definition.doc),
-            choices=(*definition.choices, *_OWN_CHOICES.get(name, ())),
             dynamic=name not in FIXED_AT_CREATION,
         )
 

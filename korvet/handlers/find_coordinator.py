@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), versions 0-6: the broker that coordinates a group. Any can; it spreads the load.
 
-Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not
-supported: their keys get INVALID_REQUEST, with which such a client fails at once, with the reason, and does not retry.
+Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not supported: such a
+client is to fail at once, with the reason. librdkafka's transactional producer retries with every error that does not
+concern its rights, so it gets CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from korvet.protocol.messages import find_coordinator as wire
 from korvet.protocol.types import CoordinatorType
 
 BATCH_VERSION_FIRST = 4
-UNSUPPORTED: dict[int, str] = {
-    CoordinatorType.TRANSACTION: "transactions are not supported",
-    CoordinatorType.SHARE: "share groups are not supported",
+UNSUPPORTED: dict[int, KafkaError] = {
+    CoordinatorType.TRANSACTION: KafkaError(
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "transactions are not supported"
+    ),
+    CoordinatorType.SHARE: KafkaError(ErrorCode.INVALID_REQUEST, "share groups are not supported"),
 }
 
 
@@ -27,8 +30,9 @@ def handle(
 ) -> wire.FindCoordinatorResponse:
     """Answer each key with a live broker, the same one as long as it lives, at its address on the caller's listener."""
     if request.key_type != CoordinatorType.GROUP:
-        message = UNSUPPORTED.get(request.key_type, f"coordinator type {request.key_type} is unknown")
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        message = f"coordinator type {request.key_type} is unknown"
+        error = UNSUPPORTED.get(request.key_type) or KafkaError(ErrorCode.INVALID_REQUEST, message)
+        raise error.without_frames()
     live = api.cluster.refresh().on(caller.listener)
 
     def found(key: str) -> wire.Coordinator:

@@ -1,7 +1,7 @@
 """InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
 
 Without a transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360): the
-sequences of that producer start over. Transactions are not supported.
+sequences of that producer start over. Transactions are not supported, with the error of FindCoordinator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from korvet.protocol.messages import init_producer_id as wire
 def handle(request: wire.InitProducerIdRequest, _caller: Caller, _api: LogApi) -> wire.InitProducerIdResponse:
     """Return a new producer id."""
     if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions are not supported")
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "transactions are not supported")
     return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
 
 

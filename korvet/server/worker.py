@@ -242,7 +242,10 @@ def build_apis(
             live=live, topics=topics, cluster=cluster, replicas=storage.replicas, epochs=log.epochs
         ),
         cluster=ClusterApi(
-            cluster=cluster, configs=ConfigAdmin(topics, live, broker_configs), topics=topics, log_dir=log_dir
+            cluster=cluster,
+            configs=ConfigAdmin(topics, live, broker_configs, ports.in_settings(listeners)),
+            topics=topics,
+            log_dir=log_dir,
         ),
     )
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import msgspec
 
@@ -17,6 +18,7 @@ from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSettings
 from korvet.config.described import (
     ConfigEntry,
+    Synonym,
     broker_entries,
     cluster_entries,
     inherited_entries,
@@ -28,7 +30,7 @@ from korvet.config.settings import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, TOPIC_CONFIGS
 from korvet.config.values import listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError
-from korvet.protocol.types import ConfigOperation, ConfigType, ResourceType
+from korvet.protocol.types import ConfigOperation, ConfigSource, ConfigType, ResourceType
 from korvet.topics import config as topic_config
 from korvet.topics.registry import TopicRegistry, check_name
 
@@ -65,7 +67,15 @@ class ConfigResource(msgspec.Struct, frozen=True):
 class ConfigAdmin:
     """Describes and alters configs. Every method raises KafkaError and StorageUnavailableError."""
 
-    def __init__(self, topics: TopicRegistry, live: LiveSettings, store: BrokerConfigStore) -> None:
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        live: LiveSettings,
+        store: BrokerConfigStore,
+        listening: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Take for `listening` what settings are in effect that follow from others where they are not given."""
+        self._listening = listening
         self._topics = topics
         self._live = live
         self._store = store
@@ -93,7 +103,7 @@ class ConfigAdmin:
                 return cluster_entries(self._live.layers)
             case ResourceType.BROKER:
                 self._check_own(resource.name)
-                return broker_entries(self._live.layers)
+                return [self._as_it_is(each) for each in broker_entries(self._live.layers)]
             case ResourceType.GROUP:
                 _check_group(resource.name)
                 return []
@@ -162,6 +172,14 @@ class ConfigAdmin:
             self._inherited_from = self._live.layers
             self._inherited = inherited_entries(self._inherited_from)
         return self._inherited
+
+    def _as_it_is(self, entry: ConfigEntry) -> ConfigEntry:
+        """Return a setting of this broker with the value that it has in effect."""
+        name, given = entry.definition.name, entry.synonyms
+        value = self._listening.get(name)
+        if value is None or given[0].value == value:
+            return entry
+        return ConfigEntry(entry.definition, (Synonym(name, value, ConfigSource.STATIC), *given))
 
     def _check_own(self, name: str) -> None:
         own = self._live.settings.broker_id

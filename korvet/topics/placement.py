@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from korvet.cluster.brokers import LiveBrokers, Placed
+from korvet.cluster.brokers import LiveBrokers, Placed, spread_leaders
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics.registry import PARTITIONS_MAX, Assignment, Topic, TopicRegistry
 from korvet.topics.types import TopicRow
@@ -167,9 +167,10 @@ def with_partitions(
 ) -> TopicRow:
     """Return the row of a topic with `count` partitions in all (KIP-195); a topic never loses one.
 
-    `brokers` are those of each new partition, the preferred leader first, None: any; `live` are the live brokers.
-    Raises KafkaError: INVALID_PARTITIONS if that is no increase, or more than a topic may have;
-    INVALID_REPLICA_ASSIGNMENT if the assignments are not one for each new partition, or are not valid.
+    `brokers` are those of each new partition, the preferred leader first; None: any, or as many of the `live` ones as
+    the topic's other partitions are assigned to. Raises KafkaError: INVALID_PARTITIONS if that is no increase, or more
+    than a topic may have; INVALID_REPLICATION_FACTOR if fewer brokers are live; INVALID_REPLICA_ASSIGNMENT if the
+    assignments are not one for each new partition, or are not valid.
     """
     if count == row.partitions:
         raise _invalid(f"Topic already has {row.partitions} partition(s).")
@@ -179,9 +180,22 @@ def with_partitions(
     if count > PARTITIONS_MAX:
         raise _invalid(f"A topic may have {PARTITIONS_MAX} partitions at most, not {count}.")
     assignment = row.assignment
+    if brokers is None and assignment and any(assignment):
+        brokers = _chosen(row, count, next(len(each) for each in assignment if each), sorted(live))
     if brokers is not None:
         assignment = _extended(row, count - row.partitions, brokers, live)
     return msgspec.structs.replace(row, partitions=count, assignment=assignment)
+
+
+def _chosen(row: TopicRow, count: int, factor: int, live: Sequence[int]) -> list[list[int]]:
+    """Return brokers for each new partition of a topic: its leader, and those that come after it."""
+    if factor > len(live):
+        message = (
+            f"The other partitions of {row.name} are assigned to {factor} brokers each; {len(live)} are live."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    first = [live.index(each) for each in spread_leaders(tuple(live), row.name, count)[row.partitions :]]
+    return [[live[(at + n) % len(live)] for n in range(factor)] for at in first]
 
 
 def _extended(

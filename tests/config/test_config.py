@@ -245,7 +245,7 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
             "a list of compact, delete, comma-separated, each at most once",
         ),
         ("log.message.timestamp.type", "append", "one of CreateTime, LogAppendTime"),
-        ("compression.type", "brotli", "one of none, gzip, snappy, lz4, zstd"),
+        ("compression.type", "brotli", "one of producer, uncompressed, gzip, snappy, lz4, zstd, none"),
         ("storage.format", "columns", "it must be one of record, batch"),
         ("listen", "9092", "HOST:PORT"),
         ("listen", "127.0.0.1:65536", "a port from 0 to 65535"),

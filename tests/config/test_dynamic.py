@@ -93,7 +93,7 @@ def test_a_value_is_kept_as_it_is_shown(name: str, text: str, kept: str) -> None
         ("log.retention.ms", "-2", "a whole number from -1"),
         ("log.retention.ms", "1_000", "a whole number from -1"),
         ("log.cleaner.min.cleanable.ratio", "2", "a number from 0 to 1"),
-        ("compression.type", "producer", "one of none, gzip"),
+        ("compression.type", "brotli", "one of producer, uncompressed"),
         ("log.cleanup.policy", "keep", "a list of compact, delete"),
         ("storage.format.topics", "x", "PATTERN=record"),
         ("storage.format.topics", "a=batch\n", "control characters"),

@@ -25,6 +25,7 @@ from tests.handlers.configs import (
     value,
     wanted,
 )
+from tests.support.broker import Broker
 from tests.support.topic_client import Client
 
 BROKER_ID = "0"
@@ -136,6 +137,16 @@ def test_a_broker_describes_all_its_settings(client: Client) -> None:
         ("group.initial.rebalance.delay.ms", "3000", DEFAULT),
     ]
     assert found["auto.create.topics.enable"].value == "true"
+
+
+def test_a_broker_says_where_it_listens_although_only_an_address_was_given(
+    client: Client, broker: Broker
+) -> None:
+    found = configs_of(client, BROKER, BROKER_ID, synonyms=True)
+    at = "PLAINTEXT://{}:{}".format(*broker.address)
+    for name in ("listeners", "advertised.listeners"):
+        assert (found[name].value, found[name].config_source) == (at, STATIC)
+        assert chain(found[name]) == [(name, at, STATIC), (name, "", DEFAULT)]
 
 
 def test_a_value_that_may_hold_a_password_is_not_described(client: Client) -> None:

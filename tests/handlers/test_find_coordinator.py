@@ -66,11 +66,21 @@ def test_many_groups_are_answered_each_under_its_key(client: Client, broker: Bro
     assert client.call(FindCoordinatorRequest(), version).coordinators == []
 
 
-@pytest.mark.parametrize("key_type", [TRANSACTION, SHARE, 3, -1])
-def test_what_is_not_supported_is_an_invalid_request_and_never_a_node(client: Client, key_type: int) -> None:
+@pytest.mark.parametrize(
+    ("key_type", "code"),
+    [
+        (TRANSACTION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (SHARE, ErrorCode.INVALID_REQUEST),
+        (3, ErrorCode.INVALID_REQUEST),
+        (-1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_not_supported_is_refused_with_the_reason(
+    client: Client, key_type: int, code: ErrorCode
+) -> None:
     answer = client.call(FindCoordinatorRequest(key="key", key_type=key_type), 1)
-    assert (answer.error_code, answer.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert (answer.error_code, answer.node_id) == (code, -1)
     assert answer.error_message
     answer = client.call(FindCoordinatorRequest(coordinator_keys=["key"], key_type=key_type), 6)
     [one] = answer.coordinators
-    assert (one.key, one.error_code, one.node_id) == ("key", ErrorCode.INVALID_REQUEST, -1)
+    assert (one.key, one.error_code, one.node_id) == ("key", code, -1)

@@ -36,10 +36,24 @@ def test_more_partitions_are_for_any_broker_unless_it_is_said_for_which() -> Non
 
 def test_brokers_of_the_partitions_that_are_there_stay_as_they_are() -> None:
     assigned = replace(ROW, assignment=[[0, 1], [1, 2]])
-    assert to(3, row=assigned) == replace(assigned, partitions=3)
     assert to(3, [[2, 0]], assigned).assignment == [[0, 1], [1, 2], [2, 0]]
     in_part = replace(ROW, assignment=[[0]])
     assert to(4, [[1], [2]], in_part).assignment == [[0], [], [1], [2]]
+
+
+def test_new_partitions_are_assigned_to_as_many_brokers_as_the_others() -> None:
+    assigned = replace(ROW, assignment=[[0, 1], [1, 2]])
+    grown = to(8, row=assigned)
+    assert grown.assignment is not None
+    assert grown.assignment[:2] == [[0, 1], [1, 2]]
+    added = grown.assignment[2:]
+    assert len(added) == 6
+    assert {len(set(each)) for each in added} == {2}
+    assert {each[0] for each in added} == LIVE
+    with pytest.raises(KafkaError, match="assigned to 2 brokers each; 1 are live") as refused:
+        with_partitions(assigned, 3, None, {0})
+    assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert to(3, row=replace(ROW, assignment=[[], []])).assignment == [[], []]
 
 
 @pytest.mark.parametrize("count", [2, 1, 0, -1, 10_001, 2**31 - 1])

@@ -164,6 +164,14 @@ def endpoints(listeners: Sequence[Bound]) -> dict[str, Endpoint]:
     return {each.name: Endpoint(*each.advertised) for each in listeners}
 
 
+def in_settings(listeners: Sequence[Bound]) -> dict[str, str]:
+    """Return `listeners` and `advertised.listeners` as they are in effect."""
+    return {
+        "listeners": ",".join(str(Listener(each.name, each.address)) for each in listeners),
+        "advertised.listeners": ",".join(str(Listener(each.name, each.advertised)) for each in listeners),
+    }
+
+
 def _reachable(settings: Settings, listener: Listener) -> Address:
     if listener.address.host in WILDCARDS:
         how = "advertised.listeners" if settings.listeners else "advertised (--advertised HOST:PORT)"
