@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.commands import SPARK_SECONDS_MAX
+
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
@@ -51,7 +53,7 @@ def test_a_job_whose_java_is_killed_fails_with_one_line(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=SPARK_SECONDS_MAX,
         check=False,
     )
     assert done.stdout.splitlines() == ["error [True]", "stopped False", "True", "True", "stopped True"], done

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import failed, korvet_process
+from tests.cli.commands import SPARK_SECONDS_MAX, failed, korvet_process
 from tests.support.archives import Topics, topics_in
 from tests.support.batches import Record
 
@@ -29,7 +29,7 @@ def query(topics: Topics, sql: str, *arguments: str) -> subprocess.CompletedProc
     where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", "local[1]")
     here = Path(topics.lake).parent / "here"
     here.mkdir(exist_ok=True)
-    result = korvet_process("lake", "query", *where, *arguments, sql, cwd=here)
+    result = korvet_process("lake", "query", *where, *arguments, sql, cwd=here, seconds_max=SPARK_SECONDS_MAX)
     # Spark, left to itself, makes a directory wherever it is started.
     assert list(here.iterdir()) == []
     return result
