@@ -12,6 +12,7 @@ comes with the first read after the replicas are back.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -27,7 +28,10 @@ from korvet.redis.client import Redis
 from korvet.topics.types import Partition
 
 WAIT_SECONDS = 0.5
-"""How long a read waits for replicas at most: a replica that hangs holds up what else the fetch has found."""
+"""How long a read waits for replicas at most: a replica that hangs holds up what else the fetch has found.
+
+After a wait in vain no read waits for AGE_SECONDS, or until a round succeeds: a later one shows what that found.
+"""
 
 AGE_SECONDS = 1.0
 """How old a high watermark past what is read may be: it only says how far a consumer lags."""
@@ -71,6 +75,9 @@ class HighWatermarks:
         self._history = ""
         self._held: dict[_Log, _Held] = {}
         self._outdated: str | None = None
+        # When a wait for that number of replicas was in vain: one that hangs counts as in sync for a while, and a fetch
+        # reads many times.
+        self._vain_at: dict[int, float] = {}
 
     def _wanted(self, partition: Partition) -> int:
         """Return how many replicas must have what is shown of a log."""
@@ -101,13 +108,16 @@ class HighWatermarks:
             if not count or held.end >= each.end:
                 continue
             if held.end < each.shown:
-                awaited.add(count)
+                if now - self._vain_at.get(count, -math.inf) >= AGE_SECONDS:
+                    awaited.add(count)
             elif now - held.found_at < AGE_SECONDS:
                 continue
             asked.setdefault(count, []).append(each)
         rounds = {count: round_ for count, of in asked.items() if (round_ := self._ask(history, count, of))}
-        if wait_for := [round_ for count, round_ in rounds.items() if count in awaited]:
-            gevent.wait(wait_for, WAIT_SECONDS)
+        if wait_for := {count: round_ for count, round_ in rounds.items() if count in awaited}:
+            gevent.wait(list(wait_for.values()), WAIT_SECONDS)
+            vain = [count for count, round_ in wait_for.items() if _was_vain(round_.value, count)]
+            self._vain_at |= dict.fromkeys(vain, self._clock())
 
     def _ask(self, history: str, count: int, ends: list[LogEnd]) -> AsyncResult[Round] | None:
         """Begin a round for logs, unless it would wait for replicas that are away."""
@@ -197,6 +207,7 @@ class HighWatermarks:
             if round_ is not None and round_.held and round_.history != history:
                 self._outdated = history
             return
+        self._vain_at.pop(count, None)
         if history != self._history:
             # What replicas held of another history says nothing: a failover may have cut the logs since.
             self._held.clear()
@@ -207,6 +218,11 @@ class HighWatermarks:
         for partition, end, _ in ends:
             key = partition.stream, partition.topic_id
             self._held[key] = _Held(max(end, self._held.get(key, _NOTHING).end), now)
+
+
+def _was_vain(round_: Round | None, count: int) -> bool:
+    """Return whether a round took its time, None if it does yet; one that loses its connection takes none."""
+    return round_ is None or (round_.history != "" and round_.held < count)
 
 
 def cut(fetched: Fetched, high_watermark: int) -> Fetched:

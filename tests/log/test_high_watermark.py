@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gevent
@@ -52,6 +55,16 @@ class Setup(NamedTuple):
         yield
         self.following.execute_command("REPLICAOF", host["master_host"], host["master_port"])
         wait_until(lambda: self.following.info("replication")["master_link_status"] == "up", "it follows")
+
+    @contextlib.contextmanager
+    def replica_hangs(self) -> Iterator[None]:
+        """Stop the replica, which counts as in sync all the while."""
+        pid = self.following.info("server")["process_id"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(params=["record", "batch"])
@@ -194,3 +207,30 @@ def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None
     with gevent.Timeout(30):
         [found] = waiting.get()
     assert values(b"".join(found.chunks)) == [b"two"]
+
+
+def test_a_replica_that_hangs_is_waited_for_once(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch reads in many pieces, and each would wait."""
+    waits: list[float] = []
+
+    def wait(rounds: list[Any], seconds: float) -> None:
+        waits.append(seconds)
+        gevent.wait(rounds, seconds)
+
+    monkeypatch.setattr(high_watermark, "gevent", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(high_watermark, "AGE_SECONDS", 600.0)
+    view = setup.worker
+    partition = view.topics.get("orders").partition(0)
+    with setup.replica_hangs():
+        view.append("orders", b"two")
+        assert setup.shown() == setup.shown() == [b"one"]
+        assert len(waits) == 1
+        view.log.visible_bounds([partition])
+        assert len(waits) == 1
+        with monkeypatch.context() as later:
+            later.setattr(high_watermark, "AGE_SECONDS", 0.0)
+            assert setup.shown() == [b"one"]
+        assert len(waits) == 2
+    wait_until(lambda: setup.shown() == [b"one", b"two"], "it is shown")
+    view.append("orders", b"three")
+    assert setup.shown() == [b"one", b"two", b"three"]
