@@ -167,9 +167,13 @@ class HighWatermarks:
             return read()
         found = self._bounds_once(partitions, read)
         for _ in range(_BOUNDS_RETRIES):
-            if not any(isinstance(each, Bounds) and each.high_watermark < 0 for each in found):
+            unknown = [
+                self._wanted(partition)
+                for partition, each in zip(partitions, found, strict=True)
+                if isinstance(each, Bounds) and each.high_watermark < 0
+            ]
+            if not unknown or _are_too_few(self._replicas, min(unknown)):
                 break
-            self._replicas.recount()
             found = self._bounds_once(partitions, read)
         return found
 
@@ -223,6 +227,15 @@ class HighWatermarks:
 def _was_vain(round_: Round | None, count: int) -> bool:
     """Return whether a round took its time, None if it does yet; one that loses its connection takes none."""
     return round_ is None or (round_.history != "" and round_.held < count)
+
+
+def _are_too_few(replicas: Replicas, count: int) -> bool:
+    """Return whether Redis, asked again, has fewer replicas in sync than `count`."""
+    replicas.recount()
+    with contextlib.suppress(StorageUnavailableError):
+        # 0: the connection led to a replica, and the next one may lead to the master.
+        return 0 < replicas.insync() <= count
+    return False
 
 
 def cut(fetched: Fetched, high_watermark: int) -> Fetched:

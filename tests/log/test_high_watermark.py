@@ -196,6 +196,17 @@ def test_the_end_of_a_log_is_known_at_once_after_a_failover(
         assert view.log.visible_bounds([partition]) == view.log.bounds([partition])
 
 
+def test_bounds_are_read_once_while_too_few_replicas_are_in_sync(setup: Setup) -> None:
+    with domain(setup.worker.url, Settings(replicas=1)) as view:
+        partition = view.topics.get("orders").partition(0)
+        with setup.replica_cut_off():
+            before = setup.raw.info("commandstats")["cmdstat_hmget"]["calls"]
+            [found] = view.log.visible_bounds([partition])
+            assert isinstance(found, Bounds)
+            assert found.high_watermark == -1
+            assert setup.raw.info("commandstats")["cmdstat_hmget"]["calls"] == before + 1
+
+
 def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None:
     """The append has woken it already, and nothing else is announced."""
     view = setup.worker
