@@ -1,8 +1,8 @@
 """Fetching for consumers: reading at once, and waiting until there is enough.
 
 A fetch reads on arrival, when an append wakes it, and once at its deadline: that read makes up for a wake-up that was
-lost. While replicas lack the end of a log it also reads every AGE_SECONDS, for nobody announces that they have it. The
-reads of all its partitions travel together, in rounds, within one budget of bytes. How many entries to ask for follows
+lost. Logs whose end replicas lack it also reads every AGE_SECONDS, for nobody announces that they have it. The reads of
+all its partitions travel together, in rounds, within one budget of bytes. How many entries to ask for follows
 from what the partition's entries weighed so far. What comes next is read ahead, within a fetch and for the next one.
 Limits are KIP-74's, bounds are checked as Kafka does. Offsets that Redis does not hold any more are read from the
 remote tier.
@@ -494,9 +494,11 @@ class Fetcher:
                     timer.end_stage(REDIS)
                     changed: Iterable[int] = range(len(specs))
                 else:
-                    withheld = any(each.withheld for each in results)
+                    withheld = [place for place, each in enumerate(results) if each.withheld]
                     until = min(deadline, self._clock() + AGE_SECONDS) if withheld else deadline
-                    changed = self._park(watch, until) or range(len(specs))
+                    changed = self._park(watch, until) or (
+                        withheld if until < deadline else range(len(specs))
+                    )
                     timer.end_stage(WAIT)
                 self._read(specs, changed, results, limits, timer)
         return results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,8 +13,8 @@ import gevent
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode
-from korvet.log import high_watermark, replication
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log import fetch, high_watermark, replication
 from korvet.log.fetch import FetchResult
 from korvet.log.readahead import ReadAhead
 from korvet.log.types import Bounds, Fetched, Read
@@ -218,6 +218,36 @@ def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None
     with gevent.Timeout(30):
         [found] = waiting.get()
     assert values(b"".join(found.chunks)) == [b"two"]
+
+
+def test_a_fetch_that_waits_reads_again_only_what_replicas_lack(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "AGE_SECONDS", 0.01)
+    view = setup.worker
+    view.topics.create(TopicSpec(name="dear", configs={"min.insync.replicas": "3"}))
+    view.append("dear", b"dear")
+    end = setup.fetch().high_watermark
+    reads: list[list[str]] = []
+    read = view.log.read
+
+    def noted(asked: Sequence[Read]) -> list[Fetched | KafkaError]:
+        reads.append([each.partition.topic for each in asked])
+        return read(asked)
+
+    monkeypatch.setattr(view.log, "read", noted)
+    wanted = view.wanted("orders", offset=end), view.wanted("dear")
+    waiting = gevent.spawn(view.fetch, *wanted, wait_ms=600_000)
+    with gevent.Timeout(30):
+        while len(reads) < 10:
+            gevent.sleep(0.01)
+    # On arrival, and when it listens.
+    assert reads[:2] == [["orders", "dear"]] * 2
+    assert reads[2:] == [["dear"]] * len(reads[2:])
+    view.append("orders", b"two")
+    with gevent.Timeout(30):
+        [orders, dear] = waiting.get()
+    assert (values(b"".join(orders.chunks)), dear.chunks) == ([b"two"], [])
 
 
 def test_a_replica_that_hangs_is_waited_for_once(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
