@@ -34,6 +34,14 @@ EXACT_END = 2**53
 SCAN_RECORDS, SCAN_BATCHES = 1000, 64
 """Entries per step of a search: a step holds up neither Redis nor the other greenlets of the worker for long."""
 
+_ALWAYS_VISIBLE = {
+    SpecialTimestamp.EARLIEST,
+    SpecialTimestamp.EARLIEST_LOCAL,
+    SpecialTimestamp.LATEST_TIERED,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD,
+}
+"""What lies below every high watermark, so that no replica is asked: where the log begins, and what is archived."""
+
 
 class OffsetFound(msgspec.Struct, frozen=True):
     """An offset with its timestamp (ms) and leader epoch; all -1 if no record matches."""
@@ -80,7 +88,9 @@ class OffsetLookup:
 
         A timestamp's answer is the first record, by offset, whose timestamp is not smaller; there may be none.
         """
-        bounds = self._log.visible_bounds([query.partition for query in queries])
+        always_visible = all(query.timestamp in _ALWAYS_VISIBLE for query in queries)
+        read_bounds = self._log.bounds if always_visible else self._log.visible_bounds
+        bounds = read_bounds([query.partition for query in queries])
         searches = {
             place: search
             for place, (query, found) in enumerate(zip(queries, bounds, strict=True))

@@ -16,8 +16,10 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import fetch, high_watermark, replication
 from korvet.log.fetch import FetchResult
+from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.readahead import ReadAhead
 from korvet.log.types import Bounds, Fetched, Read
+from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.support import redis_servers
 from tests.support.batches import values
@@ -205,6 +207,26 @@ def test_bounds_are_read_once_while_too_few_replicas_are_in_sync(setup: Setup) -
             assert isinstance(found, Bounds)
             assert found.high_watermark == -1
             assert setup.raw.info("commandstats")["cmdstat_hmget"]["calls"] == before + 1
+
+
+def test_where_a_log_begins_asks_no_replicas(setup: Setup) -> None:
+    view = setup.worker
+    partition = view.topics.get("orders").partition(0)
+    with setup.replica_cut_off():
+        view.append("orders", b"two")
+        before = setup.raw.info("commandstats")["cmdstat_info"]["calls"]
+        earliest = [
+            OffsetQuery(partition, SpecialTimestamp.EARLIEST),
+            OffsetQuery(partition, SpecialTimestamp.EARLIEST_LOCAL),
+        ]
+        [first, same] = view.offsets.find(earliest)
+        # That of this test.
+        assert setup.raw.info("commandstats")["cmdstat_info"]["calls"] == before + 1
+        assert view.offsets.find([*earliest, OffsetQuery(partition, SpecialTimestamp.LATEST)])[:2] == [
+            first,
+            same,
+        ]
+        assert first == same == OffsetFound(setup.fetch().log_start, leader_epoch=view.log.epochs.current())
 
 
 def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None:
