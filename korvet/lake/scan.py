@@ -8,7 +8,7 @@ them. What retention removes from both in that time is an error, or else left ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ from korvet.lake.schema import (
 from korvet.lake.source import LakeStores, SourceTopic
 from korvet.lake.table import Lake
 from korvet.lake.tasks import PlanError, RangeReader
+from korvet.log import high_watermark
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
@@ -45,7 +46,8 @@ T = TypeVar("T")
 class PartitionSnapshot(NamedTuple):
     """A partition at one moment: its records from `start` to just before `end`, those below `archived` in `files`.
 
-    `topic` is without its partitions.
+    At `end` is the high watermark: what replicas do not have a failover may take back, and put other records at its
+    offsets. `topic` is without its partitions.
     """
 
     topic: SourceTopic
@@ -86,13 +88,17 @@ class ScanPart(msgspec.Struct, frozen=True, kw_only=True):
     times: TimestampRange = TimestampRange()
 
 
-def snapshots(stores: LakeStores, topic: SourceTopic) -> list[PartitionSnapshot]:
+def snapshots(
+    stores: LakeStores, topic: SourceTopic, held: Mapping[int, int] | None = None
+) -> list[PartitionSnapshot]:
     """Return the partitions of a topic as they are now; without a lake, what Redis holds of them.
 
-    Raises LakeError if a part is in the lake only, and is missing there; KafkaError.
+    While replicas confirm no end of a log it is that of `held`, offsets by partition that they had before, if given.
+    Raises LakeError if a part is in the lake only, and is missing there; KafkaError, OFFSET_NOT_AVAILABLE if replicas
+    confirm no end and nothing is `held`.
     """
     # The log first: what it says was archived, the table holds then.
-    all_bounds = stores.logs.bounds(topic.partitions)
+    all_bounds = stores.logs.visible_bounds(topic.partitions)
     table = stores.lake.open(topic.of)
     files = {} if table is None else table.files_by_partition()
     bare = topic._replace(partitions=())
@@ -109,6 +115,10 @@ def snapshots(stores: LakeStores, topic: SourceTopic) -> list[PartitionSnapshot]
                 raise LakeError(f"{message}, and no lake is given")
             raise LakeError(f"{message}, but {stores.lake.uri(topic.of)} holds those below {archived}")
         end = bounds.high_watermark
+        if end < 0:
+            if held is None:
+                raise high_watermark.unknown()
+            end = max(held.get(partition.index, 0), bounds.log_start)
         mine = files.get(partition.index, [])
         found.append(PartitionSnapshot(bare, partition, bounds.log_start, end, min(archived, end), mine))
     return found

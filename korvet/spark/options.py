@@ -25,6 +25,7 @@ EARLIEST, LATEST = -2, -1
 
 _NAMES = (
     *("redis.url", "data.dir", "namespace", "topic", "lake", "lake.storage.options"),
+    *("replicas", "min.insync.replicas"),
     *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("maxRecordsPerPartition", "maxRecordsPerTrigger", "failOnDataLoss"),
 )
@@ -68,6 +69,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             redis_url=found.get("redis.url") or _embedded(found),
             lake=Lake.of(found.get("lake", ""), found.get("lake.storage.options", "")),
             namespace=found.get("namespace", "korvet"),
+            replicas=_count(found, "replicas") or 0,
+            min_insync_replicas=_count(found, "min.insync.replicas") or 1,
         ),
         topic=topic,
         starting=starting,

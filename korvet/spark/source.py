@@ -295,6 +295,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._rows = _Rows(options, schema)
         self._last: _StreamPosition | None = None
+        self._held: Mapping[int, int] | None = None
+        """The newest offsets of the checkpoint: replicas of Redis had what is below."""
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         with self._options.source.opened() as stores:
@@ -312,6 +314,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
         began = _StreamPosition.of(start)
+        self._held = began.offsets
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         ends: dict[int, int] = {}
         with self._options.source.opened() as stores:
@@ -359,6 +362,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         began, ended = _StreamPosition.of(start), _StreamPosition.of(end)
+        self._held = ended.offsets
         with self._options.source.opened() as stores:
             found: list[InputPartition] = []
             for log in self._logs(stores, began):
@@ -383,7 +387,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if began is not None and began.topic_id != topic.id:
             message = f"{topic.name} was deleted and re-created (id {topic.id}, not {began.topic_id})"
             raise LakeError(f"{message}: begin with a new checkpoint")
-        logs = snapshots(stores, topic)
+        logs = snapshots(stores, topic, self._held)
         if began is not None and options.fail_on_data_loss:
             for log in logs:
                 first = began.offsets.get(log.partition.index, log.start)

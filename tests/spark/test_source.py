@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +25,9 @@ from pyspark.sql.datasource import (
     Not,
 )
 from pyspark.sql.functions import col
-from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from korvet.errors import KafkaError
 from korvet.lake.scan import ScanPart, offset_after
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
@@ -34,6 +36,7 @@ from korvet.protocol.records.record import StoredRecord
 from korvet.spark import source
 from korvet.spark.options import EARLIEST, LATEST, ReadEdge, read_options
 from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds, register
+from tests.support import redis_servers
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
 from tests.support.batches import Record
 from tests.support.trimming import archive, trim
@@ -236,6 +239,35 @@ def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> N
         wrong.partitions()
 
 
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_stream_reads_what_replicas_have_and_waits_while_they_are_away(
+    tmp_path: Path, storage_format: Format
+) -> None:
+    with redis_servers.master() as master, topics_in(master.url, tmp_path / "lake") as topics:
+        topic = topics.make("orders", storage_format, min_insync_replicas="2")
+        [partition] = topic.partitions
+        source_of_orders = KorvetDataSource(options(topics, startingOffsets="earliest"))
+        reader = source_of_orders.streamReader(COLUMNS)
+        began = reader.initialOffset()
+        with master.replica():
+            topics.produce(partition, b"held")
+            held = reader.latestOffset(began, ReadAllAvailable())
+        assert held["offsets"] == {"0": topics.produced[topic.id, 0][0][0] + 1}
+        topics.produce(partition, b"of the master only")
+        assert reader.latestOffset(held, ReadAllAvailable()) == reader.reportLatestOffset() == held
+        # A stream that is started again reads the batch that it had begun.
+        reader = source_of_orders.streamReader(COLUMNS)
+        [part] = reader.partitions(began, held)
+        [rows] = reader.read(part)
+        assert isinstance(rows, pa.RecordBatch)
+        assert rows.num_rows == 1
+        with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
+            source_of_orders.reader(COLUMNS).partitions()
+        with master.replica():
+            newest = reader.latestOffset(held, ReadAllAvailable())
+        assert newest["offsets"] == {"0": topics.produced[topic.id, 0][1][0] + 1}
+
+
 def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +340,7 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
     assert (found.source.redis_url, found.source.namespace) == ("redis://127.0.0.1/", "korvet")
     assert (found.source.lake, found.starting, found.ending) == (Lake(), None, ReadEdge("latest"))
     assert found.fail_on_data_loss
+    assert (found.source.replicas, found.source.min_insync_replicas) == (0, 1)
     given: dict[str, Any] = {
         "lake": "s3://bucket/lake",
         "lake.storage.options": "region=eu,secret=a=b",
@@ -315,9 +348,12 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
         "endingTimestamp": "1000",
         "maxRecordsPerTrigger": "10",
         "failOnDataLoss": "False",
+        "replicas": "1",
+        "min.insync.replicas": "2",
     }
     found = read_options(NEEDED | given)
     assert found.source.lake.storage_options == {"region": "eu", "secret": "a=b"}
+    assert (found.source.replicas, found.source.min_insync_replicas) == (1, 2)
     assert found.starting is not None
     assert found.starting.offsets == {0: 23, 1: LATEST, 2: EARLIEST}
     assert found.ending.timestamp == 1000
