@@ -204,6 +204,10 @@ class OutcomeUnknownError(StorageUnavailableError):
     """A request was sent to Redis, and its reply did not come: it was done or not, or will be yet."""
 
 
+class LeaseEndedError(StorageUnavailableError):
+    """A script came after the end of its sender's lease (lua/shared/lease.lua): nothing was written."""
+
+
 class AppendUnknownError(KafkaError):
     """A batch was sent to Redis, and no reply came. `idempotent`: its producer finds out by sending it again.
 

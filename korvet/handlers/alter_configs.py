@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_code, error_message
+from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_configs as wire
@@ -52,18 +52,16 @@ def alter_each(
 ) -> list[wire.AlterConfigsResourceResponse]:
     """Alter each resource that is named once; returns for each whether it was altered, and if not, why."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
-    results = []
-    for resource in resources:
-        refusal: KafkaError | None = None
-        if times[resource.resource_type, resource.resource_name] > 1:
-            refusal = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        else:
-            try:
-                alter(resource)
-            except KafkaError as error:
-                refusal = error.without_frames()
-        results.append(result(resource, refusal))
-    return results
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+    def altered(resource: _R) -> wire.AlterConfigsResourceResponse:
+        alter(resource)
+        return result(resource, None)
+
+    each_resource = [
+        (each, twice if times[each.resource_type, each.resource_name] > 1 else None) for each in resources
+    ]
+    return each_done(each_resource, altered, result)
 
 
 def result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterConfigsResourceResponse:

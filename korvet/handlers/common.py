@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
 from korvet.handlers.context import Caller
 from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS
@@ -20,6 +20,8 @@ class _NamedTopic(Protocol):
 
 N = TypeVar("N", bound=_NamedTopic)
 R = TypeVar("R", bound=Message)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def work_until(timeout_ms: int, now: float) -> float:
@@ -70,6 +72,32 @@ def each_named_once(topics: Sequence[N]) -> Iterator[tuple[N, KafkaError | None]
     for topic in {topic.name: topic for topic in topics}.values():
         message = f"The request names topic '{topic.name}' twice."
         yield topic, KafkaError(ErrorCode.INVALID_REQUEST, message) if times[topic.name] > 1 else None
+
+
+def each_done(
+    items: Iterable[tuple[Item, KafkaError | None]],
+    do: Callable[[Item], Result],
+    failed: Callable[[Item, KafkaError], Result],
+) -> list[Result]:
+    """Return what `do` returns for each item, or `failed` for one that comes with an error or for which `do` raises it.
+
+    Raises LeaseEndedError while nothing of the request can be done yet, for it is then handled once more.
+    """
+    results: list[Result] = []
+    is_any_done = False
+    for item, refusal in items:
+        try:
+            if refusal is not None:
+                raise refusal
+            results.append(do(item))
+            is_any_done = True
+        except KafkaError as error:
+            if isinstance(error, LeaseEndedError) and not is_any_done:
+                raise
+            # Of any other outage it may not be known.
+            is_any_done = is_any_done or isinstance(error, StorageUnavailableError)
+            results.append(failed(item, error.without_frames()))
+    return results
 
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)

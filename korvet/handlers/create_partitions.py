@@ -6,11 +6,10 @@ finds the new partitions.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_named_once, error_code, error_message
+from korvet.handlers.common import each_done, each_named_once, error_code, error_message
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import create_partitions as wire
@@ -23,39 +22,30 @@ def handle(
     """Add partitions to each topic; the failure of one leaves the others unaffected."""
     api.topics.refresh()
     live = {each.broker_id for each in api.cluster.refresh().all}
-    results = [
-        _result(topic.name, twice or _grow(topic, live, api, validate_only=request.validate_only))
-        for topic, twice in each_named_once(request.topics)
-    ]
-    return wire.CreatePartitionsResponse(results=results)
+
+    def grow(asked: wire.CreatePartitionsTopic) -> wire.CreatePartitionsTopicResult:
+        topic = api.topics.get_cached(asked.name)
+        if topic is None:
+            message = f"Topic '{asked.name}' does not exist."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+        change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
+        api.topics.add_partitions(topic, change, validate_only=request.validate_only)
+        return _result(asked, None)
+
+    return wire.CreatePartitionsResponse(results=each_done(each_named_once(request.topics), grow, _result))
 
 
 def refuse(
     request: wire.CreatePartitionsRequest, _caller: Caller, error: KafkaError
 ) -> wire.CreatePartitionsResponse:
     """Answer every topic with the error."""
-    return wire.CreatePartitionsResponse(results=[_result(topic.name, error) for topic in request.topics])
+    return wire.CreatePartitionsResponse(results=[_result(topic, error) for topic in request.topics])
 
 
-def _grow(
-    asked: wire.CreatePartitionsTopic, live: Collection[int], api: TopicApi, *, validate_only: bool
-) -> KafkaError | None:
-    """Return the reason for which it is refused, if it is."""
-    topic = api.topics.get_cached(asked.name)
-    if topic is None:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
-    brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
-    try:
-        change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
-        api.topics.add_partitions(topic, change, validate_only=validate_only)
-    except KafkaError as error:
-        return error.without_frames()
-    return None
-
-
-def _result(name: str, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:
+def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire.CreatePartitionsTopicResult:
     return wire.CreatePartitionsTopicResult(
-        name=name, error_code=error_code(error), error_message=error_message(error)
+        name=topic.name, error_code=error_code(error), error_message=error_message(error)
     )
 
 

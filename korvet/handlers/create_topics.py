@@ -12,7 +12,7 @@ import time
 
 from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_named_once, error_message, work_until
+from korvet.handlers.common import each_done, each_named_once, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import create_topics as wire
@@ -24,32 +24,21 @@ def handle(request: wire.CreateTopicsRequest, _caller: Caller, api: TopicApi) ->
     """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
     api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = work_until(request.timeout_ms, time.monotonic())
-    results = [
-        _failed(topic.name, twice)
-        if twice
-        else _create(topic, api, until, validate_only=request.validate_only)
-        for topic, twice in each_named_once(request.topics)
-    ]
-    return wire.CreateTopicsResponse(topics=results)
+
+    def create(topic: wire.CreatableTopic) -> wire.CreatableTopicResult:
+        # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
+        api.topics.check_available(topic.name)
+        new = _new_topic(topic, api)
+        return _result(api.topics.create(new, validate_only=request.validate_only, until=until), api)
+
+    return wire.CreateTopicsResponse(topics=each_done(each_named_once(request.topics), create, _failed))
 
 
 def refuse(
     request: wire.CreateTopicsRequest, _caller: Caller, error: KafkaError
 ) -> wire.CreateTopicsResponse:
     """Answer every topic with the error."""
-    return wire.CreateTopicsResponse(topics=[_failed(topic.name, error) for topic in request.topics])
-
-
-def _create(
-    topic: wire.CreatableTopic, api: TopicApi, until: float, *, validate_only: bool
-) -> wire.CreatableTopicResult:
-    try:
-        # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
-        api.topics.check_available(topic.name)
-        created = api.topics.create(_new_topic(topic, api), validate_only=validate_only, until=until)
-    except KafkaError as error:
-        return _failed(topic.name, error)
-    return _result(created, api)
+    return wire.CreateTopicsResponse(topics=[_failed(topic, error) for topic in request.topics])
 
 
 def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
@@ -97,8 +86,10 @@ def _result(topic: Topic, api: TopicApi) -> wire.CreatableTopicResult:
     )
 
 
-def _failed(name: str, error: KafkaError) -> wire.CreatableTopicResult:
-    return wire.CreatableTopicResult(name=name, error_code=error.code, error_message=error_message(error))
+def _failed(topic: wire.CreatableTopic, error: KafkaError) -> wire.CreatableTopicResult:
+    return wire.CreatableTopicResult(
+        name=topic.name, error_code=error.code, error_message=error_message(error)
+    )
 
 
 register(wire.CreateTopicsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import group_error_code
+from korvet.handlers.common import each_done, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import delete_groups as wire
@@ -11,15 +11,13 @@ from korvet.protocol.messages import delete_groups as wire
 
 def handle(request: wire.DeleteGroupsRequest, _caller: Caller, api: GroupApi) -> wire.DeleteGroupsResponse:
     """Delete each group; the failure of one leaves the others unaffected. One named twice is deleted once."""
-    results = []
-    for group in dict.fromkeys(request.groups_names):
-        try:
-            api.admin.delete(group)
-        except KafkaError as error:
-            results.append(wire.DeletableGroupResult(group_id=group, error_code=group_error_code(error)))
-        else:
-            results.append(wire.DeletableGroupResult(group_id=group))
-    return wire.DeleteGroupsResponse(results=results)
+
+    def delete(group: str) -> wire.DeletableGroupResult:
+        api.admin.delete(group)
+        return _result(group, None)
+
+    groups = [(group, None) for group in dict.fromkeys(request.groups_names)]
+    return wire.DeleteGroupsResponse(results=each_done(groups, delete, _result))
 
 
 def refuse(
@@ -27,10 +25,11 @@ def refuse(
 ) -> wire.DeleteGroupsResponse:
     """Answer every group with the error."""
     names = dict.fromkeys(request.groups_names)
-    results = [
-        wire.DeletableGroupResult(group_id=group, error_code=group_error_code(error)) for group in names
-    ]
-    return wire.DeleteGroupsResponse(results=results)
+    return wire.DeleteGroupsResponse(results=[_result(group, error) for group in names])
+
+
+def _result(group: str, error: KafkaError | None) -> wire.DeletableGroupResult:
+    return wire.DeletableGroupResult(group_id=group, error_code=group_error_code(error))
 
 
 register(wire.DeleteGroupsRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection
+from typing import TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message, work_until
+from korvet.handlers.common import each_done, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import delete_topics as wire
@@ -24,8 +25,8 @@ from korvet.topics.types import TopicRef
 
 DELETION_DISABLED_VERSION_FIRST = 3
 
-Given = Mapping[tuple[str | None, bytes], int]
-"""How often each topic is given in a request: by its name with the zero id, or by its id without a name."""
+_Given: TypeAlias = tuple[str | None, bytes]
+"""A topic as it is given in a request: by its name with the zero id, or by its id without a name."""
 
 
 def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> wire.DeleteTopicsResponse:
@@ -38,9 +39,15 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
     api.topics.refresh()
     until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
-    return wire.DeleteTopicsResponse(
-        responses=[_delete(name, topic_id, given, api, until) for name, topic_id in given]
-    )
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
+
+    def delete(each: _Given) -> wire.DeletableTopicResult:
+        topic = _find_once(each, given, api)
+        api.topics.delete(topic, until)
+        return wire.DeletableTopicResult(name=topic.name, topic_id=topic.id)
+
+    each_given = [(each, twice if times > 1 else None) for each, times in given.items()]
+    return wire.DeleteTopicsResponse(responses=each_done(each_given, delete, _failed))
 
 
 def refuse(
@@ -48,7 +55,7 @@ def refuse(
 ) -> wire.DeleteTopicsResponse:
     """Answer every topic with the error."""
     return wire.DeleteTopicsResponse(
-        responses=[_failed(state.name, state.topic_id, error) for state in _states(request)]
+        responses=[_failed((state.name, state.topic_id), error) for state in _states(request)]
     )
 
 
@@ -56,22 +63,9 @@ def _states(request: wire.DeleteTopicsRequest) -> list[wire.DeleteTopicState]:
     return request.topics or [wire.DeleteTopicState(name=name) for name in request.topic_names]
 
 
-def _delete(
-    name: str | None, topic_id: bytes, given: Given, api: TopicApi, until: float
-) -> wire.DeletableTopicResult:
-    try:
-        topic = _find_once(name, topic_id, given, api)
-        api.topics.delete(topic, until)
-    except KafkaError as error:
-        return _failed(name, topic_id, error)
-    return wire.DeletableTopicResult(name=topic.name, topic_id=topic.id)
-
-
-def _find_once(name: str | None, topic_id: bytes, given: Given, api: TopicApi) -> Topic:
-    if given[name, topic_id] > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
-    topic = _find(name, topic_id, api)
-    other_way = (topic.name, ZERO_UUID) if name is None else (None, topic.id)
+def _find_once(each: _Given, given: Collection[_Given], api: TopicApi) -> Topic:
+    topic = _find(*each, api)
+    other_way = (topic.name, ZERO_UUID) if each[0] is None else (None, topic.id)
     if other_way in given:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is given by its name, and by its id too.")
     return topic
@@ -90,7 +84,8 @@ def _find(name: str | None, topic_id: bytes, api: TopicApi) -> Topic:
         raise KafkaError(error.code, f"Topic '{name}' does not exist") from None
 
 
-def _failed(name: str | None, topic_id: bytes, error: KafkaError) -> wire.DeletableTopicResult:
+def _failed(each: _Given, error: KafkaError) -> wire.DeletableTopicResult:
+    name, topic_id = each
     return wire.DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=error.code, error_message=error_message(error)
     )

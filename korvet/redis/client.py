@@ -23,7 +23,7 @@ import gevent
 from gevent import socket
 from gevent.hub import Waiter, get_hub
 
-from korvet.errors import KafkaError, OutcomeUnknownError, StorageUnavailableError
+from korvet.errors import KafkaError, LeaseEndedError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import url as redis_url
 from korvet.redis.connection import (
     NO_OBSERVER,
@@ -36,7 +36,6 @@ from korvet.redis.connection import (
 )
 from korvet.redis.replies import (
     HistoryChangedError,
-    LeaseEndedError,
     ReadOnlyError,
     Reply,
     RespError,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
 
 # The server refuses for a reason that lies in its state, not in the command: the same command can succeed
 # later, or after an operator has acted. Source: the shared error objects of Redis and Valkey
@@ -51,10 +51,6 @@ class HistoryChangedError(StorageUnavailableError):
 
 class MemoryFullError(StorageUnavailableError):
     """The server is at its maxmemory and refuses what needs more: nothing was written."""
-
-
-class LeaseEndedError(StorageUnavailableError):
-    """A script came after the end of its sender's lease (lua/shared/lease.lua): nothing was written."""
 
 
 _KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError, "STALE_BROKER_EPOCH": LeaseEndedError}

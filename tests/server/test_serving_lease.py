@@ -9,10 +9,11 @@ from typing import Any
 import gevent
 import pytest
 
+from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import LeaseEndedError, time_ms
+from korvet.redis.replies import time_ms
 from korvet.server.net.socket import Channel
 from korvet.server.serving_lease import ServingLease
 from tests.support.log_bench import Bench

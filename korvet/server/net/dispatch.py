@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from korvet.config.listeners import DEFAULT_LISTENER
-from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
@@ -28,7 +28,6 @@ from korvet.protocol.frame import RequestHeader, read_request_header, response_f
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
-from korvet.redis.replies import LeaseEndedError
 from korvet.server.net.framing import Frame
 from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
