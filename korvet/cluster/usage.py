@@ -36,6 +36,10 @@ class ServerUsage(NamedTuple):
     rewrite_failed: bool = False
 
 
+_REWRITING = "rewriting already in progress"
+"""Redis' answer to BGREWRITEAOF then (its aof.c); Valkey's too."""
+
+
 class UsageStore:
     """Reads the usage of one worker's Redis; of its file only for the embedded server (`with_file`)."""
 
@@ -64,14 +68,15 @@ class UsageStore:
         )
 
     def rewrite_file(self) -> str:
-        """Start a rewrite of the append-only file; returns why Redis refused, or "".
+        """Start a rewrite of the append-only file if none is under way; returns why Redis refused, or "".
 
         Raises StorageUnavailableError if Redis is away.
         """
         try:
             self._redis.call("BGREWRITEAOF")
         except RespError as error:
-            return str(error)
+            # Each worker starts one for the same reason at the same time.
+            return "" if _REWRITING in str(error) else str(error)
         return ""
 
 
