@@ -284,7 +284,7 @@ def _prevented(outcome: int, partition: Partition) -> KafkaError | None:
     if outcome == 1:
         return None
     if outcome < 0:
-        message = f"a later commit for {partition.stream} overtook this one"
+        message = f"another commit for {partition.stream} came before this one, which is late"
         return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     message = f"{partition.stream} belongs to another topic now"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
