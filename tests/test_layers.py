@@ -25,6 +25,7 @@ BELOW = {
     "config": {"errors", "protocol"},
     "logs": {"errors", "config"},
     "java": set[str](),
+    "extras": set[str](),
     "protocol": {"errors"},
     "redis": GROUND,
     "telemetry": GROUND | {"redis"},
@@ -36,13 +37,13 @@ BELOW = {
     "admin": {"errors", "config", "protocol"},
     "console": GROUND | {"telemetry", "admin"},
     "server": GROUND
-    | {"java", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers"}
+    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers"}
     | {"admin", "console"},  # the console asks its broker as any client does
     "doctor": GROUND | {"java", "redis", "telemetry", "cluster", "topics", "admin", "console", "server"},
     "lake": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "admin"},
     "spark": GROUND | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "lake"},
     "cli": GROUND
-    | {"java", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers", "server"}
+    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers", "server"}
     | {"admin", "console", "doctor", "lake", "spark"},
     "__main__": {"cli"},
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from korvet import logs
+from korvet import extras, logs
 from korvet.cli.config import file_option, loader, set_option
 from korvet.cli.options import Command, add_options, json_option, repeated_option
 from korvet.cli.output import printable
@@ -24,9 +24,6 @@ from korvet.errors import KafkaError, LakeError
 
 if TYPE_CHECKING:
     from korvet.lake.source import LakeSource
-
-PACKAGES = {"deltalake", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
-"""What the extra korvet[lake] brings."""
 
 
 class LakeTarget(NamedTuple):
@@ -113,9 +110,9 @@ def lake_errors() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
-        if package not in PACKAGES:
+        if package not in extras.LAKE:
             raise
-        message = f"{package} is not installed: the lake needs `pip install 'korvet[lake]'`"
+        message = f"{package} is not installed: run `{extras.lake_command()}`"
         raise click.ClickException(message) from error
     except (KafkaError, LakeError, ValueError) as error:
         raise click.ClickException(printable(str(error))) from error

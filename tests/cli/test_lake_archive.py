@@ -122,9 +122,7 @@ def test_without_the_extra_the_commands_say_what_to_install(
         check=False,
     )
     assert result.returncode == 1
-    assert (
-        result.stderr == f"Error: {package} is not installed: the lake needs `pip install 'korvet[lake]'`\n"
-    )
+    assert result.stderr == f"Error: {package} is not installed: run `make lake`\n"
 
 
 def test_a_lake_that_cannot_be_read_is_reported_for_its_topic_only(

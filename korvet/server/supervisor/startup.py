@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from korvet import java, logs
+from korvet import extras, java, logs
 from korvet.cluster.registration import Registration
 from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
@@ -140,9 +140,7 @@ def check_lake(settings: Settings) -> None:
     needed = ("deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ()))
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(
-            f"lake.path needs {', '.join(missing)}: pip install 'korvet[lake]', or make lake in the repository"
-        )
+        raise ConfigError(f"lake.path needs {', '.join(missing)}: run `{extras.lake_command()}`")
     if archives and (problem := java.problem()):
         raise ConfigError(
             f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
