@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults jepsen duplicates fuzz check-deploy bench loadtest soak lint format lock clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist jepsen duplicates fuzz check-deploy bench loadtest soak lint format lock dist bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -83,6 +83,9 @@ test-loadtest: $(VENV)/.dev ## test that whole runs of the load tests pass, and 
 test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, Java 17 and Maven
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
 
+test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and use it; pip fetches what that needs
+	@$(BIN)/python -m pytest tests/dist $(ARGS)
+
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --seed 7"
 	@$(BIN)/python -m tests.jepsen $(ARGS)
 
@@ -136,6 +139,28 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@$(COMPILE) --group console --constraint requirements-dev.lock --output-file requirements-console.lock
 	@echo "==> requirements-loadtest.lock"
 	@$(COMPILE) --group loadtest --constraint requirements-dev.lock --output-file requirements-loadtest.lock
+
+DIST := dist
+BUNDLED := requirements.lock
+# Archives are dated by the commit, or in an unpacked source archive as that is: two builds of one give the same bytes.
+dist bundle: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat --format=%Y pyproject.toml)
+
+dist: $(VENV)/.run ## build the wheel and the source archive into dist/
+	@rm -rf $(DIST)
+	@$(BIN)/python -m hatchling build --directory $(DIST)
+
+# pyspark, where BUNDLED is the lock of the lake, is built here as in $(VENV)/.lake; all else comes as a wheel.
+bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archive that installs without network on machines such as this; BUNDLED=requirements-lake.lock adds the lake
+	@name=korvet-$$($(BIN)/python -c 'from sys import version_info as v; import sysconfig, korvet; \
+		print(f"{korvet.__version__}-python{v[0]}.{v[1]}-{sysconfig.get_platform()}")'); \
+	mkdir $(DIST)/$$name $(DIST)/$$name/wheels \
+	&& $(PIP) wheel --require-hashes --no-deps --no-build-isolation --only-binary :all: --no-binary pyspark \
+		--requirement $(BUNDLED) --wheel-dir $(DIST)/$$name/wheels \
+	&& cp $(DIST)/*.whl $(DIST)/$$name/wheels \
+	&& cp -r CHANGELOG.md LICENSE README.md deploy docs $(DIST)/$$name \
+	&& tar --create --directory $(DIST) --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner \
+		--mode=u=rwX,go=rX $$name | gzip --no-name >$(DIST)/$$name.tar.gz \
+	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz
 
 clean: ## remove what the other targets made, but no data
 	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache

@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("korvet")
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
 collect_ignore = [
-    *("browser", "deploy_tools", "faults", "jvm", "kcat", "lake", "lake_processes"),
+    *("browser", "deploy_tools", "dist", "faults", "jvm", "kcat", "lake", "lake_processes"),
     *("loadtest_runs", "outages", "spark", "stores"),
 ]
 

@@ -23,10 +23,10 @@ LOCKS = (
 _PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
 
 
-def build(target: str, directory: Path) -> Path:
+def build(target: str, directory: Path, source: Path = ROOT) -> Path:
     """Build the `wheel` or `sdist` with the locked hatchling: no network, no isolated environment."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(directory)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
     [built] = directory.iterdir()
     return built
 
@@ -80,6 +80,20 @@ def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path)
         "deploy/korvet.toml",
     } <= names
     assert not [name for name in names if name.startswith((".venv/", "korvet-data/", "dist/"))]
+
+
+@pytest.mark.slow
+def test_a_source_archive_builds_the_same_bytes_as_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    source = build("sdist", tmp_path / "sdist")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / source.name.removesuffix(".tar.gz")
+    assert build("sdist", tmp_path / "sdist again", unpacked).read_bytes() == source.read_bytes()
+    wheel = build("wheel", tmp_path / "wheel")
+    assert build("wheel", tmp_path / "wheel again", unpacked).read_bytes() == wheel.read_bytes()
 
 
 @pytest.mark.parametrize("lock", LOCKS)
