@@ -48,6 +48,20 @@ def test_what_is_copied_into_the_image_is_there_and_not_kept_from_docker() -> No
     assert sorted(let_in) == sorted(set(copied))
 
 
+def test_both_images_have_korvet_from_one_wheel() -> None:
+    assert [each.stage for each in INSTRUCTIONS if each.name == "COPY" and "korvet" in each.words()] == [
+        "wheel"
+    ]
+    stages = {each.stage for each in INSTRUCTIONS}
+    from_stages = [
+        each.text.split()[0] for each in INSTRUCTIONS if each.name == "COPY" and "--from" in each.text
+    ]
+    assert {each.removeprefix("--from=") for each in from_stages} <= stages
+    installing = [each for each in INSTRUCTIONS if each.name == "RUN" and "korvet-*.whl" in each.text]
+    assert [each.stage for each in installing] == ["broker-build", "lake-build"]
+    assert all("--no-index" in each.text for each in installing)
+
+
 def test_the_images_settings_are_taken_and_its_ports_are_theirs() -> None:
     environment = {name: value for name, value in _environment().items() if name.startswith("KORVET_")}
     settings = load(None, environment, {}).settings
