@@ -39,7 +39,8 @@ BELOW = {
     "server": GROUND
     | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers"}
     | {"admin", "console"},  # the console asks its broker as any client does
-    "doctor": GROUND | {"java", "redis", "telemetry", "cluster", "topics", "admin", "console", "server"},
+    "doctor": GROUND
+    | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "console", "server"},
     "lake": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "admin"},
     "spark": GROUND | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "lake"},
     "cli": GROUND

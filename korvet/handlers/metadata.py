@@ -36,13 +36,12 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire
     """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     brokers, outage = _refresh(api)
-    live = brokers.on(caller.listener)
+    live, epoch = brokers.on(caller.listener), api.epochs.current()
     if request.topics is None or (caller.version == 0 and not request.topics):
-        epoch = api.epochs.current()
         listed = in_turns(api.topics.list_cached())
         topics = [_described(topic, live, epoch, request, caller) for topic in listed]
     else:
-        topics = _asked(request, caller, api, live, outage)
+        topics = _asked(request, caller, api, live, epoch, outage)
     return wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
@@ -85,12 +84,12 @@ def _asked(
     caller: Caller,
     api: TopicApi,
     live: ReachableBrokers,
+    epoch: int,
     outage: StorageUnavailableError | None,
 ) -> list[wire.MetadataResponseTopic]:
     creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
     found: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
-    epoch = api.epochs.current()
     for topic in request.topics or ():
         by_id = topic.name is None or topic.topic_id != ZERO_UUID
         if by_id and caller.version < TOPIC_ID_VERSION_FIRST:

@@ -144,10 +144,10 @@ def replication_info(reply: Reply) -> dict[str, str]:
 
 
 def history_of(reply: Reply) -> str:
-    """Return what names the history of writes that a master has, of the answer to INFO replication.
+    """Return the replication id of a master by its answer to INFO replication: the name of its history of writes.
 
-    That is its replication id. A server gets a new one whenever it starts or becomes a master, so as long as a master
-    has the same one it has lost nothing that it ever acknowledged. "" for a replica, and if Redis does not say.
+    A server gets a new one when it starts, becomes a master or gets its first replica. As long as it has the same one
+    it has lost nothing that it acknowledged. "" for a replica, and if Redis does not say.
     """
     found = replication_info(reply)
     return found.get("master_replid", "") if found.get("role") == "master" else ""

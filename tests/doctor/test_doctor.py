@@ -27,7 +27,7 @@ from tests.cli.commands import korvet, refused
 from tests.support import processes
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
-from tests.support.redis_servers import embedded_server
+from tests.support.redis_servers import embedded_server, master
 
 KORVET = [sys.executable, "-m", "korvet", "doctor"]
 
@@ -151,6 +151,14 @@ def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
         client.hset("korvet:topics", "damaged", "{")
     found = bad(redis_server.examine(settings(redis__url=durable)))["topics"]
     assert found.said == "1 in sync, and min.insync.replicas is more for a (2): acks=all is refused"
+    found = bad(redis_server.examine(settings(redis__url=durable, min__insync__replicas="2")))["topics"]
+    assert "is more for a (2), c (2): acks=all" in found.said
+
+
+def test_a_replica_in_sync_counts_for_topics() -> None:
+    with master() as server, server.replica():
+        server.client.hset("korvet:topics", "a", '{"configs": {"min.insync.replicas": "2"}}')
+        assert "topics" not in bad(redis_server.examine(settings(redis__url=server.url)))
 
 
 def test_a_redis_of_another_cluster(durable: str) -> None:
