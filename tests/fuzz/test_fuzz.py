@@ -16,10 +16,10 @@ from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.errors import KafkaError, ProtocolError
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.messages.join_group import JoinGroupRequest
 from korvet.protocol.messages.sync_group import SyncGroupRequest
 from korvet.server.net.dispatch import Dispatcher
+from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
 from korvet.server.worker import Storage, build_apis
 from korvet.topics.registry import TopicSpec
@@ -27,6 +27,7 @@ from tests.fuzz import __main__ as fuzz
 from tests.fuzz import decoders, watched_broker
 from tests.fuzz.live import PARTITIONS, Live
 from tests.fuzz.requests import REQUESTS, TOPICS, Learned, Requests
+from tests.support.dispatching import received
 from tests.support.wire_client import request_frame
 
 SEED = 15
@@ -86,7 +87,8 @@ def test_no_refusal_is_left_to_the_garbage_collector(
     apis.log.topics.refresh()
     for name in TOPICS:
         apis.log.topics.create(TopicSpec(name=name, partitions=PARTITIONS), until=0)
-    dispatcher = Dispatcher(HANDLERS, apis)
+    lease = ServingLease(storage.redis, settings.broker_lease_ms)
+    dispatcher = Dispatcher(HANDLERS, apis, DEFAULT_LISTENER, storage.replicas, lease)
     # These wait for other members.
     served = [each for each in REQUESTS if each[0] not in {JoinGroupRequest, SyncGroupRequest}]
     gc.collect()
@@ -96,8 +98,8 @@ def test_no_refusal_is_left_to_the_garbage_collector(
         for number in range(4 * len(served)):
             cls, version = served[number % len(served)]
             request = Requests(Random(number), Learned()).any(cls, version)
-            with contextlib.suppress(ProtocolError):
-                dispatcher.begin(request_frame(request, version)[SIZE_BYTES:], "peer").result()
+            with received(request_frame(request, version)) as frame, contextlib.suppress(ProtocolError):
+                dispatcher.begin(frame, "peer").result()
         gc.collect()
         left = {str(each).split()[0] for each in gc.garbage if isinstance(each, KafkaError)}
     finally:

@@ -21,7 +21,7 @@ from korvet.errors import ErrorCode, KafkaError, ProtocolError, StorageUnavailab
 from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import HANDLERS, Handler
-from korvet.protocol.compile import decode, encode
+from korvet.protocol.compile import encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -39,16 +39,18 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from korvet.protocol.schema import Message
+from korvet.redis.client import Redis
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
-from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
 from tests.protocol.samples import sample
 from tests.support import processes
 from tests.support.batches import values
 from tests.support.broker import Broker, steady_broker
+from tests.support.dispatching import answer, dispatcher, received
 from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.wire_client import frame as frame_of
 from tests.support.wire_client import request_frame
 
 AWAY = ErrorCode.KAFKA_STORAGE_ERROR
@@ -170,20 +172,19 @@ def broken(_request: Message, _caller: object, _api: object) -> Message:
     raise ZeroDivisionError("secret of ours")
 
 
-def test_a_fault_of_ours_is_logged_once_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_ours_is_logged_once_and_answered(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     handlers = {60: Handler(DescribeClusterRequest, object, broken, describe_cluster.refuse)}
     with caplog.at_level(logging.DEBUG):
-        chunks = Dispatcher(handlers, [object()]).begin(request_frame(request, 2)[4:], "peer").result().chunks
-    answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
-    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "secret" not in (answer.error_message or "")
+        answered = answer(dispatcher(redis, handlers, [object()]), request, 2)
+    assert answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "secret" not in (answered.error_message or "")
     [record] = caplog.records
     assert record.exc_info is not None
     assert record.levelno == logging.ERROR
 
 
-def test_a_refusal_and_its_cause_do_not_outlive_the_answer() -> None:
+def test_a_refusal_and_its_cause_do_not_outlive_the_answer(redis: Redis) -> None:
     raised: list[weakref.ref[KafkaError]] = []
 
     def refused(_request: Message, _caller: object, _api: object) -> Message:
@@ -199,25 +200,24 @@ def test_a_refusal_and_its_cause_do_not_outlive_the_answer() -> None:
     handlers = {60: Handler(DescribeClusterRequest, object, refused, describe_cluster.refuse)}
     gc.disable()
     try:
-        Dispatcher(handlers, [object()]).begin(request_frame(request, 2)[4:], "peer").result()
+        answer(dispatcher(redis, handlers, [object()]), request, 2)
         assert [each() for each in raised] == [None, None]
     finally:
         gc.enable()
 
 
 def test_a_redis_that_is_away_is_logged_once_and_not_with_every_request(
-    caplog: pytest.LogCaptureFixture,
+    redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(_request: Message, _caller: object, _api: object) -> Message:
         raise StorageUnavailableError("Redis is away")
 
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     handlers = {60: Handler(DescribeClusterRequest, object, away, describe_cluster.refuse)}
-    dispatcher = Dispatcher(handlers, [object()])
+    by = dispatcher(redis, handlers, [object()])
     with caplog.at_level(logging.INFO):
         for _ in range(100):
-            chunks = dispatcher.begin(request_frame(request, 2)[4:], "peer").result().chunks
-            assert decode(DescribeClusterResponse, 2, b"".join(chunks)[9:]).error_code == AWAY
+            assert answer(by, request, 2).error_code == AWAY
     [record] = caplog.records
     assert record.message == "Redis unavailable"
 
@@ -227,7 +227,7 @@ def unsayable(_request: Message, _caller: object, _error: KafkaError) -> Message
 
 
 def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
-    caplog: pytest.LogCaptureFixture,
+    redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(_request: Message, _caller: object, _api: object) -> Message:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
@@ -239,7 +239,11 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
         settings = Settings()
         budgets = Budgets.of(settings.queued_max_request_bytes)
         connection = ClientConnection(
-            Channel(ours), "peer", Dispatcher(handlers, [object()]), ConnectionLimits.of(settings), budgets
+            Channel(ours),
+            "peer",
+            dispatcher(redis, handlers, [object()]),
+            ConnectionLimits.of(settings),
+            budgets,
         )
         theirs.sendall(request_frame(request, 2))
         connection.serve()
@@ -249,22 +253,22 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
 
 
 def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
-    caplog: pytest.LogCaptureFixture,
+    redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     def unencodable(request: Message, caller: Caller, _api: object) -> Message:
         return unsayable(request, caller, KafkaError(AWAY))
 
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     handlers = {60: Handler(DescribeClusterRequest, object, unencodable, describe_cluster.refuse)}
-    chunks = Dispatcher(handlers, [object()]).begin(request_frame(request, 2)[4:], "peer").result().chunks
-    answer = decode(DescribeClusterResponse, 2, b"".join(chunks)[9:])
-    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    answered = answer(dispatcher(redis, handlers, [object()]), request, 2)
+    assert answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(caplog.records) == 1
 
 
-def test_a_broken_protocol_is_left_to_the_connection() -> None:
-    with pytest.raises(ProtocolError, match="API key 999"):
-        Dispatcher({}, []).begin(b"\x03\xe7\0\0\0\0\0\1\xff\xff", "peer")
+def test_a_broken_protocol_is_left_to_the_connection(redis: Redis) -> None:
+    unknown = frame_of(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
+    with received(unknown) as frame, pytest.raises(ProtocolError, match="API key 999"):
+        dispatcher(redis, {}, []).begin(frame, "peer")
 
 
 @pytest.mark.parametrize("variant", ["filled", "null", "plain"])
@@ -280,7 +284,7 @@ def test_every_handler_can_refuse_in_every_version(variant: str) -> None:
                 assert encode(response, version)
 
 
-def test_a_long_request_lets_others_run_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_request_lets_others_run_at_every_step(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
     had, seen = 0, []
 
@@ -300,11 +304,11 @@ def test_a_long_request_lets_others_run_at_every_step(monkeypatch: pytest.Monkey
     api = OffsetForLeaderEpochRequest
     handler = Handler(api, type(None), handle, handle)
     asked = [OffsetForLeaderPartition(partition=each, leader_epoch=0) for each in range(1000)]
-    frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)[4:]
-    others = gevent.spawn(run)
-    dispatcher = Dispatcher({api.api.key: handler}, [None])
-    dispatcher.begin(frame, "peer").result()
-    seen.append(had)
-    others.kill()
+    frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)
+    with received(frame) as here:
+        others = gevent.spawn(run)
+        dispatcher(redis, {api.api.key: handler}, [None]).begin(here, "peer").result()
+        seen.append(had)
+        others.kill()
     steps = [after - before for before, after in pairwise([0, *seen])]
     assert min(steps) >= 1000 // turns.CALLS_PER_LOOK - 1, steps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket as plain_socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias
 
 import gevent
 import pytest
@@ -18,11 +18,12 @@ from korvet.handlers.context import Caller
 from korvet.handlers.registry import Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
+from korvet.redis.client import Redis
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
-from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
+from tests.support.dispatching import dispatcher
 from tests.support.wire_client import request_frame
 
 KEY = DescribeClusterRequest.api.key
@@ -47,7 +48,7 @@ class Served:
 class Peer:
     """A client, and the connection that serves it in a greenlet of its own."""
 
-    def __init__(self, throttle_ms: int) -> None:
+    def __init__(self, redis: Redis, throttle_ms: int) -> None:
         settings = Settings()
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -59,12 +60,12 @@ class Peer:
 
         ours, self._theirs = socket.socketpair()
         handler = Handler(DescribeClusterRequest, object, handle, refuse, pipelined=True)
-        dispatcher = Dispatcher({KEY: handler}, [object()])
+        served = dispatcher(redis, {KEY: handler}, [object()])
         budgets = Budgets.of(settings.queued_max_request_bytes)
         # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
         plain = plain_socket.socket(fileno=ours.detach())
         self.connection = ClientConnection(
-            Channel(plain), "peer", dispatcher, ConnectionLimits.of(settings), budgets
+            Channel(plain), "peer", served, ConnectionLimits.of(settings), budgets
         )
         self._greenlet = gevent.spawn(self.connection.serve)
 
@@ -90,12 +91,19 @@ class Peer:
         self._theirs.close()
 
 
-@contextmanager
-def peer(throttle_ms: int) -> Iterator[Peer]:
-    with gevent.Timeout(SECONDS_MAX):
-        made = Peer(throttle_ms)
-        yield made
-        made.end()
+PeerOf: TypeAlias = Callable[[int], AbstractContextManager[Peer]]
+
+
+@pytest.fixture
+def peer(redis: Redis) -> PeerOf:
+    @contextmanager
+    def peer(throttle_ms: int) -> Iterator[Peer]:
+        with gevent.Timeout(SECONDS_MAX):
+            made = Peer(redis, throttle_ms)
+            yield made
+            made.end()
+
+    return peer
 
 
 def turn(others: Peer) -> None:
@@ -106,7 +114,7 @@ def turn(others: Peer) -> None:
 
 
 @pytest.mark.parametrize("begun", [(1,), (1, 2, 3)])
-def test_what_has_begun_is_answered_and_what_comes_then_waits(begun: tuple[int, ...]) -> None:
+def test_what_has_begun_is_answered_and_what_comes_then_waits(peer: PeerOf, begun: tuple[int, ...]) -> None:
     with peer(AN_HOUR_MS) as throttled, peer(0) as others:
         throttled.send(*begun)
         assert [throttled.answered() for _ in begun] == list(begun)
@@ -116,14 +124,14 @@ def test_what_has_begun_is_answered_and_what_comes_then_waits(begun: tuple[int, 
         assert throttled.answered() == 0
 
 
-def test_when_the_throttle_is_over_the_connection_goes_on() -> None:
+def test_when_the_throttle_is_over_the_connection_goes_on(peer: PeerOf) -> None:
     with peer(1) as throttled:
         for number in range(1, 6):
             throttled.send(number)
             assert throttled.answered() == number
 
 
-def test_a_connection_that_is_not_throttled_goes_on_at_once() -> None:
+def test_a_connection_that_is_not_throttled_goes_on_at_once(peer: PeerOf) -> None:
     with peer(0) as free, peer(0) as others:
         free.send(1)
         assert free.answered() == 1
@@ -133,7 +141,7 @@ def test_a_connection_that_is_not_throttled_goes_on_at_once() -> None:
         assert free.answered() == 2
 
 
-def test_a_drain_before_the_throttle_begins_waits_for_nothing() -> None:
+def test_a_drain_before_the_throttle_begins_waits_for_nothing(peer: PeerOf) -> None:
     with peer(AN_HOUR_MS) as throttled:
         throttled.meanwhile = throttled.connection.drain
         throttled.send(1)

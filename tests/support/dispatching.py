@@ -50,5 +50,5 @@ def received(data: bytes) -> Iterator[Frame]:
 def answer(by: Dispatcher, request: Message, version: int) -> Any:
     """Serve a request, and return the answer decoded."""
     with received(request_frame(request, version)) as frame:
-        chunks = by.begin(frame.data, "peer", frame).result().chunks
+        chunks = by.begin(frame, "peer").result().chunks
     return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])

@@ -123,7 +123,7 @@ class ClientConnection:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            pending = self._dispatcher.begin(frame.data, self._peer, frame)
+            pending = self._dispatcher.begin(frame, self._peer)
         except BaseException:
             frame.close()
             raise

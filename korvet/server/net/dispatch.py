@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
 from korvet.log.replication import Replicas
-from korvet.log.types import UNLIMITED
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Deferred, Done, Pending
 from korvet.protocol.compile import decode, encode
@@ -60,14 +58,14 @@ class _Served(NamedTuple):
     name: str
     handler: Handler
     context: object
-    replicas: Replicas | None
-    lease: ServingLease | None
+    replicas: Replicas
+    lease: ServingLease
 
 
 class PendingResponse:
     """A request that has begun: what is left to do is to wait for what it asked of others, and to answer."""
 
-    __slots__ = ("_arrived", "_caller", "_frame", "_header", "_pending", "_request", "_served")
+    __slots__ = ("_caller", "_frame", "_header", "_pending", "_request", "_served")
 
     def __init__(
         self,
@@ -75,15 +73,13 @@ class PendingResponse:
         header: RequestHeader,
         request: Message,
         caller: Caller,
-        arrived: float,
-        frame: Frame | None,
+        frame: Frame,
     ) -> None:
         """Begin what can begin before it is this request's turn to be answered; raises ProtocolError."""
         self._served = served
         self._header = header
         self._request = request
         self._caller = caller
-        self._arrived = arrived
         self._frame = frame
         self._pending = self._begin()
         caller.timer.end_stage(DECODE)
@@ -118,7 +114,7 @@ class PendingResponse:
             code = refusal.code
             frame = ResponseFrame(self._refuse(refusal))
         timer.end_stage(ENCODE)
-        seconds = time.monotonic() - self._arrived
+        seconds = time.monotonic() - self._frame.arrived
         REQUEST_METRICS.answered(self._served.name, code.name, seconds, timer.seconds)
         return frame
 
@@ -136,10 +132,9 @@ class PendingResponse:
 
     def _handle(self) -> Answer:
         self._admit()
-        call, replicas, unconfirmed = self._call, self._served.replicas, self._served.handler.unconfirmed
-        changes = unconfirmed is not ErrorCode.NONE and not getattr(self._request, "validate_only", False)
-        if replicas is not None and changes:
-            call = partial(replicas.confirm_call, call, unconfirmed)
+        call, unconfirmed = self._call, self._served.handler.unconfirmed
+        if unconfirmed is not ErrorCode.NONE and not getattr(self._request, "validate_only", False):
+            call = partial(self._served.replicas.confirm_call, call, unconfirmed)
         try:
             answer: Answer = call()
         except LeaseEndedError:
@@ -154,7 +149,7 @@ class PendingResponse:
     def _admit(self) -> None:
         """Renew the lease if it has ended; raises KafkaError for a late request whose client has gone (Handler)."""
         frame, lease = self._frame, self._served.lease
-        if frame is None or lease is None or not lease.is_late(frame.came_after):
+        if not lease.is_late(frame.came_after):
             return
         code = self._served.handler.abandoned(self._request)
         if code is not ErrorCode.NONE and frame.is_client_gone():
@@ -208,13 +203,13 @@ class Dispatcher:
         self,
         handlers: Mapping[int, Handler],
         contexts: Iterable[object],
-        listener: str = DEFAULT_LISTENER,
-        replicas: Replicas | None = None,
-        lease: ServingLease | None = None,
+        listener: str,
+        replicas: Replicas,
+        lease: ServingLease,
     ) -> None:
         """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
 
-        `lease` is that of this worker, without which no request is late.
+        `lease` is that of this worker.
         """
         by_class = {type(each): each for each in contexts}
         self._served = {
@@ -223,9 +218,9 @@ class Dispatcher:
         }
         self._listener = listener
 
-    def begin(self, data: Buffer, peer: str, frame: Frame | None = None) -> Pending[ResponseFrame]:
-        """Begin to serve the request in `data`, that of `frame`; raises ProtocolError if the connection must close."""
-        header = read_request_header(data, self._is_flexible)
+    def begin(self, frame: Frame, peer: str) -> Pending[ResponseFrame]:
+        """Begin to serve the request of a frame; raises ProtocolError if the connection must close."""
+        header = read_request_header(frame.data, self._is_flexible)
         served = self._served.get(header.api_key)
         if served is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")
@@ -233,17 +228,19 @@ class Dispatcher:
         first, last = request_class.api.versions
         if not first <= header.api_version <= last:
             return _unsupported(served.name, header)
-        arrived = time.monotonic() if frame is None else frame.arrived
-        timer = request_timer(arrived) if served.handler.timed else NO_TIMER
+        timer = request_timer(frame.arrived) if served.handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
-        request = decode(request_class, header.api_version, data, header.body, LongArray)
-        reserve_memory, fetched = (
-            (_reserve_nothing, UNLIMITED) if frame is None else (frame.reserve_memory, frame.fetched)
-        )
+        request = decode(request_class, header.api_version, frame.data, header.body, LongArray)
         caller = Caller(
-            header.client_id, peer, header.api_version, reserve_memory, self._listener, timer, fetched
+            header.client_id,
+            peer,
+            header.api_version,
+            frame.reserve_memory,
+            self._listener,
+            timer,
+            frame.fetched,
         )
-        return PendingResponse(served, header, request, caller, arrived, frame)
+        return PendingResponse(served, header, request, caller, frame)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:
         served = self._served.get(api_key)
@@ -252,10 +249,6 @@ class Dispatcher:
 
 def _name(handler: Handler) -> str:
     return handler.request.__name__.removesuffix("Request")
-
-
-def _reserve_nothing(_size: int) -> None:
-    """Of a request that came by no frame."""
 
 
 def _unsupported(api: str, header: RequestHeader) -> Done[ResponseFrame]:
