@@ -105,8 +105,10 @@ class Replicas:
         # Not the history of a connection that is lost: the change would go to another one.
         history = self._appends.connect() if self.least else ""
         result = change()
-        if self.least and not self._wait(self.least, self.begin(self.least)).confirms(history, self.least):
-            raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
+        if self.least:
+            round_ = self._wait(self.least, self.begin(self.least), self._wait_until())
+            if not round_.confirms(history, self.least):
+                raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
         return result
 
     def confirm(self, results: Sequence[Appended | KafkaError]) -> list[Appended | KafkaError]:
@@ -117,8 +119,10 @@ class Replicas:
         a master that has become another one since: the new master may not have it.
         """
         needed = [max(self.least, each.replicas) if isinstance(each, Appended) else 0 for each in results]
-        begun = {count: self.begin(count) for count in set(needed) if count}
-        rounds = {count: self._wait(count, each) for count, each in begun.items()}
+        until = self._wait_until()
+        # In order: those that the fewest replicas must have are waited for first, and are in time if any are.
+        begun = {count: self.begin(count) for count in sorted(set(needed)) if count}
+        rounds = {count: self._wait(count, each, until) for count, each in begun.items()}
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
         return [
@@ -137,12 +141,15 @@ class Replicas:
             )
         return rounds.begin()
 
-    def _wait(self, count: int, begun: AsyncResult[Round]) -> Round:
-        """Wait for a round, and for more while too few replicas have it and Redis may take longer.
+    def _wait_until(self) -> float:
+        """Return when what begins to wait for replicas now has to give up (time.monotonic)."""
+        return time.monotonic() + self._wait_ms / 1000
+
+    def _wait(self, count: int, begun: AsyncResult[Round], until: float) -> Round:
+        """Wait for a round, and for more while too few replicas have it and it is not yet `until`.
 
         Learns the history of the appends if it is another one by now.
         """
-        until = time.monotonic() + self._wait_ms / 1000
         round_ = begun.get() or _UNKNOWN
         while (
             round_.held < count and "" != round_.history == self._appends.history and time.monotonic() < until

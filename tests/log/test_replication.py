@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.replication import Replicas, insync_of
+from korvet.log.replication import ROUND_MS_MAX, WAIT_SHARE, Replicas, insync_of
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -61,15 +62,20 @@ class Writer:
 
     def write(self, value: str = "x", replicas: int = 0) -> bool:
         """Write, and return whether that is confirmed by that many replicas."""
+        [confirmed] = self.write_all(value, replicas)
+        return confirmed
+
+    def write_all(self, value: str, *replicas: int) -> list[bool]:
+        """Write, and return for each number of replicas whether it is confirmed."""
         self._redis.call("SET", "written", value)
-        appended = Appended(0, 0, 0, duplicate=False, history=self._redis.history, replicas=replicas)
+        history = self._redis.history
+        appended = [Appended(0, 0, 0, duplicate=False, history=history, replicas=each) for each in replicas]
         refused = KafkaError(ErrorCode.INVALID_RECORD, "of no interest to replicas")
-        [outcome, other] = self._replicas.confirm([appended, refused])
+        *outcomes, other = self._replicas.confirm([*appended, refused])
         assert other is refused
-        assert outcome is appended or (
-            isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        )
-        return outcome is appended
+        codes = {each.code for each in outcomes if isinstance(each, KafkaError)}
+        assert codes <= {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+        return [outcome is each for outcome, each in zip(outcomes, appended, strict=True)]
 
     def change(self) -> None:
         """Make a change of topics, which is confirmed."""
@@ -119,6 +125,16 @@ def test_a_long_wait_takes_several_rounds(master: str) -> None:
     before = raw.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
     assert not Writer(master, 1).write()
     assert raw.info("commandstats")["cmdstat_wait"]["calls"] - before >= 2
+
+
+def test_numbers_of_replicas_are_waited_for_at_the_same_time(master: str) -> None:
+    """A request has one timeout, however many its topics want."""
+    raw = redis.Redis.from_url(master.partition("#")[0])
+    before = raw.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"]
+    assert not any(Writer(master, 0).write_all("x", 1, 2, 3))
+    rounds = raw.info("commandstats")["cmdstat_wait"]["calls"] - before
+    # Each takes ROUND_MS_MAX at least: those for one replica until the timeout, and the first for each other number.
+    assert rounds <= math.ceil(TIMEOUT_MS * WAIT_SHARE / ROUND_MS_MAX) + 2
 
 
 def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: str, replica: redis.Redis) -> None:
