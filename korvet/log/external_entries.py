@@ -15,7 +15,7 @@ from typing import NamedTuple
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import LeaderEpochs
 from korvet.redis import scripts
-from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
 from korvet.redis.replies import Reply, parsed
 from korvet.topics.types import Partition
 
@@ -86,6 +86,13 @@ class ExternalEntries:
         return steps
 
     def _run(self, partitions: Sequence[Partition]) -> list[Reply]:
+        try:
+            return self._run_once(partitions)
+        except HistoryChangedError:
+            # The connection was lost: the next one leads to a history whose epoch is not known yet.
+            return self._run_once(partitions)
+
+    def _run_once(self, partitions: Sequence[Partition]) -> list[Reply]:
         epoch = self._epochs.of(self._redis)
         calls = [_call(partition, epoch) for partition in partitions]
         return self._redis.begin_scripts(calls, self._redis.history).result()

@@ -245,6 +245,15 @@ def test_a_redis_that_takes_no_writes_is_not_asked_for_each_partition_of_a_fetch
     until(lambda: _is_known(own))
 
 
+def test_external_entries_are_taken_in_over_a_connection_to_another_history(own: Bench) -> None:
+    own.append(b"a")
+    own.raw.xadd(own.partition.stream, {"value": "external"})
+    begin_history(own.raw)
+    own.redis.reconnect("for the test")
+    own.logs.external.step(own.partition)
+    assert own.values()[1:] == ([b"external"] if own.format == "record" else [])
+
+
 def _is_known(bench: Bench) -> bool:
     with contextlib.suppress(StorageUnavailableError):
         return bench.logs.check_epoch(-1) > 0
