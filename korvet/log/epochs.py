@@ -23,7 +23,7 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.replies import RespError, refused
+from korvet.redis.replies import RespError
 from korvet.topics.types import Partition
 
 _EPOCH = scripts.get("broker/epoch")
@@ -105,15 +105,12 @@ class LeaderEpochs:
 
     def current(self) -> int:
         """Return the epoch that Metadata reports: the last one known while Redis is away, NO_EPOCH if none is."""
-        with contextlib.suppress(KafkaError):
+        with contextlib.suppress(StorageUnavailableError):
             return self.of(self._redis)
         return self._epoch
 
     def of(self, redis: Redis) -> int:
-        """Return the epoch of the history to which a connection leads.
-
-        Raises StorageUnavailableError, KafkaError KAFKA_STORAGE_ERROR.
-        """
+        """Return the epoch of the history to which a connection leads; raises StorageUnavailableError."""
         if redis.history == self._history and self._history:
             return self._epoch
         if redis.history and redis.connected_at < self._learned_at:
@@ -131,8 +128,11 @@ class LeaderEpochs:
             found, text = cast(
                 "tuple[bytes, bytes]", redis.script(_EPOCH, (self._key,), (self._epoch, self._history))
             )
-        except RespError as error:
-            raise refused(self._key, error) from error
+        except StorageUnavailableError:
+            raise
+        except (KafkaError, RespError) as error:
+            # That of all logs, not of the one for which it is asked.
+            raise StorageUnavailableError(f"{self._key}: Redis gives no leader epoch: {error}") from error
         history, epoch = found.decode(), int(text)
         if epoch > self._epoch:
             self._history, self._epoch, self._learned_at = history, epoch, time.monotonic()

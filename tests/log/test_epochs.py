@@ -245,6 +245,27 @@ def test_a_redis_that_takes_no_writes_is_not_asked_for_each_partition_of_a_fetch
     until(lambda: _is_known(own))
 
 
+@pytest.mark.parametrize("key", [("hset", "epoch", "many"), ("set", "no hash")])
+def test_an_epoch_that_cannot_be_read_is_not_asked_for_for_each_partition_of_a_fetch(
+    own: Bench, key: tuple[str, ...]
+) -> None:
+    own.append(b"a")
+    begin_history(own.raw)
+    own.redis.reconnect("for the test")
+    own.redis.connect()
+    own.raw.delete(KEYS.epoch)
+    command, *args = key
+    own.raw.execute_command(command, KEYS.epoch, *args)
+    own.raw.config_resetstat()
+    for _ in range(10):
+        with pytest.raises(StorageUnavailableError, match="gives no leader epoch"):
+            own.logs.check_epoch(-1)
+    assert own.raw.info("commandstats")["cmdstat_evalsha"]["calls"] < 10
+    assert own.logs.epochs.current() > 0
+    own.raw.delete(KEYS.epoch)
+    until(lambda: _is_known(own))
+
+
 def test_external_entries_are_taken_in_over_a_connection_to_another_history(own: Bench) -> None:
     own.append(b"a")
     own.raw.xadd(own.partition.stream, {"value": "external"})
