@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-import gevent
-
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import (
@@ -61,9 +59,6 @@ CHECKED_AT_ONCE = 10_000
 
 UNRESERVED_BYTES = 128 * 1024
 """Up to this size what is decoded takes nothing of the budget, as small requests do not."""
-
-TURN_SECONDS = 0.02
-"""What the batches of one request may take before other connections have their turn."""
 
 RECOVERY_SECONDS = 5.0
 """How long after an outage a gap in the sequences is not taken for the producer's fault."""
@@ -371,7 +366,6 @@ class PendingAppends:
     def _send(self) -> None:
         """Prepare and send the next batches, until what was decoded of them is as much as may be held at once."""
         appender, taken = self._appender, 0
-        turn_began = time.monotonic()
         self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
@@ -391,11 +385,9 @@ class PendingAppends:
                 taken += size_bytes
                 # At once, for others have their turn while this waits: here, or for the number of servers in sync.
                 self._reserve(taken)
-            if self._left and time.monotonic() - turn_began > TURN_SECONDS:
-                # Other connections have their turn between two batches that took long to check, or to refuse. Not by
-                # sleep(0): gevent looks at no socket before it has run 50 such callbacks.
-                gevent.sleep(1e-6)
-                turn_began = time.monotonic()
+            if self._left:
+                # After each, for one may take long to check, or to refuse.
+                give_turn(CALLS_PER_LOOK)
         self._reserve(taken)
         self._pending: Pending[list[Appended | KafkaError]] = appender.log.begin_append(
             list(self._sent.values())

@@ -10,6 +10,7 @@ import pytest
 import redis
 from gevent import socket
 
+from korvet import turns
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log import append
@@ -124,7 +125,7 @@ def test_a_gap_after_a_refusal_for_want_of_replicas_is_no_fault_of_the_producer(
 def test_what_is_decoded_is_reserved_before_others_have_their_turn(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
     size = 100_000
     with domain(redis_url) as here:
         here.topics.create(TopicSpec(name=ORDERS, partitions=3))
@@ -147,7 +148,7 @@ def test_what_is_decoded_is_reserved_before_others_have_their_turn(
 def test_others_have_their_turn_between_batches_that_are_refused(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
     with domain(redis_url) as here:
         here.topics.create(TopicSpec(name=ORDERS, partitions=3))
         wrong = raw(b"no frame", codec=LZ4)
