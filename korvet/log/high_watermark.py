@@ -248,8 +248,8 @@ def cut(fetched: Fetched, high_watermark: int) -> Fetched:
     fetched = fetched._replace(high_watermark=end, log_end=fetched.high_watermark)
     if not fetched.holds_any:
         return fetched._replace(more=False)
-    if fetched.next_offset < end:
-        return fetched
+    if fetched.next_offset <= end:
+        return fetched._replace(more=fetched.more and fetched.next_offset < end)
     return fetched._replace(
         records=[each for each in fetched.records if each[0] < end],
         batches=[each for each in fetched.batches if each.next_offset <= end],

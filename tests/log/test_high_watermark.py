@@ -19,6 +19,7 @@ from korvet.log.fetch import FetchResult
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.readahead import ReadAhead
 from korvet.log.types import Bounds, Fetched, Read
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.support import redis_servers
@@ -151,6 +152,19 @@ def test_a_consumer_far_behind_learns_of_a_later_end_without_waiting(
         return later.high_watermark > first
 
     wait_until(moved, "the high watermark moves")
+
+
+def test_what_ends_at_the_high_watermark_stays_as_it_was_read() -> None:
+    columns = Columns([range(2), range(5, 7)], [1] * 4, None, [b"v"] * 4)
+    read = Fetched(0, 0, 100, columns, more=True)
+    for end, more in ((8, True), (7, False)):
+        shown = high_watermark.cut(read, end)
+        assert shown.records is columns
+        assert (shown.high_watermark, shown.more) == (end, more)
+    for end, offsets in ((6, [0, 1, 5]), (5, [0, 1]), (2, [0, 1])):
+        shown = high_watermark.cut(read, end)
+        assert [record[0] for record in shown.records] == offsets
+        assert (shown.high_watermark, shown.more) == (end, False)
 
 
 def test_bounds_are_those_of_consumers(setup: Setup) -> None:
