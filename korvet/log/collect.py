@@ -11,7 +11,7 @@ from itertools import groupby
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, epoch_at, start_after
+from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, epoch_at, next_epoch_start
 from korvet.log.types import Fetched
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
@@ -59,7 +59,7 @@ class RecordCollector(BatchesBuilder):
         """Take what fits; returns the bytes and the entries taken."""
         left, count = self.plain_bytes_left, self.record_count
         records, epochs = fetched.records, fetched.epochs
-        if records and start_after(epochs, self.next_offset) < fetched.next_offset:
+        if records and next_epoch_start(epochs, self.next_offset) < fetched.next_offset:
             for epoch, part in groupby(records, key=lambda record: epoch_at(epochs, record[0])):
                 if not self.full:
                     self.begin_epoch(epoch)
@@ -102,7 +102,7 @@ class BatchCollector:
             self._take_next = False
             if batch.base_offset >= epoch_stop:
                 epoch = epoch_at(fetched.epochs, batch.base_offset)
-                epoch_stop = start_after(fetched.epochs, batch.base_offset)
+                epoch_stop = next_epoch_start(fetched.epochs, batch.base_offset)
             self._chunks += batch.chunks(epoch)
             left -= batch.size_bytes
             taken += 1

@@ -68,8 +68,8 @@ def epoch_at(epochs: Epochs, offset: int) -> int:
     return FIRST_EPOCH
 
 
-def start_after(epochs: Epochs, offset: int) -> float:
-    """Return where the epoch of an offset ends: the first offset of the next one; infinity if none is known."""
+def next_epoch_start(epochs: Epochs, offset: int) -> float:
+    """Return the first offset of the epoch after that of an offset; infinity if none is known."""
     return next((each.start for each in epochs if each.start > offset), math.inf)
 
 

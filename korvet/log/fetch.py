@@ -49,7 +49,7 @@ END_COUNT = 32
 COUNT_MAX = 1000
 """Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
 
-REPLY_BYTES_MAX = 1024 * 1024 * 1024
+WORST_REPLY_BYTES_MAX = 1024 * 1024 * 1024
 """What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
 
 WEIGHTS_MAX = 50_000
@@ -118,7 +118,7 @@ class PartitionReading(msgspec.Struct):
         spec = self.spec
         self.offset, self.room = spec.offset, spec.bytes_max
         worst = max(1, spec.topic.config.max_message_bytes)
-        self.entries_max = min(COUNT_MAX, max(END_COUNT, REPLY_BYTES_MAX // worst))
+        self.entries_max = min(COUNT_MAX, max(END_COUNT, WORST_REPLY_BYTES_MAX // worst))
 
     def expect(self, weight: int | None) -> None:
         """Note what the entries asked for weigh, if each has `weight`; None: unknown."""

@@ -43,7 +43,7 @@ _BOUNDS_RETRIES = 2
 """The first attempt may find that the number of servers in sync was old, the second that the history was."""
 
 R = TypeVar("R")
-_Log: TypeAlias = tuple[str, str]
+_LogKey: TypeAlias = tuple[str, str]
 """The name of a stream, and the topic id: another topic may get the name."""
 
 
@@ -73,7 +73,7 @@ class HighWatermarks:
         self._replicas = replicas
         self._clock = clock
         self._history = ""
-        self._held: dict[_Log, _Held] = {}
+        self._held: dict[_LogKey, _Held] = {}
         self._outdated: str | None = None
         # When a wait for that number of replicas was in vain: one that hangs counts as in sync for a while, and a fetch
         # reads many times.

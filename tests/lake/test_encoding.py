@@ -30,7 +30,7 @@ from korvet.lake.encoding import (
 )
 from korvet.lake.scan import select_columns
 from korvet.lake.schema import SCHEMA
-from korvet.log.epochs import EpochStart, epoch_at, start_after
+from korvet.log.epochs import EpochStart, epoch_at, next_epoch_start
 from korvet.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.test_decoding import ENTRY_RECORDS
@@ -76,7 +76,7 @@ def test_a_consumer_reads_every_archived_record(
         ]
         # No batch has records of two epochs.
         assert all(
-            start_after(EPOCHS, each.base_offset) > each.base_offset + each.last_offset_delta
+            next_epoch_start(EPOCHS, each.base_offset) > each.base_offset + each.last_offset_delta
             for each in headers
         )
 

@@ -18,8 +18,8 @@ from korvet.log.epochs import (
     KnownEnds,
     epoch_at,
     epoch_end,
+    next_epoch_start,
     parse_epochs,
-    start_after,
 )
 from korvet.log.store import LogStore
 from korvet.log.types import Appended
@@ -45,7 +45,7 @@ def test_the_list_is_read_oldest_first() -> None:
 def test_an_offset_has_the_epoch_that_began_last_before_it() -> None:
     assert [epoch_at(LIST, at) for at in (0, 9, 10, 39, 40, 99)] == [3, 3, 5, 5, 9, 9]
     assert (epoch_at((), 7), epoch_at(LIST[1:], 9)) == (0, 0)
-    assert [start_after(LIST, at) for at in (0, 10, 40)] == [10, 40, math.inf]
+    assert [next_epoch_start(LIST, at) for at in (0, 10, 40)] == [10, 40, math.inf]
 
 
 @pytest.mark.parametrize(
