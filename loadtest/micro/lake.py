@@ -47,8 +47,9 @@ def main() -> None:
     _print("batches to Arrow", count, lambda: batches_to_arrow(0, batches, DECOMPRESSED_MAX))
     _print("batches to records", count, lambda: [_records(each) for each in batches])
     _print("records to Arrow", count, lambda: records_to_arrow(0, records))
-    with tempfile.TemporaryDirectory() as lake:
-        table = Lake(lake).create(OF)
+    with tempfile.TemporaryDirectory() as directory:
+        lake = Lake(directory)
+        table = lake.create(OF)
         files = filesystem(table.uri)
         rows = batches_to_arrow(0, batches, DECOMPRESSED_MAX)
         _print("Arrow to Parquet", count, lambda: write_file(files, 0, [rows], 0))
@@ -107,7 +108,7 @@ def _fill(table: ArchiveTable, files: int, rows: int, value_bytes: int) -> int:
     return files * rows
 
 
-def _cold_fetches(lake: str, archived: int) -> None:
+def _cold_fetches(lake: Lake, archived: int) -> None:
     reader = LakeReader(lake)
     start = time.perf_counter()
     reader.read(ReadPosition(*OF, 0, 0, archived), ReadLimits(1 << 20))
@@ -128,7 +129,7 @@ def _cold_fetches(lake: str, archived: int) -> None:
                 reader.read(ReadPosition(*OF, 0, offset, archived), ReadLimits(1))
 
 
-def _opened(lake: str, archived: int) -> LakeReader:
+def _opened(lake: Lake, archived: int) -> LakeReader:
     reader = LakeReader(lake)
     reader.read(ReadPosition(*OF, 0, archived, archived), ReadLimits(1))
     return reader
