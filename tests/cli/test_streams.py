@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import committed
-from tests.support.broker import KORVET, Broker
+from tests.support.broker import KORVET, START_SECONDS_MAX, Broker
 from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
 from tests.support.topic_client import Client
 
@@ -82,7 +82,9 @@ def test_a_broker_serves_without_any_stream(tmp_path: Path) -> None:
     line = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *KORVET, *flags, "--ops-listen", ops]
     with subprocess.Popen(line, env=_BUFFERED, preexec_fn=die_with_tests) as process:
         try:
-            wait_until(lambda: process.poll() is not None or _ready(ops), "ready without streams")
+            wait_until(
+                lambda: process.poll() is not None or _ready(ops), "ready without streams", START_SECONDS_MAX
+            )
             assert process.poll() is None
         finally:
             process.terminate()

@@ -32,6 +32,7 @@ def test_a_copy_made_under_load_holds_what_was_acknowledged_before_it(tmp_path: 
                 lambda: not client.info("persistence")["aof_rewrite_in_progress"], "no rewrite is under way"
             )
             before = list(load.acknowledged)
+            broker.wait_until_written()
             shutil.copytree(data / "appendonlydir", backup / "appendonlydir")
             assert filecmp.cmp(data / MANIFEST, backup / MANIFEST, shallow=False)
             client.config_set("auto-aof-rewrite-percentage", percentage)

@@ -55,6 +55,8 @@ def with_librdkafka(bootstrap: str, topic: str) -> Counter[str]:
         ends[error.name() if error else "written"] += 1
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": LINGER_MS, "enable.idempotence": True})
+    # Else it holds records back until it knows the topic, and the flush sends the first of them alone: few enough.
+    producer.list_topics(topic, WAIT_SECONDS_MAX)
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number, on_delivery=note)
     assert producer.flush(WAIT_SECONDS_MAX) == 0

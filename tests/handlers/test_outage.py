@@ -53,7 +53,7 @@ def _away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, by
     directory: Path = tmp_path_factory.mktemp("bereft")
     with ExitStack() as server, ExitStack() as broker:
         url = server.enter_context(redis_servers.server())
-        flags = ("--redis-url", url, "--set", "redis.timeout.ms=500")
+        flags = ("--redis-url", url, "--set", "redis.timeout.ms=2000")
         running = broker.enter_context(korvet_broker(directory, *flags, workers=1))
         client = broker.enter_context(Client(running.address))
         topic_id = client.create("known", 2)

@@ -13,6 +13,7 @@ import gevent.server
 import pytest
 import redis
 
+from korvet.backoff import Backoff
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
 from tests.support.proxy import Proxy, proxy, until
@@ -135,7 +136,11 @@ def test_a_silent_connection_is_given_up(network: Proxy, connect: Connect) -> No
     assert network.connections >= 2
 
 
-def test_many_callers_share_one_attempt_to_connect(network: Proxy, connect: Connect) -> None:
+def test_many_callers_share_one_attempt_to_connect(
+    network: Proxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last call below lies in the pause, however late it comes.
+    monkeypatch.setattr("korvet.redis.client.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
     connection = connect(network.url, timeout_ms=400)
     network.silence()
     asked = [gevent.spawn(unavailable, connection, "PING") for _ in range(50)]

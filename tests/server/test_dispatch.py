@@ -59,7 +59,7 @@ AWAY = ErrorCode.KAFKA_STORAGE_ERROR
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Run a broker that does not wait long for Redis; in the end the same worker lives."""
-    limits = {"redis.timeout.ms": 100, "redis.connect.timeout.ms": 100}
+    limits = {"redis.timeout.ms": 1000, "redis.connect.timeout.ms": 1000}
     with steady_broker(tmp_path_factory.mktemp("broker"), settings=limits, workers=1) as running:
         yield running
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,8 +153,7 @@ def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
             ]
             assert value(client, BROKER, "0", "log.retention.bytes") == "80"
         file.write_text('"message.max.bytes" = 2000\n"log.roll.ms" = 2000\n')
-        broker.signal(signal.SIGHUP)
-        processes.wait_until(lambda: "the workers are replaced" in broker.log(), "the reload ends")
+        broker.reload()
         with Client(broker.address) as client:
             found = config(client, BROKER, "0", "message.max.bytes", synonyms=True)
             assert chain(found)[:2] == [

@@ -12,11 +12,18 @@ from korvet.config.settings import Settings
 from korvet.groups.types import Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.server.keeper import group_tasks
 from korvet.server.keeper.group_tasks import OUTAGE_MS, ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.support import Group
 
 GROUPS = 250
+
+
+@pytest.fixture
+def no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a keeper take no pause for an outage: a test has a thousand round trips to make between two turns."""
+    monkeypatch.setattr(group_tasks, "OUTAGE_MS", 600_000)
 
 
 def watching(settings: Settings) -> Keeper:
@@ -41,6 +48,7 @@ def time_is_up(group: Group) -> None:
     group.raw.zadd("korvet:groups", {group.name: 1})
 
 
+@pytest.mark.usefixtures("no_outage")
 def test_a_round_ends_the_sessions_of_members_that_were_silent(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
@@ -53,6 +61,7 @@ def test_a_round_ends_the_sessions_of_members_that_were_silent(
     assert living.summary() == ("Stable", 1, {"a"})
 
 
+@pytest.mark.usefixtures("no_outage")
 def test_a_group_that_cannot_be_read_affects_no_other_and_is_logged_once(
     settings: Settings, redis: Redis, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,6 +98,7 @@ def test_without_the_lease_nobody_is_expired_and_who_takes_it_over_does_it(
     assert group.summary()[2] == set()
 
 
+@pytest.mark.usefixtures("no_outage")
 def test_after_a_time_without_a_keeper_sessions_begin_again(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:

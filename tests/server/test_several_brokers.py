@@ -12,7 +12,7 @@ import pytest
 
 from korvet.protocol.messages.metadata import MetadataRequest
 from tests.support import ops, processes
-from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
+from tests.support.broker import START_SECONDS_MAX, Broker, echo_broker, korvet_broker, korvet_cluster
 from tests.support.topic_client import Client
 
 BROKERS = "korvet:brokers"
@@ -33,7 +33,7 @@ def brokers_of(broker: Broker) -> tuple[list[int], int]:
 
 def refusal(broker: Broker) -> str:
     """Return what a broker that ends at its start says last."""
-    assert broker.process.wait(30) == 2
+    assert broker.process.wait(START_SECONDS_MAX) == 2
     return broker.log().splitlines()[-1]
 
 
@@ -127,7 +127,7 @@ def test_a_broker_that_lost_its_id_says_so_once_and_serves_on(
         complaint = "keeper cannot register this broker"
         processes.wait_until(lambda: complaint in broker.log(), "it says so")
         assert brokers_of(broker)[0] == [0]
-        assert ops.total(broker, "korvet_broker_registered") == 0
+        processes.wait_until(lambda: ops.total(broker, "korvet_broker_registered") == 0, "the metric too")
         raw_redis.hset(BROKERS, 0, json.dumps(other | {"until": 1}))
         processes.wait_until(lambda: rows(raw_redis)[0]["incarnation"] != "other", "it has its id again")
         assert broker.log().count(complaint) == 1

@@ -127,7 +127,8 @@ def test_a_lake_that_hangs_holds_up_nobody_else_of_the_same_worker(broker: Broke
         processes.wait_until(lambda: total(broker, "korvet_lake_read_errors_total"), "an alarm")
     with Client(broker.address) as cold:
         assert first_value(cold) == b"0"
-        assert by_time(cold, 1001) == (ErrorCode.NONE, 1)
+        # One question may be late on a busy machine: none waits longer than WAIT_MS.
+        processes.wait_until(lambda: by_time(cold, 1001) == (ErrorCode.NONE, 1), "an offset by time")
         processes.wait_until(
             lambda: 'korvet_lake_read_duration_seconds_count{kind="read"}' in page(broker, "/metrics"),
             "durations",

@@ -19,14 +19,14 @@ from korvet.server import embedded
 from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
-from tests.support.broker import echo_broker
+from tests.support.broker import START_SECONDS_MAX, echo_broker
 from tests.support.redis_servers import embedded_server
 
 
 def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
     """Return the one line that a broker with these settings ends with."""
     with echo_broker(directory / "refused", *values, data_dir=data, ready=False) as broker:
-        assert broker.process.wait(30) == 2
+        assert broker.process.wait(START_SECONDS_MAX) == 2
         assert not processes.children(broker.pid)
         assert broker.output() == ""
         lines = [

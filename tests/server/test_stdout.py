@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.support import processes
-from tests.support.broker import KORVET
+from tests.support.broker import KORVET, START_SECONDS_MAX
 
 
 def test_a_dead_worker_is_replaced_also_where_nobody_reads_stdout(tmp_path: Path) -> None:
@@ -31,6 +31,7 @@ def test_a_dead_worker_is_replaced_also_where_nobody_reads_stdout(tmp_path: Path
         processes.wait_until(
             lambda: process.poll() is not None or "cannot write to stdout" in log.read_text(),
             "an announcement",
+            START_SECONDS_MAX,
         )
         assert process.poll() is None, log.read_text()
         worker = int(log.read_text().partition("child=worker-0 pid=")[2].split(maxsplit=1)[0])

@@ -17,11 +17,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import redis
+
 from tests.support import processes
 
+START_SECONDS_MAX = 120.0
+"""A start takes 1.5 s of CPU in six processes, which may be half a minute where other tests use every core."""
+
 _STOP_SECONDS_MAX = 30.0
-# A start takes 1.5 s of CPU in six processes, which may be half a minute where other tests use every core.
-_START_SECONDS_MAX = 120.0
 _BOOTSTRAP = re.compile(r"^  bootstrap +(\S+)", re.MULTILINE)
 _LISTENING = re.compile(r"^  bootstrap .*, listening on (\S+)\)", re.MULTILINE)
 _NAMED = re.compile(
@@ -30,6 +33,7 @@ _NAMED = re.compile(
     re.MULTILINE,
 )
 _OPS = re.compile(r"^  ops +http://(\S+)", re.MULTILINE)
+_REPLACED = "the workers are replaced"
 _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
 
 KORVET = (sys.executable, "-m", "korvet", "serve")
@@ -60,7 +64,7 @@ class Broker:
         processes.wait_until(
             lambda: self.process.poll() is not None or "is ready" in self.output(),
             "ready",
-            _START_SECONDS_MAX,
+            START_SECONDS_MAX,
         )
         assert self.process.poll() is None, f"the broker ended at its start:\n{self.log()}"
         self.bootstrap = self._printed(_BOOTSTRAP)
@@ -111,6 +115,23 @@ class Broker:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the supervisor."""
         self.process.send_signal(number)
+
+    def reload(self) -> None:
+        """Let it replace its workers, and wait until the former ones have ended: they accept connections till then."""
+        former, reloads = self.worker_pids(), self.log().count(_REPLACED)
+        self.signal(signal.SIGHUP)
+        processes.wait_until(
+            lambda: self.log().count(_REPLACED) > reloads, "the reload ends", START_SECONDS_MAX
+        )
+        processes.wait_until(lambda: not any(map(processes.alive, former)), "the former workers have ended")
+
+    def wait_until_written(self) -> None:
+        """Wait until the server has handed all it acknowledged to the system: it puts writes off during an fsync."""
+        with redis.Redis(unix_socket_path=str(self.data_dir / "server.sock")) as client:
+            processes.wait_until(
+                lambda: client.info("persistence")["aof_buffer_length"] == 0,
+                "the append-only file is written",
+            )
 
     def kill(self) -> None:
         """Kill the supervisor as a crash would."""

@@ -9,6 +9,7 @@ import gevent
 import pytest
 from prometheus_client import REGISTRY
 
+from korvet.backoff import Backoff
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -118,7 +119,11 @@ def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -
     assert moves == 1
 
 
-def test_connections_that_replace_others_and_those_that_fail_are_counted(observer: RedisMetrics) -> None:
+def test_connections_that_replace_others_and_those_that_fail_are_counted(
+    observer: RedisMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second failure below lies in the pause, however late it comes.
+    monkeypatch.setattr("korvet.redis.client.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
     reconnects, failures = "korvet_redis_reconnects_total", "korvet_redis_connect_failures_total"
     with redis_servers.server() as url:
         redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer)
