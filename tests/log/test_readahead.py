@@ -41,6 +41,11 @@ def after(found: FetchResult) -> int:
     return last.base_offset + last.last_offset_delta + 1
 
 
+def end_reading_ahead(view: Domain) -> None:
+    """Wait until what is held is read."""
+    gevent.joinall([piece.greenlet for piece in view.fetcher._reader._ahead._pieces.values()])
+
+
 def xranges(server: redis.Redis) -> int:
     calls = cast("dict[str, dict[str, int]]", server.info("commandstats"))
     return calls.get("cmdstat_xrange", {}).get("calls", 0)
@@ -71,11 +76,11 @@ def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
     filled(here, storage_format)
     first = fetch(here, 0)
     second = fetch(here, after(first))
-    gevent.sleep(0.1)
+    end_reading_ahead(here)
     before = xranges(raw_redis)
     third = fetch(here, after(second))
     assert third.size_bytes > AT_ONCE / 2
-    gevent.sleep(0.1)
+    end_reading_ahead(here)
     looked_at_the_first_entry = storage_format == "record"
     assert xranges(raw_redis) - before == 1 + looked_at_the_first_entry
 
@@ -88,13 +93,13 @@ def test_what_was_read_ahead_hides_neither_a_moved_start_nor_a_deletion(
     fetch(here, 0)
     found = fetch(here, 0)
     offset = after(found)
-    gevent.sleep(0.1)
+    end_reading_ahead(here)
     state = topic.partitions[0].state
     raw_redis.hset(state, mapping={"start": str(offset + 1), "first": str(offset + 1)})
     assert fetch(here, offset).error is ErrorCode.OFFSET_OUT_OF_RANGE
     raw_redis.hset(state, mapping={"start": "0", "first": "0"})
     found = fetch(here, offset)
-    gevent.sleep(0.1)
+    end_reading_ahead(here)
     raw_redis.delete(state)
     offset = after(found)
     assert fetch(here, offset).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -127,7 +127,7 @@ def test_a_timed_out_call_leaves_the_replies_in_order(redis_url: str, connect: C
 
 
 def test_a_silent_connection_is_given_up(network: Proxy, connect: Connect) -> None:
-    connection = connect(network.url, timeout_ms=300)
+    connection = connect(network.url, timeout_ms=2000)
     connection.call("PING")
     network.silence()
     assert "nothing was heard" in unavailable(connection, "PING")
@@ -285,6 +285,7 @@ def test_no_more_than_the_limit_is_in_flight_and_callers_wait_their_turn(
     redis_url: str, connect: Connect, raw_redis: redis.Redis
 ) -> None:
     connection = connect(redis_url, commands_max=10)
+    connection.call("PING")
     blocked = gevent.spawn(connection.call, "BLPOP", "go", "0")
     gevent.sleep(0.02)
     order: list[int] = []
@@ -324,6 +325,7 @@ def test_large_replies_wait_for_room_and_small_ones_do_not(
     redis_url: str, connect: Connect, raw_redis: redis.Redis
 ) -> None:
     connection = connect(redis_url, reply_bytes_max=10_000)
+    connection.call("PING")
     blocked = gevent.spawn(connection.call, "BLPOP", "go", "0")
     gevent.sleep(0.02)
 

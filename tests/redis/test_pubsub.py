@@ -124,7 +124,7 @@ def test_ten_thousand_channels_take_few_commands(
 def test_a_channel_lingers_and_is_then_unsubscribed(
     redis_url: str, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
-    subscriptions = subscribe(redis_url, linger_ms=300)
+    subscriptions = subscribe(redis_url, linger_ms=2000)
     heard, staying = Heard(), Heard()
     subscriptions.listen_all([("c", heard), ("d", heard)])
     subscriptions.listen("stays", staying)
@@ -194,7 +194,7 @@ def test_a_killed_client_is_remade(redis_url: str, subscribe: Connect, raw_redis
 
 
 def test_a_silent_connection_is_found_while_somebody_listens(network: Proxy, subscribe: Connect) -> None:
-    subscriptions = subscribe(network.url, timeout_ms=300, ping_interval_ms=100)
+    subscriptions = subscribe(network.url, timeout_ms=2000, ping_interval_ms=100)
     heard = Heard()
     subscriptions.listen("c", heard)
     network.silence()
@@ -237,7 +237,7 @@ def test_a_redis_that_is_away_is_reported_and_found_again(redis_url: str, subscr
 
 
 def test_a_confirmation_that_does_not_come_is_a_time_out(network: Proxy, subscribe: Connect) -> None:
-    subscriptions = subscribe(network.url, timeout_ms=300)
+    subscriptions = subscribe(network.url, timeout_ms=2000)
     subscriptions.listen("a", Heard())
     network.silence()
     late = Heard()
@@ -322,7 +322,7 @@ def listens(subscriptions: Subscriptions, channel: str, heard: Heard) -> bool:
 
 def test_a_server_that_was_away_is_listened_to_again(subscribe: Connect, redis_url: str) -> None:
     with proxy(redis_url) as network:
-        subscriptions = subscribe(network.url, timeout_ms=300)
+        subscriptions = subscribe(network.url, timeout_ms=2000)
         heard = Heard()
         subscriptions.listen("c", heard)
         network.silence()

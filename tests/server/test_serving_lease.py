@@ -118,7 +118,7 @@ def test_a_commit_that_lay_on_the_way_until_the_lease_had_ended_is_not_done(
 
 
 def test_without_redis_nobody_waits_for_a_lease_twice(network: Proxy) -> None:
-    here = Redis(network.url, timeout_ms=200, connect_timeout_ms=200)
+    here = Redis(network.url, timeout_ms=2000, connect_timeout_ms=2000)
     lease = ServingLease(here, LEASE_MS)
     network.silence()
     assert lease.is_late(time.monotonic())
