@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist jepsen duplicates fuzz check-deploy bench loadtest soak lint format lock dist bundle clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs lock dist bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -116,6 +116,14 @@ format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
+docs: $(VENV)/.docs ## build the documentation as a site in build/docs/site, and fail at a warning
+	@rm -rf build/docs
+	@mkdir -p build/docs/pages
+	@cp --parents *.md deploy/*.md loadtest/*.md build/docs/pages
+	@cp --recursive docs build/docs/pages
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --strict
+	@echo "==> build/docs/site/index.html"
+
 COMPILING = --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" $(ARGS)
 COMPILE = $(BIN)/uv pip compile $(COMPILING) pyproject.toml --group build
@@ -133,6 +141,8 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@$(COMPILE) --group deploy --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-deploy.lock
 	@echo "==> requirements-stores.lock"
 	@$(BIN)/uv pip compile $(COMPILING) --group stores --output-file requirements-stores.lock
+	@echo "==> requirements-docs.lock"
+	@$(BIN)/uv pip compile $(COMPILING) --group docs --fork-strategy fewest --output-file requirements-docs.lock
 	@echo "==> requirements-bench.lock"
 	@$(COMPILE) --group bench --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-bench.lock
 	@echo "==> requirements-console.lock"
@@ -163,7 +173,7 @@ bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archiv
 	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache
+	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
@@ -199,6 +209,13 @@ $(VENV)/.stores: $(VENV)/.made requirements-stores.lock
 	@$(BIN)/python -m venv --clear $(VENV)/stores
 	@$(VENV)/stores/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes \
 		--only-binary :all: --requirement requirements-stores.lock
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.made requirements-docs.lock
+	@echo "==> installing what builds the site (requirements-docs.lock)"
+	@$(BIN)/python -m venv --clear $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes \
+		--only-binary :all: --requirement requirements-docs.lock
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.run requirements-bench.lock

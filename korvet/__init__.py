@@ -26,7 +26,7 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
     pending     what is under way, and its result
     errors      Kafka's error codes and Korvet's exceptions
 
-`lua/`, beside this package (inside it in a wheel), holds the scripts; `lua/README.md` lists every key in Redis.
+`lua/`, beside this package (inside it in a wheel), holds the scripts; `docs/redis-schema.md` lists every key in Redis.
 """
 
 __version__ = "0.1.0"

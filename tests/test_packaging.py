@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 LOCKS = (
     *("requirements.lock", "requirements-dev.lock", "requirements-lake.lock"),
     *("requirements-bench.lock", "requirements-stores.lock", "requirements-loadtest.lock"),
-    "requirements-console.lock",
+    *("requirements-console.lock", "requirements-docs.lock"),
 )
 _PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
 

@@ -1,76 +1,174 @@
-"""README.md says what is true: its generated tables, its commands, and the files it names."""
+"""The documentation says what is true: its generated tables, its commands, its links, and the files it names."""
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Iterator
 
 import click
+import pytest
 
 from korvet.cli.main import korvet
 from tests.jvm.tools import TOOLS
-from tests.support import readme
+from tests.support.docs import PAGES, ROOT, TABLES, renewed
 
-TEXT = readme.README.read_text()
+README_BYTES_MAX = 12 * 1024
+
+# The changelog may name what once was.
+CURRENT = {path: text for path, text in PAGES.items() if path != "CHANGELOG.md"}
+
+# What becomes of the code in each section: the test that runs it as it stands, and that names the page; CHECKED, where
+# this file compares commands and flags with the command line; or why nothing runs it.
+CHECKED = "commands and flags"
+EXAMPLES = {
+    "README.md#Start": CHECKED,
+    "README.md#Install": CHECKED + "; tests/dist installs the wheel, and starts a broker",
+    "README.md#A first session": "tests/kcat/test_first_session.py",
+    "README.md#Command line": "tests/kcat/test_first_session.py",
+    "deploy/README.md#systemd": "needs root and systemd; tests/deploy/test_systemd.py checks the unit",
+    "deploy/README.md#Docker": "needs Docker; tests/deploy/test_docker.py checks the files",
+    "deploy/README.md#Kubernetes": "needs Kubernetes; tests/deploy/test_kubernetes.py checks the manifests",
+    "deploy/README.md#Backup and restore": "tests/clients/test_backup.py",
+    "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
+    "docs/architecture.md#Processes": "a picture",
+    "docs/cluster.md#Several brokers": CHECKED,
+    "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
+    "docs/configuration.md#Configuration": CHECKED,
+    "docs/groups.md#Consumer groups": CHECKED,
+    "docs/lake/archiving.md#Archiving by jobs": CHECKED,
+    "docs/lake/object-stores.md#In an object store": "needs a store; tests/stores has one of its own",
+    "docs/lake/replay.md#Replays": CHECKED,
+    "docs/lake/spark.md#Writing from Spark": "tests/spark/test_sink.py",
+    "docs/lake/spark.md#On a Spark cluster": CHECKED,
+    "docs/lake/tutorial.md#Ten minutes with the lake": "tests/jvm/spark/test_tutorial.py",
+    "docs/lake/upkeep.md#Upkeep of tables": CHECKED,
+    "docs/records.md#How records look in Redis": CHECKED,
+    "docs/records.md#Format `record`": "tests/kcat/test_first_session.py",
+    "docs/redis.md#Redis under Korvet": "tests/server/test_startup.py",
+    "docs/redis-schema.md#Leader epochs": "a form",
+    "docs/redis-schema.md#The index": "a form",
+}
+_CODE = re.compile(r"^(?: {4}(?! *[-*] )|```)", re.MULTILINE)
+
+
+def slug(title: str) -> str:
+    """Return the anchor of a heading, as GitHub and mkdocs make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+
+
+def prose(text: str) -> str:
+    """Return a page without its blocks of code."""
+    fenced = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ {4,}(?![-*] ).*$", "", fenced.sub("", text), flags=re.MULTILINE)
+
+
+def anchors(path: str) -> set[str]:
+    return {slug(title) for title in re.findall(r"^#+ (.+)$", prose(PAGES[path]), re.MULTILINE)}
+
+
+def broken_links(path: str) -> Iterator[str]:
+    """Yield the links of a page that lead nowhere; those to other hosts are not followed."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[path])):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        found = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
+        if not (found in PAGES or (ROOT / found).is_file()) or (anchor and anchor not in anchors(found)):
+            yield target
+
+
+def test_the_readme_can_be_read_at_once() -> None:
+    assert len(PAGES["README.md"].encode()) <= README_BYTES_MAX
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_link_leads_to_a_page_and_its_heading(path: str) -> None:
+    assert list(broken_links(path)) == []
+
+
+def test_a_link_that_leads_nowhere_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = "[a](topics.md#no-such), [b](none.md), [c](../README.md#start), [d](#here)\n\n# Here\n"
+    monkeypatch.setitem(PAGES, "docs/page.md", links)
+    assert list(broken_links("docs/page.md")) == ["topics.md#no-such", "none.md"]
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = re.findall(r"\]\(([\w/.-]+\.md)\)", PAGES["docs/index.md"])
+    found = [posixpath.normpath(posixpath.join("docs", target)) for target in listed]
+    assert sorted(found) == sorted(set(PAGES) - {"docs/index.md", "CHANGELOG.md"})
 
 
 def test_the_generated_tables_are_what_the_code_says() -> None:
-    texts = [TEXT, readme.COMMANDS.read_text()]
-    named = [name for text in texts for name in re.findall(r"<!-- table: ([a-z-]+) -->", text)]
-    assert sorted(named) == sorted(readme.TABLES)
-    for text in texts:
-        assert readme.renewed(text) == text, "run: .venv/bin/python -m tests.support.readme"
+    named = [name for text in PAGES.values() for name in re.findall(r"<!-- table: ([a-z-]+) -->", text)]
+    assert sorted(named) == sorted(TABLES)
+    for path, text in PAGES.items():
+        assert renewed(text) == text, f"{path}: run .venv/bin/python -m tests.support.docs"
 
 
 def test_a_table_that_is_not_true_any_more_is_noticed() -> None:
-    changed = TEXT.replace("| 18 | ApiVersions |", "| 18 | ApiVersion |")
-    assert changed != TEXT
-    assert readme.renewed(changed) == TEXT
+    text = PAGES["docs/reference/apis.md"]
+    changed = text.replace("| 18 | ApiVersions |", "| 18 | ApiVersion |")
+    assert changed != text
+    assert renewed(changed) == text
 
 
-def test_every_path_that_the_readme_names_exists() -> None:
-    named = set(re.findall(r"`((?:korvet|lua|tests|loadtest|deploy)/[\w./]*)`", TEXT))
-    assert len(named) > 5
-    missing = [path for path in sorted(named) if not (readme.README.parent / path).exists()]
+def test_every_path_and_name_in_it_that_a_page_names_exists() -> None:
+    pattern = re.compile(r"`((?:\.ci|deploy|docs|korvet|loadtest|lua|tests)/[\w./-]*)(?::(\w+))?")
+    named = {(page, *match.groups()) for page, text in CURRENT.items() for match in pattern.finditer(text)}
+    assert len(named) > 50
+    missing = [
+        (page, path, name)
+        for page, path, name in sorted(named, key=str)
+        if not (file := ROOT / path).exists()
+        or (name and not re.search(rf"(?:def|class) {name}\b", file.read_text()))
+    ]
     assert not missing
 
 
-def test_every_make_target_that_the_readme_names_exists() -> None:
-    makefile = (readme.README.parent / "Makefile").read_text()
-    named = set(re.findall(r"`make ([a-z-]+)", TEXT))
+def test_every_make_target_that_a_page_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = {
+        target
+        for text in CURRENT.values()
+        for target in re.findall(r"(?:`|^ {4}(?:\$ )?)make ([a-z-]+)", text, re.MULTILINE)
+    }
     assert {"run", "test"} <= named
     assert not [target for target in named if f"\n{target}:" not in makefile]
 
 
-def test_every_command_and_flag_that_the_readme_names_exists() -> None:
-    lines = re.findall(r"^    (?:\$ )?(?:[^\n]*\| )?korvet ([a-z][^\n|]*)$", TEXT, re.MULTILINE)
-    assert len(lines) > 5
+def test_every_command_and_flag_that_a_page_names_exists() -> None:
+    pattern = re.compile(r"(?:^ {4}(?:\$ )?(?:[^\n]*\| )?|`)korvet ([a-z][^\n|`]*)", re.MULTILINE)
+    served = [re.sub(r'make run ARGS="(.*)"', r"korvet serve \1", text) for text in CURRENT.values()]
+    lines = [line for text in served for line in pattern.findall(text)]
+    assert len(lines) > 80
     for line in lines:
         command: click.Command = korvet.loaded()
         words = line.replace("[", "").replace("]", "").split()
-        while isinstance(command, click.Group):
+        while isinstance(command, click.Group) and words:
             assert words[0] in command.commands, line
             command = command.commands[words.pop(0)]
         flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
-        # A flag may have its value behind it in one word, as -K:.
+        # A flag may be followed by its value in one word, as -K:.
         named = [
             word if word.startswith("--") else word[:2] for word in words if re.match("--?[a-zA-Z]", word)
         ]
         assert set(named) <= flags, line
 
 
-def test_the_tools_of_kafka_that_the_readme_names_are_those_that_are_tested() -> None:
-    section = TEXT.split("\n## Kafka's tools and Kafka Connect\n")[1].split("\n## ")[0]
-    assert set(re.findall(r"`(kafka-[a-z-]+)`", section)) == set(TOOLS)
+def test_every_section_with_code_says_what_runs_it() -> None:
+    shown = {
+        f"{path}#{section.partition(chr(10))[0].lstrip('# ')}"
+        for path, text in CURRENT.items()
+        if not path.startswith("loadtest/")
+        for section in re.split(r"^(?=#+ )", text, flags=re.MULTILINE)
+        if _CODE.search(section)
+    }
+    assert shown == set(EXAMPLES)
+    for section, becomes in EXAMPLES.items():
+        if becomes.startswith("tests/"):
+            assert section.partition("#")[0] in (ROOT / becomes).read_text(), section
 
 
-def test_every_step_that_the_architecture_page_names_exists() -> None:
-    text = (readme.README.parent / "docs/architecture.md").read_text()
-    named = re.findall(r"`((?:korvet|lua|docs)/[\w./]+?)(?::(\w+))?`", text)
-    assert len(named) > 25
-    missing = [
-        f"{path}:{name}"
-        for path, name in named
-        if not (file := readme.README.parent / path).exists()
-        or (name and not re.search(rf"(?:def|class) {name}\b", file.read_text()))
-    ]
-    assert not missing
+def test_the_tools_of_kafka_that_the_page_names_are_those_that_are_tested() -> None:
+    assert set(re.findall(r"`(kafka-[a-z-]+)`", PAGES["docs/kafka-tools.md"])) == set(TOOLS)

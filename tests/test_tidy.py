@@ -73,7 +73,8 @@ def texts() -> dict[str, str]:
     """Return the content of every text file of the repository, by its path."""
     files = [file for directory in WRITTEN for file in (ROOT / directory).rglob("*")]
     files += [
-        ROOT / name for name in ("Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml")
+        *(ROOT / name for name in ("Makefile", "pyproject.toml", "mkdocs.yml")),
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     ]
     return {
         file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")

@@ -98,7 +98,7 @@ def _span(versions: Sequence[int] | None) -> str:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: name -> key, versions, advertised.")
-@click.option("--markdown", is_flag=True, hidden=True, help="README's table.")
+@click.option("--markdown", is_flag=True, hidden=True, help="The table of docs/reference/apis.md.")
 def apis(*, as_json: bool, markdown: bool) -> None:
     """Print the Kafka APIs that this version serves, and their versions."""
     from korvet.handlers.registry import HANDLERS  # noqa: PLC0415 - imports gevent and the broker, which `cluster` never needs

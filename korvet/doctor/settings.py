@@ -96,5 +96,5 @@ def _exposure(settings: Settings) -> Iterator[Finding]:
         server = redis_url.parse(settings.redis_url)
         if server.host and not is_local(server.host) and not server.password:
             said = f"{server} needs no password: everybody who reaches it reads and deletes records"
-            advice = "give Korvet a user of its own in Redis (README, How durable, has its rights)"
+            advice = "give Korvet a user of its own in Redis (docs/redis.md lists its permissions)"
             yield warning("redis.url", said, advice)

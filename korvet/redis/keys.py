@@ -1,7 +1,7 @@
 """Every name Korvet uses in Redis: keys and pub/sub channels, as functions of the namespace.
 
-`lua/README.md` has the same list with types and writers, and a test compares the two. Scripts build no names of their
-own: they get them in KEYS.
+`docs/redis-schema.md` has the same list with types and writers, and a test compares the two. Scripts build no names of
+their own: they get them in KEYS.
 
 The stream keeps the documented name, `korvet:orders:0`. Its side keys carry that whole name in braces,
 `{korvet:orders:0}:state`: Redis Cluster hashes only what stands in the first pair of braces, so they share

@@ -16,7 +16,7 @@ from korvet.admin.client import AdminClient
 from korvet.admin.connection import PORT_DEFAULT
 from korvet.admin.types import Resource, TopicPartition, settled
 from tests.support.broker import Broker
-from tests.support.readme import README
+from tests.support.docs import PAGES
 from tests.support.topic_client import Client
 
 MODULES = [
@@ -30,6 +30,7 @@ MODULES = [
     ".offsets",
     ".records",
 ]
+PAGE = PAGES["docs/admin-python.md"]
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 
 
@@ -55,9 +56,8 @@ def test_each_example_prints_what_it_says(
     assert printed == []
 
 
-def test_the_example_of_the_readme_makes_what_it_says(broker: Broker, admin: AdminClient) -> None:
-    section = README.read_text().partition("## Administration from Python")[2]
-    example = section.partition("```python\n")[2].partition("```")[0].replace(DOCUMENTED, broker.bootstrap)
+def test_the_example_of_the_page_makes_what_it_says(broker: Broker, admin: AdminClient) -> None:
+    example = PAGE.partition("```python\n")[2].partition("```")[0].replace(DOCUMENTED, broker.bootstrap)
     assert broker.bootstrap in example
     printed: list[str] = []
     try:
@@ -75,9 +75,8 @@ def test_the_example_of_the_readme_makes_what_it_says(broker: Broker, admin: Adm
         admin.topics.delete(["invoices", "audit"])
 
 
-def test_the_readme_names_every_question(admin: AdminClient) -> None:
-    section = README.read_text().partition("## Administration from Python")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `admin\.(\w+)` \| ([\w, ]+) \|", section, re.MULTILINE)
+def test_the_page_names_every_request(admin: AdminClient) -> None:
+    rows = re.findall(r"^\| `admin\.(\w+)` \| ([\w, ]+) \|", PAGE, re.MULTILINE)
     asked = {name: part for name, part in vars(admin).items() if not name.startswith("_")}
     assert {name: set(questions.split(", ")) for name, questions in rows} == {
         name: {each for each in vars(type(part)) if not each.startswith("_")} for name, part in asked.items()

@@ -67,6 +67,6 @@ def test_an_api_without_a_flexible_version_says_so() -> None:
     assert json.loads(korvet("apis", "--json").stdout)["OffsetDelete"]["flexible"] is None
 
 
-def test_markdown_is_the_table_of_the_readme() -> None:
+def test_markdown_is_the_table_of_the_page() -> None:
     handlers = [handler for _, handler in sorted(HANDLERS.items())]
     assert korvet("apis", "--markdown").stdout == markdown_table(handlers)

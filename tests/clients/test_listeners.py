@@ -1,6 +1,6 @@
 """Real clients inside and outside of a container network: each is led to addresses of its own listener alone.
 
-The brokers are configured as README's example says; a published port stands for the container network's edge.
+The brokers are configured as the example of docs/cluster.md; a published port stands for the container network's edge.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 
 from tests.support import ops, reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
+from tests.support.docs import PAGES
 from tests.support.processes import WAIT_SECONDS_MAX, free_port, wait_until
 from tests.support.published_port import PublishedPort
-from tests.support.readme import README
 
 PARTITIONS = 8
 RECORDS = [b"%d" % number for number in range(80)]
@@ -30,8 +30,8 @@ WITHOUT_DELAY = "group.initial.rebalance.delay.ms=0"
 
 
 def example(published: PublishedPort) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the settings of README's example, and their ports by listener, with addresses that are there."""
-    text = README.read_text(encoding="utf-8")
+    """Return the settings of the page's example, and their ports by listener, with addresses that are there."""
+    text = PAGES["docs/cluster.md"]
     [block] = re.findall(r'^    ("listeners" = .*\n)    ("advertised\.listeners" = .*\n)', text, re.MULTILINE)
     settings: dict[str, str] = tomllib.loads("".join(block))
     ports = {name: free_port() for name in LISTENERS}

@@ -1,4 +1,4 @@
-"""What clients do with a batch of more records than `max.message.records`, as README says under "Format `record`"."""
+"""What clients do with a batch of more records than `max.message.records`, as docs/records.md says."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from tests.support import readme
+from tests.support import docs
 
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<labels>[^|]*) \|", re.MULTILINE)
 _ASKED = re.compile(r"(?<![\w:])(korvet_\w+)(?!\w*:)(?:\{(?P<labels>[^}]*)\})?")
@@ -18,7 +18,7 @@ _ADDED = {"job", "instance", "le"}
 @cache
 def labels_by_name() -> dict[str, set[str]]:
     """Return the labels of every metric that a broker has, by its name as it is scraped."""
-    rows = _ROW.finditer(readme.metrics_table())
+    rows = _ROW.finditer(docs.metrics_table())
     return {row["name"]: set(re.findall(r"`(\w+)`", row["labels"])) for row in rows}
 
 

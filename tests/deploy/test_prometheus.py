@@ -50,8 +50,8 @@ def test_an_alert_says_how_bad_it_is_and_what_happened(name: str) -> None:
 
 
 def test_every_alert_stands_in_the_runbook_and_none_that_there_is_not() -> None:
-    runbook = (DEPLOY / "README.md").read_text()
-    assert set(re.findall(r"^### (Korvet\w+)", runbook, re.MULTILINE)) == set(ALERTS)
+    runbook = (DEPLOY / "runbook.md").read_text()
+    assert set(re.findall(r"^## (Korvet\w+)", runbook, re.MULTILINE)) == set(ALERTS)
 
 
 def test_every_alert_is_fired_in_a_unit_test() -> None:

@@ -1,4 +1,4 @@
-"""Names in Redis: the documented ones, and the same ones as lua/README.md lists."""
+"""Names in Redis: the documented ones, and the same ones as docs/redis-schema.md lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.crc import key_slot
 from korvet.errors import ConfigError
 from korvet.redis.keys import Keys, decode_group_id, encode_group_id
 
-README = Path(__file__).parents[2] / "lua" / "README.md"
+SCHEMA = Path(__file__).parents[2] / "docs" / "redis-schema.md"
 KEYS = Keys("korvet")
 METHODS = (Keys.stream, Keys.state, Keys.producers, Keys.index, Keys.moving)
 GROUP_METHODS = (Keys.group_offsets, Keys.group_state, Keys.group_members, Keys.group_deadlines)
@@ -19,7 +19,7 @@ CHANNELS = {KEYS.append_channel("orders", 0), KEYS.group_channel("billing"), KEY
 
 
 def section(title: str) -> set[str]:
-    text = README.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    text = SCHEMA.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
     return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
 
 
@@ -37,14 +37,14 @@ def single_keys() -> set[str]:
     return {getattr(KEYS, name) for name in names}
 
 
-def test_the_readme_lists_exactly_the_keys_of_the_code() -> None:
+def test_the_schema_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
     assert methods == named | {"clean", "append_channel", "group_channel", "membership_of", "parse_stream"}
     assert section("Keys") == partitioned() | grouped() | single_keys()
 
 
-def test_the_readme_lists_exactly_the_channels_of_the_code() -> None:
+def test_the_schema_lists_exactly_the_channels_of_the_code() -> None:
     assert section("Channels") == CHANNELS
 
 

@@ -36,10 +36,10 @@ def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
         return lines[0]
 
 
-def readme_acl() -> list[str]:
-    """Return the rules of the user that README proposes, but for name and password."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    rules = readme.split("    ACL SETUSER korvet on >secret ")[1].split("\n\n")[0]
+def documented_acl() -> list[str]:
+    """Return the rules of the user that docs/redis.md proposes, but for name and password."""
+    page = (Path(__file__).parents[2] / "docs" / "redis.md").read_text(encoding="utf-8")
+    rules = page.split("    ACL SETUSER korvet on >secret ")[1].split("\n\n")[0]
     return rules.replace("\\\n", " ").split()
 
 
@@ -168,8 +168,8 @@ def test_a_redis_user_who_may_not_wait_is_refused_where_replicas_are_waited_for(
 
 
 def test_a_redis_user_limited_to_the_namespace_is_enough(raw_redis: redis.Redis, redis_url: str) -> None:
-    # The list that README gives.
-    allow(raw_redis, *readme_acl())
+    # The list that docs/redis.md gives.
+    allow(raw_redis, *documented_acl())
     login = redis_url.replace("://", "://u:p@", 1)
     settings = Settings(redis_url=login, replicas=1)
     redis_check.check(settings, never, never)

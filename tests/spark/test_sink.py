@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,8 +24,10 @@ from korvet.spark.options import sink_options
 from korvet.spark.sink import BatchSink, checked_options
 from korvet.spark.source import KorvetDataSource, register
 from tests.support.broker import Broker, korvet_broker
+from tests.support.docs import PAGES
 from tests.support.reading import create_topic, read_all
 from tests.support.records import Received
+from tests.support.tutorial import section_of
 
 _NUMBERS = itertools.count()
 
@@ -115,6 +119,16 @@ def test_every_column_is_what_it_says(spark: SparkSession, broker: Broker, topic
     # The option names the topic for all rows.
     write(frame, broker, topic)
     assert len(received(broker, topic, 6)) == 6
+
+
+def test_the_example_of_the_page_writes_its_row(spark: SparkSession, broker: Broker) -> None:
+    section = section_of(PAGES["docs/lake/spark.md"], "Writing from Spark")
+    [example] = re.findall(r"(?:^ {4}.*\n)+", section, re.MULTILINE)
+    create_topic(broker.bootstrap, "bills", 3)
+    code = textwrap.dedent(example).replace("127.0.0.1:9092", broker.bootstrap)
+    exec(code, {"spark": spark})  # noqa: S102 - what a reader would run
+    [bill] = received(broker, "bills", 1)
+    assert (bill.key, bill.value) == (b"bill-1", b"12")
 
 
 def test_many_rows_are_sent_in_batches_that_the_topic_takes(spark: SparkSession, broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""The reference of all commands in korvet/cli/README.md, made from the declarations that make their help."""
+"""The reference of all commands in docs/cli.md, made from the declarations that make their help."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def markdown(root: click.Group) -> str:
     common = _flags(add_options(click.Command(""), cluster_options, json_option))
     lines = ["Commands that connect to a cluster have these flags, besides their own:", *_table(common)]
     for path, command in _leaves(root, ()):
-        lines += ["", f"`{PROGRAM} {' '.join((*path, *_usage(command)))}`", *_paragraphs(command)]
+        lines += ["", f"## {PROGRAM} {' '.join(path)}", *_paragraphs(command)]
+        lines += ["", f"`{PROGRAM} {' '.join((*path, *_usage(command)))}`"]
         lines += _table([each for each in _flags(command) if each not in common])
     return "\n".join(lines) + "\n"
 

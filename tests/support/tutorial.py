@@ -1,9 +1,10 @@
-"""Runs a section of README as a reader would: `python -m tests.support.tutorial TITLE DIRECTORY [alone]`.
+"""Runs sections of pages as a reader would: `python -m tests.support.tutorial DIRECTORY NETWORK PAGE#TITLE...`.
 
 Knows the forms that commands and what they print have there; nothing of what they are about. In an indented block each
 line is a command; where lines begin with `$ `, those are the commands, and what stands below one is what it prints. A
 block of Python is a file, whose name is in the text before it. `make run` goes on while the rest is done, and
-`korvet lake status` is asked again until it says what is shown. Of tables the columns in MASKED may have other values.
+`korvet lake status` is asked again until it says what is shown. Of tables the columns in MASKED may have other values,
+and so may times and offsets that are made of times. A broker is started first if no section does that.
 
 It prints each command with what it printed and how long it took (s), and ends with 1 at the first that went another
 way.
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import processes
-from tests.support.readme import README
+from tests.support.docs import PAGES, ROOT
 
 MASKED = {"Files", "Size", "Compared"}
 """What hangs on when records were archived and trimmed, and on compression."""
@@ -39,8 +40,8 @@ _BLOCK = re.compile(
 )
 _FILE = re.compile(r"`([a-z]+\.py)`")
 _GAP = re.compile(r"\s{2,}")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d{13,}")
 _UP = 0x1
-_REPOSITORY = README.parent
 
 
 class Step(NamedTuple):
@@ -78,15 +79,22 @@ def steps(section: str) -> Iterator[Step | File]:
 
 
 def section_of(text: str, title: str) -> str:
-    """Return the section of README that has this title, up to the next one."""
+    """Return the section of a page that has this title, up to the next one."""
     [found] = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
     return str(found)
+
+
+def steps_of(section: str) -> list[Step | File]:
+    """Return the steps of a section, named as PAGE#TITLE."""
+    page, _, title = section.partition("#")
+    return list(steps(section_of(PAGES[page], title)))
 
 
 def same(shown: str, printed: str) -> bool:
     """Tell whether a command printed what is shown, but for space and masked columns."""
     rows, others = (
-        [_GAP.split(line.strip()) for line in text.splitlines() if _says(line)] for text in (shown, printed)
+        [_GAP.split(line.strip()) for line in _MOMENT.sub("(a moment)", text).splitlines() if _says(line)]
+        for text in (shown, printed)
     )
     if [len(row) for row in rows] != [len(row) for row in others]:
         return False
@@ -174,21 +182,25 @@ class Reader:
             if not step.command.startswith(_STATUS) or time.monotonic() > end:
                 raise DifferentError(
                     f"{step.command}\nended with {done.returncode} and printed\n{done.stdout}{done.stderr}\n"
-                    f"where README shows\n{step.printed}"
+                    f"where the page shows\n{step.printed}"
                 )
 
 
 def as_repository(directory: Path) -> None:
     """Let a directory be as a clone with everything installed, where nobody else's data is."""
     for name in (
-        "Makefile",
-        "pyproject.toml",
-        ".venv",
-        "korvet",
-        "lua",
-        *(file.name for file in _REPOSITORY.glob("*.lock")),
+        *("Makefile", "README.md", "pyproject.toml", "korvet", "lua"),
+        *(file.name for file in ROOT.glob("*.lock")),
     ):
-        (directory / name).symlink_to(_REPOSITORY / name)
+        (directory / name).symlink_to(ROOT / name)
+    # Stamps of its own: those of the repository may be older than its lock files, and would be made again.
+    installed = directory / ".venv"
+    installed.mkdir()
+    for entry in sorted((ROOT / ".venv").iterdir()):
+        if not entry.name.startswith("."):
+            (installed / entry.name).symlink_to(entry)
+    for stamp in (".made", ".run", ".dev", ".lake"):
+        (installed / stamp).touch()
 
 
 def loopback_up() -> None:
@@ -198,13 +210,16 @@ def loopback_up() -> None:
         fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS, netdevice(7)
 
 
-def main(title: str, directory: str, network: str = "") -> None:
-    """Do what the section says; `network` is "alone" in a new one. The exit code is 1 where it went another way."""
+def main(directory: str, network: str, *sections: str) -> None:
+    """Do what the sections say; `network` is "alone" in a new one. The exit code is 1 where it went another way."""
     if network == "alone":
         loopback_up()
     reader = Reader(Path(directory))
     with contextlib.closing(reader):
-        for step in steps(section_of(README.read_text(), title)):
+        wanted = [step for each in sections for step in steps_of(each)]
+        if not any(isinstance(step, Step) and step.command.startswith(_SERVER) for step in wanted):
+            wanted.insert(0, Step(_SERVER, None))
+        for step in wanted:
             try:
                 reader.do(step)
             except DifferentError as different:

@@ -17,8 +17,8 @@ from korvet.telemetry.process_table import ProcessTable
 from tests.support import processes
 from tests.support.batches import batch
 from tests.support.broker import korvet_broker
+from tests.support.docs import PAGES
 from tests.support.ops import page
-from tests.support.readme import README
 from tests.support.topic_client import Client
 
 NAME = re.compile(r"korvet(?:_[a-z0-9]+)+")
@@ -77,8 +77,8 @@ def test_the_lint_of_this_test_finds_what_is_wrong() -> None:
 
 
 def documented() -> set[str]:
-    """Return the names in README's table."""
-    table = README.read_text().split("<!-- table: metrics -->")[1].split("<!-- end -->")[0]
+    """Return the names in the table of docs/reference/metrics.md."""
+    table = PAGES["docs/reference/metrics.md"].split("<!-- table: metrics -->")[1].split("<!-- end -->")[0]
     return set(re.findall(r"^\| `(korvet_[a-z0-9_]+)` \|", table, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""The tutorial of README.md as it stands there: its commands, a real broker at the usual ports, and real Sparks."""
+"""docs/lake/tutorial.md as it stands: its commands, a real broker at the usual ports, and real Sparks."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.readme import README
-from tests.support.tutorial import File, Step, as_repository, same, section_of, steps
+from tests.support.docs import ROOT
+from tests.support.tutorial import File, Step, as_repository, same, section_of, steps, steps_of
 
-TITLE = "Ten minutes with the lake"
+TUTORIAL = "docs/lake/tutorial.md#Ten minutes with the lake"
 SECONDS_MAX = 900.0
 
 
 @pytest.mark.timeout(SECONDS_MAX + 30)
-def test_the_tutorial_of_the_lake_goes_as_readme_says(tmp_path: Path) -> None:
+def test_the_tutorial_of_the_lake_goes_as_the_page_says(tmp_path: Path) -> None:
     missing = [name for name in ("unshare", "kcat", "bash", "make") if shutil.which(name) is None]
     assert not missing, f"the tutorial, or a network of its own for it, needs {missing}"
     as_repository(tmp_path)
     # Nobody else has the usual ports there.
     network = ("unshare", "--map-root-user", "--net", "--")
     done = subprocess.run(
-        [*network, sys.executable, "-m", "tests.support.tutorial", TITLE, str(tmp_path), "alone"],
-        cwd=README.parent,
+        [*network, sys.executable, "-m", "tests.support.tutorial", str(tmp_path), "alone", TUTORIAL],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
@@ -37,7 +37,7 @@ def test_the_tutorial_of_the_lake_goes_as_readme_says(tmp_path: Path) -> None:
     made = {file.name for file in tmp_path.iterdir() if not file.is_symlink()}
     assert made == {"korvet-data", "lake", "report.py", "server.out", "server.err"}
     # What a user of a terminal sees of the commands: all of them were run.
-    wanted = [step.command for step in steps(section_of(README.read_text(), TITLE)) if isinstance(step, Step)]
+    wanted = [step.command for step in steps_of(TUTORIAL) if isinstance(step, Step)]
     assert len(wanted) > 10
     assert [command for command in wanted if f"$ {command}\n" not in f"{done.stdout}\n"] == []
 

@@ -1,6 +1,6 @@
-"""The tables in README files that are made from the code; `python -m tests.support.readme` rewrites them.
+"""The pages of the documentation, and their tables made from the code; `python -m tests.support.docs` rewrites those.
 
-Each stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
+Each table stands between two marker lines, `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ from korvet.telemetry.snapshot import ArchiverTotals, LakeLagSnapshot, LogStatsS
 from korvet.telemetry.topic_metrics import TOPICS
 from tests.support import command_reference
 
-README = Path(__file__).parents[2] / "README.md"
-COMMANDS = README.parent / "korvet/cli/README.md"
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
+    for pattern in ("*.md", "deploy/*.md", "docs/**/*.md", "loadtest/*.md")
+    for file in sorted(ROOT.glob(pattern))
+}
+"""The text of every page, by its path in the repository."""
+
 _BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
 
 
@@ -77,10 +83,10 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """Return a README's text with every table rewritten."""
+    """Return the text of a page with every table rewritten."""
     return _BLOCK.sub(lambda block: block["open"] + TABLES[block["name"]]() + block["close"], text)
 
 
 if __name__ == "__main__":
-    for file in (README, COMMANDS):
-        file.write_text(renewed(file.read_text()))
+    for path, text in PAGES.items():
+        (ROOT / path).write_text(renewed(text), encoding="utf-8")

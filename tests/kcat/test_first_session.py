@@ -1,0 +1,67 @@
+"""The first session of README.md, its command line and the examples of docs/records.md, as a reader would run them.
+
+They have a network of their own, so nobody else has the usual ports.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import processes
+from tests.support.docs import ROOT
+from tests.support.tutorial import Step, as_repository, steps_of
+
+SECTIONS = ("README.md#A first session", "README.md#Command line", "docs/records.md#Format `record`")
+SECONDS_MAX = 300.0
+
+# Prints replies in the form of redis-cli, where that is not installed.
+REDIS_CLI = rf"""#!{sys.executable}
+import json, sys
+import redis
+
+def show(value, indent=0):
+    if not isinstance(value, list):
+        return json.dumps(value)
+    digits = len(str(len(value)))
+    lines = (f"{{n:>{{digits}}}}) " + show(each, indent + digits + 2) for n, each in enumerate(value, 1))
+    return ("\n" + " " * indent).join(lines)
+
+_, _, path, *command = sys.argv
+server = redis.Redis(unix_socket_path=path, decode_responses=True)
+server.response_callbacks.clear()
+print(show(server.execute_command(*command)))
+"""
+
+
+@pytest.mark.timeout(SECONDS_MAX + 30)
+def test_the_first_session_goes_as_the_pages_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = [name for name in ("unshare", "kcat", "bash", "make") if shutil.which(name) is None]
+    assert not missing, f"the session, or a network of its own for it, needs {missing}"
+    directory = tmp_path / "clone"
+    directory.mkdir()
+    as_repository(directory)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if shutil.which("redis-cli") is None:
+        (programs / "redis-cli").write_text(REDIS_CLI)
+        (programs / "redis-cli").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{Path(sys.executable).parent}", prepend=":")
+    network = ("unshare", "--map-root-user", "--net", "--")
+    done = subprocess.run(
+        [*network, sys.executable, "-m", "tests.support.tutorial", str(directory), "alone", *SECTIONS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        preexec_fn=processes.die_with_tests,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    wanted = [step.command for each in SECTIONS for step in steps_of(each) if isinstance(step, Step)]
+    assert len(wanted) > 8
+    assert [command for command in wanted if f"$ {command}\n" not in f"{done.stdout}\n"] == []
