@@ -159,17 +159,18 @@ dist: $(VENV)/.run ## build the wheel and the source archive into dist/
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build --directory $(DIST)
 
-# pyspark, where BUNDLED is the lock of the lake, is built here as in $(VENV)/.lake; all else comes as a wheel.
+# pyspark, where BUNDLED is the lock of the lake, is built here as in $(VENV)/.lake; all else comes as a wheel. Not from
+# pip's cache: a pyspark in there was built under another date.
 bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archive that installs without network on machines such as this; BUNDLED=requirements-lake.lock adds the lake
 	@name=korvet-$$($(BIN)/python -c 'from sys import version_info as v; import sysconfig, korvet; \
 		print(f"{korvet.__version__}-python{v[0]}.{v[1]}-{sysconfig.get_platform()}")'); \
 	mkdir $(DIST)/$$name $(DIST)/$$name/wheels \
-	&& $(PIP) wheel --require-hashes --no-deps --no-build-isolation --only-binary :all: --no-binary pyspark \
+	&& $(PIP) wheel --no-cache-dir --require-hashes --no-deps --no-build-isolation --only-binary :all: --no-binary pyspark \
 		--requirement $(BUNDLED) --wheel-dir $(DIST)/$$name/wheels \
 	&& cp $(DIST)/*.whl $(DIST)/$$name/wheels \
 	&& cp -r CHANGELOG.md LICENSE README.md deploy docs $(DIST)/$$name \
-	&& tar --create --directory $(DIST) --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner \
-		--mode=u=rwX,go=rX $$name | gzip --no-name >$(DIST)/$$name.tar.gz \
+	&& tar --create --file $(DIST)/$$name.tar.gz --use-compress-program "gzip --no-name" --directory $(DIST) --sort=name \
+		--mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX $$name \
 	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz
 
 clean: ## remove what the other targets made, but no data
