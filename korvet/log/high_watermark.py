@@ -208,7 +208,7 @@ class HighWatermarks:
         """Note the ends of logs that were read before a round, if it confirms them."""
         round_ = done.value
         if round_ is None or not round_.confirms(history, count):
-            if round_ is not None and round_.held and round_.history != history:
+            if round_ is not None and round_.history and round_.history != history:
                 self._outdated = history
             return
         self._vain_at.pop(count, None)

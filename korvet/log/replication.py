@@ -19,19 +19,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import gevent
+import msgspec
 from gevent.event import AsyncResult
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
+from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, history_of, replication_info
+from korvet.redis.replies import Reply, RespError, history_in, replication_info
 
 WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
 
-ROUND_MS_MAX = 500
-"""How long one round may wait: those that come meanwhile share the next one, and who still waits begins again."""
+COMMAND_MS_MAX = 500
+"""How long one WAIT may take, after which those that came meanwhile are served too."""
 
 
 T = TypeVar("T")
@@ -106,7 +108,7 @@ class Replicas:
         history = self._appends.connect() if self.least else ""
         result = change()
         if self.least:
-            round_ = self._wait(self.least, self.begin(self.least), self._wait_until())
+            round_ = self._wait(self.begin(self.least))
             if not round_.confirms(history, self.least):
                 raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
         return result
@@ -119,10 +121,9 @@ class Replicas:
         a master that has become another one since: the new master may not have it.
         """
         needed = [max(self.least, each.replicas) if isinstance(each, Appended) else 0 for each in results]
-        until = self._wait_until()
-        # In order: those that the fewest replicas must have are waited for first, and are in time if any are.
-        begun = {count: self.begin(count) for count in sorted(set(needed)) if count}
-        rounds = {count: self._wait(count, each, until) for count, each in begun.items()}
+        # All begin at once: the numbers together take no longer than one.
+        begun = {count: self.begin(count) for count in set(needed) if count}
+        rounds = {count: self._wait(each) for count, each in begun.items()}
         message = "the records are written, but too few replicas of Redis have them yet"
         short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
         return [
@@ -133,39 +134,40 @@ class Replicas:
         ]
 
     def begin(self, count: int) -> AsyncResult[Round]:
-        """Begin to wait until `count` replicas have all that was written before, or for ROUND_MS_MAX."""
+        """Begin to wait until `count` replicas have all that was written before, or for WAIT_SHARE of the timeout."""
         rounds = self._rounds.get(count)
         if rounds is None:
-            rounds = self._rounds[count] = _Rounds(
-                self._connection(), self._key, count, min(self._wait_ms, ROUND_MS_MAX)
-            )
+            rounds = self._rounds[count] = _Rounds(self._connection(), self._key, count, self._wait_ms)
         return rounds.begin()
 
-    def _wait_until(self) -> float:
-        """Return when what begins to wait for replicas now has to give up (time.monotonic)."""
-        return time.monotonic() + self._wait_ms / 1000
-
-    def _wait(self, count: int, begun: AsyncResult[Round], until: float) -> Round:
-        """Wait for a round, and for more while too few replicas have it and it is not yet `until`.
-
-        Learns the history of the appends if it is another one by now.
-        """
+    def _wait(self, begun: AsyncResult[Round]) -> Round:
+        """Wait for a round; learns the history of the appends if it is another one by now."""
         round_ = begun.get() or _UNKNOWN
-        while (
-            round_.held < count and "" != round_.history == self._appends.history and time.monotonic() < until
-        ):
-            round_ = self.begin(count).get() or _UNKNOWN
-        if round_.held and self._appends.history != round_.history:
+        if round_.history and self._appends.history != round_.history:
             with contextlib.suppress(StorageUnavailableError):
                 self._appends.refresh_history()
         return round_
 
 
+class _OpenRound(msgspec.Struct, gc=False):
+    """A round that is under way: its write was the last one before `offset` of the history."""
+
+    begun: AsyncResult[Round]
+    until: float
+    history: str = ""
+    offset: int = -1
+
+
 class _Rounds:
-    """The rounds of those that wait for one number of replicas, over a connection that carries nothing else."""
+    """The rounds of those that wait for one number of replicas, over a connection that carries nothing else.
+
+    Some may be under way at a time: each WAIT is for the last write alone, and ends when others want to write. What the
+    replicas have acknowledged by then (INFO) ends earlier rounds, so that replicas may lag by more than a WAIT takes.
+    """
 
     def __init__(self, waits: Redis, key: str, count: int, wait_ms: int) -> None:
-        self._waits, self._key, self._count, self._wait_ms = waits, key, count, wait_ms
+        self._waits, self._key, self._count = waits, key, count
+        self._wait_ms, self._command_ms = wait_ms, min(wait_ms, COMMAND_MS_MAX)
         self._next: AsyncResult[Round] | None = None
         self._running = False
 
@@ -180,34 +182,50 @@ class _Rounds:
 
     def _run(self) -> None:
         """Do rounds for as long as any caller waits for one."""
+        open_: list[_OpenRound] = []
         try:
-            while (waiting := self._next) is not None:
-                self._next = None
-                found = _UNKNOWN
-                try:
-                    found = self._round()
-                finally:
-                    waiting.set(found)
+            while self._next is not None or open_:
+                if (begun := self._next) is not None:
+                    self._next = None
+                    open_.append(_OpenRound(begun, time.monotonic() + self._wait_ms / 1000))
+                held, info = self._ask(write=begun is not None)
+                open_ = [each for each in open_ if not self._ends(each, held, info)]
         finally:
+            for each in open_:
+                each.begun.set(_UNKNOWN)
             self._running = False
             if self._next is not None:
                 self.begin()
 
-    def _round(self) -> Round:
-        """Ask once; the history last: if it is that of the append, the master did not change in between."""
+    def _ask(self, *, write: bool) -> tuple[int, Reply]:
+        """Return how many replicas have the last write, and INFO after that.
+
+        If it gives the history of an append, the master did not change in between.
+        """
+        commands: list[tuple[Arg, ...]] = [("WAIT", self._count, self._command_ms), ("INFO", "replication")]
+        if write:
+            commands.insert(0, ("SET", self._key, "1"))
         try:
-            written, held, info = self._waits.pipeline(
-                [
-                    ("SET", self._key, "1"),
-                    ("WAIT", self._count, self._wait_ms),
-                    ("INFO", "replication"),
-                ],
-            )
+            *written, held, info = self._waits.pipeline(commands)
         except StorageUnavailableError:
-            return _UNKNOWN
-        if isinstance(written, RespError | KafkaError) or not isinstance(held, int):
-            return _UNKNOWN
-        return Round(history_of(info), held)
+            return 0, None
+        if not isinstance(held, int) or any(isinstance(each, RespError | KafkaError) for each in written):
+            return 0, None
+        return held, info
+
+    def _ends(self, round_: _OpenRound, held: int, info: Reply) -> bool:
+        """End a round if replicas have its write, if they cannot have it any more, or if its time is over."""
+        found = replication_info(info)
+        history = history_in(found)
+        if round_.offset < 0:
+            round_.history, round_.offset = history, int(found.get("master_repl_offset", 0))
+        else:
+            acknowledged = [int(each.get("offset", 0)) for each in _replicas(found)]
+            held = sum(each >= round_.offset for each in acknowledged) if history == round_.history else 0
+        if held < self._count and history == round_.history != "" and time.monotonic() < round_.until:
+            return False
+        round_.begun.set(Round(history, held))
+        return True
 
 
 def insync_of(info: Reply) -> int:
@@ -215,9 +233,13 @@ def insync_of(info: Reply) -> int:
     found = replication_info(info)
     if found.get("role") != "master":
         return 0
-    lines = [text for name, text in found.items() if _REPLICA.fullmatch(name)]
-    replicas = [dict(part.partition("=")[::2] for part in line.split(",")) for line in lines]
-    return 1 + sum(map(_is_in_sync, replicas))
+    return 1 + sum(map(_is_in_sync, _replicas(found)))
+
+
+def _replicas(info: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the fields of each replica."""
+    lines = [text for name, text in info.items() if _REPLICA.fullmatch(name)]
+    return [dict(part.partition("=")[::2] for part in line.split(",")) for line in lines]
 
 
 def _is_in_sync(replica: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar, Union, cast
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
@@ -149,8 +149,12 @@ def history_of(reply: Reply) -> str:
     A server gets a new one when it starts, becomes a master or gets its first replica. As long as it has the same one
     it has lost nothing that it acknowledged. "" for a replica, and if Redis does not say.
     """
-    found = replication_info(reply)
-    return found.get("master_replid", "") if found.get("role") == "master" else ""
+    return history_in(replication_info(reply))
+
+
+def history_in(info: Mapping[str, str]) -> str:
+    """Return that of the fields of INFO replication."""
+    return info.get("master_replid", "") if info.get("role") == "master" else ""
 
 
 @contextlib.contextmanager
