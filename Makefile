@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs lock dist bundle clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -123,6 +123,10 @@ docs: $(VENV)/.docs ## build the documentation as a site in build/docs/site, and
 	@cp --recursive docs build/docs/pages
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --strict
 	@echo "==> build/docs/site/index.html"
+
+docs-pictures: $(VENV)/.console ## take the picture of the console that README shows, in headless Chromium
+	@$(BIN)/python -m tests.browser.chromium
+	@$(BIN)/python -m tests.browser.pictures
 
 COMPILING = --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock" $(ARGS)

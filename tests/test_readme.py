@@ -14,6 +14,7 @@ from tests.jvm.tools import TOOLS
 from tests.support.docs import PAGES, ROOT, TABLES, renewed
 
 README_BYTES_MAX = 12 * 1024
+PICTURE_BYTES_MAX = 150 * 1024
 
 # The changelog may name what once was.
 CURRENT = {path: text for path, text in PAGES.items() if path != "CHANGELOG.md"}
@@ -32,6 +33,7 @@ EXAMPLES = {
     "deploy/README.md#Backup and restore": "tests/clients/test_backup.py",
     "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
     "docs/architecture.md#Processes": "a picture",
+    "docs/architecture.md#Steps of a request": "a picture",
     "docs/cluster.md#Several brokers": CHECKED,
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Configuration": CHECKED,
@@ -45,7 +47,7 @@ EXAMPLES = {
     "docs/lake/upkeep.md#Upkeep of tables": CHECKED,
     "docs/records.md#How records look in Redis": CHECKED,
     "docs/records.md#Format `record`": "tests/kcat/test_first_session.py",
-    "docs/redis.md#Redis under Korvet": "tests/server/test_startup.py",
+    "docs/redis.md#Permissions": "tests/server/test_startup.py",
     "docs/redis-schema.md#Leader epochs": "a form",
     "docs/redis-schema.md#The index": "a form",
 }
@@ -80,6 +82,12 @@ def broken_links(path: str) -> Iterator[str]:
 
 def test_the_readme_can_be_read_at_once() -> None:
     assert len(PAGES["README.md"].encode()) <= README_BYTES_MAX
+
+
+def test_pictures_are_small() -> None:
+    pictures = {file.name: file.stat().st_size for file in (ROOT / "docs/pictures").iterdir()}
+    assert pictures
+    assert {name: size for name, size in pictures.items() if size > PICTURE_BYTES_MAX} == {}
 
 
 @pytest.mark.parametrize("path", PAGES)
