@@ -16,7 +16,7 @@ from tests.support import processes
 from tests.support.docs import ROOT
 from tests.support.tutorial import Step, as_repository, steps_of
 
-SECTIONS = ("README.md#A first session", "README.md#Command line", "docs/records.md#Format `record`")
+SECTIONS = ("README.md#A first session", "README.md#Command line", "docs/records.md#Write from Redis")
 SECONDS_MAX = 300.0
 
 # Prints replies in the form of redis-cli, where that is not installed.
