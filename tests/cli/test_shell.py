@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.support.broker import Broker
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 TAB = "\t"
@@ -51,6 +53,9 @@ def test_commands_are_run_one_after_the_other_at_the_shells_brokers(
     with shell(broker, tmp_path) as child:
         child.send(f"produce {name} -K:\r")
         child.expect_exact("\r\n")
+        wait_until(
+            lambda: termios.tcgetattr(child.child_fd)[3] & termios.ICANON, "the terminal takes whole lines"
+        )
         child.send("key:value\r")
         child.send(CTRL_D)
         prompted(child, broker)

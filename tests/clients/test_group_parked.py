@@ -195,7 +195,7 @@ def test_a_join_of_an_old_client_lands_too_and_what_it_left_goes_with_its_sessio
     leader.join()
     leader.sync({leader.id: b""})
     # Before version 4 a member does not get its id first, so its retry is another member, as with Kafka.
-    other = Member(doomed.client, seen.group, session_timeout_ms=1000)
+    other = Member(doomed.client, seen.group, session_timeout_ms=5000)
     other.begin_join(version=3)
     seen.wait_for_parked(1)
     doomed.kill_worker()

@@ -28,7 +28,7 @@ class Confluent:
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 10_000,
+                "session.timeout.ms": 45_000,
                 "heartbeat.interval.ms": 200,
                 **config,
             }

@@ -137,7 +137,7 @@ def test_an_external_record_is_found_at_the_latest_when_the_wait_is_over(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
     client.create(topic)
-    waiting = Waiting(client, topic, max_wait_ms=700)
+    waiting = Waiting(client, topic, max_wait_ms=3000)
     waiting.until_parked(stored, topic)
     stored.xadd(f"korvet:{topic}:0", {"value": "hello"})
     assert values(waiting.answer().records) == [b"hello"]

@@ -24,7 +24,7 @@ from tests.support.wire_client import ClosedByBrokerError, request_frame
 
 SETTINGS = {
     "connections.max.idle.ms": -1,
-    "connection.receive.timeout.ms": 2_000,
+    "connection.receive.timeout.ms": 6_000,
     "queued.max.request.bytes": 1_000_000,
     "socket.request.max.bytes": 1_000_000,
     "request.control.max.bytes": 1_000_000,
