@@ -29,7 +29,7 @@ from korvet.protocol.messages.offset_commit import (
 from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
 from korvet.protocol.messages.produce import ProduceResponse
 from tests.handlers.groups import LEAVE, Member
-from tests.support import processes, redis_servers
+from tests.support import ops, processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.topic_client import Client, fetch_request, produce_request
@@ -157,6 +157,13 @@ def delete_request(topic: str) -> DeleteTopicsRequest:
     return DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
 
 
+def refused_deletions(broker: Broker) -> float:
+    counted = ops.samples(broker, "korvet_requests_total")
+    return sum(
+        count for labels, count in counted.items() if set(labels) >= {"DeleteTopics", "REQUEST_TIMED_OUT"}
+    )
+
+
 def read(client: Client, topic: str) -> list[bytes | None]:
     return values(client.fetch(topic, partition_max_bytes=1 << 22).records)
 
@@ -186,6 +193,7 @@ def test_a_deletion_whose_client_hung_up_does_not_delete_the_topic_made_since(
 ) -> None:
     name = f"deletions-{queued}"
     other.create(name)
+    not_begun = refused_deletions(broker)
     with stopped(broker):
         gone = Client(broker.address) if queued else client
         gone.send(delete_request(name), DELETE)
@@ -193,6 +201,8 @@ def test_a_deletion_whose_client_hung_up_does_not_delete_the_topic_made_since(
         other.delete(name)
         made = other.create(name)
         other.append(name, b"a")
+    # A connection that was never accepted is none of the worker's for a while.
+    processes.wait_until(lambda: refused_deletions(broker) > not_begun, "the late request is answered")
     wait_until_closed(broker, port)
     assert other.described(name).topic_id == made
     assert read(other, name) == [b"a"]
