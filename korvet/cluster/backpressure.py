@@ -179,6 +179,7 @@ class Backpressure:
             free_bytes = self._disk.free_bytes()
             used_bytes = self._disk.used_bytes() if self._disk_max_bytes else 0
             disk = disk_share(used_bytes, free_bytes, self._disk_max_bytes)
+            metrics.EMBEDDED_DISK_USED_RATIO.set(disk.used)
         worst = max(memory, disk)
         self._state = self._thresholds.state(worst)
         self._log_change(worst)

@@ -107,6 +107,12 @@ REDIS_MEMORY_USED_RATIO = Gauge(
     "Share of maxmemory that Redis used when a producer last caused a check; 0 without a limit.",
     multiprocess_mode="mostrecent",
 )
+EMBEDDED_DISK_USED_RATIO = Gauge(
+    "korvet_embedded_disk_used_ratio",
+    "Share of its disk, or of embedded.disk.max.bytes, that the files of the embedded server took when a producer last"
+    " caused a check.",
+    multiprocess_mode="mostrecent",
+)
 REDIS_EVICTS = Gauge(
     "korvet_redis_evicts",
     "1 if the maxmemory-policy of Redis evicts keys: it must be noeviction.",

@@ -51,7 +51,8 @@ def registry(settings: Settings, table: ProcessTable, directory: Path) -> Collec
     result = CollectorRegistry()
     result.register(CountedByProcesses(directory))
     result.register(ProcessCollector(table, os.getppid()))
-    result.register(RedisCollector(client))
+    wanted = max(settings.replicas, settings.min_insync_replicas - 1)
+    result.register(RedisCollector(client, replicas_wanted=wanted))
     result.register(TopicCollector(directory, settings.metrics_partitions_max, table, client, topics_key))
     result.register(SnapshotCollector(directory))
     return result

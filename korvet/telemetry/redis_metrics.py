@@ -100,6 +100,13 @@ FIELDS = MetricTable(
         _cpu_seconds,
     ),
 )
+REPLICAS_WANTED = MetricTable(
+    (),
+    gauge(
+        "korvet_redis_replicas_wanted",
+        "Number of replicas that Redis must have by the settings replicas and min.insync.replicas.",
+    ),
+)
 UP = MetricTable(
     (), gauge("korvet_redis_up", "1 if Redis answered the process that serves this page within a second.")
 )
@@ -133,8 +140,9 @@ _STATUSES = {
 class RedisCollector(Collector):
     """Asks Redis for each page; `client` must not wait long."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, *, replicas_wanted: int = 0) -> None:
         self._redis = client
+        self._replicas_wanted = replicas_wanted
         self._newest: tuple[object, Entries] = (None, [])
 
     def collect(self) -> Iterator[Family]:
@@ -145,13 +153,13 @@ class RedisCollector(Collector):
                 pipeline.slowlog_get(1)
                 info, slow = pipeline.execute(raise_on_error=False)
         except redis.RedisError:
-            yield from redis_families(None, None)
+            yield from redis_families(None, None, self._replicas_wanted)
         else:
             # A user may lack the permission for either.
             found = info if isinstance(info, Mapping) else {}
             loading = isinstance(info, redis.BusyLoadingError)
             newest = self._newest_of(found.get("run_id"), slow) if isinstance(slow, list) else None
-            yield from redis_families(None if loading else found, newest)
+            yield from redis_families(None if loading else found, newest, self._replicas_wanted)
 
     def _newest_of(self, run_id: object, slow: Entries) -> Entries:
         """Return the newest entry, also if SLOWLOG has been reset since: its ids go on."""
@@ -162,7 +170,7 @@ class RedisCollector(Collector):
         return slow
 
 
-def redis_families(info: Info | None, newest: Entries | None) -> Iterator[Family]:
+def redis_families(info: Info | None, newest: Entries | None, replicas_wanted: int = 0) -> Iterator[Family]:
     """Yield every metric, each with a value if there is one.
 
     `info` is the answer to INFO, None without one. `newest` is the newest entry of SLOWLOG, if there is any; None if it
@@ -170,6 +178,7 @@ def redis_families(info: Info | None, newest: Entries | None) -> Iterator[Family
     """
     found = info or {}
     yield from UP.families([(info is not None,)])
+    yield from REPLICAS_WANTED.families([(replicas_wanted,)])
     yield from FIELDS.families([(found,)])
     yield from PERSISTENCE.families(
         (action, found[field] == "ok") for action, field in _STATUSES.items() if field in found

@@ -29,6 +29,7 @@ from korvet.cluster.backpressure import (
 from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
+from korvet.telemetry import metrics
 from tests.support.processes import wait_until
 from tests.support.redis_servers import DurableServer
 
@@ -267,6 +268,7 @@ def test_a_full_disk_has_the_server_rewrite_its_file_if_that_pays(
             # Switching it on wrote the file too: that rewrite may have to end first.
             while raw_redis.info("persistence")["aof_current_size"] > 1000:
                 assert bench.read(backpressure.REWRITE_EVERY_SECONDS).refusal
+        assert metrics.EMBEDDED_DISK_USED_RATIO._value.get() >= 1
         raw_redis.config_resetstat()
         bench.read(backpressure.REWRITE_EVERY_SECONDS)
         assert "cmdstat_bgrewriteaof" not in raw_redis.info("commandstats")

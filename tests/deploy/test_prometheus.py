@@ -23,6 +23,12 @@ RULES: list[dict[str, Any]] = [
 ]
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+RUNBOOK = {
+    name: re.sub(r"`|\[|\]\([^)]*\)", "", " ".join(text.split()))
+    for name, text in re.findall(
+        r"^## (Korvet\w+)\n(.*?)(?=^## |\Z)", (DEPLOY / "runbook.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+}
 
 
 @pytest.mark.parametrize(
@@ -46,12 +52,13 @@ def test_an_alert_says_how_bad_it_is_and_what_happened(name: str) -> None:
     rule = ALERTS[name]
     assert re.fullmatch(r"Korvet[A-Z]\w+", name)
     assert rule["labels"]["severity"] in {"warning", "critical"}
-    assert rule["annotations"].keys() == {"summary"}
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+    assert rule["annotations"]["runbook_url"] == f"https://korvet.example/deploy/runbook.html#{name.lower()}"
+    assert RUNBOOK[name].startswith(rule["annotations"]["description"])
 
 
 def test_every_alert_stands_in_the_runbook_and_none_that_there_is_not() -> None:
-    runbook = (DEPLOY / "runbook.md").read_text()
-    assert set(re.findall(r"^## (Korvet\w+)", runbook, re.MULTILINE)) == set(ALERTS)
+    assert set(RUNBOOK) == set(ALERTS)
 
 
 def test_every_alert_is_fired_in_a_unit_test() -> None:

@@ -138,4 +138,4 @@ def test_a_user_without_a_permission_gets_the_other_half(
 
 def test_an_unreachable_redis_is_shown_as_down() -> None:
     with redis.Redis("127.0.0.1", 1) as away:
-        assert samples(away) == {"korvet_redis_up": 0}
+        assert samples(away) == {"korvet_redis_up": 0, "korvet_redis_replicas_wanted": 0}
