@@ -76,6 +76,7 @@ def test_a_failed_snapshot_is_shown() -> None:
     assert found == {
         ("korvet_redis_up",): 1,
         ("korvet_redis_is_master",): 0,
+        ("korvet_redis_replicas_wanted",): 0,
         ("korvet_redis_persistence_ok", "snapshot"): 0,
         ("korvet_redis_persistence_ok", "aof_write"): 1,
     }
