@@ -10,8 +10,10 @@ import click
 import pytest
 
 from korvet.cli.main import korvet
+from korvet.redis import url
 from tests.jvm.tools import TOOLS
 from tests.support.docs import PAGES, ROOT, TABLES, renewed
+from tests.support.tutorial import section_of
 
 README_BYTES_MAX = 12 * 1024
 PICTURE_BYTES_MAX = 150 * 1024
@@ -38,13 +40,13 @@ EXAMPLES = {
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Change them by clients": CHECKED,
     "docs/groups.md#List, describe, delete, reset": CHECKED,
-    "docs/lake/archiving.md#By jobs": CHECKED,
+    "docs/lake/archiving.md#By jobs": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/object-stores.md#Object stores": "needs a store; tests/stores has one of its own",
     "docs/lake/replay.md#Replays": CHECKED,
     "docs/lake/spark.md#Writing from Spark": "tests/spark/test_sink.py",
     "docs/lake/spark.md#On a Spark cluster": CHECKED,
     "docs/lake/tutorial.md#Ten minutes with the lake": "tests/jvm/spark/test_tutorial.py",
-    "docs/lake/upkeep.md#Upkeep of tables": CHECKED,
+    "docs/lake/upkeep.md#Upkeep of tables": "tests/jvm/spark/test_tutorial.py",
     "docs/records.md#Choose the format": CHECKED,
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
     "docs/redis.md#Permissions": "tests/server/test_startup.py",
@@ -180,3 +182,14 @@ def test_every_section_with_code_says_what_runs_it() -> None:
 
 def test_the_tools_of_kafka_that_the_page_names_are_those_that_are_tested() -> None:
     assert set(re.findall(r"`(kafka-[a-z-]+)`", PAGES["docs/kafka-tools.md"])) == set(TOOLS)
+
+
+def test_the_page_on_redis_names_every_option_of_tls() -> None:
+    assert set(re.findall(r"`(ssl_\w+)`", PAGES["docs/redis.md"])) == set(url._TLS_OPTIONS)
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page_on_performance() -> None:
+    table = section_of(PAGES["README.md"], "Two storage formats")
+    figures = set(re.findall(r"\d+[.,]\d+(?:,\d+)?", table))
+    assert len(figures) > 10
+    assert figures <= set(re.findall(r"\d+[.,]\d+(?:,\d+)?", PAGES["docs/performance.md"]))

@@ -1,4 +1,4 @@
-"""docs/lake/tutorial.md as it stands: its commands, a real broker at the usual ports, and real Sparks."""
+"""The tutorial of the lake, and the commands of the pages after it: a broker at the usual ports, and real Sparks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from tests.support import processes
 from tests.support.docs import ROOT
 from tests.support.tutorial import File, Step, as_repository, same, section_of, steps, steps_of
 
-TUTORIAL = "docs/lake/tutorial.md#Ten minutes with the lake"
+SECTIONS = (
+    "docs/lake/tutorial.md#Ten minutes with the lake",
+    "docs/lake/archiving.md#By jobs",
+    "docs/lake/upkeep.md#Upkeep of tables",
+)
 SECONDS_MAX = 900.0
 
 
@@ -25,7 +29,7 @@ def test_the_tutorial_of_the_lake_goes_as_the_page_says(tmp_path: Path) -> None:
     # Nobody else has the usual ports there.
     network = ("unshare", "--map-root-user", "--net", "--")
     done = subprocess.run(
-        [*network, sys.executable, "-m", "tests.support.tutorial", str(tmp_path), "alone", TUTORIAL],
+        [*network, sys.executable, "-m", "tests.support.tutorial", str(tmp_path), "alone", *SECTIONS],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -35,9 +39,9 @@ def test_the_tutorial_of_the_lake_goes_as_the_page_says(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     made = {file.name for file in tmp_path.iterdir() if not file.is_symlink()}
-    assert made == {"korvet-data", "lake", "report.py", "server.out", "server.err"}
+    assert made == {".venv", "korvet-data", "lake", "report.py", "server.out", "server.err"}
     # What a user of a terminal sees of the commands: all of them were run.
-    wanted = [step.command for step in steps_of(TUTORIAL) if isinstance(step, Step)]
+    wanted = [step.command for each in SECTIONS for step in steps_of(each) if isinstance(step, Step)]
     assert len(wanted) > 10
     assert [command for command in wanted if f"$ {command}\n" not in f"{done.stdout}\n"] == []
 
