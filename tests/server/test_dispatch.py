@@ -42,6 +42,7 @@ from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
+from korvet.server.net.dispatch import CHUNKS_MAX
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
 from tests.protocol.samples import sample
@@ -50,8 +51,8 @@ from tests.support.batches import values
 from tests.support.broker import Broker, steady_broker
 from tests.support.dispatching import answer, dispatcher, received
 from tests.support.topic_client import Client, fetch_request, produce_request
+from tests.support.wire_client import decode_response, request_frame
 from tests.support.wire_client import frame as frame_of
-from tests.support.wire_client import request_frame
 
 AWAY = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -312,3 +313,18 @@ def test_a_long_request_lets_others_run_at_every_step(redis: Redis, monkeypatch:
         others.kill()
     steps = [after - before for before, after in pairwise([0, *seen])]
     assert min(steps) >= 1000 // turns.CALLS_PER_LOOK - 1, steps
+
+
+def test_a_response_of_very_many_parts_is_sent_in_few(redis: Redis) -> None:
+    api, count = OffsetForLeaderEpochRequest, 4 * CHUNKS_MAX
+
+    def handle(_request: OffsetForLeaderEpochRequest, *_: object) -> OffsetForLeaderEpochResponse:
+        found = [OffsetForLeaderTopicResult(topic=str(each), partitions=[]) for each in range(count)]
+        return OffsetForLeaderEpochResponse(topics=found)
+
+    handlers = {api.api.key: Handler(api, type(None), handle, handle)}
+    with received(request_frame(api(topics=[]), 4)) as frame:
+        chunks = dispatcher(redis, handlers, [None]).begin(frame, "peer").result().chunks
+    assert len(chunks) < 50
+    answered = decode_response(OffsetForLeaderEpochResponse, 4, b"".join(chunks)[4:])
+    assert [each.topic for each in answered.topics] == [str(each) for each in range(count)]

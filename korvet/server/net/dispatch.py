@@ -31,10 +31,13 @@ from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 from korvet.telemetry.request_timer import DECODE, ENCODE, NO_TIMER, QUEUE, request_timer
-from korvet.turns import LongArray, in_turns
+from korvet.turns import LongArray, in_parts, in_turns
 
 _log = Log(__name__)
 _rate_limited_log = RateLimitedLogger(_log)
+CHUNKS_MAX = 10_000
+"""Of a response; more are joined, in turns, for each of them is counted and sent in one step."""
+
 _API_VERSIONS = ApiVersionsRequest.api.key
 
 
@@ -175,6 +178,8 @@ class PendingResponse:
         header, api = self._header, self._served.handler.request.api
         flexible = header.api_key != _API_VERSIONS and api.is_flexible(header.api_version)
         chunks = encode(response, header.api_version, in_turns)
+        if len(chunks) > CHUNKS_MAX:
+            chunks = [b"".join(some) for some in in_parts(chunks, CHUNKS_MAX)]
         return response_frame(header.correlation_id, chunks, flexible_header=flexible)
 
     def _refusal(self, error: Exception) -> KafkaError:
