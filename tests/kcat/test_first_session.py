@@ -1,4 +1,4 @@
-"""The first session of README.md, its command line and the examples of docs/records.md, as a reader would run them.
+"""The first session of README.md, its command line and examples of other pages, as a reader would run them.
 
 They have a network of their own, so nobody else has the usual ports.
 """
@@ -16,7 +16,10 @@ from tests.support import processes
 from tests.support.docs import ROOT
 from tests.support.tutorial import Step, as_repository, steps_of
 
-SECTIONS = ("README.md#A first session", "README.md#Command line", "docs/records.md#Write from Redis")
+SECTIONS = (
+    *("README.md#A first session", "README.md#Command line"),
+    *("docs/records.md#Write from Redis", "docs/groups.md#List, describe, delete, reset"),
+)
 SECONDS_MAX = 300.0
 
 # Prints replies in the form of redis-cli, where that is not installed.
