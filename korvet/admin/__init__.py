@@ -27,7 +27,6 @@ from korvet.admin.configs import Append, Change, Config, ConfigSynonym, Delete, 
 from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.groups import Group, GroupDescription, Member
 from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
-from korvet.admin.records import LogRecord, LogSlice
 from korvet.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -39,6 +38,8 @@ from korvet.admin.topics import (
 from korvet.admin.types import (
     ConfigSource,
     ConfigType,
+    LogRecord,
+    LogSlice,
     Resource,
     ResourceType,
     TopicId,

@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 from korvet.admin.cluster import Cluster, Partitions
 from korvet.admin.configs import Configs
@@ -18,9 +19,11 @@ from korvet.admin.connection import ANSWER_BYTES_MAX
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import Groups
 from korvet.admin.offsets import Offsets
-from korvet.admin.records import Records
 from korvet.admin.routing import ClusterClient
 from korvet.admin.topics import Topics
+
+if TYPE_CHECKING:
+    from korvet.admin.records import Records
 
 
 class AdminClient(ClusterClient):
@@ -55,7 +58,13 @@ class AdminClient(ClusterClient):
         self.cluster = Cluster(self)
         self.groups = Groups(self)
         self.offsets = Offsets(self)
-        self.records = Records(self)
+
+    @cached_property
+    def records(self) -> Records:
+        """The requests about records. Their codecs take half of an admin client's time to start."""
+        from korvet.admin.records import Records  # noqa: PLC0415 - as said above
+
+        return Records(self)
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ from korvet.admin.types import (
     name_error,
     partitions_in,
 )
-from korvet.protocol.messages import MESSAGES, describe_log_dirs, elect_leaders
+from korvet.protocol.messages import all_messages, describe_log_dirs, elect_leaders
 from korvet.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -47,8 +47,6 @@ from korvet.protocol.messages.list_partition_reassignments import (
 )
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from korvet.protocol.types import ElectionType
-
-_NAMES = {cls.api.key: cls.__name__.removesuffix("Request") for cls in MESSAGES if cls.is_request()}
 
 
 class BrokerNode(msgspec.Struct, frozen=True):
@@ -185,11 +183,14 @@ class Cluster:
             'Produce'
         """
         ids = [*self._client.topology().brokers] if brokers is None else brokers
+        names = {
+            cls.api.key: cls.__name__.removesuffix("Request") for cls in all_messages() if cls.is_request()
+        }
 
         def ask(attempt: Attempt, keys: Sequence[int]) -> Outcomes[int, dict[int, ApiVersions]]:
             served = {
                 each.api_key: ApiVersions(
-                    each.api_key, _NAMES.get(each.api_key, ""), each.min_version, each.max_version
+                    each.api_key, names.get(each.api_key, ""), each.min_version, each.max_version
                 )
                 for each in sorted(attempt.api_versions().api_keys, key=lambda each: each.api_key)
             }

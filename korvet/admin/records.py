@@ -9,11 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import msgspec
-
 from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient
-from korvet.admin.types import TIME_CODED_FROM, Outcomes, TopicPartition, by_topic, settled
+from korvet.admin.types import (
+    TIME_CODED_FROM,
+    LogRecord,
+    LogSlice,
+    Outcomes,
+    TopicPartition,
+    by_topic,
+    settled,
+)
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages.fetch import (
     FetchPartition,
@@ -30,7 +36,6 @@ from korvet.protocol.records.batch import (
     MAGIC,
     BatchHeader,
 )
-from korvet.protocol.records.record import Header
 from korvet.protocol.records.stored import each_stored_record
 from korvet.protocol.wire import Buffer
 
@@ -41,28 +46,6 @@ _DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of a batch, and of all slices together, by default."""
 
 _WAIT_MS = 500
-
-
-class LogRecord(msgspec.Struct, frozen=True):
-    """A record in its log. `timestamp` is in ms since 1970, -1 for none."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
-
-
-class LogSlice(msgspec.Struct, frozen=True):
-    """A slice of a log: its records, by offset; none if there is none at or after the offset asked for.
-
-    `next_offset` is where the next slice begins. `start` and `end` are those of the log, -1 if not known.
-    """
-
-    records: list[LogRecord]
-    next_offset: int
-    start: int
-    end: int
 
 
 class Records:

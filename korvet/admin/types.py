@@ -1,4 +1,4 @@
-"""What the parts of the admin client share: topic ids, resources, topologies, outcomes, checks of names."""
+"""What the parts of the admin client share: topic ids, resources, topologies, records, outcomes, checks of names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from korvet.admin.connection import Address
 from korvet.admin.errors import AdminError, BrokerError, broker_error, error_in
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.metadata import MetadataResponse
+from korvet.protocol.records.record import Header
 from korvet.protocol.types import ConfigSource, ConfigType, ResourceType, TopicPartition
 from korvet.protocol.wire import STRING_BYTES_MAX, ZERO_UUID
 
@@ -158,6 +159,28 @@ def by_topic(
 def indexes_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
     """Yield topics by name, each with the indexes of its partitions."""
     return by_topic(partitions, lambda each: each.partition)
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """A record in its log. `timestamp` is in ms since 1970, -1 for none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class LogSlice(msgspec.Struct, frozen=True):
+    """A slice of a log: its records, by offset; none if there is none at or after the offset asked for.
+
+    `next_offset` is where the next slice begins. `start` and `end` are those of the log, -1 if not known.
+    """
+
+    records: list[LogRecord]
+    next_offset: int
+    start: int
+    end: int
 
 
 class _IndexedPart(Protocol):

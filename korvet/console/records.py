@@ -18,8 +18,7 @@ from korvet.admin.errors import (
     UnknownTopicOrPartitionError,
 )
 from korvet.admin.offsets import EARLIEST, LATEST
-from korvet.admin.records import LogRecord, LogSlice
-from korvet.admin.types import TopicPartition, settled
+from korvet.admin.types import LogRecord, LogSlice, TopicPartition, settled
 from korvet.console.api_client import ApiClient
 from korvet.console.query import BadRequestError, Query, whole
 from korvet.errors import ErrorCode

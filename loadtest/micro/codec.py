@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from korvet.protocol.compile import decoder, encoder, source
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -230,7 +230,7 @@ def main() -> None:
         print(
             f"{'us per message':22}{'v':>4}{'bytes':>8}{'decode':>10}{'theirs':>10}{'encode':>10}{'theirs':>10}"
         )
-    for cls in MESSAGES:
+    for cls in all_messages():
         if cls not in HOT or (arguments.names and not any(map(cls.__name__.startswith, arguments.names))):
             continue
         make, versions = HOT[cls]

@@ -6,8 +6,8 @@ import pytest
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AnswerTooLargeError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from korvet.admin.records import LogRecord, LogSlice, _batches
-from korvet.admin.types import TopicPartition, settled
+from korvet.admin.records import _batches
+from korvet.admin.types import LogRecord, LogSlice, TopicPartition, settled
 from korvet.errors import KafkaError
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import Record, batch

@@ -97,6 +97,19 @@ def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> No
     assert not late & set(loaded)
 
 
+def test_a_command_of_topics_loads_no_codec_of_records_and_no_framework() -> None:
+    program = (
+        "import sys; from korvet.cli.main import main; "
+        "main(['topics', 'list', '-b', '127.0.0.1:1', '--timeout', '0.1']); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "127.0.0.1:1" in loaded.stderr
+    late = {"aiokafka", "asyncio", "gevent", "http.client", "redis", "rich", "korvet.protocol.records.batch"}
+    assert not late & set(loaded.stdout.split())
+    messages = [each for each in loaded.stdout.split() if each.startswith("korvet.protocol.messages.")]
+    assert 0 < len(messages) < 30
+
+
 def test_the_file_that_spark_submit_runs_finds_redis_py_and_not_korvet_s_own_package(tmp_path: Path) -> None:
     file = Path(__file__).parents[2] / "korvet" / "__main__.py"
     result = subprocess.run(

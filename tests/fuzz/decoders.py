@@ -16,7 +16,7 @@ from korvet.lake.decoding import batches_to_arrow
 from korvet.log.batch_format import FIELD, read_batches
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.frame import read_request_header
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.records.batch import ProducedBatch, produced_batch
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.stored import retained_batch, stored_records
@@ -35,7 +35,7 @@ CPU_SECONDS_MAX = 0.1
 FIRST_BYTES, BYTES_PER_BYTE = 128 * 1024, 400
 """What decoding a message may allocate: for itself, and for each byte of it."""
 
-EVERY_VERSION = [(cls, version) for cls in MESSAGES for version in versions(cls)]
+EVERY_VERSION = [(cls, version) for cls in all_messages() for version in versions(cls)]
 _BASE_OFFSET = 1000
 
 

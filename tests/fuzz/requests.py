@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.schema import Field, ListOf, Message, Part, PartOf, WireType, fields
 from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
 from tests.fuzz.records import any_records
@@ -33,7 +33,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
 }
 """The topics that requests are about, with their configs."""
 
-REQUESTS = [(cls, version) for cls in MESSAGES if cls.is_request() for version in versions(cls)]
+REQUESTS = [(cls, version) for cls in all_messages() if cls.is_request() for version in versions(cls)]
 """Every version of every API."""
 
 _NAMES = (*TOPICS, *TOPICS, "made", "absent", "..", "", "a" * 249, "a" * 250)

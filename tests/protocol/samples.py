@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.schema import Field, ListOf, Message, Part, PartOf, WireType, fields
 from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
 
@@ -24,14 +24,14 @@ RANGES = {
     "q": (-(2**63), 2**63 - 1),
 }
 
-EVERY_MESSAGE = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+EVERY_MESSAGE = pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
 
 CHARACTERS = "az09-.\0\x7f\u00e9\u20ac\uffff\U0001f600"
 """Of one to four bytes in UTF-8."""
 
 LAST_OF_EACH_FORM = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-    for cls in MESSAGES
+    for cls in all_messages()
     for version in sorted({cls.api.versions[1], (cls.api.flexible or 0) - 1})
     if version >= cls.api.versions[0]
 ]

@@ -20,7 +20,7 @@ from kafka.protocol.schemas import BaseField, StructField, load_json
 from kafka.protocol.schemas.fields.codecs.encode_buffer import EncodeBuffer
 
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.schema import Field, ListOf, Message, Part, PartOf, WireType, fields
 from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
 from tests.protocol.samples import EVERY_MESSAGE, VARIANTS, sample, versions
@@ -154,7 +154,7 @@ def test_key_versions_and_flexible_version_are_those_of_apache_kafka(cls: type[M
 
 def test_the_schemas_are_those_that_the_wheel_carries() -> None:
     names = {path.name for path in files("kafka.protocol.schemas.resources").iterdir()}
-    assert {f"{cls.__name__}.json" for cls in MESSAGES} <= names
+    assert {f"{cls.__name__}.json" for cls in all_messages()} <= names
     assert json.dumps(schema("ProduceRequest")["validVersions"]) == '"3-13"'
 
 

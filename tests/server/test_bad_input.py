@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -246,7 +246,7 @@ def test_a_decompression_bomb_costs_no_more_than_the_limit(bomb: tuple[int, byte
         assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-REQUESTS = [cls for cls in MESSAGES if cls.is_request()]
+REQUESTS = [cls for cls in all_messages() if cls.is_request()]
 
 
 @st.composite

@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.messages import MESSAGES
+from korvet.protocol.messages import all_messages
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
 
 SECONDS_MAX = 30.0
 """How long an answer may take before the test fails."""
 
-RESPONSES: dict[int, type[Message]] = {cls.api.key: cls for cls in MESSAGES if not cls.is_request()}
+RESPONSES: dict[int, type[Message]] = {cls.api.key: cls for cls in all_messages() if not cls.is_request()}
 """The response of each API, by its key."""
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 from korvet.protocol.schema import Message
 
-for _module in iter_modules(__path__, f"{__name__}."):
-    import_module(_module.name)
 
-MESSAGES: tuple[type[Message], ...] = tuple(
-    sorted(
-        (cls for cls in Message.__subclasses__() if cls.__module__.startswith(f"{__name__}.")),
-        key=lambda cls: (cls.api.key, not cls.is_request()),
-    )
-)
-"""Every request and response, by API key."""
+@cache
+def all_messages() -> tuple[type[Message], ...]:
+    """Return every request and response, by API key. Imports all files: a client needs but a few."""
+    for module in iter_modules(__path__, f"{__name__}."):
+        import_module(module.name)
+    found = (cls for cls in Message.__subclasses__() if cls.__module__.startswith(f"{__name__}."))
+    return tuple(sorted(found, key=lambda cls: (cls.api.key, not cls.is_request())))

@@ -163,7 +163,7 @@ def compile_codecs() -> None:
     """Compile what reads and writes Kafka's messages."""
     # Here for the time that compiling takes and for the errors it may raise; the records so that workers share them.
     from korvet.protocol.compile import compile_served  # noqa: PLC0415 - as said above
-    from korvet.protocol.messages import MESSAGES  # noqa: PLC0415 - as said above
+    from korvet.protocol.messages import all_messages  # noqa: PLC0415 - as said above
     from korvet.protocol.records import builder  # noqa: F401, PLC0415 - as said above
 
-    compile_served(MESSAGES)
+    compile_served(all_messages())
