@@ -73,7 +73,9 @@ IMPURE = {"asyncio", "gevent", "os", "random", "select", "socket", "subprocess",
 
 # Each with the reason why the environment is touched there.
 READS_THE_ENVIRONMENT = {
+    "cli/completion.py",  # what a shell wants to have completed
     "cli/config.py",  # the one reader: settings
+    "cli/main.py",  # whether a shell wants something completed
     "java.py",  # where Java is
     "spark/session.py",  # Spark takes from there where Python is
     "spark/__init__.py",  # where spark-submit says that it is there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import click
@@ -60,6 +61,9 @@ _COMMANDS = {
     ),
 }
 
+COMPLETE = "_KORVET_COMPLETE"
+"""The variable of the environment with which a shell asks for completions, as click names it."""
+
 _EPILOG = """
 \b
 To begin:
@@ -104,4 +108,6 @@ def korvet() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, by default that of this process; returns the exit code."""
     open_closed_streams()
+    if COMPLETE in os.environ:
+        from korvet.cli import completion  # noqa: F401, PLC0415 - registers itself; commands start without it
     return run(korvet, arguments)

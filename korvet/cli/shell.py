@@ -21,6 +21,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
+from korvet.cli.completion import value_of
 from korvet.cli.options import BOOTSTRAP_DEFAULT, cluster_options
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, LazyGroup, run
 
@@ -29,6 +30,10 @@ _FILES = {"file": False, "dir": True}
 # They keep the terminal for themselves.
 _EXCLUDED = {"serve", "shell"}
 _PRIVATE = 0o600
+_HELP = """The commands of korvet, by default at the brokers of this shell; serve and shell are not among them.
+
+Tab completes commands, flags and names in the cluster. Ctrl-C ends the running command, exit or Ctrl-D the shell.
+"""
 
 
 class _LeaveError(Exception):
@@ -40,9 +45,12 @@ class ShellCommands:
 
     def __init__(self, root: LazyGroup, defaults: dict[str, Any]) -> None:
         modules = {name: each for name, each in root.modules.items() if name not in _EXCLUDED}
-        self._group = LazyGroup(PROGRAM, modules=modules, context_settings=root.context_settings)
+        self._group = LazyGroup(PROGRAM, modules=modules, context_settings=root.context_settings, help=_HELP)
         self._defaults = defaults
-        self._group.command("help")(self._help)
+        names = click.Argument(["names"], metavar="[COMMAND]...", nargs=-1)
+        self._group.add_command(
+            click.Command("help", params=[names], help="List the commands, or show the help of one.")
+        )
         for name in ("exit", "quit"):
             self._group.command(name)(self._leave)
 
@@ -55,6 +63,13 @@ class ShellCommands:
             return MISTAKEN
         if words[:1] == [PROGRAM]:
             del words[0]
+        if words[:1] == ["help"]:
+            words = [*words[1:], "--help"]
+        if words and words[0] in _EXCLUDED:
+            click.echo(
+                f"Error: the shell has no {words[0]}: start it outside, as `korvet {words[0]}`", err=True
+            )
+            return MISTAKEN
         return run(self._group, words, default_map=self._default_map(words)) if words else DONE
 
     def completions(self, before: list[str], word: str) -> list[click.shell_completion.CompletionItem[Any]]:
@@ -76,10 +91,6 @@ class ShellCommands:
         names = {each.name for each in command.params}
         return {name: value for name, value in self._defaults.items() if name in names}
 
-    def _help(self) -> None:
-        """List the commands; each has its own --help."""
-        click.echo(self._group.get_help(click.get_current_context().find_root()))
-
     def _leave(self) -> NoReturn:
         """End the shell."""
         raise _LeaveError
@@ -100,15 +111,18 @@ class CommandCompleter(Completer):
             items = self._commands.completions(shlex.split(line[: len(line) - len(word)]), word)
         except (ValueError, click.ClickException):
             return
-        # A flag and its value may be one word: only the value after the = is replaced.
-        written = word.partition("=")[2] if word.startswith("--") and "=" in word else word
+        written = value_of(word)
+        space = "" if document.text_after_cursor[:1].isspace() else " "
         for item in items:
             if item.type in _FILES:
                 paths = PathCompleter(only_directories=_FILES[item.type], expanduser=True)
                 yield from paths.get_completions(Document(written), complete_event)
             else:
                 yield Completion(
-                    shlex.quote(str(item.value)), start_position=-len(written), display_meta=item.help
+                    shlex.quote(str(item.value)) + space,
+                    start_position=-len(written),
+                    display=str(item.value),
+                    display_meta=item.help,
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import subprocess
@@ -12,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
+from tests.cli.commands import commit
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.support.broker import Broker
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
 TAB = "\t"
@@ -73,7 +76,7 @@ def test_what_fails_does_not_end_the_shell(broker: Broker, tmp_path: Path) -> No
             ("groups describe nobody", "Error: group nobody: GROUP_ID_NOT_FOUND"),
             ("groups list --timeout x", "Invalid value for '--timeout'"),
             ("groups list '", "Error: No closing quotation"),
-            ("serve", "No such command 'serve'"),
+            ("serve", "the shell has no serve: start it outside, as `korvet serve`"),
             ("consume", "Missing argument 'TOPIC...'"),
         ):
             child.send(f"{line}\r")
@@ -171,6 +174,14 @@ def test_tab_completes_commands_flags_choices_and_names_in_the_cluster(
             prompted(child, broker)
 
 
+def test_a_completed_word_is_followed_by_a_space(broker: Broker, tmp_path: Path) -> None:
+    with shell(broker, tmp_path) as child:
+        child.send("gro" + TAB)
+        child.expect("gro.*?ups")
+        child.send("list --help\r")
+        child.expect_exact("List the groups")
+
+
 def test_names_of_a_cluster_that_is_away_hold_up_nobody(tmp_path: Path) -> None:
     history = str(tmp_path / "history")
     flags = ("-b", "127.0.0.1:1", "--timeout", "0.2", "--history", history)
@@ -195,13 +206,75 @@ def test_without_a_terminal_the_lines_of_standard_input_are_commands(
     assert (done.returncode, done.stdout) == (0, "first\nsecond\n")
 
 
+def test_help_in_the_shell_is_that_of_the_shell_or_of_a_command(broker: Broker) -> None:
+    own = lines(broker, "help\n")
+    assert (own.returncode, own.stderr) == (0, "")
+    assert "at the brokers of this shell" in own.stdout
+    assert lines(broker, "help topics list\n").stdout == lines(broker, "topics list --help\n").stdout
+    assert "the shell has no serve" in lines(broker, "help serve\n").stderr
+
+
+@contextlib.contextmanager
+def bash() -> Iterator[Any]:
+    """Run a bash that completes `korvet`, up to its prompt."""
+    child = pexpect.spawn(
+        "bash",
+        ["--norc", "--noprofile", "-i"],
+        encoding="utf-8",
+        timeout=WAIT_SECONDS_MAX,
+        dimensions=(40, 200),
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PS1": "ready> ",
+            "TERM": "dumb",
+            "INPUTRC": "/dev/null",
+        },
+    )
+    try:
+        child.expect_exact("ready> ")
+        child.send('eval "$(_KORVET_COMPLETE=bash_source korvet)"; bind "set enable-bracketed-paste off"\r')
+        child.expect_exact("\r\nready> ")
+        yield child
+    finally:
+        child.close(force=True)
+
+
+def test_bash_completes_what_has_a_colon_and_asks_the_brokers_that_are_given(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(f"there.{name}")
+    commit(broker, f"team:{name}", f"there.{name}", 0)
+    with bash() as child:
+        for typed, completed in (
+            ("korvet gro", "korvet groups"),
+            ("korvet groups desc", "korvet groups describe"),
+            ("korvet produce x --compression=zs", "korvet produce x --compression=zstd"),
+            (
+                f"korvet topics delete -b {broker.bootstrap} there.{name[:-1]}",
+                f"korvet topics delete -b {broker.bootstrap} there.{name}",
+            ),
+            (
+                f"korvet topics delete --bootstrap-server={broker.bootstrap} there.{name[:-1]}",
+                f"korvet topics delete --bootstrap-server={broker.bootstrap} there.{name}",
+            ),
+            (
+                f"korvet groups describe -b {broker.bootstrap} team:{name[:-1]}",
+                f"korvet groups describe -b {broker.bootstrap} team:{name}",
+            ),
+        ):
+            child.send(typed + TAB)
+            child.expect_exact(completed + " ")
+            child.send(CTRL_C)
+            child.expect_exact("ready> ")
+
+
 @pytest.mark.parametrize(("typed", "completed"), [("consume", "plain,consume"), ("groups l", "plain,list")])
 def test_the_users_shell_completes_the_same(typed: str, completed: str) -> None:
-    words = f"korvet {typed}"
     environment = {
-        "_KORVET_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
+        "_KORVET_COMPLETE": "zsh_complete",
+        "COMP_WORDS": f"korvet {typed}",
+        "COMP_CWORD": str(typed.count(" ") + 1),
     }
     result = subprocess.run(
         [str(Path(sys.executable).parent / "korvet")],
@@ -210,4 +283,4 @@ def test_the_users_shell_completes_the_same(typed: str, completed: str) -> None:
         text=True,
         check=False,
     )
-    assert result.stdout.splitlines() == [completed]
+    assert result.stdout.splitlines()[:2] == completed.split(",")
