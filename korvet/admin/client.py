@@ -30,9 +30,9 @@ class AdminClient(ClusterClient):
     """A client of one cluster, for one thread; a context manager. It connects at its first request.
 
     `bootstrap_servers` is HOST:PORT, or several of them, as a list or separated by commas. `timeout` is how many
-    seconds each request may take, including retries. All errors of requests are AdminError. A response larger than
-    `answer_bytes_max` is not read: AnswerTooLargeError. `on_retry` is called before each retry, with the error and the
-    seconds that are left.
+    seconds each request may take, including retries; five if no name of a broker resolves. All errors of requests are
+    AdminError. A response larger than `answer_bytes_max` is not read: AnswerTooLargeError. `on_retry` is called before
+    each retry, with the error and the seconds that are left.
     """
 
     def __init__(

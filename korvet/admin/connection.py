@@ -18,6 +18,7 @@ from korvet.admin.errors import (
     AnswerTooLargeError,
     BadAnswerError,
     ConnectionFailedError,
+    UnresolvedError,
     UnsupportedError,
     raise_error_in,
 )
@@ -43,7 +44,12 @@ class Deadline:
     """A moment `seconds` from now."""
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._begun = time.monotonic()
+        self._end = self._begun + seconds
+
+    def spent(self) -> float:
+        """Return the seconds since it began."""
+        return time.monotonic() - self._begun
 
     def left(self) -> float:
         """Return the seconds that are left, at least 0."""
@@ -74,6 +80,9 @@ ANSWER_BYTES_MAX = 128 * 1024 * 1024
 # An address that drops packets, and a broker that hangs, must leave time for the others.
 _CONNECT_SECONDS_MAX = 5.0
 _ANSWER_SECONDS_MAX = 15.0
+
+_PROBE_SECONDS_MAX = 1.0
+_HTTP = b"HTTP/"
 
 _RECEIVE_BYTES = 65536
 _SIZE = struct.Struct(">i")
@@ -118,13 +127,21 @@ class Connection:
                 address, _seconds(deadline, _CONNECT_SECONDS_MAX, f"no connection to {address}")
             )
         except (OSError, UnicodeError) as error:
-            raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
+            failed = (
+                UnresolvedError
+                if isinstance(error, socket.gaierror | UnicodeError)
+                else ConnectionFailedError
+            )
+            raise failed(f"no connection to {address}: {_reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             served = self.api_versions(deadline)
             self._served = {each.api_key: (each.min_version, each.max_version) for each in served.api_keys}
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, ConnectionFailedError | BadAnswerError) and _speaks_http(address):
+                message = f"{address} speaks HTTP: Kafka clients connect to another port, that of `listen`"
+                raise BadAnswerError(message) from error
             raise
 
     def close(self) -> None:
@@ -243,6 +260,16 @@ def _seconds(deadline: Deadline, most: float, message: str) -> float:
     if left <= 0:
         raise ConnectionFailedError(f"{message} in time")
     return min(left, most)
+
+
+def _speaks_http(address: Address) -> bool:
+    """Whether a web server answers there: the console's port (`ops.listen`) is easily taken for the broker's."""
+    try:
+        with socket.create_connection(address, _PROBE_SECONDS_MAX) as probe:
+            probe.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            return probe.recv(len(_HTTP)) == _HTTP
+    except OSError:
+        return False
 
 
 def _reason(error: OSError | UnicodeError) -> str:

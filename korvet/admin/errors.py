@@ -50,6 +50,10 @@ class ConnectionFailedError(AdminError):
     ends_connection = True
 
 
+class UnresolvedError(ConnectionFailedError):
+    """The name of a broker has no address."""
+
+
 class BadAnswerError(AdminError):
     """The peer does not speak Kafka's protocol, or broke it."""
 
@@ -74,10 +78,10 @@ class UnsupportedError(AdminError):
 
 
 class BrokerError(AdminError):
-    """A broker refused: `code` is why, `message` its own words, if any."""
+    """A broker refused: `code` is why, `message` its own words, if any; `subject` names what was refused."""
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(f"{code.name}: {message}" if message else code.name)
+    def __init__(self, code: ErrorCode, message: str = "", subject: str = "") -> None:
+        super().__init__(": ".join(filter(None, (subject, code.name, message))))
         self.code = code
         self.message = message
         self.retriable = code in _RETRIABLE
@@ -117,12 +121,12 @@ _CLASSES: dict[ErrorCode, type[BrokerError]] = {
 }
 
 
-def broker_error(code: ErrorCode, message: str = "") -> BrokerError:
+def broker_error(code: ErrorCode, message: str = "", subject: str = "") -> BrokerError:
     """Return the error of a code, in its own class if it has one."""
-    return _CLASSES.get(code, BrokerError)(code, message)
+    return _CLASSES.get(code, BrokerError)(code, message, subject)
 
 
-def error_in(code: int, message: str | None = None) -> BrokerError | None:
+def error_in(code: int, message: str | None = None, subject: str = "") -> BrokerError | None:
     """Return the error of a code in a response; None for NONE.
 
     An unknown code becomes UNKNOWN_SERVER_ERROR with the number in its message.
@@ -132,8 +136,8 @@ def error_in(code: int, message: str | None = None) -> BrokerError | None:
     try:
         known = ErrorCode(code)
     except ValueError:
-        return broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code} {message or ''}".rstrip())
-    return broker_error(known, message or "")
+        return broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code} {message or ''}".rstrip(), subject)
+    return broker_error(known, message or "", subject)
 
 
 def raise_error_in(code: int, message: str | None = None) -> None:

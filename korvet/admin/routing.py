@@ -16,6 +16,7 @@ from korvet.admin.errors import (
     BadAnswerError,
     BrokerError,
     ConnectionFailedError,
+    UnresolvedError,
     broker_error,
     error_in,
 )
@@ -28,6 +29,8 @@ from korvet.protocol.schema import Message
 from korvet.protocol.types import CoordinatorType
 
 _COORDINATORS_BATCHED_FIRST = 4
+# With the pause before the next attempt it is five seconds.
+_UNRESOLVED_SECONDS_MAX = 4.0
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -277,13 +280,16 @@ class ClusterClient:
 
     def _on_any(self, use: Callable[[Connection], T], deadline: Deadline) -> T:
         """Try the brokers in turn until one can be reached; raises the last error."""
-        failed: AdminError = ConnectionFailedError("no broker is known")
+        failed: list[ConnectionFailedError] = []
         for address in dict.fromkeys([*self._known, *self._bootstrap]):
             try:
                 return self.on_connection(address, use, deadline)
             except ConnectionFailedError as error:
-                failed = error
-        raise failed
+                failed.append(error)
+        if all(isinstance(each, UnresolvedError) for each in failed):
+            # A slip, more often than a name server that is away for a moment.
+            failed[-1].retriable = deadline.spent() < _UNRESOLVED_SECONDS_MAX
+        raise failed[-1]
 
 
 def _no_broker(broker_id: int) -> BrokerError:

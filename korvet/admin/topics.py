@@ -268,7 +268,7 @@ class Topics:
 
 
 def _description(topic: metadata.MetadataResponseTopic) -> TopicDescription | AdminError:
-    error = error_in(topic.error_code, f"topic {topic.name}" if topic.name else "")
+    error = error_in(topic.error_code, subject=f"topic {topic.name}" if topic.name else "")
     if error is not None:
         return error
     partitions = [

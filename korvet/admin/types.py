@@ -127,7 +127,7 @@ class Topology(msgspec.Struct, frozen=True):
         failed: dict[str, BrokerError] = {}
         for topic in response.topics:
             name = topic.name or ""
-            error = error_in(topic.error_code, f"topic {name}")
+            error = error_in(topic.error_code, subject=f"topic {name}")
             if error is not None:
                 failed[name] = error
                 continue

@@ -34,6 +34,7 @@ from korvet.cli.records import (
     format_json,
     formatter,
 )
+from korvet.errors import ErrorCode
 
 _FORMS = "beginning, end, N, -N, a time as 2026-01-31T12:00:00Z, or @MS in ms since 1970"
 _PLACEHOLDERS = ", ".join(f"%{letter} {meaning}" for letter, meaning in PLACEHOLDERS.items())
@@ -173,7 +174,7 @@ def _partitions(
     ]
     for each in partitions:
         if each.partition not in topology.partitions[each.topic]:
-            raise click.ClickException(f"partition {each} does not exist")
+            raise click.ClickException(f"partition {each}: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}")
     return partitions
 
 

@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import AdminError
+from korvet.admin.errors import AdminError, UnresolvedError
 from korvet.cli.output import printable
 
 if TYPE_CHECKING:
@@ -172,7 +172,11 @@ def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
 
     def on_retry(error: AdminError, seconds_left: float) -> None:
         nonlocal notified
-        if not notified and seconds_left < timeout - _SILENT_SECONDS:
+        if (
+            not notified
+            and not isinstance(error, UnresolvedError)
+            and seconds_left < timeout - _SILENT_SECONDS
+        ):
             notified = True
             click.echo(printable(f"{error}; retrying for {seconds_left:.0f} s more"), err=True)
 

@@ -72,8 +72,8 @@ def report_failures(kind: str, outcomes: Mapping[str, object]) -> None:
     failed = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
     for name, error in failed.items():
         subject = f"{kind} {name}" if kind else name
-        # An error without a message of the broker has been given the name for its message.
-        print_error(f"{subject}: {str(error).removesuffix(f': {subject}')}")
+        # Some errors name it themselves.
+        print_error(f"{subject}: {str(error).removeprefix(f'{subject}: ')}")
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -157,6 +157,9 @@ class _RequestHandler(BaseHTTPRequestHandler):
             if not piece:
                 return b"", b""
             received += piece
+            if received.startswith(b"\0"):
+                # A Kafka client at the wrong port: it learns at once that nobody answers.
+                return b"", b""
 
     def _receive(self) -> bytes:
         """Return what comes next; nothing if the peer has closed or the time is up."""

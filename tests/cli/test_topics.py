@@ -14,6 +14,7 @@ from tests.cli.commands import (
     done,
     failed,
     json_at_broker,
+    korvet,
     refused,
     table,
 )
@@ -102,7 +103,19 @@ def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client,
 
 def test_an_unknown_topic_fails_and_the_others_are_described(broker: Broker, topic: str) -> None:
     result = topics(broker, "describe", "nothing", topic)
-    assert failed(result) == "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION\n"
+    unknown = "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION"
+    assert failed(result) == f"{unknown}\n"
+    # Other commands say the same, with the broker's own words after it if there are some.
+    for command in (
+        ("topics", "delete", "nothing", "-y"),
+        ("topics", "alter", "nothing", "--partitions", "2"),
+        ("topics", "elect-leaders", "nothing"),
+        ("topics", "reassign", "--cancel", "nothing"),
+        ("configs", "describe", "-t", "nothing"),
+        ("groups", "reset-offsets", "g", "--topic", "nothing", "--to-earliest"),
+        ("consume", "nothing", "--exit"),
+    ):
+        assert failed(korvet(*command, "-b", broker.bootstrap)).startswith(unknown), command
     assert result.stdout.startswith(f"{topic}: 1 partition,")
     assert topic in [each["topic"] for each in as_json(broker, "describe", "--all-topics")]
 
