@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import click
 from aiokafka import AIOKafkaProducer
 
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError
+from korvet.admin.types import Resource
 from korvet.cli.options import PARTITION, TOPIC, cluster_options, compression_option, connected
 from korvet.cli.output import ProgressLine, printable
 from korvet.cli.records import (
@@ -40,6 +43,7 @@ _LINGER_MS = 5
 # Asking for a topic that does not exist creates it, unless the broker is configured not to: no matter of seconds.
 _TOPIC_SECONDS_MAX = 5.0
 
+_BYTES_MAX, _POLICY = "max.message.bytes", "cleanup.policy"
 _ACKS = {"0": 0, "1": 1, "all": -1}
 # Flags that exclude each other: how input is cut, where keys are, which partition.
 _EXCLUSIVE = (
@@ -127,9 +131,36 @@ async def _read(descriptor: int) -> bytes:
     return os.read(descriptor, _READ_BYTES)
 
 
+class TopicLimits(NamedTuple):
+    """What a topic refuses: the client has no use for the message with which a broker says so."""
+
+    batch_bytes_max: int = sys.maxsize
+    compacted: bool = False
+
+    def reason(self, code: ErrorCode, size: int) -> str:
+        """Return why a record of `size` bytes got this error, "" if it is not known."""
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self.batch_bytes_max < sys.maxsize:
+            return f"the record has {size} bytes, and max.message.bytes is {self.batch_bytes_max}"
+        if code == ErrorCode.INVALID_RECORD and self.compacted:
+            return "a record of a compacted topic needs a key"
+        return ""
+
+
+def limits_of(admin: AdminClient, topic: str) -> TopicLimits:
+    """Return the limits of a topic, as far as a broker reports them. Raises AdminError."""
+    resource = Resource.topic(topic)
+    configs = admin.configs.describe([resource], names=[_BYTES_MAX, _POLICY])[resource]
+    if isinstance(configs, AdminError):
+        return TopicLimits()
+    values = {each.name: each.value or "" for each in configs.values()}
+    most = values.get(_BYTES_MAX, "")
+    return TopicLimits(int(most) if most else sys.maxsize, "compact" in values.get(_POLICY, ""))
+
+
 class Sender(NamedTuple):
     """How records are sent. `timeout` is the seconds that a delivery may take; `acks` is -1 for all."""
 
+    limits: TopicLimits
     bootstrap_server: str
     timeout: float
     acks: int
@@ -145,7 +176,7 @@ class Sender(NamedTuple):
             acks=self.acks,
             enable_idempotence=self.idempotent,
             compression_type=self.compression,
-            max_batch_size=_BATCH_BYTES,
+            max_batch_size=min(_BATCH_BYTES, self.limits.batch_bytes_max),
             # The broker rejects records that are too large: it knows the limit of the topic.
             max_request_size=2 * PIECE_BYTES_MAX,
             linger_ms=_LINGER_MS,
@@ -155,8 +186,9 @@ class Sender(NamedTuple):
 class DeliveryLog:
     """Counts records sent and delivered, and keeps the first failure."""
 
-    def __init__(self, progress: ProgressLine) -> None:
+    def __init__(self, progress: ProgressLine, limits: TopicLimits) -> None:
         self.sent = self.delivered = 0
+        self._limits = limits
         self.failure: str | None = None
         self._progress = progress
 
@@ -179,7 +211,8 @@ class DeliveryLog:
     def _on_done(self, future: Future[Any], position: str, size: int) -> None:
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            self.fail(position, error_text(error))
+            said = self._limits.reason(getattr(error, "errno", ErrorCode.NONE), size)
+            self.fail(position, f"{error_text(error)}: {said}" if said else error_text(error))
         elif not future.cancelled():
             self.delivered += 1
             self._progress.add(1, size)
@@ -196,7 +229,7 @@ async def deliver(
 
     Raises NotDeliveredError, InputError, and aiokafka's KafkaError if no broker can be reached.
     """
-    deliveries = DeliveryLog(progress)
+    deliveries = DeliveryLog(progress, sender.limits)
     producer = sender.producer()
     try:
         await producer.start()
@@ -316,8 +349,9 @@ def produce(
         # A topic that does not exist may be created by the producer's own request for it.
         if failed is not None and failed.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise failed
+        limits = TopicLimits() if failed is not None else limits_of(admin, topic)
     compression = None if options["compression"] == "none" else options["compression"]
-    sender = Sender(bootstrap_server, timeout, acks, idempotent, compression)
+    sender = Sender(limits, bootstrap_server, timeout, acks, idempotent, compression)
     typed = "-" in names and sys.stdin.isatty()
     progress = ProgressLine(shown=sys.stderr.isatty() and not typed)
     try:

@@ -237,9 +237,8 @@ class Appender:
             batch = batch.timed(now_ms, log_append_time=True)
         header = batch.header
         if header.size_bytes > config.max_message_bytes:
-            message = (
-                f"the batch has {header.size_bytes} bytes in the topic's codec, more than max.message.bytes"
-            )
+            most = config.max_message_bytes
+            message = f"a batch of {header.size_bytes} bytes in the topic's codec exceeds max.message.bytes = {most}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
         append = AppendBatch(
             partition=partition,

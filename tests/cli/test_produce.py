@@ -177,11 +177,20 @@ def test_a_line_without_its_key_is_named(broker: Broker, topic: str, tmp_path: P
 def test_what_the_broker_refuses_is_named_with_its_reason(broker: Broker, client: Client, name: str) -> None:
     client.create(name, max_message_bytes="1000")
     message = failed(produce(broker, name, given=b"small\n" + b"x" * 2000 + b"\n"))
-    assert message.startswith("Error: line ")
-    assert "MESSAGE_TOO_LARGE" in message
+    assert message == (
+        "Error: line 2: MESSAGE_TOO_LARGE: the record has 2000 bytes, and max.message.bytes is 1000; "
+        "1 of 2 sent records are delivered\n"
+    )
     client.create(f"{name}-compact", cleanup_policy="compact")
     message = failed(produce(broker, f"{name}-compact", given=b"no key\n"))
-    assert message.startswith("Error: line 1: INVALID_RECORD")
+    assert message.startswith("Error: line 1: INVALID_RECORD: a record of a compacted topic needs a key; ")
+
+
+def test_no_batch_is_larger_than_the_topic_takes(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, max_message_bytes="1000")
+    values = [b"value %03d" % number for number in range(300)]
+    done(produce(broker, name, given=b"\n".join(values)))
+    assert [each.value() for each in read(broker, name, len(values))] == values
 
 
 def test_a_topic_is_made_by_writing_to_it(broker: Broker, name: str) -> None:

@@ -160,7 +160,7 @@ def test_a_record_of_900_kilobytes_passes_and_a_larger_batch_than_allowed_does_n
     with consumer(broker, topic) as running:
         check_exactly(sent, consume(running, 2))
     too_large = [Sample(0, None, large * 2, (), TIMESTAMP_FIRST_MS)]
-    with pytest.raises(MessageSizeTooLargeError):
+    with pytest.raises(MessageSizeTooLargeError, match=r"exceeds max\.message\.bytes = 1048588"):
         produce(broker, topic, too_large, max_request_size=4_000_000)
 
 

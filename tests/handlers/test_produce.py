@@ -182,7 +182,9 @@ def test_max_message_bytes_is_the_topics_and_counts_what_was_sent(client: Client
     exact = batch(b"x" * 1000)
     client.create(topic, max_message_bytes=str(len(exact)))
     assert client.produce(topic, exact).error_code == ErrorCode.NONE
-    assert client.produce(topic, batch(b"x" * 1001)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    refused = client.produce(topic, larger := batch(b"x" * 1001))
+    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert refused.error_message == f"a batch of {len(larger)} bytes exceeds max.message.bytes = {len(exact)}"
     # Compressed it fits: the limit is on the batch as it was sent.
     assert client.produce(topic, batch(b"x" * 100_000, codec=1)).error_code == ErrorCode.NONE
 
