@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError
 from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.values import Address, parse_address
+from korvet.doctor import redis_server
 from korvet.doctor.finding import Finding, error, is_local, ok, warning
 from korvet.errors import ConfigError
 from korvet.server.supervisor import ports, run_state
@@ -40,8 +43,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
     wanted = wanted_listeners(settings.listeners, settings.listen)
     runs = {}
     for each in wanted:
-        finding, runs[each.name] = _port("listeners" if settings.listeners else "listen", each.address)
-        yield finding
+        what = "listeners" if settings.listeners else "listen"
+        finding, runs[each.name] = _port(what, each.address)
+        yield (runs[each.name] and _other_cluster(what, each.address, settings)) or finding
     if settings.ops_listen:
         yield _port("ops.listen", parse_address(settings.ops_listen))[0]
     try:
@@ -66,6 +70,20 @@ def _port(setting: str, address: Address) -> tuple[Finding, bool]:
         said = f"{address}: {holder} has the port"
         return error(setting, said, "end that process, or choose another port"), False
     return ok(setting, f"{address} is free"), False
+
+
+def _other_cluster(what: str, address: Address, settings: Settings) -> Finding | None:
+    """Return the error if the broker that listens at an address is not of the cluster of these settings."""
+    try:
+        with AdminClient(str(address), timeout=_CONNECT_SECONDS_MAX) as admin:
+            theirs = admin.cluster.describe().cluster_id
+    except AdminError:
+        return None
+    ours = redis_server.cluster_of(settings)
+    if ours is None or theirs == ours:
+        return None
+    said = f"{address}: a broker of cluster {theirs} listens, and that of these settings is {ours or 'not started'}"
+    return error(what, said, "choose another port, or give the settings of that broker")
 
 
 def _advertised(listener: Bound, *, runs: bool) -> Finding:

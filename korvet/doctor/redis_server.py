@@ -65,6 +65,23 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield error("redis", str(problem), "correct this: no broker starts before")
 
 
+def cluster_of(settings: Settings) -> str | None:
+    """Return the id of the cluster that these settings lead to, "" before its first start, None if it is unknown."""
+    url = settings.redis_url or redis_url.running_url(Path(settings.data_dir))
+    if settings.cluster_id or url is None:
+        return settings.cluster_id
+    try:
+        with blocking.connected(dataclasses.replace(settings, redis_url=url)) as client:
+            return _stored_cluster_id(client, settings)
+    except ConfigError:
+        return None
+
+
+def _stored_cluster_id(client: redis.Redis, settings: Settings) -> str:
+    stored = client.get(Keys(settings.namespace).cluster_id)
+    return stored.decode(errors="replace") if isinstance(stored, bytes) else ""
+
+
 def _no_pause(_seconds: float) -> None:
     raise ConfigError("redis.url: Redis is loading its data: try again later")
 
@@ -115,7 +132,9 @@ def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterat
     total = int(info.get("total_system_memory", 0))
     if not limit:
         said = f"{_mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis"
-        yield warning("memory", said, f"set {setting} to two thirds of the machine's memory ({_mib(total)})")
+        yield warning(
+            "memory", said, f"set {setting} to two thirds of the machine's memory{_two_thirds(total)}"
+        )
         return
     percent = 100 * used / limit
     said = f"{_mib(used)} of {_mib(limit)} in use ({percent:.0f} %)"
@@ -126,7 +145,9 @@ def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterat
         yield warning("memory", f"{said}: producers are throttled", advice)
     elif total and limit > 0.9 * total:
         said = f"the limit of {_mib(limit)} is nearly all that the machine has ({_mib(total)})"
-        advice = f"set {setting} to two thirds of that: a rewrite of its file needs memory too"
+        advice = (
+            f"set {setting} to two thirds of that{_two_thirds(total)}: a rewrite of its file needs memory too"
+        )
         yield warning("memory", said, advice)
     else:
         yield ok("memory", said)
@@ -145,8 +166,7 @@ def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Findin
 
 
 def _cluster_id(client: redis.Redis, settings: Settings) -> Finding:
-    stored = client.get(Keys(settings.namespace).cluster_id)
-    name = stored.decode(errors="replace") if isinstance(stored, bytes) else ""
+    name = _stored_cluster_id(client, settings)
     if name and settings.cluster_id not in ("", name):
         said = f"this Redis belongs to cluster {name}, not to {settings.cluster_id}"
         return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
@@ -186,6 +206,10 @@ def _latency(client: redis.Redis) -> Finding:
     if middle_ms >= _TOO_SLOW_MS:
         return error("latency", said, advice)
     return warning("latency", said, advice) if middle_ms >= _SLOW_MS else ok("latency", said)
+
+
+def _two_thirds(size: int) -> str:
+    return f", {_mib(size * 2 // 3)}" if size else ""
 
 
 def _mib(size: int) -> str:

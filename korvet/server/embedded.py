@@ -121,6 +121,8 @@ def open_locked(path: Path) -> DataDir:
         raise ConfigError(
             f"data.dir {path} is in use by {owner}: stop it, or give another --data-dir"
         ) from None
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError(f"data.dir {path}: it, or what is above it, is a file and no directory") from None
     except OSError as error:
         raise ConfigError(f"data.dir {path}: {error.strerror or error}") from None
 

@@ -27,7 +27,7 @@ from tests.cli.commands import korvet, refused
 from tests.support import processes
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
-from tests.support.redis_servers import embedded_server, master
+from tests.support.redis_servers import embedded_server, master, sentinel
 
 KORVET = [sys.executable, "-m", "korvet", "doctor"]
 
@@ -119,6 +119,22 @@ def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Leve
     if what:
         assert found[what].level is level
         assert said in found[what].said
+
+
+def test_the_limit_of_memory_that_is_advised_is_two_thirds_of_the_machine_s(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        total = client.info("memory")["total_system_memory"]
+        client.config_set("maxmemory", 0)
+    advice = bad(redis_server.examine(settings(redis__url=durable)))["memory"].advice
+    [figure] = re.findall(r"([\d,]+) MiB", advice)
+    assert int(figure.replace(",", "")) == pytest.approx(total / 2**20 * 2 / 3, abs=1)
+
+
+def test_a_sentinel_is_named_as_one() -> None:
+    with master() as watched, sentinel(watched.port) as url:
+        found = bad(redis_server.examine(settings(redis__url=url)))
+    assert found["redis"].level is Level.ERROR
+    assert "leads to a Sentinel" in found["redis"].said
 
 
 @pytest.mark.parametrize(("percent", "level"), [(90, Level.WARNING), (99, Level.ERROR)])
@@ -217,6 +233,23 @@ def test_a_port_that_another_process_has(tmp_path: Path) -> None:
             code, found = doctor(flag, f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "none"))
             assert code == 1
             assert f"process {os.getpid()} (" in found[setting]["finding"]
+
+
+def test_a_broker_of_another_cluster_on_the_port_is_no_healthy_one(tmp_path: Path, durable: str) -> None:
+    with korvet_broker(tmp_path, workers=1) as broker:
+        flags = ("--listen", broker.bootstrap, "--ops-listen", "")
+        for own, cluster in (
+            (("--data-dir", str(tmp_path / "none")), "not started"),
+            (("--redis-url", durable), "not started"),
+            (("--redis-url", durable, "--set", "cluster.id=mine"), "mine"),
+        ):
+            code, found = doctor(*flags, *own)
+            assert (code, found["listen"]["level"]) == (1, "error")
+            assert re.search(
+                rf"a broker of cluster \S+ listens, .* is {cluster}$", found["listen"]["finding"]
+            )
+        _, found = doctor(*flags, "--data-dir", str(broker.data_dir))
+        assert "a broker listens" in found["listen"]["finding"]
 
 
 def test_an_address_that_this_machine_does_not_have() -> None:

@@ -20,7 +20,7 @@ from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
-from tests.support.redis_servers import embedded_server
+from tests.support.redis_servers import embedded_server, master, sentinel
 
 
 def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
@@ -126,7 +126,7 @@ def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
     ("option", "reason"),
     [
         (("--maxmemory-policy", "allkeys-lru"), "maxmemory-policy is allkeys-lru, which would delete topics"),
-        (("--cluster-enabled", "yes"), "cluster mode"),
+        (("--cluster-enabled", "yes"), "redis.url leads to a node of a Redis Cluster"),
     ],
 )
 def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
@@ -134,6 +134,20 @@ def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
 ) -> None:
     with embedded_server(*option) as url:
         assert reason in refusal(tmp_path, f"redis.url={url}")
+
+
+def test_a_sentinel_is_refused_with_the_master_that_it_watches(tmp_path: Path) -> None:
+    with master() as watched, sentinel(watched.port) as url:
+        line = refusal(tmp_path, f"redis.url={url}")
+    assert "redis.url leads to a Sentinel" in line
+    assert line.endswith(f"(mymaster at 127.0.0.1:{watched.port})")
+
+
+def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        line = refusal(tmp_path, data=path)
+        assert line == f"korvet: data.dir {path}: it, or what is above it, is a file and no directory"
 
 
 @pytest.mark.parametrize(

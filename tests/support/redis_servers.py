@@ -61,14 +61,14 @@ class Master:
     """A server that may have replicas, and a client of it."""
 
     def __init__(self, url: str, port: int) -> None:
-        self.url, self._port = url, port
+        self.url, self.port = url, port
         self.client: Any = redis.Redis.from_url(url)
 
     @contextlib.contextmanager
     def replica(self) -> Iterator[Any]:
         """Run a replica and give a client of it; it is in step first, and gone in the end."""
         with (
-            embedded_server("--replicaof", "127.0.0.1", str(self._port)) as url,
+            embedded_server("--replicaof", "127.0.0.1", str(self.port)) as url,
             redis.Redis.from_url(url) as client,
         ):
             found: Any = client
@@ -86,6 +86,24 @@ def master() -> Iterator[Master]:
         made = Master(url, port)
         yield made
         made.client.close()
+
+
+@contextlib.contextmanager
+def sentinel(port: int) -> Iterator[str]:
+    """Run a Sentinel that watches the server at a port as `mymaster`; yields its URL."""
+    own = free_port()
+    with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
+        file = Path(directory) / "sentinel.conf"
+        file.write_text(f"port {own}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {port} 1\n")
+        process = subprocess.Popen(
+            [_program(), str(file), "--sentinel"], stdout=subprocess.DEVNULL, preexec_fn=die_with_tests
+        )
+        try:
+            _wait_until_ready(f"redis://127.0.0.1:{own}")
+            yield f"redis://127.0.0.1:{own}"
+        finally:
+            process.kill()
+            process.wait()
 
 
 class DurableServer:

@@ -79,6 +79,13 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
 
 def judge(info: Mapping[str, object]) -> ServerFacts:
     """Return what `INFO` says about a server that Korvet can use; raises ConfigError for one that it cannot."""
+    if "sentinel_masters" in info:
+        masters = [info[name] for name in sorted(info) if re.fullmatch("master[0-9]+", name)]
+        named = [f"{each['name']} at {each['address']}" for each in masters if isinstance(each, dict)]
+        raise ConfigError(
+            "redis.url leads to a Sentinel, which keeps no records: give the address of the master that it watches"
+            + (f" ({', '.join(named)})" if named else "")
+        )
     name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
     version = str(info.get(f"{name}_version", ""))
     minimum = _VERSION_MIN[name]
@@ -89,7 +96,7 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
             f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later"
         )
     if info.get("cluster_enabled") == 1:
-        raise ConfigError("redis.url: this server runs in cluster mode, which Korvet does not support yet")
+        raise ConfigError("redis.url leads to a node of a Redis Cluster, which Korvet does not support yet")
     warnings = []
     policy = info.get("maxmemory_policy")
     if policy is None:
