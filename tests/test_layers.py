@@ -59,7 +59,6 @@ CONFINED = {
     },  # redis-py: all but the workers, which speak RESP themselves
     "hiredis": {"redis"},
     "click": {"cli"},
-    "rich": {"cli"},
     "prompt_toolkit": {"cli"},
     "prometheus_client": {"telemetry", "server"},
     "pyarrow": {"lake", "spark"},

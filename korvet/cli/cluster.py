@@ -18,9 +18,20 @@ if TYPE_CHECKING:
     from korvet.handlers.registry import Handler
 
 
-@click.group(cls=CommandGroup)
+class _DescribingGroup(CommandGroup):
+    """Describes if no subcommand is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name it."""
+        flags = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if flags and not ctx.resilient_parsing:
+            args = ["describe", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_DescribingGroup)
 def cluster() -> None:
-    """Show the brokers of any Kafka cluster."""
+    """Show the brokers of any Kafka cluster. Without a subcommand it describes."""
 
 
 @cluster.command()
@@ -85,7 +96,7 @@ def _print(found: Mapping[str, Any]) -> None:
         supported, finalized = found["features"].values()
         names = sorted({*supported, *finalized})
         levels = [(name, _span(supported.get(name)), _span(finalized.get(name))) for name in names]
-        print_table(("Feature", "Supported", "Finalized"), levels)
+        print_table(("Feature", "Supported", "Finalized"), levels, empty="no features")
     for broker in found.get("apis", ()):
         click.echo(f"broker {broker['broker']}")
         rows = [(str(each["key"]), each["name"] or NONE, _span(each["versions"])) for each in broker["apis"]]

@@ -165,7 +165,7 @@ def _print(found: list[Config], *, documentation: bool) -> None:
         )
         for each in sorted(found, key=lambda each: each.name)
     ]
-    print_table(titles, cells)
+    print_table(titles, cells, empty="no configs but defaults")
 
 
 def _as_object(config: Config) -> dict[str, Any]:

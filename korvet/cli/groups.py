@@ -37,6 +37,7 @@ from korvet.cli.output import (
 from korvet.cli.run import CommandGroup
 
 _OPS_PORT = 9093
+_UNCOUNTED = "uncounted"
 _OFFSET = click.IntRange(0, 2**63 - 1)
 _SHIFT = click.IntRange(-(2**63) + 1, 2**63 - 1)
 _DURATION = re.compile(
@@ -88,7 +89,8 @@ def list_groups(admin: AdminClient, states: tuple[str, ...], *, as_json: bool) -
         print_json(rows)
     else:
         columns = {"group": "Group", "state": "State", "protocol_type": "Protocol type"}
-        print_rows(columns, [{name: row[name] or None for name in columns} for row in rows])
+        shown = [{name: row[name] or None for name in columns} for row in rows]
+        print_rows(columns, shown, empty="no groups" + (" in these states" if states else ""))
 
 
 @groups.command()
@@ -117,8 +119,8 @@ def describe(
 
     Lag is in records, from the committed offset to the end of the log. It is "-" if offsets do not show it: for a topic
     in storage format `record` whose end the group has not reached. With --metrics it is what the cluster has counted,
-    at most log.figures.interval.ms ago, with the age of the oldest of these records in seconds. Give all brokers, since
-    one of them counts for all.
+    at most log.figures.interval.ms ago, with the age of the oldest of these records in seconds; "uncounted" if it has
+    not been counted yet. Give all brokers, since one of them counts for all.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
@@ -196,7 +198,7 @@ def _print_members(members: Sequence[dict[str, Any]]) -> None:
         each if each["partitions"] is None else each | {"partitions": " ".join(each["partitions"])}
         for each in members
     ]
-    print_rows(columns, rows)
+    print_rows(columns, rows, empty="no members")
 
 
 def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool) -> None:
@@ -204,11 +206,21 @@ def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool) -> None:
     if ages:
         columns["lag_seconds"] = "Seconds"
         rows = [
-            row if row["lag_seconds"] is None else row | {"lag_seconds": f"{row['lag_seconds']:.1f}"}
+            row | _not_counted(row)
+            if row["lag_seconds"] is None
+            else row | {"lag_seconds": f"{row['lag_seconds']:.1f}"}
             for row in rows
         ]
     columns["member"] = "Member"
-    print_rows(columns, rows, numbers=("Partition", "Committed", "End", "Lag", "Seconds"))
+    numbers = ("Partition", "Committed", "End", "Lag", "Seconds")
+    print_rows(columns, rows, numbers, empty="no committed offsets and no assigned partitions")
+
+
+def _not_counted(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a row shows for what a broker could count and has not: it may take log.figures.interval.ms."""
+    if row["committed"] is None or row["end"] is None:
+        return {}
+    return {name: _UNCOUNTED for name in ("lag", "lag_seconds") if row[name] is None}
 
 
 @groups.command()
@@ -271,7 +283,7 @@ def reset_offsets(
         print_json({"group": group_id, "executed": execute, "offsets": rows})
     else:
         columns = {name: name.capitalize() for name in ("topic", "partition", "before", "after")}
-        print_rows(columns, rows, numbers=("Partition", "Before", "After"))
+        print_rows(columns, rows, ("Partition", "Before", "After"), empty="no committed offsets")
         if not execute:
             click.echo("Dry run: nothing is changed without --execute.")
     report_failures("partition", {str(key): outcome for key, outcome in outcomes.items()})

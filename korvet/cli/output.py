@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sys
+import textwrap
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from unicodedata import combining, east_asian_width
 
 import click
 
 NONE = "-"
 """Stands in a table for a value that is absent or not known."""
 
-_WIDTH_MAX = 20_000
+_GAP = "  "
+_COLUMN_WIDTH_MIN = 6
 _SECONDS_BETWEEN = 0.5
 _KILO = 1000
 _UNITS = ("kB", "MB", "GB", "TB")
@@ -35,28 +42,70 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
-    """Print a table on stdout; columns named in `numbers` are aligned to the right."""
-    from rich import box  # noqa: PLC0415 - with --json it is not needed
-    from rich.console import Console  # noqa: PLC0415 - the same
-    from rich.table import Table  # noqa: PLC0415 - the same
-    from rich.text import Text  # noqa: PLC0415 - the same
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = (), *, empty: str = "none"
+) -> None:
+    """Print a table on stdout, or `empty` if it has no rows; columns named in `numbers` are aligned to the right.
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold", justify="right" if title in numbers else "left")
-    for row in rows:
-        # Text, not markup: a name may hold brackets.
-        table.add_row(*(Text(printable(each)) for each in row))
-    # A program that reads the table needs whole values; a terminal needs lines that fit.
-    Console(width=None if sys.stdout.isatty() else _WIDTH_MAX).print(table)
+    A terminal gets a rule below the titles, and lines that fit: a long cell takes several. A program gets each row as
+    one line.
+    """
+    if not rows:
+        click.echo(empty)
+        return
+    table = [[printable(each) for each in row] for row in (titles, *rows)]
+    widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
+    if sys.stdout.isatty():
+        widths = _fitted(widths, shutil.get_terminal_size().columns)
+        table.insert(1, ["─" * width for width in widths])
+    lines: list[str] = []
+    for row in table:
+        folded = [_folded(text, width) for text, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*folded, fillvalue=""):
+            columns = zip(titles, line, widths, strict=True)
+            padded = (_padded(text, width, right=title in numbers) for title, text, width in columns)
+            lines.append(_GAP.join(padded).rstrip())
+    click.echo("\n".join(lines))
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(each) in "WF" else not combining(each) for each in text)
+
+
+def _fitted(widths: Sequence[int], room: int) -> list[int]:
+    """Narrow the widest columns until all of them fit into `room`, or none can be narrower."""
+    fitted = [min(width, room) for width in widths]
+    room -= len(_GAP) * (len(widths) - 1)
+    while sum(fitted) > room and max(fitted) > _COLUMN_WIDTH_MIN:
+        fitted[fitted.index(max(fitted))] -= 1
+    return fitted
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return the lines of a cell, broken between words if there are some."""
+    if _width(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width if text.isascii() else max(width // 2, 1), break_on_hyphens=False)
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    blanks = " " * (width - _width(text))
+    return blanks + text if right else text + blanks
 
 
 def print_rows(
-    columns: Mapping[str, str], rows: Iterable[Mapping[str, object]], numbers: Sequence[str] = ()
+    columns: Mapping[str, str],
+    rows: Iterable[Mapping[str, object]],
+    numbers: Sequence[str] = (),
+    *,
+    empty: str = "none",
 ) -> None:
     """Print the values that rows have in these columns, name -> title."""
-    print_table([*columns.values()], [[cell(row[name]) for name in columns] for row in rows], numbers)
+    cells = [[cell(row[name]) for name in columns] for row in rows]
+    print_table([*columns.values()], cells, numbers, empty=empty)
 
 
 def print_error(text: str) -> None:
@@ -121,6 +170,33 @@ def confirm(question: str, refusal: str, *, yes: bool) -> None:
         raise click.ClickException(refusal) from error
     if not agreed:
         raise click.ClickException(refusal)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say at a terminal, on stderr, what takes long and for how many seconds, until the block ends."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    began, ended = time.monotonic(), threading.Event()
+
+    def show(end: str = "") -> None:
+        sys.stderr.write(f"\r{what}: {time.monotonic() - began:.0f} s\x1b[K{end}")
+        sys.stderr.flush()
+
+    def count() -> None:
+        show()
+        while not ended.wait(1.0):
+            show()
+
+    counting = threading.Thread(target=count, daemon=True)
+    counting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        counting.join()
+        show("\n")
 
 
 class ProgressLine:

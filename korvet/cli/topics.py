@@ -158,7 +158,7 @@ def list_topics(admin: AdminClient, *, internal: bool, as_json: bool) -> None:
         print_json(rows)
     else:
         columns = {"topic": "Topic", "partitions": "Partitions", "id": "Id"}
-        print_rows(columns, rows, numbers=("Partitions",))
+        print_rows(columns, rows, ("Partitions",), empty="no topics")
 
 
 def _id(topic: TopicListing | TopicDescription | CreatedTopic) -> str | None:
@@ -435,7 +435,7 @@ def _print_reassignments(admin: AdminClient, *, as_json: bool) -> None:
         print_json([key._asdict() | msgspec.structs.asdict(each) for key, each in ongoing])
         return
     rows = [(str(key), *map(cell, (each.replicas, each.adding, each.removing))) for key, each in ongoing]
-    print_table(("Partition", "Replicas", "Adding", "Removing"), rows)
+    print_table(("Partition", "Replicas", "Adding", "Removing"), rows, empty="no ongoing reassignments")
 
 
 def _print_outcomes(

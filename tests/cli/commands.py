@@ -28,6 +28,7 @@ SPARK_SECONDS_MAX = 550
 """Spark takes minutes to start while a machine is busy; the tests with it have 600 s each."""
 NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "0.2")
 """Flags for brokers that are not there."""
+_FIRST_TITLES = {"Broker", "Config", "Group", "Member", "Partition", "Topic"}
 
 Result = subprocess.CompletedProcess[bytes]
 TextResult = subprocess.CompletedProcess[str]
@@ -118,10 +119,10 @@ def refused(*arguments: str, environ: dict[str, str] | None = None) -> str:
 
 
 def table(text: str) -> list[list[str]]:
-    """Return the cells of the lines of a table, without its head; no cell has a blank in it."""
-    lines = text.splitlines()
-    rule = next(number for number, line in enumerate(lines) if set(line.strip()) == {"─"})
-    return [line.split() for line in lines[rule + 1 :] if line.strip()]
+    """Return the cells of the lines of a table, without its head, if it has one; no cell has a blank in it."""
+    lines = [line.split() for line in text.splitlines()]
+    heads = [number for number, line in enumerate(lines) if line[0] in _FIRST_TITLES]
+    return lines[heads[0] + 1 :] if heads else []
 
 
 def commit(broker: Broker, group: str, topic: str, *offsets: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from confluent_kafka.admin import AdminClient as Librdkafka
 
@@ -16,6 +17,8 @@ def test_the_brokers_and_the_controller_are_shown(broker: Broker) -> None:
     printed = done(korvet("cluster", "describe", "-b", broker.bootstrap))
     metadata = Librdkafka({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30)
     assert printed.splitlines()[0] == f"cluster {metadata.cluster_id}"
+    assert done(korvet("cluster", "-b", broker.bootstrap)) == printed
+    assert "describe" in done(korvet("cluster", "-h"))
     assert table(printed) == [["0", broker.bootstrap, "-", "yes"]]
     host, port = broker.address
     found = json.loads(korvet("cluster", "describe", "-b", broker.bootstrap, "--json").stdout)
@@ -45,6 +48,22 @@ def test_where_no_broker_is_one_line_says_so() -> None:
         message = failed(korvet(*words, "-b", "127.0.0.1:1", "--timeout", "0.2"))
         assert "127.0.0.1:1" in message
         assert message.count("\n") == 1
+
+
+def test_the_port_of_the_console_is_recognized(broker: Broker) -> None:
+    message = failed(korvet("topics", "list", "-b", broker.ops_address))
+    assert message == (
+        f"Error: {broker.ops_address} speaks HTTP: Kafka clients connect to another port, that of `listen`\n"
+    )
+
+
+def test_a_name_that_does_not_resolve_is_not_tried_for_the_whole_timeout(broker: Broker) -> None:
+    began = time.monotonic()
+    message = failed(korvet("topics", "list", "-b", "no-such-host.invalid", "--timeout", "600"))
+    assert time.monotonic() - began < 300
+    assert "Error: no connection to no-such-host.invalid:9092: " in message
+    # One that answers will do.
+    done(korvet("topics", "list", "-b", f"no-such-host.invalid:1,{broker.bootstrap}"))
 
 
 def test_each_api_of_the_dispatch_table_is_listed_with_its_versions() -> None:

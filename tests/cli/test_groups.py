@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 from functools import partial
+from http import HTTPStatus
+from threading import Thread
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
+from korvet.console.http import Answer, HttpServer
 from tests.cli.commands import (
     NOWHERE,
     at_broker,
@@ -43,6 +47,7 @@ def test_groups_are_listed_with_their_states(broker: Broker, topic: str) -> None
     [row] = [each for each in as_json(broker, "list", "--state", "Empty") if each["group"] == topic]
     assert (row["state"], row["protocol_type"]) == ("Empty", "")
     assert topic not in [each["group"] for each in as_json(broker, "list", "--state", "Stable")]
+    assert done(groups(broker, "list", "--state", "Dead")) == "no groups in these states\n"
 
 
 def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client: Client, name: str) -> None:
@@ -90,6 +95,21 @@ def test_the_lag_that_the_broker_has_counted_is_exact(
     result = groups(broker, "describe", group, "--metrics", broker.ops_address)
     assert [len(row) for row in table(result.stdout)] == [7, 7]
     assert table(result.stdout)[1][4:] == ["0", "0.0", "-"]
+
+
+def test_a_lag_that_is_not_counted_yet_says_so(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2, storage_format="record")
+    ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
+    commit(broker, name, name, ends[0] - 3, ends[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = HttpServer(listener, lambda _request: Answer(HTTPStatus.OK, "text/plain", b""))
+        Thread(target=server.serve_forever, daemon=True).start()
+        metrics = "{}:{}".format(*listener.getsockname())
+        rows = table(done(groups(broker, "describe", name, "--metrics", metrics)))
+        [described] = as_json(broker, "describe", name, "--metrics", metrics)
+        server.shutdown()
+    assert [row[4:6] for row in rows] == [["uncounted", "uncounted"], ["0", "0.0"]]
+    assert [row["lag_seconds"] for row in described["offsets"]] == [None, 0.0]
 
 
 def test_unreachable_metrics_are_an_error(broker: Broker, topic: str) -> None:
@@ -163,7 +183,9 @@ def test_a_topic_that_is_gone_leaves_its_group(broker: Broker, client: Client, t
     commit(broker, topic, topic, 0)
     client.delete(topic)
     printed = done(groups(broker, "describe", topic))
-    assert table(printed) == []
+    assert printed == f"{topic}: Empty, 0 members\nno committed offsets and no assigned partitions\n"
+    members = done(groups(broker, "describe", topic, "--members"))
+    assert members == f"{topic}: Empty, 0 members\nno members\n"
 
 
 def test_names_do_nothing_to_a_terminal(broker: Broker, topic: str) -> None:
