@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, with_lake
+from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, started_spark, with_lake
 from korvet.cli.lake_query import query, replay
 from korvet.cli.options import yes_option
 from korvet.cli.output import (
@@ -72,14 +72,13 @@ def archive(
 def _archive(target: LakeTarget, master: str | None, interval: float | None, *, as_json: bool) -> int:
     from korvet.lake.archiver import ArchiveRound  # noqa: PLC0415 - the same
     from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
-    from korvet.spark.session import session  # noqa: PLC0415 - the same
 
     # A kill harms nothing; this lets Spark remove its files first. Without --interval the work is not done.
     code = 128 + signal.SIGTERM if interval is None else 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(code))
     progress = ProgressLine(shown=sys.stderr.isatty())
     total = ArchiveRound()
-    with session("korvet lake archive", master=master) as spark:
+    with started_spark("korvet lake archive", master) as spark:
         archiver = make_archiver(spark, target.source, names=target.topics)
         run = archive_runner(spark, target.source)
         interval_ms = None if interval is None else round(interval * 1000)
@@ -128,10 +127,11 @@ def _plan_archive(target: LakeTarget, *, as_json: bool) -> int:
             name: name.capitalize()
             for name in ("topic", "partition", "archived", "from", "to", "files", "bytes")
         }
-        print_rows(columns, rows, numbers=[*columns.values()][1:])
+        print_rows(columns, rows, [*columns.values()][1:], empty="nothing to archive")
     return FAILED if done.failures else 0
 
 
+_NO_TOPICS = "no topics with remote.storage.enable=true"
 _STATUS = ("Topic", "Partition", "Start", "In Redis from", "Archived", "End", "Lag", "Lag s", "Files", "Size")
 
 
@@ -148,7 +148,7 @@ def status(target: LakeTarget, *, as_json: bool) -> int:
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
-        print_table(_STATUS, [_status_cells(each) for each in found], numbers=_STATUS[1:])
+        print_table(_STATUS, [_status_cells(each) for each in found], numbers=_STATUS[1:], empty=_NO_TOPICS)
     failed = [each for each in found if each.error is not None]
     for each in failed:
         print_error(f"{each.topic}-{each.partition}: {each.error}")
@@ -182,7 +182,7 @@ def verify(target: LakeTarget, *, as_json: bool) -> int:
             )
             for each in found
         ]
-        print_table(titles, rows, numbers=titles[1:])
+        print_table(titles, rows, numbers=titles[1:], empty=_NO_TOPICS)
     for each in found:
         for finding in each.findings:
             print_error(f"{each.topic}-{each.partition}: {finding.kind}: {finding.message}")
@@ -254,9 +254,8 @@ def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None
         yield None
         return
     from korvet.spark.jobs import merge_runner  # noqa: PLC0415 - by default it starts without Spark
-    from korvet.spark.session import session  # noqa: PLC0415 - the same
 
-    with session("korvet lake compact", master=master) as spark:
+    with started_spark("korvet lake compact", master) as spark:
         yield merge_runner(spark, target.source.lake)
 
 
@@ -319,7 +318,9 @@ def _plan_merges(target: LakeTarget, *, as_json: bool) -> int:
         click.echo(msgspec.json.encode(rows))
     else:
         titles = ("Topic", "Partition", "Files", "Bytes", "Records", "Into files")
-        print_table(titles, [tuple(map(str, row.values())) for row in rows], numbers=titles[1:])
+        print_table(
+            titles, [tuple(map(str, row.values())) for row in rows], titles[1:], empty="no files to merge"
+        )
     return 0
 
 
@@ -411,7 +412,7 @@ def _print_expiry(
         for each in done.expired
         if each.error is None
     ]
-    print_table(titles, rows, numbers=titles[1:])
+    print_table(titles, rows, numbers=titles[1:], empty="no files have expired")
     count = sum(each.files for each in done.vacuumed)
     files = "1 file" if count == 1 else f"{count} files"
     click.echo(f"{'would delete' if dry_run else 'deleted'} {files} that no table names")

@@ -19,7 +19,7 @@ import click
 from korvet import extras, logs
 from korvet.cli.config import file_option, loader, set_option
 from korvet.cli.options import Command, add_options, json_option, repeated_option
-from korvet.cli.output import printable
+from korvet.cli.output import printable, waiting
 from korvet.errors import KafkaError, LakeError
 
 if TYPE_CHECKING:
@@ -119,6 +119,17 @@ def lake_errors() -> Iterator[None]:
 
 
 _log = logs.Log(__name__)
+
+
+@contextlib.contextmanager
+def started_spark(name: str, master: str | None) -> Iterator[Any]:
+    """Give a SparkSession, whose start may take minutes on a busy machine. Raises SparkError."""
+    from korvet.spark.session import session  # noqa: PLC0415 - other commands start without Spark
+
+    with contextlib.ExitStack() as stack:
+        with waiting("starting Spark"):
+            spark = stack.enter_context(session(name, master=master))
+        yield spark
 
 
 def rounds_options(command: Command) -> Command:

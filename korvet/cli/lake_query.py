@@ -8,11 +8,12 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from korvet.cli.lake_options import LakeTarget, with_lake, with_place
+from korvet.cli.lake_options import LakeTarget, started_spark, with_lake, with_place
 from korvet.cli.options import (
     CODECS,
     TOPIC,
@@ -22,7 +23,7 @@ from korvet.cli.options import (
     parse_time_of,
     partitions_option,
 )
-from korvet.cli.output import ProgressLine, print_json, print_rows, print_table
+from korvet.cli.output import ProgressLine, print_json, print_rows, print_table, waiting
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -62,14 +63,18 @@ def query(
     if as_csv + as_json + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
-    from korvet.spark.session import session  # noqa: PLC0415 - the same
 
-    with session("korvet lake query", master=master) as spark:
-        frame = frame_of(spark, target.source, sql, target.topics)
-        if directory is not None:
-            write_parquet(frame, directory)
-        else:
-            _print_rows(result(frame), as_csv=as_csv, as_json=as_json)
+    with started_spark("korvet lake query", master) as spark:
+        with waiting("running the query"):
+            frame = frame_of(spark, target.source, sql, target.topics)
+            if directory is not None:
+                write_parquet(frame, directory)
+                return
+            found = result(frame)
+            # They are read while they are printed: with the first of them the query has run, or most of it.
+            first = list(islice(found.rows, 1))
+        found = found._replace(rows=chain(first, found.rows))
+        _print_rows(found, as_csv=as_csv, as_json=as_json)
 
 
 def _print_rows(found: Result, *, as_csv: bool, as_json: bool) -> None:
@@ -84,7 +89,7 @@ def _print_rows(found: Result, *, as_csv: bool, as_json: bool) -> None:
         writer.writerows(["" if value is None else _text(value) for value in row] for row in found.rows)
     else:
         rows = [[_NULL if value is None else _text(value) for value in row] for row in found.rows]
-        print_table(found.titles, rows, numbers=found.numbers)
+        print_table(found.titles, rows, numbers=found.numbers, empty="no rows")
 
 
 def _text(value: object) -> str:
@@ -153,12 +158,18 @@ def replay(
     """
     from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
 
+    start, end = _edge(options, "from"), _edge(options, "to")
+    for which in ("offset", "timestamp"):
+        first, last = getattr(start, which), getattr(end, which)
+        if first is not None and last is not None and last < first:
+            flag = "offset" if which == "offset" else "time"
+            raise click.UsageError(f"--to-{flag} is before --from-{flag}")
     spec = ReplaySpec(
         source=source,
         target=target,
         partitions=tuple(sorted(set(options["partitions"]))),
-        start=_edge(options, "from"),
-        end=_edge(options, "to"),
+        start=start,
+        end=end,
         partitioning=options["sharing"],
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -220,6 +231,6 @@ def _print_replay(found: Replay, *, as_json: bool, dry_run: bool) -> None:
         )
         return
     columns = {name: name.capitalize() for name in ("partition", "from", "to", "next", "records")}
-    print_rows(columns, rows, numbers=[*columns.values()])
+    print_rows(columns, rows, [*columns.values()], empty="nothing to replay")
     if dry_run:
         click.echo("Dry run: nothing is produced.")

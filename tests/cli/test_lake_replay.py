@@ -110,6 +110,10 @@ def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None
     assert "--from-offset and --from-time exclude each other" in said(
         2, "--from-offset", "1", "--from-time", "2026-01-01"
     )
+    assert "--to-offset is before --from-offset" in said(2, "--from-offset", "10", "--to-offset", "5")
+    assert "--to-time is before --from-time" in said(
+        2, "--from-time", "2026-01-02", "--to-time", "2026-01-01"
+    )
     assert "--to-time takes 2026-01-31T12:00:00+01:00, from 1970 on, not 'soon'" in said(
         2, "--to-time", "soon"
     )

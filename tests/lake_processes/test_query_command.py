@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import SPARK_SECONDS_MAX, failed, korvet_process
+from tests.cli.terminal import at_terminal, exit_code
 from tests.support.archives import Topics, topics_in
 from tests.support.batches import Record
 
@@ -48,6 +49,16 @@ def test_a_query_that_needs_few_of_many_rows_ends_quietly(topics: Topics) -> Non
     result = query(topics, "select value from orders limit 1", "--csv")
     assert quiet(result)
     assert result.stdout == "value\n1\n"
+
+
+def test_a_person_sees_that_spark_starts_and_how_long_it_has_taken(topics: Topics) -> None:
+    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", "local[1]")
+    with at_terminal("lake", "query", *where, "select count(*) as n from orders") as child:
+        child.timeout = SPARK_SECONDS_MAX
+        child.expect(r"starting Spark: \d+ s")
+        child.expect(r"running the query: \d+ s")
+        child.expect(r"\bn\r\n─\r\n3\r\n")
+        assert exit_code(child) == 0
 
 
 def test_rows_of_both_tiers_are_printed_and_nothing_else(topics: Topics) -> None:
