@@ -15,6 +15,7 @@ from korvet.admin.errors import (
     ConnectionFailedError,
     GroupIdNotFoundError,
     UnknownTopicOrPartitionError,
+    UnresolvedError,
     UnsupportedError,
     error_in,
 )
@@ -76,7 +77,7 @@ def test_unreachable_brokers_are_reported_with_the_last_reason() -> None:
 
 
 def test_a_name_that_no_resolver_takes_is_an_address_that_is_away() -> None:
-    failure("x" * 64 + ".example:1", ConnectionFailedError)
+    failure("x" * 64 + ".example:1", UnresolvedError)
 
 
 def test_a_lost_connection_is_opened_again(broker: Broker) -> None:
