@@ -327,8 +327,8 @@ class Settings:
         True, "Show committed offsets to users of Redis, as consumer groups of the streams."
     )
     log_figures_interval_ms: int = _setting(
-        60_000,
-        "Pause between two collections of the sizes and ages of logs for /metrics, by the keeper.",
+        15_000,
+        "Pause between two collections of the sizes and ages of logs, and of groups' lag, for /metrics, by the keeper.",
         least=100,
     )
     metrics_partitions_max: int = _setting(
