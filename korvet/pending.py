@@ -49,17 +49,6 @@ class Done(Generic[T]):
         return self._outcome
 
 
-class Deferred(Generic[T]):
-    """A call that is made when its result is asked for, and not before."""
-
-    __slots__ = ("result",)
-    in_order = False
-    ready = False
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self.result = call
-
-
 class Then(Generic[S, T]):
     """What follows from another result: `step` makes its own of that one; `waits`: it has something to wait for."""
 

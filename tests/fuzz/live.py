@@ -203,11 +203,13 @@ class Live:
         """Receive the answers that may come, and check those to whole requests."""
         connection.settimeout(ANSWER_SECONDS_MAX)
         client = WireClient(connection)
+        # By their correlation ids; a damaged request may have that of one before it.
+        unanswered = dict(enumerate(case))
         with contextlib.suppress(TimeoutError, ClosedByBrokerError):
             for _ in case:
                 body = client.receive_frame()
                 (index,) = struct.unpack_from(">i", body)
-                sent = case[index] if 0 <= index < len(case) else None
+                sent = unanswered.pop(index, None)
                 if sent is not None and sent.whole:
                     self._check(number, sent, body)
 

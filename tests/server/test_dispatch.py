@@ -42,7 +42,7 @@ from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
-from korvet.server.net.dispatch import CHUNKS_MAX
+from korvet.server.net.dispatch import CHUNKS_MAX, PendingResponse
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
 from tests.protocol.samples import sample
@@ -203,6 +203,21 @@ def test_a_refusal_and_its_cause_do_not_outlive_the_answer(redis: Redis) -> None
     try:
         answer(dispatcher(redis, handlers, [object()]), request, 2)
         assert [each() for each in raised] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_request_does_not_outlive_its_answer(redis: Redis) -> None:
+    def served(*_: object) -> DescribeClusterResponse:
+        return DescribeClusterResponse(cluster_id="", controller_id=0, brokers=[])
+
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    handlers = {60: Handler(DescribeClusterRequest, object, served, describe_cluster.refuse)}
+    gc.collect()
+    gc.disable()
+    try:
+        answer(dispatcher(redis, handlers, [object()]), request, 2)
+        assert not [each for each in gc.get_objects() if isinstance(each, PendingResponse)]
     finally:
         gc.enable()
 

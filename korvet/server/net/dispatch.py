@@ -20,7 +20,7 @@ from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
-from korvet.pending import Deferred, Done, Pending
+from korvet.pending import Done, Pending
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.frame import RequestHeader, read_request_header, response_frame
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
@@ -90,12 +90,12 @@ class PendingResponse:
     @property
     def in_order(self) -> bool:
         """Whether the next request of the connection may begin before this one is answered (Pending)."""
-        return self._pending.in_order
+        return self._pending is not None and self._pending.in_order
 
     @property
     def ready(self) -> bool:
         """Whether the answer need not be waited for, as far as is known (Pending)."""
-        return self._pending.ready
+        return self._pending is not None and self._pending.ready
 
     def result(self) -> ResponseFrame:
         """Wait for the response and return its bytes.
@@ -107,7 +107,7 @@ class PendingResponse:
         if not self._served.handler.pipelined:
             timer.end_stage(QUEUE)
         try:
-            answer = self._pending.result()
+            answer = self._handle() if self._pending is None else self._pending.result()
             response, throttle_ms = answer if isinstance(answer, Reply) else (answer, 0)
             frame = ResponseFrame(self._encode(response), throttle_ms)
         except ProtocolError:
@@ -121,9 +121,13 @@ class PendingResponse:
         REQUEST_METRICS.answered(self._served.name, code.name, seconds, timer.seconds)
         return frame
 
-    def _begin(self) -> Pending[Answer]:
+    def _begin(self) -> Pending[Answer] | None:
+        """Begin a request whose handler is pipelined; None: nothing is done before it is this request's turn.
+
+        Not something pending that calls `_handle`: a circle would keep the request until a garbage collection.
+        """
         if not self._served.handler.pipelined:
-            return Deferred(self._handle)
+            return None
         try:
             self._admit()
             pending: Pending[Answer] = self._call()
