@@ -212,7 +212,7 @@ def _partition_count(client: AdminClient, topic: str) -> int:
     """Return how many partitions a topic has; raises ValueError for one that does not exist, AdminError."""
     topology = client.topology([topic])
     if topic in topology.failed:
-        raise ValueError(f"topic {topic}: {topology.failed[topic]}")
+        raise ValueError(str(topology.failed[topic]))
     return len(topology.partitions[topic])
 
 

@@ -286,6 +286,7 @@ def test_a_target_that_is_deleted_meanwhile_is_one_clear_error(stage: Stage) -> 
     planned = stage.replay(ReplaySpec(source=source.name, target=target.name))
     settled(stage.admin.topics.delete([target.name]))
     with pytest.raises(
-        ReplayError, match=r"did not take offsets 0 to 4 of topic-\d+: UNKNOWN_TOPIC_OR_PARTITION"
+        ReplayError,
+        match=r"did not take offsets 0 to 4 of topic-\d+: topic topic-\d+: UNKNOWN_TOPIC_OR_PARTITION",
     ):
         planned.run(RecordRate(None), 0, lambda *_: None)
