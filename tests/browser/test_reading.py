@@ -196,5 +196,13 @@ def test_errors_of_the_broker_are_shown(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("INVALID_TOPIC_EXCEPTION")
     page.goto("/#/group?name=none")
     expect(page.get_by_role("alert")).to_contain_text("GROUP_ID_NOT_FOUND")
-    page.goto("/#/no-page")
+
+
+def test_an_address_that_leads_nowhere_says_so(page: Page) -> None:
+    page.goto("/#/no-page?x=<b>")
+    heading(page, "Page not found")
+    expect(page.locator("main")).to_contain_text("#/no-page?x=")
+    expect(page).to_have_title("Page not found \u2013 Korvet")
+    expect(page.locator("#nav [aria-current]")).to_have_count(0)
+    page.locator("main").get_by_role("link", name="Overview").click()
     heading(page, "Overview")

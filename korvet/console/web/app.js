@@ -2,7 +2,7 @@
 
 import { readiness, ask, lock, unlocked } from "./api.js";
 import { askForToken } from "./changes.js";
-import { badge, h, show } from "./dom.js";
+import { badge, h, heading, show } from "./dom.js";
 import { group, groups } from "./groups.js";
 import { lake } from "./lake.js";
 import { overview } from "./overview.js";
@@ -13,7 +13,7 @@ import { topic, topics } from "./topics.js";
 const REFRESH_SECONDS = 5;
 
 // Each page: {title, load(parameters, signal) -> data, render(data, parameters, page) -> elements, seconds}.
-const PAGES = { "": overview, topics, topic, groups, group, records, lake };
+const PAGES = { "": overview, topics, topic, groups, group, records, lake, unknown: unknown() };
 const SECTIONS = [
   ["", "Overview", ["overview"]],
   ["topics", "Topics", ["topics", "topic"]],
@@ -61,7 +61,7 @@ const page = {
 
 function route() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?", 2);
-  const known = Object.hasOwn(PAGES, name) ? name : "";
+  const known = Object.hasOwn(PAGES, name) ? name : "unknown";
   const moved = known !== page.name;
   page.name = known;
   page.parameters = new URLSearchParams(query ?? "");
@@ -72,6 +72,18 @@ function route() {
   show(at("main"), h("p", { class: "waiting" }, "Loading…"));
   if (moved) window.scrollTo(0, 0);
   refresh(true);
+}
+
+/** The page of all addresses that lead nowhere. */
+function unknown() {
+  return {
+    title: () => "Page not found",
+    load: () => location.hash,
+    render: (address) => [
+      heading("Page not found"),
+      h("p", {}, "The console has no page ", h("code", {}, address), ". Go to the ", h("a", { href: "#/" }, "Overview"), "."),
+    ],
+  };
 }
 
 async function refresh(entered = false) {
