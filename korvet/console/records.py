@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from korvet.admin.errors import (
@@ -32,10 +33,14 @@ _WHOLE_BYTES, _WHOLE_HEADERS_MAX = 1024 * 1024, 1000
 _OFFSET_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
 _ROUNDS_MAX = 8
+"""The reads for a page from a position on; one of the newest records is read until the end."""
 _REMOTE_WAIT_MS = 500
 _SECONDS_KEPT = 1.0
 """The time of a request that is kept for the answer when there is nothing more to read."""
 _CHARACTER_BYTES_MAX = 4
+
+
+Row = dict[str, Any]
 
 
 class _LogRange(NamedTuple):
@@ -62,18 +67,17 @@ def records(client: ApiClient, query: Query) -> dict[str, Any]:
     partitions = _partitions(client, query)
     count = query.number("count", 50, 1, RECORDS_MAX)
     logs = _logs(client, partitions)
-    begin = (
-        _positions(query.text("at"), partitions)
-        if query.text("at", "")
-        else _seek(client, query, logs, count)
-    )
-    # Records before the position may have been deleted since, and the topic may have been created again.
-    at = {each: min(max(begin[each], logs[each].start), logs[each].end) for each in partitions}
-    found, problems = _read(client, at, logs, count)
-    rows = [_row(partition, each) for partition, some in found.items() for each in some]
-    rows.sort(key=lambda row: (row["timestamp"], row["partition"], int(row["offset"])))
+    if query.text("at", "") or query.text("seek", "newest") != "newest":
+        positions = query.text("at", "")
+        begin = _positions(positions, partitions) if positions else _seek(client, query, logs)
+        # Records before the position may have been deleted since, and the topic may have been created again.
+        at = {each: min(max(begin[each], logs[each].start), logs[each].end) for each in partitions}
+        found, problems = _read(client, at, logs, max(1, count // len(at)))
+        rows = list(chain.from_iterable(found.values()))
+    else:
+        rows, at, problems = _newest(client, logs, count)
     return {
-        "records": rows,
+        "records": sorted(rows, key=_age),
         "next": ",".join(f"{each.partition}:{offset}" for each, offset in at.items()),
         "logs": [
             {"partition": each.partition, "start": str(log.start), "end": str(log.end), "at": str(at[each])}
@@ -137,9 +141,9 @@ def _positions(text: str, partitions: list[TopicPartition]) -> dict[TopicPartiti
 
 
 def _seek(
-    client: ApiClient, query: Query, logs: Mapping[TopicPartition, _LogRange], count: int
+    client: ApiClient, query: Query, logs: Mapping[TopicPartition, _LogRange]
 ) -> dict[TopicPartition, int]:
-    seek = query.text("seek", "newest")
+    seek = query.text("seek")
     if seek == "earliest":
         return {partition: log.start for partition, log in logs.items()}
     if seek == "offset":
@@ -151,30 +155,74 @@ def _seek(
         return {
             each: found[each].offset if found[each].offset >= 0 else log.end for each, log in logs.items()
         }
-    if seek != "newest":
-        raise BadRequestError("seek must be earliest, newest, offset or time")
-    share = max(1, count // len(logs))
-    return {
-        partition: client.records.offset_of_last(
-            partition, log.start, log.end, share, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX
-        )
-        for partition, log in logs.items()
-    }
+    raise BadRequestError("seek must be earliest, newest, offset or time")
+
+
+def _newest(
+    client: ApiClient, logs: Mapping[TopicPartition, _LogRange], count: int
+) -> tuple[list[Row], dict[TopicPartition, int], list[str]]:
+    """Return the newest records of all partitions together, the positions after them, and what could not be read.
+
+    Each partition gives its last ones in equal shares. One whose whole share is among the newest may have more of them.
+    """
+    share = -(-count // len(logs))
+    at = {each: _offset_of_last(client, each, log, share) for each, log in logs.items()}
+    earlier = {each: _LogRange(logs[each].start, begin) for each, begin in at.items()}
+    found, problems = _read(client, at, logs, share, rounds_max=_OFFSET_MAX)
+    if client.deadline().left() < _SECONDS_KEPT:
+        problems += [
+            f"partition {each.partition}: no time to read up to the newest record; choose fewer records"
+            for each, log in logs.items()
+            if at[each] < log.end and len(found[each]) < share
+        ]
+    rows = _newest_of(found, count)
+    known = {(row["partition"], row["offset"]) for row in rows}
+    for each, log in earlier.items():
+        last = found[each]
+        left = count - len(last)
+        if not last or not left or log.start == log.end or (each.partition, last[0]["offset"]) not in known:
+            continue
+        if client.deadline().left() < _SECONDS_KEPT:
+            problems.append(f"partition {each.partition}: no time to look for more of the newest records")
+            continue
+        begin = {each: _offset_of_last(client, each, log, left)}
+        more, failed = _read(client, begin, {each: log}, left, rounds_max=_OFFSET_MAX)
+        last[:0] = more[each]
+        problems += failed
+    return _newest_of(found, count), at, problems
+
+
+def _offset_of_last(client: ApiClient, partition: TopicPartition, log: _LogRange, count: int) -> int:
+    return client.records.offset_of_last(
+        partition, log.start, log.end, count, decompressed_bytes_max=_DECOMPRESSED_BYTES_MAX
+    )
+
+
+def _newest_of(found: Mapping[TopicPartition, list[Row]], count: int) -> list[Row]:
+    return sorted(chain.from_iterable(found.values()), key=_age)[-count:]
+
+
+def _age(row: Row) -> tuple[int, int, int]:
+    return row["timestamp"], row["partition"], int(row["offset"])
 
 
 def _read(
-    client: ApiClient, at: dict[TopicPartition, int], logs: Mapping[TopicPartition, _LogRange], count: int
-) -> tuple[dict[TopicPartition, list[LogRecord]], list[str]]:
+    client: ApiClient,
+    at: dict[TopicPartition, int],
+    logs: Mapping[TopicPartition, _LogRange],
+    share: int,
+    *,
+    rounds_max: int = _ROUNDS_MAX,
+) -> tuple[dict[TopicPartition, list[Row]], list[str]]:
     """Return the records from `at` on, which is moved past them, and why partitions could not be read.
 
     Each partition has its share of the page, so that none starves the others.
     """
-    share = max(1, count // len(at))
-    found: dict[TopicPartition, list[LogRecord]] = {partition: [] for partition in at}
+    found: dict[TopicPartition, list[Row]] = {partition: [] for partition in at}
     problems: list[str] = []
     wanted = {partition: offset for partition, offset in at.items() if offset < logs[partition].end}
     wait_ms = 0
-    for _ in range(_ROUNDS_MAX):
+    for _ in range(rounds_max):
         if not wanted or client.deadline().left() < _SECONDS_KEPT:
             break
         outcomes = client.records.read(wanted, bytes_max=_PAGE_BYTES, **_limits(share, wait_ms))
@@ -190,10 +238,12 @@ def _read(
                 else:
                     failed.add(partition)
                 continue
-            room = share - len(found[partition])
-            found[partition] += outcome.records[:room]
-            more = len(outcome.records) > room
-            at[partition] = outcome.records[room].offset if more else outcome.next_offset
+            room, end = share - len(found[partition]), logs[partition].end
+            taken = [each for each in outcome.records[:room] if each.offset < end]
+            # Only what is shown of them is kept: all of a page may be large.
+            found[partition] += [_row(partition, each) for each in taken]
+            more = len(outcome.records) > len(taken)
+            at[partition] = outcome.records[len(taken)].offset if more else outcome.next_offset
         wanted = {
             partition: at[partition]
             for partition in wanted
@@ -208,7 +258,7 @@ def _moves(outcome: LogSlice | AdminError, offset: int) -> bool:
     return isinstance(outcome, AdminError) or outcome.next_offset > offset
 
 
-def _row(partition: TopicPartition, record: LogRecord, cut: _Cut = _Cut()) -> dict[str, Any]:  # noqa: B008 - immutable
+def _row(partition: TopicPartition, record: LogRecord, cut: _Cut = _Cut()) -> Row:  # noqa: B008 - immutable
     headers = [
         {"name": name[: cut.header_bytes], "value": content(value, cut.header_bytes)}
         for name, value in record.headers[: cut.headers_max]

@@ -37,6 +37,30 @@ def test_the_newest_records_are_found(console: Caller, client: Client, name: str
 
 
 @FORMATS
+def test_the_newest_records_are_the_newest_of_all_partitions(
+    console: Caller, client: Client, name: str, form: str
+) -> None:
+    client.create(name, partitions=3, storage_format=form)
+    # The newest ten are three of partition 0, seven of partition 1, and none of partition 2.
+    for number in range(40):
+        partition = 2 if number < 12 else 0 if number in {20, 34, 36, 38} else 1
+        client.append(name, Record(b"%d" % number, None, 1000 + number), partition=partition)
+    page = console.data("records", topic=name, count=10)
+    assert texts(page) == [str(number) for number in range(30, 40)]
+    assert [each["at"] for each in page["logs"]] == [each["end"] for each in page["logs"]]
+    # All of them, if there are fewer.
+    assert texts(console.data("records", topic=name, count=50)) == [str(number) for number in range(40)]
+
+
+def test_the_newest_of_large_records_are_the_newest(console: Caller, client: Client, name: str) -> None:
+    client.create(name, storage_format="batch")
+    for number in range(20):
+        client.append(name, b"%02d" % number + b"x" * 300_000)
+    page = console.data("records", topic=name, count=50)
+    assert [text[:2] for text in texts(page)] == [f"{number:02d}" for number in range(20)]
+
+
+@FORMATS
 def test_pages_have_every_record_of_all_partitions_once(
     console: Caller, client: Client, name: str, form: str
 ) -> None:
