@@ -41,6 +41,44 @@ def test_the_keyboard_reaches_everything(page: Page, client: Client, name: str) 
     heading(page, "Records")
 
 
+LIT = "(row) => getComputedStyle(row).cursor"
+
+
+def test_a_row_that_lights_up_opens_wherever_it_is_clicked(page: Page, client: Client, name: str) -> None:
+    client.create(name)
+    client.append(name, b"value")
+    page.goto("/#/topics")
+    row = page.get_by_role("table", name="Topics").locator(f'tr[data-key="{name}"]')
+    row.locator("td").nth(2).hover()
+    assert row.evaluate(LIT) == "pointer"
+    row.locator("td").nth(2).click()
+    heading(page, name)
+    # A row that does not open does not light up.
+    config = page.get_by_role("table", name="Configs").locator("tbody tr").first
+    config.hover()
+    assert config.evaluate(LIT) != "pointer"
+    page.get_by_role("table", name="Partitions").locator("tbody td").nth(3).click()
+    heading(page, "Records")
+    cells = page.get_by_role("table", name="Records").locator("tbody tr").first.locator("td")
+    value = cells.nth(4)
+    # Text can be selected without that the row opens.
+    box = value.locator("code").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 1, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 5)
+    page.mouse.up()
+    assert page.evaluate("getSelection().toString()")
+    expect(page.locator(".record")).to_have_count(0)
+    cells.nth(0).click()
+    expect(page.locator(".record")).to_contain_text("value")
+    # A click in the opened part does not close it.
+    page.get_by_role("region", name="Value").locator("pre").click()
+    expect(page.locator(".record")).to_be_visible()
+    value.click()
+    expect(page.locator(".record")).to_have_count(0)
+
+
 def test_the_first_tab_leads_to_the_content(page: Page) -> None:
     page.goto("/")
     heading(page, "Overview")

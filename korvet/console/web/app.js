@@ -278,6 +278,13 @@ function onKey(event) {
   event.preventDefault();
 }
 
+/** Open a row, wherever it is clicked, unless it was for a control in it or to select text. */
+function onClick(event) {
+  const opener = event.target.closest("tbody tr")?.querySelector("[data-row]");
+  if (!opener || event.target.closest("a, button") || getSelection().type === "Range") return;
+  opener.click();
+}
+
 at("pause").onclick = pause;
 at("theme").onclick = changeTheme;
 at("token").onclick = changeToken;
@@ -286,6 +293,7 @@ document.querySelector(".skip").onclick = (event) => {
   event.preventDefault();
   at("main").focus();
 };
+at("main").addEventListener("click", onClick);
 document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", () => (document.hidden || page.paused ? undefined : refresh()));
 window.addEventListener("hashchange", route);
