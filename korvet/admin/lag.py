@@ -44,7 +44,8 @@ GroupPartition = tuple[str, TopicPartition]
 class PartitionProgress(msgspec.Struct, frozen=True):
     """A partition that a group has committed an offset of, or that a member reads. None is absent or not known.
 
-    `end` is None if the partition is deleted. `lag` is in records, `lag_seconds` is the age of the oldest of them.
+    `start` and `end` are None if the partition is deleted. `lag` is in records, `lag_seconds` is the age of the oldest
+    of them.
     """
 
     partition: TopicPartition
@@ -53,6 +54,7 @@ class PartitionProgress(msgspec.Struct, frozen=True):
     lag: int | None
     member: Member | None
     lag_seconds: float | None = None
+    start: int | None = None
 
 
 def progress_of(
@@ -84,8 +86,8 @@ def progress_of(
             if lag != 0:
                 lag = counted.get((group_id, key), lag)
                 seconds = (ages or {}).get((group_id, key))
-            log_end = end.offset if end else None
-            rows.append(PartitionProgress(key, offset, log_end, lag, readers.get(key), seconds))
+            log_start, log_end = start.offset if start else None, end.offset if end else None
+            rows.append(PartitionProgress(key, offset, log_end, lag, readers.get(key), seconds, log_start))
         progress[group_id] = rows
     return progress
 

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import korvet
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
-from korvet.admin.lag import GroupPartition, PartitionProgress, progress_of
+from korvet.admin.lag import GroupPartition, PartitionProgress, lag_of, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
@@ -49,6 +49,13 @@ _CONFIGS = ("cleanup.policy", "retention.ms", "storage.format", "remote.storage.
 _TIERED = "remote.storage.enable"
 
 
+class Counted(NamedTuple):
+    """Records as the keeper counts them: those that a group has not committed, and those of a whole log."""
+
+    lags: dict[GroupPartition, int]
+    records: dict[TopicPartition, int]
+
+
 class ConsoleMetrics:
     """What the processes of this broker have published in one directory: /metrics without the part of Redis."""
 
@@ -72,14 +79,22 @@ class ConsoleMetrics:
             found[row.topic].update({name: getattr(row, name) for name in _TRAFFIC})
         return {topic: dict(counts) for topic, counts in found.items()}
 
-    def lags(self) -> dict[GroupPartition, int]:
-        """Return the lag of groups in records as the keeper has published it; nothing if another broker's does."""
+    def counted(self) -> Counted:
+        """Return what the keeper has counted last; nothing if another broker's does."""
         logs = read(self._directory / LogStatsSnapshot.FILE, LogStatsSnapshot)
-        return {
-            (lag.group, TopicPartition(lag.topic, lag.partition)): lag.records
-            for lag in (logs.lags if logs else ())
-            if lag.partition is not None
+        if logs is None:
+            return Counted({}, {})
+        lags = {
+            (each.group, TopicPartition(each.topic, each.partition)): each.records
+            for each in logs.lags
+            if each.partition is not None
         }
+        records = {
+            TopicPartition(each.topic, each.partition): each.records
+            for each in logs.logs
+            if each.partition is not None
+        }
+        return Counted(lags, records)
 
 
 def overview(
@@ -200,9 +215,12 @@ def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str
     page, total = Page.of(query, _GROUPS_MAX).cut(client.groups.list(), lambda each: each.group_id)
     described = client.groups.describe([each.group_id for each in page])
     found = [each for each in described.values() if isinstance(each, GroupDescription)]
-    progress = progress_of(client, found, metrics.lags())
+    counted = metrics.counted()
+    progress = progress_of(client, found, counted.lags)
     rows = [
-        _summary(each.group_id, described[each.group_id], progress.get(each.group_id, ()), each.state)
+        _summary(
+            each.group_id, described[each.group_id], progress.get(each.group_id, ()), each.state, counted
+        )
         for each in page
     ]
     return {"groups": rows, "total": total}
@@ -212,11 +230,13 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
     """Return one group with its members and offsets. Raises AdminError.
 
     The lag in records is the difference of offsets where these are dense, else the one that the keeper counted last.
+    Where nothing is committed there is no lag; `uncommitted` is how many records the log has then.
     """
     name = query.text("name")
     described = settled(client.groups.describe([name]))[name]
-    progress = progress_of(client, [described], metrics.lags())[name]
-    return _summary(name, described, progress, described.state) | {
+    counted = metrics.counted()
+    progress = progress_of(client, [described], counted.lags)[name]
+    return _summary(name, described, progress, described.state, counted) | {
         "protocol_type": described.protocol_type,
         "protocol": described.protocol,
         "members": [
@@ -236,6 +256,7 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
                 "metadata": each.committed.metadata if each.committed else "",
                 "end": None if each.end is None else str(each.end),
                 "lag": each.lag,
+                "uncommitted": None if each.committed else _records(each, counted),
                 "member": each.member.member_id if each.member else None,
                 "client": each.member.client_id if each.member else None,
             }
@@ -245,19 +266,34 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
 
 
 def _summary(
-    name: str, described: GroupDescription | AdminError, progress: Sequence[PartitionProgress], state: str
+    name: str,
+    described: GroupDescription | AdminError,
+    progress: Sequence[PartitionProgress],
+    state: str,
+    counted: Counted,
 ) -> dict[str, Any]:
-    lags = [each.lag for each in progress]
+    lags = [each.lag for each in progress if each.committed]
     known = [lag for lag in lags if lag is not None]
+    uncommitted = [_records(each, counted) for each in progress if not each.committed]
     return {
         "name": name,
         "state": described.state if isinstance(described, GroupDescription) else state,
         "count": len(described.members) if isinstance(described, GroupDescription) else None,
-        "partition_count": len(lags),
+        "partition_count": len(progress),
         "topics": sorted({each.partition.topic for each in progress}),
-        "lag": sum(known) if known or not lags else None,
+        "lag": sum(known) if known else None,
         "lag_unknown": len(lags) - len(known),
+        "uncommitted_count": len(uncommitted),
+        "uncommitted": sum(each or 0 for each in uncommitted) if None not in uncommitted else None,
     }
+
+
+def _records(progress: PartitionProgress, counted: Counted) -> int | None:
+    """Return the number of records in the log of a partition, None if it is not known."""
+    if progress.start is None or progress.end is None:
+        return None
+    by_offsets = lag_of(progress.start, progress.start, progress.end)
+    return counted.records.get(progress.partition) if by_offsets is None else by_offsets
 
 
 def lake(client: ApiClient) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
 from korvet.telemetry.snapshot import LogStatsSnapshot, publish
-from korvet.telemetry.stats import GroupLag
+from korvet.telemetry.stats import GroupLag, LogStats
 from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
 from tests.support.console import Caller
@@ -101,6 +101,7 @@ def test_a_group_has_members_offsets_and_lag(
     console.changed("POST", "groups/offsets", move)
     [row] = console.data("groups", q=name)["groups"]
     assert (row["state"], row["count"], row["lag"], row["lag_unknown"]) == ("Empty", 0, 2, 0)
+    assert (row["uncommitted_count"], row["uncommitted"]) == (0, 0)
     data = console.data("group", name=name)
     assert data["offsets"] == [
         {
@@ -110,6 +111,7 @@ def test_a_group_has_members_offsets_and_lag(
             "metadata": "",
             "end": "3",
             "lag": 2,
+            "uncommitted": None,
             "member": None,
             "client": None,
         }
@@ -117,6 +119,23 @@ def test_a_group_has_members_offsets_and_lag(
     with joined(broker.bootstrap, name, name):
         [member] = console.data("group", name=name)["members"]
         assert member["host"] == "/127.0.0.1"
+
+
+def test_where_nothing_is_committed_the_records_of_the_log_are_counted(
+    broker: Broker, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    client.append(name, b"one", b"two", b"three")
+    with joined(broker.bootstrap, name, name):
+        data = console.data("group", name=name)
+        [row] = data["offsets"]
+        assert (row["committed"], row["lag"], row["uncommitted"]) == (None, None, 3)
+        assert (data["lag"], data["lag_unknown"], data["uncommitted_count"], data["uncommitted"]) == (
+            None,
+            0,
+            1,
+            3,
+        )
 
 
 @pytest.mark.parametrize("group", HOSTILE)
@@ -206,22 +225,25 @@ def test_traffic_is_summed_over_the_workers(tmp_path: Path) -> None:
     }
 
 
-def test_lags_are_those_of_partitions_while_they_are_valid(tmp_path: Path) -> None:
+def test_what_the_keeper_counted_is_by_partition_and_while_it_is_valid(tmp_path: Path) -> None:
     lags = [
         GroupLag(group="a", topic="t", partition=1, records=7),
         GroupLag(group="b", topic="t", partition=None, records=9),
     ]
     now = time.time()
-    snapshot = LogStatsSnapshot(valid_until=now + 3600, taken_at=now, logs=[], lags=lags)
+    sizes = {"size_bytes": 90, "index_rows": 1, "start_offset": 0, "end_offset": 9, "oldest_age_ms": 5}
+    logs = [LogStats(topic="t", partition=partition, records=9, **sizes) for partition in (1, None)]
+    snapshot = LogStatsSnapshot(valid_until=now + 3600, taken_at=now, logs=logs, lags=lags)
     publish(tmp_path / LogStatsSnapshot.FILE, snapshot)
-    assert ConsoleMetrics(tmp_path).lags() == {("a", TopicPartition("t", 1)): 7}
+    partition = TopicPartition("t", 1)
+    assert ConsoleMetrics(tmp_path).counted() == ({("a", partition): 7}, {partition: 9})
     snapshot.valid_until = now - 1
     publish(tmp_path / LogStatsSnapshot.FILE, snapshot)
-    assert ConsoleMetrics(tmp_path).lags() == {}
+    assert ConsoleMetrics(tmp_path).counted() == ({}, {})
 
 
 def test_without_files_everything_is_empty(tmp_path: Path) -> None:
     metrics = ConsoleMetrics(tmp_path)
     assert set(metrics.totals().values()) == {0.0}
     assert metrics.traffic() == {}
-    assert metrics.lags() == {}
+    assert metrics.counted() == ({}, {})

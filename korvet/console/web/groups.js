@@ -9,10 +9,16 @@ import { filter, steps } from "./listing.js";
 const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Dead: "bad" };
 const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag.";
 
+const UNCOMMITTED = "auto.offset.reset says whether a consumer starts at the first record or after the last.";
+
+/** The lag where offsets are committed, and up to how much it can be where none are. */
 function lag(row) {
-  if (row.lag === null) return h("span", { class: "nothing", title: UNKNOWN }, "unknown");
-  const more = row.lag_unknown ? h("span", { title: UNKNOWN }, " or more") : null;
-  return [count(row.lag), more];
+  const { lag, lag_unknown: unknown, uncommitted_count: without, uncommitted } = row;
+  const known = lag === null ? null : count(lag);
+  const more = unknown ? h("span", { class: "nothing", title: UNKNOWN }, known ? " or more" : "unknown") : null;
+  if (!without) return known || more ? [known, more] : "–";
+  const rest = uncommitted === null ? "uncommitted" : `up to ${count(uncommitted)}`;
+  return [known, more, h("span", { class: "nothing", title: `Nothing is committed: ${UNCOMMITTED}` }, known || more ? ` + ${rest}` : rest)];
 }
 
 export const groups = {
@@ -69,6 +75,7 @@ export const group = {
           : null,
       ),
       h("p", { class: "facts" }, plural(data.members.length, "member"), data.protocol ? ` · ${data.protocol}` : "", " · lag ", lag(data)),
+      data.uncommitted_count ? h("p", { class: "facts" }, `No offset is committed in ${plural(data.uncommitted_count, "partition")}: ${UNCOMMITTED}`) : null,
       h("h2", {}, "Partitions"),
       offsets(data),
       h("h2", {}, "Members"),
@@ -91,9 +98,13 @@ function offsets(data) {
     cells: [
       h("a", { href: to("topic", { name: each.topic }), "data-row": true }, each.topic),
       each.partition,
-      h("a", { href: to("records", { topic: each.topic, partition: each.partition, seek: "offset", to: each.committed }), title: "Records from this offset on" }, h("code", {}, each.committed ?? "–")),
+      each.committed === null
+        ? h("span", { class: "nothing" }, "none")
+        : h("a", { href: to("records", { topic: each.topic, partition: each.partition, seek: "offset", to: each.committed }), title: "Records from this offset on" }, h("code", {}, each.committed)),
       h("code", {}, each.end ?? "deleted"),
-      lag({ lag: each.lag, lag_unknown: 0 }),
+      each.committed === null
+        ? lag({ lag: null, uncommitted_count: 1, uncommitted: each.uncommitted })
+        : lag({ lag: each.lag, lag_unknown: each.lag === null }),
       each.member ? h("span", { title: each.member }, each.client || each.member) : h("span", { class: "nothing" }, "none"),
     ],
   }));
