@@ -91,25 +91,32 @@ function update(now, fresh) {
  * {key, detail} for one that spans all columns. A cell is any content of an element.
  */
 export function table(caption, columns, rows, empty = "Nothing here.") {
+  // The roles are those of the elements, which lose them where rows are laid out as cards.
   const heads = columns.map((each) =>
-    h("th", { scope: "col", class: classes(each), title: each.hint }, each.title),
+    h("th", { scope: "col", role: "columnheader", class: classes(each), title: each.hint }, each.title),
   );
   const body = rows.map((row) => {
     const { cells, key, detail, class: name } = Array.isArray(row) ? { cells: row } : row;
     if (detail) {
-      return h("tr", { "data-key": key, class: "detail" }, h("td", { colspan: columns.length }, detail));
+      return h("tr", { "data-key": key, class: "detail", role: "row" }, h("td", { colspan: columns.length, role: "cell" }, detail));
     }
     return h(
       "tr",
-      { "data-key": key, class: name },
-      cells.map((cell, index) => h("td", { class: classes(columns[index]) }, cell)),
+      { "data-key": key, class: name, role: "row" },
+      cells.map((cell, index) => h("td", { class: classes(columns[index]), role: "cell", "data-title": columns[index].title }, h("div", {}, cell))),
     );
   });
-  if (!rows.length) body.push(h("tr", { class: "empty" }, h("td", { colspan: columns.length }, empty)));
+  if (!rows.length) body.push(h("tr", { class: "empty", role: "row" }, h("td", { colspan: columns.length, role: "cell" }, empty)));
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", {}, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, body)),
+    h(
+      "table",
+      { role: "table" },
+      h("caption", { class: "unseen" }, caption),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)),
+      h("tbody", { role: "rowgroup" }, body),
+    ),
   );
 }
 
