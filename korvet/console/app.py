@@ -109,11 +109,22 @@ _Read = Callable[[ApiClient, Query], dict[str, Any]]
 
 
 class Console:
-    """The console of the broker that listens at `address`; its processes publish metrics in `directory`."""
+    """The console of the broker that listens at `address`; its processes publish metrics in `directory`.
 
-    def __init__(self, settings: Settings, address: Address, table: ProcessTable, directory: Path) -> None:
+    `redis` returns what Redis says of itself, and does not wait long.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: Address,
+        table: ProcessTable,
+        directory: Path,
+        redis: Callable[[], dict[str, Any] | None],
+    ) -> None:
         self._settings = settings
         self._table = table
+        self._redis = redis
         self._guard = Guard(settings)
         self._files = read_files()
         self._metrics = metrics = pages.ConsoleMetrics(directory)
@@ -122,7 +133,7 @@ class Console:
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._records_slots = threading.BoundedSemaphore(RECORDS_AT_ONCE)
         self._reads: dict[str, _Read] = {
-            "/api/cluster": lambda client, _: pages.cluster(client, settings.broker_id),
+            "/api/cluster": lambda client, _: pages.cluster(client, metrics, settings.broker_id),
             "/api/topics": lambda client, query: pages.topics(clients, client, metrics, query),
             "/api/topic": lambda client, query: pages.topic(clients, client, metrics, query),
             "/api/groups": lambda client, query: pages.groups(client, metrics, query),
@@ -174,7 +185,9 @@ class Console:
         if request.path == "/api/overview":
             allows_changes = self._guard.allows_changes
             return _data(
-                pages.overview(self._settings, self._table, self._metrics, allows_changes=allows_changes)
+                pages.overview(
+                    self._settings, self._table, self._metrics, self._redis(), allows_changes=allows_changes
+                )
             )
         slots, read = self._slots, self._reads.get(request.path)
         if read is None:

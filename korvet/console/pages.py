@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +29,14 @@ from korvet.telemetry.process_table import NAMES, ProcessRow, ProcessState, Proc
 from korvet.telemetry.snapshot import LogStatsSnapshot, read
 from korvet.telemetry.topic_metrics import traffic
 
+_REFUSED, _REFUSED_AT = "korvet_produce_errors_total", "korvet_produce_last_error_timestamp_seconds"
 _TOTALS = {
     "korvet_requests_total": "requests",
     "korvet_received_bytes_total": "received_bytes",
     "korvet_sent_bytes_total": "sent_bytes",
     "korvet_connections": "connections",
     "korvet_requests_in_flight": "in_flight",
-    "korvet_produce_errors_total": "produce_errors",
+    _REFUSED: "produce_errors",
     "korvet_redis_unavailable_total": "redis_unavailable",
     "korvet_throttled_requests_total": "throttled",
 }
@@ -49,11 +51,22 @@ _CONFIGS = ("cleanup.policy", "retention.ms", "storage.format", "remote.storage.
 _TIERED = "remote.storage.enable"
 
 
+class BrokerTotals(NamedTuple):
+    """What the processes of this broker count: sums, and `refused`, the batches of producers by error, newest first."""
+
+    counts: dict[str, float]
+    refused: list[dict[str, Any]]
+
+
 class Counted(NamedTuple):
-    """Records as the keeper counts them: those that a group has not committed, and those of a whole log."""
+    """Records as the keeper counts them: those that a group has not committed, and those of a whole log.
+
+    `largest` is the group with most of them; None if nothing is counted here.
+    """
 
     lags: dict[GroupPartition, int]
     records: dict[TopicPartition, int]
+    largest: dict[str, Any] | None = None
 
 
 class ConsoleMetrics:
@@ -63,14 +76,24 @@ class ConsoleMetrics:
         self._directory = directory
         self._counted = CountedByProcesses(directory)
 
-    def totals(self) -> dict[str, float]:
-        """Return the sums over all labels, by the names that the console has for them."""
+    def totals(self) -> BrokerTotals:
+        """Return the sums over all labels, by the names that the console has for them, and the refused batches."""
         found = dict.fromkeys(_TOTALS.values(), 0.0)
+        batches: Counter[str] = Counter()
+        refused_at: dict[str, float] = {}
         for metric in self._counted.collect():
             for sample in metric.samples:
                 if sample.name in _TOTALS:
                     found[_TOTALS[sample.name]] += sample.value
-        return found
+                if sample.name == _REFUSED:
+                    batches[sample.labels["error"]] += int(sample.value)
+                elif sample.name == _REFUSED_AT:
+                    refused_at[sample.labels["error"]] = sample.value
+        rows = [
+            {"error": error, "batches": many, "last": int(refused_at.get(error, 0) * 1000)}
+            for error, many in batches.items()
+        ]
+        return BrokerTotals(found, sorted(rows, key=lambda row: row["last"], reverse=True))
 
     def traffic(self) -> dict[str, dict[str, int]]:
         """Return the traffic of each topic through this broker."""
@@ -94,19 +117,32 @@ class ConsoleMetrics:
             for each in logs.logs
             if each.partition is not None
         }
-        return Counted(lags, records)
+        by_group: Counter[str] = Counter()
+        for each in logs.lags:
+            by_group[each.group] += each.records
+        group, most = max(by_group.items(), key=itemgetter(1), default=(None, 0))
+        return Counted(lags, records, {"group": group, "records": most})
 
 
 def overview(
-    settings: Settings, table: ProcessTable, metrics: ConsoleMetrics, *, allows_changes: bool
+    settings: Settings,
+    table: ProcessTable,
+    metrics: ConsoleMetrics,
+    redis: dict[str, Any] | None,
+    *,
+    allows_changes: bool,
 ) -> dict[str, Any]:
-    """Return what is known of this broker without a request to it; times in ms since 1970."""
+    """Return what is known of this broker without a request to it, and of Redis; times in ms since 1970."""
     workers = [_process(f"worker {row.index}", row) for row in table.workers()]
     others = [
         _process(name, row)
         for index, name in NAMES.items()
         if (row := table.row(index)).state is not ProcessState.EMPTY
     ]
+    totals = metrics.totals()
+    records: Counter[str] = Counter()
+    for each in metrics.traffic().values():
+        records.update({name: each[name] for name in ("received_records", "sent_records")})
     return {
         "version": korvet.__version__,
         "broker": settings.broker_id,
@@ -115,7 +151,9 @@ def overview(
         "draining": table.draining,
         "restarts": table.restarts,
         "processes": workers + others,
-        "totals": metrics.totals(),
+        "totals": totals.counts | records,
+        "refused": totals.refused,
+        "redis": redis,
         "changes": allows_changes,
         "lake": bool(settings.lake_path),
     }
@@ -125,8 +163,8 @@ def _process(name: str, row: ProcessRow) -> dict[str, Any]:
     return {"name": name, "state": row.state.name.lower(), "pid": row.pid, "started": row.started_at_ms}
 
 
-def cluster(client: ApiClient, broker_id: int) -> dict[str, Any]:
-    """Return the brokers as clients see them. Raises AdminError."""
+def cluster(client: ApiClient, metrics: ConsoleMetrics, broker_id: int) -> dict[str, Any]:
+    """Return the brokers as clients see them, and how much the cluster has. Raises AdminError."""
     described = client.cluster.describe()
     brokers = [
         {
@@ -138,7 +176,15 @@ def cluster(client: ApiClient, broker_id: int) -> dict[str, Any]:
         }
         for each in described.brokers
     ]
-    return {"id": described.cluster_id, "brokers": brokers}
+    listed = client.topics.list()
+    return {
+        "id": described.cluster_id,
+        "brokers": brokers,
+        "topics": len(listed),
+        "partitions": sum(each.partitions for each in listed),
+        "groups": len(client.groups.list()),
+        "lag": metrics.counted().largest,
+    }
 
 
 def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:

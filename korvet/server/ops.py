@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import redis
 from prometheus_client import generate_latest
@@ -24,6 +25,7 @@ from korvet.redis import blocking
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
+from korvet.telemetry.redis_metrics import redis_state
 
 PROBES = ("/healthz", "/readyz")
 
@@ -34,6 +36,7 @@ class Ops:
     def __init__(
         self, settings: Settings, table: ProcessTable, metrics_directory: Path, broker: Address
     ) -> None:
+        self._settings = settings
         self._table = table
         self._supervisor = os.getppid()
         # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
@@ -47,7 +50,7 @@ class Ops:
         }
         self._console = None
         if settings.console_enable:
-            self._console = Console(settings, broker, table, metrics_directory)
+            self._console = Console(settings, broker, table, metrics_directory, self._redis_state)
 
     def answer(self, request: Request) -> Answer:
         """Answer any request; probes by any name, since kubelet asks by the pod's address and balancers by theirs."""
@@ -84,6 +87,9 @@ class Ops:
     def metrics(self) -> Answer:
         """Return the metrics of all processes in Prometheus' text format."""
         return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry))
+
+    def _redis_state(self) -> dict[str, Any] | None:
+        return redis_state(self._redis, metrics_page.replicas_wanted(self._settings))
 
     def _ping(self) -> str:
         try:

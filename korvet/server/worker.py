@@ -281,9 +281,14 @@ def _log_api(
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),
         replicas=storage.replicas,
         pressure=pressure,
-        failures=Failures(lambda error: metrics.PRODUCE_ERRORS.labels(error).inc()),
+        failures=Failures(_count_failure),
         traffic=traffic,
     )
+
+
+def _count_failure(error: str) -> None:
+    metrics.PRODUCE_ERRORS.labels(error).inc()
+    metrics.PRODUCE_ERROR_TIME.labels(error).set_to_current_time()
 
 
 def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> GroupApi:

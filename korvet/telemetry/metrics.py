@@ -102,6 +102,12 @@ SCRIPT_ERRORS = Counter(
 PRODUCE_ERRORS = Counter(
     "korvet_produce_errors", "Number of batches of producers that were not appended, by error.", ("error",)
 )
+PRODUCE_ERROR_TIME = Gauge(
+    "korvet_produce_last_error_timestamp_seconds",
+    "Time of the last batch of a producer that was not appended, by error.",
+    ("error",),
+    multiprocess_mode="max",
+)
 REDIS_MEMORY_USED_RATIO = Gauge(
     "korvet_redis_memory_used_ratio",
     "Share of maxmemory that Redis used when a producer last caused a check; 0 without a limit.",

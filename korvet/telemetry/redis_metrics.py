@@ -6,6 +6,7 @@ A Redis that is away or hangs costs a page little time (page.REDIS_MS_MAX), and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import redis
 from prometheus_client.registry import Collector
@@ -168,6 +169,30 @@ class RedisCollector(Collector):
             return known
         self._newest = run_id, slow
         return slow
+
+
+def redis_state(client: redis.Redis, replicas_wanted: int) -> dict[str, Any] | None:
+    """Return memory, persistence and replicas as the console shows them; None if Redis does not tell them."""
+    try:
+        with client.pipeline(transaction=False) as pipeline:
+            pipeline.info()
+            pipeline.config_get("appendfsync")
+            info, fsync = pipeline.execute(raise_on_error=False)
+    except redis.RedisError:
+        return None
+    if not isinstance(info, Mapping):
+        return None
+    return {
+        "memory": info.get("used_memory"),
+        "memory_max": info.get("maxmemory"),
+        "aof": info.get("aof_enabled") == 1,
+        # A user may lack the permission for CONFIG.
+        "fsync": fsync.get("appendfsync") if isinstance(fsync, Mapping) else None,
+        "persists": all(info.get(name, "ok") == "ok" for name in _STATUSES.values()),
+        "master": info.get("role") == "master",
+        "replicas": info.get("connected_slaves"),
+        "replicas_wanted": replicas_wanted,
+    }
 
 
 def redis_families(info: Info | None, newest: Entries | None, replicas_wanted: int = 0) -> Iterator[Family]:

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.batches import Record
+from korvet.errors import ErrorCode
+from tests.support.batches import Record, batch
 from tests.support.broker import Broker
 from tests.support.console import Caller
 from tests.support.topic_client import Client
@@ -30,6 +31,24 @@ def test_the_overview_shows_readiness_and_processes(page: Page) -> None:
     expect(processes.get_by_role("row")).to_have_count(4)
     expect(processes).to_contain_text("worker 0")
     expect(page.get_by_role("table", name="Brokers")).to_contain_text("controller")
+
+
+def test_the_overview_shows_storage_amounts_and_refused_batches(
+    page: Page, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name)
+    console.changed("POST", "groups/offsets", {"name": name, "to": "latest", "topic": name, "execute": True})
+    assert client.produce(name, batch(b"x")[:-1] + b"?").error_code == ErrorCode.CORRUPT_MESSAGE
+    page.goto("/")
+    cards = page.get_by_label("Cluster and storage")
+    for title in ("Redis memory", "Durability", "Replicas", "Topics", "Groups", "Largest lag"):
+        expect(cards.locator(".card", has_text=title)).to_be_visible()
+    expect(cards.locator(".card", has_text="Durability")).to_contain_text("append-only file, fsync")
+    expect(page.get_by_label("Traffic")).to_contain_text("Records in")
+    refused = page.get_by_role("table", name="Refused batches").locator('tr[data-key="CORRUPT_MESSAGE"]')
+    expect(refused).to_contain_text(re.compile(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"))
+    cards.get_by_role("link").first.click()
+    heading(page, "Topics")
 
 
 def test_topics_are_filtered_and_opened(page: Page, client: Client, name: str) -> None:

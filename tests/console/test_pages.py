@@ -10,9 +10,11 @@ import pytest
 
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
+from korvet.errors import ErrorCode
 from korvet.telemetry.snapshot import LogStatsSnapshot, publish
 from korvet.telemetry.stats import GroupLag, LogStats
 from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
+from tests.support.batches import batch
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
 from tests.support.console import Caller
 from tests.support.group_consumer import joined
@@ -51,6 +53,33 @@ def test_counters_grow_with_what_clients_do(console: Caller, client: Client, nam
         )
 
     wait_until(grown, "the worker hands over its counts")
+
+
+def test_the_overview_has_redis_counts_and_what_was_refused(
+    console: Caller, client: Client, name: str
+) -> None:
+    redis = console.data("overview")["redis"]
+    assert redis["memory"] > 0
+    assert redis["memory_max"] is not None
+    assert (redis["aof"], redis["persists"], redis["master"]) == (True, True, True)
+    assert redis["fsync"] in {"always", "everysec"}
+    assert (redis["replicas"], redis["replicas_wanted"]) == (0, 0)
+    before = console.data("cluster")
+    client.create(name, partitions=3)
+    move = {"name": name, "to": "latest", "topic": name, "execute": True}
+    console.changed("POST", "groups/offsets", move)
+    after = console.data("cluster")
+    grown = [after[each] - before[each] for each in ("topics", "partitions", "groups")]
+    assert grown == [1, 3, 1]
+    began = time.time() * 1000
+    assert client.produce(name, batch(b"x")[:-1] + b"?").error_code == ErrorCode.CORRUPT_MESSAGE
+
+    def refused() -> bool:
+        rows = {each["error"]: each for each in console.data("overview")["refused"]}
+        row = rows.get("CORRUPT_MESSAGE")
+        return bool(row and row["batches"] >= 1 and began <= row["last"] <= time.time() * 1000)
+
+    wait_until(refused, "the worker hands over its counts")
 
 
 def test_topics_come_a_page_at_a_time_with_size_and_configs(
@@ -236,14 +265,16 @@ def test_what_the_keeper_counted_is_by_partition_and_while_it_is_valid(tmp_path:
     snapshot = LogStatsSnapshot(valid_until=now + 3600, taken_at=now, logs=logs, lags=lags)
     publish(tmp_path / LogStatsSnapshot.FILE, snapshot)
     partition = TopicPartition("t", 1)
-    assert ConsoleMetrics(tmp_path).counted() == ({("a", partition): 7}, {partition: 9})
+    largest = {"group": "b", "records": 9}
+    assert ConsoleMetrics(tmp_path).counted() == ({("a", partition): 7}, {partition: 9}, largest)
     snapshot.valid_until = now - 1
     publish(tmp_path / LogStatsSnapshot.FILE, snapshot)
-    assert ConsoleMetrics(tmp_path).counted() == ({}, {})
+    assert ConsoleMetrics(tmp_path).counted() == ({}, {}, None)
 
 
 def test_without_files_everything_is_empty(tmp_path: Path) -> None:
     metrics = ConsoleMetrics(tmp_path)
-    assert set(metrics.totals().values()) == {0.0}
+    assert set(metrics.totals().counts.values()) == {0.0}
+    assert metrics.totals().refused == []
     assert metrics.traffic() == {}
-    assert metrics.counted() == ({}, {})
+    assert metrics.counted() == ({}, {}, None)

@@ -1,21 +1,26 @@
 // This broker: whether it is ready, its traffic and processes; and the brokers of its cluster.
 
 import { ask, Failed } from "./api.js";
-import { badge, h, heading, table } from "./dom.js";
-import { bytesPerSecond, count, duration, perSecond, plural } from "./format.js";
+import { badge, h, heading, svg, table, to } from "./dom.js";
+import { bytes, bytesPerSecond, count, duration, moment, perSecond, plural } from "./format.js";
 import { course, rate } from "./rates.js";
 
 const MOODS = { accepting: "good", starting: "busy", draining: "busy", dead: "bad" };
 
 const FLOWS = [
+  ["received_records", "Records in", perSecond],
   ["received_bytes", "In", bytesPerSecond],
+  ["sent_records", "Records out", perSecond],
   ["sent_bytes", "Out", bytesPerSecond],
   ["requests", "Requests", perSecond],
 ];
 
+/** The part of the memory limit from which on it is shown as a problem. */
+const FULL = 0.8;
+
 const PROBLEMS = [
   ["restarts", "process restart", "process restarts"],
-  ["produce_errors", "rejected batch", "rejected batches"],
+  ["produce_errors", "refused batch", "refused batches"],
   ["redis_unavailable", "request failed because of Redis", "requests failed because of Redis"],
   ["throttled", "throttled request", "throttled requests"],
 ];
@@ -40,6 +45,8 @@ export const overview = {
       heading("Overview"),
       state(now),
       h("section", { class: "cards", "aria-label": "Traffic" }, FLOWS.map(flow), level(now, "connections", "Connections"), level(now, "in_flight", "In flight")),
+      h("section", { class: "cards", "aria-label": "Cluster and storage" }, amounts(cluster), storage(now)),
+      now.refused.length ? h("section", {}, h("h2", {}, "Refused batches"), refused(now)) : null,
       h(
         "div",
         { class: "beside" },
@@ -77,6 +84,70 @@ function flow([name, title, form]) {
 
 function level(now, name, title) {
   return h("div", { class: "card" }, h("span", { class: "label" }, title), h("strong", {}, count(now.totals[name])));
+}
+
+function card(title, value, more = null, href = null) {
+  return h(
+    "div",
+    { class: "card" },
+    h("span", { class: "label" }, title),
+    h("strong", {}, href ? h("a", { href }, value) : value),
+    more === null ? null : h("span", { class: "more" }, more),
+  );
+}
+
+/** How much the cluster has; nothing is known while it does not answer. */
+function amounts(cluster) {
+  const { lag } = cluster;
+  const elsewhere = "not counted here: the broker does whose keeper holds the lease";
+  return [
+    card("Topics", count(cluster.topics), cluster.problem ? null : plural(cluster.partitions, "partition"), "#/topics"),
+    card("Groups", count(cluster.groups), null, "#/groups"),
+    lag?.group
+      ? card("Largest lag", count(lag.records), lag.group, to("group", { name: lag.group }))
+      : card("Largest lag", lag ? "0" : "–", lag ? "no group has committed" : elsewhere),
+  ];
+}
+
+/** What Redis says of memory, durability and replicas. */
+function storage({ redis }) {
+  if (!redis) return card("Redis", "no answer");
+  const { memory, memory_max: most, replicas_wanted: wanted } = redis;
+  const part = most ? Math.min(memory / most, 1) : null;
+  const percent = part === null ? null : `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} %`;
+  const fsync = redis.fsync ? `append-only file, fsync ${redis.fsync}` : "append-only file";
+  return [
+    card("Redis memory", bytes(memory), most ? [`${percent} of ${bytes(most)}`, share(part, `${percent} of the limit`)] : "no limit (maxmemory)"),
+    redis.aof && redis.persists
+      ? card("Durability", "on disk", fsync)
+      : card("Durability", badge(redis.aof ? "failing" : "in memory", "bad"), redis.aof ? "the last write to disk failed" : "no append-only file: a restart loses records"),
+    redis.master
+      ? card("Replicas", redis.replicas < wanted ? badge(`${redis.replicas} of ${wanted}`, "bad") : count(redis.replicas), wanted ? `${wanted} wanted` : "none wanted (replicas, min.insync.replicas)")
+      : card("Replicas", badge("no master", "bad"), "this Redis is a replica: it takes no writes"),
+  ];
+}
+
+function share(part, label) {
+  return svg(
+    "svg",
+    { class: `share ${part > FULL ? "full" : ""}`, viewBox: "0 0 120 8", preserveAspectRatio: "none", role: "img", "aria-label": label },
+    svg("rect", { class: "all", width: 120, height: 8, rx: 4 }),
+    svg("rect", { class: "done", width: 120 * part, height: 8, rx: 4 }),
+  );
+}
+
+function refused(now) {
+  const columns = [
+    { title: "Error", wide: true },
+    { title: "Batches", number: true, hint: "Since the broker started" },
+    { title: "Last", hint: "Local time" },
+    { title: "Ago", number: true },
+  ];
+  const rows = now.refused.map((each) => ({
+    key: each.error,
+    cells: [h("code", {}, each.error), count(each.batches), each.last ? moment(each.last).slice(0, 19) : "–", each.last ? duration(now.now - each.last) : "–"],
+  }));
+  return table("Refused batches", columns, rows);
 }
 
 function brokers(cluster) {
