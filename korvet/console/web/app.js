@@ -81,7 +81,8 @@ function unknown() {
     load: () => location.hash,
     render: (address) => [
       heading("Page not found"),
-      h("p", {}, "The console has no page ", h("code", {}, address), ". Go to the ", h("a", { href: "#/" }, "Overview"), "."),
+      h("p", {}, "The console has no page ", h("code", {}, address), "."),
+      h("a", { class: "button", href: "#/" }, "Overview"),
     ],
   };
 }

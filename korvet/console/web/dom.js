@@ -87,13 +87,13 @@ function update(now, fresh) {
 }
 
 /**
- * Make a table. `columns` are {title, number, wide, hint}; `rows` are arrays of cells, or {key, cells, class}, or
+ * Make a table. `columns` are {title, number, wide, hint, unseen: the title is only heard}; `rows` are arrays of cells, or {key, cells, class}, or
  * {key, detail} for one that spans all columns. A cell is any content of an element.
  */
 export function table(caption, columns, rows, empty = "Nothing here.") {
   // The roles are those of the elements, which lose them where rows are laid out as cards.
   const heads = columns.map((each) =>
-    h("th", { scope: "col", role: "columnheader", class: classes(each), title: each.hint }, each.title),
+    h("th", { scope: "col", role: "columnheader", class: classes(each), title: each.hint }, each.unseen ? h("span", { class: "unseen" }, each.title) : each.title),
   );
   const body = rows.map((row) => {
     const { cells, key, detail, class: name } = Array.isArray(row) ? { cells: row } : row;
@@ -103,7 +103,7 @@ export function table(caption, columns, rows, empty = "Nothing here.") {
     return h(
       "tr",
       { "data-key": key, class: name, role: "row" },
-      cells.map((cell, index) => h("td", { class: classes(columns[index]), role: "cell", "data-title": columns[index].title }, h("div", {}, cell))),
+      cells.map((cell, index) => h("td", { class: classes(columns[index]), role: "cell", "data-title": columns[index].unseen ? null : columns[index].title }, h("div", {}, cell))),
     );
   });
   if (!rows.length) body.push(h("tr", { class: "empty", role: "row" }, h("td", { colspan: columns.length, role: "cell" }, empty)));

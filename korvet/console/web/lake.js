@@ -17,7 +17,7 @@ export const lake = {
       { title: "Archived to", number: true, hint: "Offset after the last archived record" },
       { title: "End", number: true },
       { title: "Archived" },
-      { title: "" },
+      { title: "State" },
     ];
     const rows = data.partitions.map((each) => ({
       key: `${each.topic} ${each.partition}`,

@@ -228,17 +228,19 @@ async function opening(parameters, record, page) {
 }
 
 function detail(record, key, page) {
+  // Several may be open: what has a name says whose it is.
+  const where = `partition ${record.partition}, offset ${record.offset}`;
   return h(
     "div",
     { class: "record" },
-    h("p", { class: "facts" }, `partition ${record.partition}, offset ${record.offset}, `, record.timestamp < 0 ? "no timestamp" : `${moment(record.timestamp, { utc: true })} UTC (${record.timestamp})`),
-    part("Key", record.key, `${key} key`, page),
-    part("Value", record.value, `${key} value`, page),
-    record.header_count ? headers(record) : null,
+    h("p", { class: "facts" }, `${where}, `, record.timestamp < 0 ? "no timestamp" : `${moment(record.timestamp, { utc: true })} UTC (${record.timestamp})`),
+    part("Key", where, record.key, `${key} key`, page),
+    part("Value", where, record.value, `${key} value`, page),
+    record.header_count ? headers(record, where) : null,
   );
 }
 
-function part(title, content, key, page) {
+function part(title, where, content, key, page) {
   const possible = ways(content);
   const way = possible.includes(state.way.get(key)) ? state.way.get(key) : possible[0];
   const choices = possible.map((each) =>
@@ -259,15 +261,15 @@ function part(title, content, key, page) {
   const size = content === null ? "" : `${plural(content.bytes, "byte")}${isCut(content) ? ", truncated" : ""}`;
   return h(
     "section",
-    { "aria-label": title },
-    h("div", { class: "head" }, h("h3", {}, title), h("span", { class: "facts" }, size), possible.length > 1 ? h("span", { class: "choice", role: "group", "aria-label": `How ${title} is shown` }, choices) : null),
+    { "aria-label": `${title}, ${where}` },
+    h("div", { class: "head" }, h("h2", {}, title), h("span", { class: "facts" }, size), possible.length > 1 ? h("span", { class: "choice", role: "group", "aria-label": `How ${title} is shown` }, choices) : null),
     block(content, way),
   );
 }
 
-function headers(record) {
+function headers(record, where) {
   const columns = [{ title: "Header" }, { title: "Value", wide: true, class: "content" }];
   const rows = record.headers.map((each) => [h("code", {}, visible(each.name) || "(empty)"), line(each.value)]);
   const left = record.header_count - record.headers.length;
-  return h("section", { "aria-label": "Headers" }, h("h3", {}, "Headers"), table("Headers", columns, rows), left ? h("p", { class: "facts" }, `${left} more`) : null);
+  return h("section", {}, h("h2", {}, "Headers"), table(`Headers, ${where}`, columns, rows), left ? h("p", { class: "facts" }, `${left} more`) : null);
 }

@@ -123,7 +123,7 @@ function partitions(data) {
     { title: "End", number: true, hint: "Offset of the next record" },
     { title: "Size", number: true },
     { title: "Growth", number: true, hint: GROWTH },
-    { title: "", wide: true },
+    { title: "Records", wide: true, unseen: true },
   ];
   const rows = data.partitions.map((each) => ({
     key: each.partition,
@@ -143,7 +143,7 @@ function partitions(data) {
 function configs(data, page) {
   const shown = data.configs.filter((each) => showAll || each.own || !/Has no effect here/.test(each.documentation ?? ""));
   const columns = [{ title: "Config" }, { title: "Value" }, { title: "Source" }, { title: "Description", wide: true, class: "prose" }];
-  if (unlocked()) columns.push({ title: "" });
+  if (unlocked()) columns.push({ title: "Change", unseen: true });
   const rows = shown.map((each) => ({
     key: each.name,
     class: each.own ? "own" : null,
