@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from fnmatch import fnmatch
 from pathlib import Path
 
 import click
 import pytest
 
 from korvet.cli.main import korvet
+from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
+from korvet.config.values import parse_address
+from korvet.doctor.finding import is_local
+from korvet.server.supervisor import ports
 from tests.deploy.files import DEPLOY
 from tests.deploy.units import COMMAND, SERVICES, UNITS, directives
 
@@ -65,8 +70,21 @@ def test_systemd_waits_as_long_as_a_broker_asks() -> None:
     assert int(unit["TimeoutStopSec"]) > load(None, {}, {}).settings.drain_timeout_ms / 1000
 
 
-def test_the_example_configuration_loads() -> None:
-    assert load(EXAMPLE, {}, {}).settings.listen == "0.0.0.0:9092"
+def test_a_broker_that_nobody_configured_serves_its_own_machine_alone() -> None:
+    settings = load(EXAMPLE, {}, {}).settings
+    listeners = wanted_listeners(settings.listeners, settings.listen)
+    [bound] = ports.bind_listeners(settings, listeners)
+    assert is_local(bound.address.host)
+    assert bound.advertised == bound.address
+    assert is_local(parse_address(settings.ops_listen).host)
+
+
+def test_a_preset_keeps_every_unit_from_being_enabled_by_a_first_boot() -> None:
+    lines = (DEPLOY / "systemd/50-korvet.preset").read_text().splitlines()
+    [(action, pattern)] = [line.split() for line in lines if not line.startswith("#")]
+    units = [*SERVICES, *(DEPLOY / "systemd").glob("*.timer")]
+    assert action == "disable"
+    assert [unit.name for unit in units if not fnmatch(unit.name, pattern)] == []
 
 
 def test_what_the_example_configuration_shows_in_comments_is_allowed_too() -> None:

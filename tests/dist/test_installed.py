@@ -85,6 +85,8 @@ def test_the_bundles_script_brings_units_enables_none_and_keeps_the_settings(ins
     etc = installed.environment.parents[1] / "etc"
     assert (etc / "korvet/korvet.toml").read_text() == SETTINGS
     assert (etc / "systemd/system/korvet.service").is_file()
+    assert (etc / "systemd/system/korvet-lake-upkeep.timer").is_file()
+    assert (etc / "systemd/system-preset/50-korvet.preset").is_file()
     # A unit is enabled by a link to it.
     assert not [path for path in etc.rglob("*") if path.is_symlink()]
 
