@@ -29,6 +29,14 @@ def _arguments() -> list[str]:
     return [word for pair in pairs if pair[0] not in {"--requirepass", "--dir"} for word in pair]
 
 
+def test_the_users_file_gives_brokers_what_the_page_on_redis_lists() -> None:
+    [admin, korvet] = (DEPLOY / "redis/users.acl").read_text().splitlines()
+    page = (DEPLOY.parent / "docs/redis.md").read_text()
+    [rules] = re.findall(r"ACL SETUSER korvet on >secret (.*?)\n\n", page, re.DOTALL)
+    assert korvet.split() == ["user", "korvet", "on", ">KORVET_PASSWORD", *rules.replace("\\\n", " ").split()]
+    assert admin.split()[:4] == ["user", "default", "on", ">ADMIN_PASSWORD"]
+
+
 @pytest.mark.parametrize("options", [_options(), _arguments()], ids=["redis.conf", "redis.yaml"])
 def test_korvet_is_content_with_such_a_redis(options: list[str], tmp_path: Path) -> None:
     with embedded_server(*options) as url:
