@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
+.PHONY: help run lake check test test-outages test-lake test-console test-spark test-lake-stores test-kcat test-kafka-tools test-connect test-loadtest test-faults test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -85,6 +85,9 @@ test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs
 
 test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and use it; pip fetches what that needs
 	@$(BIN)/python -m pytest tests/dist $(ARGS)
+
+test-machines: $(VENV)/.dev ## follow deploy/three-machines.md on machines booted by systemd-nspawn; needs root, and Debian's packages
+	@$(BIN)/python -m pytest tests/machines $(ARGS)
 
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --seed 7"
 	@$(BIN)/python -m tests.jepsen $(ARGS)

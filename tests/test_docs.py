@@ -33,6 +33,17 @@ EXAMPLES = {
     "deploy/README.md#Docker": "needs Docker; tests/deploy/test_docker.py checks the files",
     "deploy/README.md#Kubernetes": "needs Kubernetes; tests/deploy/test_kubernetes.py checks the manifests",
     "deploy/README.md#Backup and restore": "tests/clients/test_backup.py",
+    "deploy/three-machines.md#Install": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Firewall": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Keys and passwords": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Redis": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Brokers": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#One cluster": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Logs": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Restart one after the other": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Back up": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#Restore": "tests/machines/test_three_machines.py",
+    "deploy/three-machines.md#If machine one is lost": "tests/machines/test_three_machines.py",
     "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
     "docs/architecture.md#Processes": "a picture",
     "docs/architecture.md#Steps of a request": "a picture",
@@ -156,6 +167,8 @@ def test_every_command_and_flag_that_a_page_names_exists() -> None:
         command: click.Command = korvet.loaded()
         words = line.replace("[", "").replace("]", "").split()
         while isinstance(command, click.Group) and words:
+            if words[0].startswith("-"):  # `korvet cluster` alone describes
+                words.insert(0, "describe")
             assert words[0] in command.commands, line
             command = command.commands[words.pop(0)]
         flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
