@@ -6,15 +6,12 @@ They have a network of their own, so nobody else has the usual ports.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import processes
-from tests.support.docs import ROOT
-from tests.support.tutorial import Step, as_repository, steps_of
+from tests.support.tutorial import Step, as_repository, run_alone, steps_of
 
 SECTIONS = (
     *("README.md#A first session", "README.md#Command line"),
@@ -54,17 +51,7 @@ def test_the_first_session_goes_as_the_pages_say(tmp_path: Path, monkeypatch: py
         (programs / "redis-cli").write_text(REDIS_CLI)
         (programs / "redis-cli").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{Path(sys.executable).parent}", prepend=":")
-    network = ("unshare", "--map-root-user", "--net", "--")
-    done = subprocess.run(
-        [*network, sys.executable, "-m", "tests.support.tutorial", str(directory), "alone", *SECTIONS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-        preexec_fn=processes.die_with_tests,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    printed = run_alone(directory, SECTIONS, SECONDS_MAX)
     wanted = [step.command for each in SECTIONS for step in steps_of(each) if isinstance(step, Step)]
     assert len(wanted) > 8
-    assert [command for command in wanted if f"$ {command}\n" not in f"{done.stdout}\n"] == []
+    assert [command for command in wanted if f"$ {command}\n" not in printed] == []

@@ -22,7 +22,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,6 +201,22 @@ def as_repository(directory: Path) -> None:
             (installed / entry.name).symlink_to(entry)
     for stamp in (".made", ".run", ".dev", ".lake"):
         (installed / stamp).touch()
+
+
+def run_alone(directory: Path, sections: Sequence[str], seconds_max: float) -> str:
+    """Run sections in a network of their own, where nobody else has the usual ports; returns what was printed."""
+    network = ("unshare", "--map-root-user", "--net", "--")
+    done = subprocess.run(
+        [*network, sys.executable, "-m", "tests.support.tutorial", str(directory), "alone", *sections],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=seconds_max,
+        check=False,
+        preexec_fn=processes.die_with_tests,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return f"{done.stdout}\n"
 
 
 def loopback_up() -> None:

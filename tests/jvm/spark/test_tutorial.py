@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import processes
-from tests.support.docs import ROOT
-from tests.support.tutorial import File, Step, as_repository, same, section_of, steps, steps_of
+from tests.support.tutorial import File, Step, as_repository, run_alone, same, section_of, steps, steps_of
 
 SECTIONS = (
     "docs/lake/tutorial.md#Ten minutes with the lake",
@@ -26,24 +22,13 @@ def test_the_tutorial_of_the_lake_goes_as_the_page_says(tmp_path: Path) -> None:
     missing = [name for name in ("unshare", "kcat", "bash", "make") if shutil.which(name) is None]
     assert not missing, f"the tutorial, or a network of its own for it, needs {missing}"
     as_repository(tmp_path)
-    # Nobody else has the usual ports there.
-    network = ("unshare", "--map-root-user", "--net", "--")
-    done = subprocess.run(
-        [*network, sys.executable, "-m", "tests.support.tutorial", str(tmp_path), "alone", *SECTIONS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-        preexec_fn=processes.die_with_tests,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    printed = run_alone(tmp_path, SECTIONS, SECONDS_MAX)
     made = {file.name for file in tmp_path.iterdir() if not file.is_symlink()}
     assert made == {".venv", "korvet-data", "lake", "report.py", "server.out", "server.err"}
     # What a user of a terminal sees of the commands: all of them were run.
     wanted = [step.command for each in SECTIONS for step in steps_of(each) if isinstance(step, Step)]
     assert len(wanted) > 10
-    assert [command for command in wanted if f"$ {command}\n" not in f"{done.stdout}\n"] == []
+    assert [command for command in wanted if f"$ {command}\n" not in printed] == []
 
 
 def test_commands_and_what_they_print_are_taken_as_they_stand() -> None:
