@@ -112,8 +112,12 @@ def code_of(answer: Any) -> ErrorCode:
 
 
 def committed(client: Client, group: str) -> int:
+    """Return what is committed, asked again where the broker had not yet found that its connection to Redis is cut."""
     wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
-    [found] = client.call(OffsetFetchRequest(groups=[wanted]), 8).groups
+    found = None
+    while found is None or found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        [found] = client.call(OffsetFetchRequest(groups=[wanted]), 8).groups
+    assert found.error_code == ErrorCode.NONE
     [[partition]] = [topic.partitions for topic in found.topics]
     offset: int = partition.committed_offset
     return offset
