@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from korvet.cluster.dynamic_settings import CHANGES_MAX
+from korvet.cluster.rows import CHANGES_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.dynamic_settings import _ATTEMPTS_MAX, DEFAULT, FEED_MEMBER, BrokerConfigStore
+from korvet.cluster.dynamic_settings import DEFAULT, FEED_MEMBER, BrokerConfigStore
+from korvet.cluster.rows import ATTEMPTS_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -73,7 +74,7 @@ def test_a_row_that_keeps_changing_is_an_error_in_the_end(store: BrokerConfigSto
     with pytest.raises(KafkaError) as failed:
         store.alter("1", change)
     assert failed.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert len(rounds) == _ATTEMPTS_MAX
+    assert len(rounds) == ATTEMPTS_MAX
 
 
 def test_a_row_that_cannot_be_read_sets_nothing_and_can_be_replaced(

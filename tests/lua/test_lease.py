@@ -11,7 +11,7 @@ from korvet.redis import scripts
 from tests.lua.support import run_until
 
 LEASED = {
-    "broker/configure",
+    "row/replace",
     *(f"group/{name}" for name in ("commit", "delete", "forget", "heartbeat", "join", "leave", "sync")),
     *(f"topic/{name}" for name in ("alter", "create", "delete", "grow", "mark")),
 }

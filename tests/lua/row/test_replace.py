@@ -1,4 +1,4 @@
-"""lua/broker/configure against a real server: rows change by compare and set, and are recorded in the topics' feed."""
+"""lua/row/replace against a real server: rows change by compare and set, and are recorded in the topics' feed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMBER = "/brokers"
 
 def configure(client: Any, whose: str, expected: str, row: str) -> int:
     return int(
-        run(client, "broker/configure", (CONFIGS, CHANGES), (whose, expected, row, MEMBER, CHANNEL, 100))
+        run(client, "row/replace", (CONFIGS, CHANGES), (whose, expected, row, MEMBER, CHANNEL, 100))
     )
 
 

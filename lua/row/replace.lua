@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- Replaces a row of a hash that all workers follow (settings, ACLs, users, quotas) unless it has changed since it was read.
+-- KEYS     the hash, changes
+-- ARGV     name of the row; row as it was read, '' if there was none; new row, '' for none; member of the change feed;
+--          channel; most members of the change feed
+-- Returns  the epoch of the change; 0, with nothing done, if the row has changed
+-- Errors   STALE_BROKER_EPOCH (shared/lease)
+--
+-- The feed is that of the topics: topics inherit the settings of brokers, and one channel has every worker refresh.
+-- allow-oom: when memory is full, a shorter retention is what frees some, and a right must still be revoked.
+
+-- @include shared/lease
+
+local rows, changes = KEYS[1], KEYS[2]
+local name, expected, row = ARGV[1], ARGV[2], ARGV[3]
+local member, channel, members_max = ARGV[4], ARGV[5], tonumber(ARGV[6])
+
+if (redis.call('HGET', rows, name) or '') ~= expected then
+  return 0
+end
+-- @include shared/change_feed
+
+local epoch = record_change(changes, member, members_max)
+if row == '' then
+  redis.call('HDEL', rows, name)
+else
+  redis.call('HSET', rows, name, row)
+end
+redis.call('PUBLISH', channel, epoch)
+return epoch
