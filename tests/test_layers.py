@@ -33,19 +33,20 @@ BELOW = {
     "topics": GROUND | {"redis", "telemetry", "cluster"},
     "log": GROUND | {"redis", "telemetry", "cluster", "topics"},
     "groups": GROUND | {"redis", "telemetry", "cluster", "topics", "log"},
-    "handlers": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups"},
+    "security": GROUND | {"redis", "telemetry", "cluster"},
+    "handlers": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups", "security"},
     "admin": {"errors", "config", "protocol"},
     "console": GROUND | {"telemetry", "admin"},
     "server": GROUND
-    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers"}
+    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "security", "handlers"}
     | {"admin", "console"},  # the console asks its broker as any client does
     "doctor": GROUND
     | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "console", "server"},
     "lake": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "admin"},
     "spark": GROUND | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "lake"},
     "cli": GROUND
-    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "handlers", "server"}
-    | {"admin", "console", "doctor", "lake", "spark"},
+    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "security", "handlers"}
+    | {"server", "admin", "console", "doctor", "lake", "spark"},
     "__main__": {"cli"},
 }
 

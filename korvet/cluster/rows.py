@@ -71,7 +71,9 @@ class RowStore(Generic[R]):
         texts = dict(zip(pairs[::2], pairs[1::2], strict=True))
         for gone in self.unreadable.keys() - texts.keys():
             del self.unreadable[gone]
-        rows = {name.decode("utf-8", "backslashreplace"): self._row(name, text) for name, text in texts.items()}
+        rows = {
+            name.decode("utf-8", "backslashreplace"): self._row(name, text) for name, text in texts.items()
+        }
         return {name: row for name, row in rows.items() if row is not None}
 
     def alter(self, name: str, change: Callable[[R | None], R | None]) -> R | None:

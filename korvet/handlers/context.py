@@ -13,7 +13,6 @@ import msgspec
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
-from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
@@ -26,6 +25,7 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
+from korvet.security.session import Principal, Session
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import ConfigAdmin
@@ -35,7 +35,7 @@ from korvet.topics.registry import TopicRegistry
 class Caller(msgspec.Struct, frozen=True):
     """Who sent a request, and in which version of its API.
 
-    `listener` is the name of the one its connection came in by: responses carry the addresses that belong to it.
+    Responses carry the addresses that belong to the listener of its `session`.
     `reserve_memory` takes the bytes that serving the request needs beyond its frame; negative: no longer needs.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
     the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
@@ -43,13 +43,27 @@ class Caller(msgspec.Struct, frozen=True):
     """
 
     client_id: str | None
-    peer: str
+    session: Session
     version: int
     reserve_memory: Callable[[int], None] = lambda _size: None
-    listener: str = DEFAULT_LISTENER
     timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
     fetched: FetchMemory = UNLIMITED
     not_after_ms: int = 0
+
+    @property
+    def peer(self) -> str:
+        """Address and port of its connection."""
+        return self.session.peer
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that its connection came in by."""
+        return self.session.listener
+
+    @property
+    def principal(self) -> Principal:
+        """As whom it has authenticated."""
+        return self.session.principal
 
 
 class LogApi(msgspec.Struct, frozen=True, kw_only=True):

@@ -164,13 +164,9 @@ def main(
     apis.log.topics.refresh()
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
-    bound = [
-        BoundListener(
-            each.name, listen(each.address), Dispatcher(HANDLERS, apis, each.name, apis.log.replicas, lease)
-        )
-        for each in listeners
-    ]
-    acceptor = Acceptor(bound, settings)
+    dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease)
+    bound = [BoundListener(each.name, listen(each.address)) for each in listeners]
+    acceptor = Acceptor(bound, dispatcher, settings)
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()

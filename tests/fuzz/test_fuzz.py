@@ -18,6 +18,7 @@ from korvet.errors import KafkaError, ProtocolError
 from korvet.handlers.registry import HANDLERS
 from korvet.protocol.messages.join_group import JoinGroupRequest
 from korvet.protocol.messages.sync_group import SyncGroupRequest
+from korvet.security.session import Session
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
@@ -88,7 +89,7 @@ def test_no_refusal_is_left_to_the_garbage_collector(
     for name in TOPICS:
         apis.log.topics.create(TopicSpec(name=name, partitions=PARTITIONS), until=0)
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
-    dispatcher = Dispatcher(HANDLERS, apis, DEFAULT_LISTENER, storage.replicas, lease)
+    dispatcher = Dispatcher(HANDLERS, apis, storage.replicas, lease)
     # These wait for other members.
     served = [each for each in REQUESTS if each[0] not in {JoinGroupRequest, SyncGroupRequest}]
     gc.collect()
@@ -99,7 +100,7 @@ def test_no_refusal_is_left_to_the_garbage_collector(
             cls, version = served[number % len(served)]
             request = Requests(Random(number), Learned()).any(cls, version)
             with received(request_frame(request, version)) as frame, contextlib.suppress(ProtocolError):
-                dispatcher.begin(frame, "peer").result()
+                dispatcher.begin(frame, Session("peer:1")).result()
         gc.collect()
         left = {str(each).split()[0] for each in gc.garbage if isinstance(each, KafkaError)}
     finally:

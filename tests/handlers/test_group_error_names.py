@@ -24,6 +24,7 @@ from korvet.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from korvet.protocol.schema import Message
+from korvet.security.session import Session
 from tests.handlers.groups import Member, join_request, sync_request
 from tests.handlers.test_offset_commit import commit
 from tests.support import redis_servers
@@ -226,7 +227,7 @@ ERRORS = [
 
 
 def caller(version: int) -> Caller:
-    return Caller("client", "127.0.0.1:1", version)
+    return Caller("client", Session("127.0.0.1:1"), version)
 
 
 @pytest.mark.parametrize(("error", "code"), ERRORS)

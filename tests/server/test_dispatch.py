@@ -40,6 +40,7 @@ from korvet.protocol.messages.offset_for_leader_epoch import (
 )
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
+from korvet.security.session import Session
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import CHUNKS_MAX, PendingResponse
@@ -166,7 +167,7 @@ def test_without_redis_a_producer_without_acks_is_closed(broker: Broker, client:
 
 
 def caller(version: int) -> Caller:
-    return Caller("client", "peer", version)
+    return Caller("client", Session("peer:1"), version)
 
 
 def broken(_request: Message, _caller: object, _api: object) -> Message:
@@ -256,7 +257,7 @@ def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
         budgets = Budgets.of(settings.queued_max_request_bytes)
         connection = ClientConnection(
             Channel(ours),
-            "peer",
+            Session("peer:1"),
             dispatcher(redis, handlers, [object()]),
             ConnectionLimits.of(settings),
             budgets,
@@ -284,7 +285,7 @@ def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
 def test_a_broken_protocol_is_left_to_the_connection(redis: Redis) -> None:
     unknown = frame_of(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
     with received(unknown) as frame, pytest.raises(ProtocolError, match="API key 999"):
-        dispatcher(redis, {}, []).begin(frame, "peer")
+        dispatcher(redis, {}, []).begin(frame, Session("peer:1"))
 
 
 @pytest.mark.parametrize("variant", ["filled", "null", "plain"])
@@ -323,7 +324,7 @@ def test_a_long_request_lets_others_run_at_every_step(redis: Redis, monkeypatch:
     frame = request_frame(api(topics=[OffsetForLeaderTopic(topic="", partitions=asked)]), 4)
     with received(frame) as here:
         others = gevent.spawn(run)
-        dispatcher(redis, {api.api.key: handler}, [None]).begin(here, "peer").result()
+        dispatcher(redis, {api.api.key: handler}, [None]).begin(here, Session("peer:1")).result()
         seen.append(had)
         others.kill()
     steps = [after - before for before, after in pairwise([0, *seen])]
@@ -339,7 +340,7 @@ def test_a_response_of_very_many_parts_is_sent_in_few(redis: Redis) -> None:
 
     handlers = {api.api.key: Handler(api, type(None), handle, handle)}
     with received(request_frame(api(topics=[]), 4)) as frame:
-        chunks = dispatcher(redis, handlers, [None]).begin(frame, "peer").result().chunks
+        chunks = dispatcher(redis, handlers, [None]).begin(frame, Session("peer:1")).result().chunks
     assert len(chunks) < 50
     answered = decode_response(OffsetForLeaderEpochResponse, 4, b"".join(chunks)[4:])
     assert [each.topic for each in answered.topics] == [str(each) for each in range(count)]

@@ -64,7 +64,7 @@ def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
     address = Address("127.0.0.1", 9092)
     apis = build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None)
     lease = ServingLease(storage.redis, LEASE_MS)
-    served = Dispatcher(HANDLERS, apis, DEFAULT_LISTENER, storage.replicas, lease)
+    served = Dispatcher(HANDLERS, apis, storage.replicas, lease)
     apis.log.topics.create(TopicSpec(name="there", partitions=1))
     committed = [OffsetCommitRequestTopic(name="there", partitions=[COMMITTED])]
     assert not failed(answer(served, OffsetCommitRequest(group_id="billing", topics=committed), 8))

@@ -19,6 +19,7 @@ from korvet.handlers.registry import Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
+from korvet.security.session import Session
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.framing import ConnectionLimits
@@ -65,7 +66,7 @@ class Peer:
         # gevent's pair is made of its own kind of sockets, and a channel takes the kernel's.
         plain = plain_socket.socket(fileno=ours.detach())
         self.connection = ClientConnection(
-            Channel(plain), "peer", served, ConnectionLimits.of(settings), budgets
+            Channel(plain), Session("peer:1"), served, ConnectionLimits.of(settings), budgets
         )
         self._greenlet = gevent.spawn(self.connection.serve)
 

@@ -10,13 +10,13 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
-from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
 from korvet.handlers.registry import Handler
 from korvet.log.replication import Replicas
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.security.session import Session
 from korvet.server.net.budget import Budgets
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
@@ -30,7 +30,7 @@ TIMEOUT_MS = 60_000
 def dispatcher(redis: Redis, handlers: Mapping[int, Handler], contexts: Sequence[object]) -> Dispatcher:
     """Return a dispatcher of a worker without replicas, whose lease is long."""
     replicas = Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS)
-    return Dispatcher(handlers, contexts, DEFAULT_LISTENER, replicas, ServingLease(redis, TIMEOUT_MS))
+    return Dispatcher(handlers, contexts, replicas, ServingLease(redis, TIMEOUT_MS))
 
 
 @contextmanager
@@ -50,5 +50,5 @@ def received(data: bytes) -> Iterator[Frame]:
 def answer(by: Dispatcher, request: Message, version: int) -> Any:
     """Serve a request, and return the answer decoded."""
     with received(request_frame(request, version)) as frame:
-        chunks = by.begin(frame, "peer").result().chunks
+        chunks = by.begin(frame, Session("peer:1")).result().chunks
     return decode_response(RESPONSES[request.api.key], version, b"".join(chunks)[4:])

@@ -15,6 +15,7 @@ from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
+from korvet.security.session import Session
 from korvet.server.net.budget import Budgets, OverBudgetError
 from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
 from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
@@ -39,10 +40,15 @@ class ClientConnection:
     """Serves one client until either side ends the connection."""
 
     def __init__(
-        self, channel: Channel, peer: str, dispatcher: Dispatcher, limits: ConnectionLimits, budgets: Budgets
+        self,
+        channel: Channel,
+        session: Session,
+        dispatcher: Dispatcher,
+        limits: ConnectionLimits,
+        budgets: Budgets,
     ) -> None:
         self._channel = channel
-        self._peer = peer
+        self._session = session
         self._dispatcher = dispatcher
         self._limits = limits
         self._frames = FrameReader(channel, limits, budgets)
@@ -62,20 +68,20 @@ class ClientConnection:
                 reason = "draining"
         except ProtocolError as error:
             reason = "unanswered" if isinstance(error, UnansweredError) else "protocol error"
-            _rate_limited_log.warning(reason, "connection closed", peer=self._peer, reason=str(error))
+            _rate_limited_log.warning(reason, "connection closed", peer=self._session.peer, reason=str(error))
         except OverBudgetError as error:
             reason = "over budget"
-            _rate_limited_log.warning(reason, "connection closed", peer=self._peer, reason=str(error))
+            _rate_limited_log.warning(reason, "connection closed", peer=self._session.peer, reason=str(error))
         except FaultError:
             reason = "fault"
         except TimeoutError:
             idle = self._frames.waiting
             reason = "idle" if idle else "slow"
             said = "idle" if idle else "the peer was too slow to send its request or to take its answer"
-            _rate_limited_log.info(reason, "connection closed", peer=self._peer, reason=said)
+            _rate_limited_log.info(reason, "connection closed", peer=self._session.peer, reason=said)
         except OSError as error:
             reason = "lost"
-            _log.debug("connection closed", peer=self._peer, reason=str(error))
+            _log.debug("connection closed", peer=self._session.peer, reason=str(error))
         finally:
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
             if reason == "draining":
@@ -123,7 +129,7 @@ class ClientConnection:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            pending = self._dispatcher.begin(frame, self._peer)
+            pending = self._dispatcher.begin(frame, self._session)
         except BaseException:
             frame.close()
             raise

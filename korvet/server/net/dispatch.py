@@ -26,6 +26,7 @@ from korvet.protocol.frame import RequestHeader, read_request_header, response_f
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
+from korvet.security.session import Session
 from korvet.server.net.framing import Frame
 from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
@@ -206,13 +207,12 @@ class PendingResponse:
 
 
 class Dispatcher:
-    """Begins the requests that come in by one listener of a broker."""
+    """Begins the requests of a worker's clients."""
 
     def __init__(
         self,
         handlers: Mapping[int, Handler],
         contexts: Iterable[object],
-        listener: str,
         replicas: Replicas,
         lease: ServingLease,
     ) -> None:
@@ -225,9 +225,8 @@ class Dispatcher:
             key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease)
             for key, handler in handlers.items()
         }
-        self._listener = listener
 
-    def begin(self, frame: Frame, peer: str) -> Pending[ResponseFrame]:
+    def begin(self, frame: Frame, session: Session) -> Pending[ResponseFrame]:
         """Begin to serve the request of a frame; raises ProtocolError if the connection must close."""
         header = read_request_header(frame.data, self._is_flexible)
         served = self._served.get(header.api_key)
@@ -241,13 +240,7 @@ class Dispatcher:
         timer.end_stage(QUEUE)
         request = decode(request_class, header.api_version, frame.data, header.body, LongArray)
         caller = Caller(
-            header.client_id,
-            peer,
-            header.api_version,
-            frame.reserve_memory,
-            self._listener,
-            timer,
-            frame.fetched,
+            header.client_id, session, header.api_version, frame.reserve_memory, timer, frame.fetched
         )
         return PendingResponse(served, header, request, caller, frame)
 

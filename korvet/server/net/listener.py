@@ -24,6 +24,7 @@ import gevent.socket
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.logs import Log
+from korvet.security.session import Session
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
@@ -81,18 +82,20 @@ def listen(address: Address) -> gevent.socket.socket:
 
 
 class BoundListener(NamedTuple):
-    """A listener of this worker: its name, its socket, and what serves its requests."""
+    """A listener of this worker: its name and its socket."""
 
     name: str
     socket: gevent.socket.socket
-    dispatcher: Dispatcher
 
 
 class Acceptor:
     """Accepts connections and serves each in a greenlet of its own."""
 
-    def __init__(self, listeners: Sequence[BoundListener], settings: Settings) -> None:
+    def __init__(
+        self, listeners: Sequence[BoundListener], dispatcher: Dispatcher, settings: Settings
+    ) -> None:
         self._listeners = listeners
+        self._dispatcher = dispatcher
         self._accepting: list[gevent.Greenlet[..., None]] = []
         self._connections_max = settings.max_connections
         self._limits = ConnectionLimits.of(settings)
@@ -168,7 +171,8 @@ class Acceptor:
         plain = socket.socket(client.family, client.type, client.proto, client.detach())
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = ClientConnection(Channel(plain), peer, listener.dispatcher, self._limits, self._budgets)
+        session = Session(peer, listener.name)
+        connection = ClientConnection(Channel(plain), session, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.labels(listener.name).inc()
         metrics.CONNECTIONS.labels(listener.name).inc()
         self._connections[connection] = gevent.spawn(self._run, listener, connection)

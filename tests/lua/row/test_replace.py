@@ -15,9 +15,7 @@ MEMBER = "/brokers"
 
 
 def configure(client: Any, whose: str, expected: str, row: str) -> int:
-    return int(
-        run(client, "row/replace", (CONFIGS, CHANGES), (whose, expected, row, MEMBER, CHANNEL, 100))
-    )
+    return int(run(client, "row/replace", (CONFIGS, CHANGES), (whose, expected, row, MEMBER, CHANNEL, 100)))
 
 
 def test_a_row_takes_the_place_of_the_one_that_was_read(raw_redis: Any) -> None:

@@ -1,0 +1,37 @@
+"""The session of a connection: where it comes from, and as whom it has shown itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from korvet.config.listeners import DEFAULT_LISTENER
+
+
+class Principal(NamedTuple):
+    """A user as ACLs and quotas name it, `User:alice` (KafkaPrincipal)."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+"""Who has not authenticated, as in Kafka."""
+
+
+class Session:
+    """One connection's client. `peer` is its address and port in one text, `listener` the name of its listener."""
+
+    __slots__ = ("listener", "peer", "principal")
+
+    def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
+        self.peer = peer
+        self.listener = listener
+        self.principal = principal
+
+    @property
+    def host(self) -> str:
+        """Its address without the port, as ACLs name it."""
+        return self.peer.rpartition(":")[0]
