@@ -9,8 +9,8 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
     server      the processes of a broker: supervisor, workers, keeper, ops; connections and dispatch (net/)
     console     the console's pages and their JSON, a client of the broker
     admin       an admin client of any Kafka broker
-    security    who may connect, and what each may do
     handlers    one file per API key: from request to response
+    security    who may connect, and what each may do
     groups      consumer groups: membership, committed offsets, lag, expiry
     log         a partition's log: append, fetch, index, retention, compaction, the remote tier
     topics      the registry of topics, their configs, creation, deletion, placement
