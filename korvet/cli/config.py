@@ -120,17 +120,24 @@ def _altered_by(definition: ConfigDef) -> str:
 
 
 def _as_object(configuration: BrokerConfig) -> dict[str, dict[str, Value]]:
-    result: dict[str, dict[str, Value]] = {}
-    for name, each in SETTINGS.items():
-        value = each.value(configuration.settings)
-        shown = each.format(value) if isinstance(value, str) else value
-        result[name] = {"value": shown, "origin": configuration.origins[name]}
-    return result
+    return {
+        each.name: {
+            "value": each.format(value) if isinstance(value, str) else value,
+            "origin": configuration.origins[each.name],
+        }
+        for each, value in _in_effect(configuration)
+    }
 
 
 def _print_table(configuration: BrokerConfig) -> None:
     cells = [
-        (name, each.format(each.value(configuration.settings)), configuration.origins[name])
-        for name, each in SETTINGS.items()
+        (each.name, each.format(value), configuration.origins[each.name])
+        for each, value in _in_effect(configuration)
     ]
     print_table(("Setting", "Value", "Origin"), cells)
+
+
+def _in_effect(configuration: BrokerConfig) -> list[tuple[ConfigDef, Value]]:
+    settings = configuration.settings
+    every = [(each, each.value(settings)) for each in SETTINGS.values()]
+    return every + settings.of_single_listeners()

@@ -50,6 +50,8 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
     dynamic: bool = False
     """Whether clients may alter it: a broker's while it runs (KIP-226), a topic's after its creation."""
     secret: bool = False
+    per_listener: bool = False
+    """Whether one listener may have another value, by `listener.name.<name>.<setting>`."""
     choices: tuple[str, ...] = ()
     not_yet: tuple[str, ...] = ()
     """Values of Kafka's whose behaviour is not built."""
@@ -133,8 +135,8 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
             parts = values.listed(text) if self.type is ConfigType.LIST else [text]
             known = set(parts) <= set(self.choices) and len(set(parts)) == len(parts)
             return "" if known else self.allowed
-        # What the system cannot decode arrives from the environment as lone surrogates.
-        if not text.isprintable():
+        # What the system cannot decode arrives from the environment as lone surrogates. PEM has lines.
+        if not (text.replace("\n", "") if self.form is values.pem else text).isprintable():
             return "a text without control characters"
         return "" if self.form is None else self.form(text)
 
@@ -154,8 +156,10 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         )
 
     def _masked(self, text: str) -> str:
-        options = self.form is values.storage_options
-        return values.without_option_secrets(text) if options else values.without_secrets(text)
+        """Write a secret: a text of several parts without the secret one, and nothing of any other."""
+        if self.form is values.storage_options:
+            return values.without_option_secrets(text)
+        return values.without_secrets(text) if self.name == "redis.url" else text and "***"
 
 
 def quoted(text: str) -> str:

@@ -1,13 +1,14 @@
 """Named listeners, as Kafka writes them: NAME://HOST:PORT, comma-separated (its `listeners`, `advertised.listeners`).
 
 `listen` and `advertised` are the short form for one listener without a name. Kafka compares names without case, so they
-are read as upper case.
+are read as upper case. `listener.security.protocol.map` says how each is secured.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
 from ipaddress import ip_address
 from itertools import combinations
 from typing import NamedTuple
@@ -20,8 +21,33 @@ DEFAULT_LISTENER = "PLAINTEXT"
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]{1,64})://(?P<host>.*):(?P<port>[0-9]+)")
 _FORM = "NAME://HOST:PORT, comma-separated"
-_NOT_SUPPORTED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-"""In Kafka these names say how a listener is secured, so no plaintext listener may have them."""
+_OVERRIDE = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]{1,64})\.(?P<setting>[a-z0-9.-]+)")
+_VARIABLE = "KORVET_LISTENER_NAME_"
+
+
+class SecurityProtocol(StrEnum):
+    """How a listener is secured: whether by TLS, and whether its clients log in by SASL."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        """Whether clients have to log in."""
+        return self.startswith("SASL_")
+
+
+PROTOCOL_MAP = ",".join(f"{each}:{each}" for each in SecurityProtocol)
+"""Kafka's default: a listener that is named like a protocol has it."""
+
+NOT_BUILT = frozenset(SecurityProtocol) - {SecurityProtocol.PLAINTEXT}
 
 
 class Listener(NamedTuple):
@@ -42,17 +68,13 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
 
 def listeners_to_bind(text: str) -> str:
     """Allow listeners with each name and each port once; port 0 lets the kernel choose."""
-    allowed = (
-        f"{_FORM}, with names of letters, digits, '_' and '-' (not {', '.join(sorted(_NOT_SUPPORTED))}: all are"
-        " plaintext), and each name and each port once"
-    )
+    allowed = f"{_FORM}, with names of letters, digits, '_' and '-', and each name and each port once"
     try:
         found = parse_listeners(text)
     except ValueError:
         return allowed
     clash = any(_share_a_port(one.address, other.address) for one, other in combinations(found, 2))
-    secured = not _NOT_SUPPORTED.isdisjoint(each.name for each in found)
-    return allowed if clash or secured or not _has_each_name_once(found) else ""
+    return allowed if clash or not _has_each_name_once(found) else ""
 
 
 def advertised_listeners(text: str) -> str:
@@ -65,6 +87,45 @@ def advertised_listeners(text: str) -> str:
     if found and reachable and _has_each_name_once(found):
         return ""
     return f"{_FORM}, with addresses that clients can connect to and each name once"
+
+
+def protocol_map(text: str) -> str:
+    """Allow `NAME:PROTOCOL,...`, each name once."""
+    try:
+        parse_protocol_map(text)
+    except ValueError:
+        return (
+            f"NAME:PROTOCOL, comma-separated, each name once, with {', '.join(SecurityProtocol)} as protocols"
+        )
+    return ""
+
+
+def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
+    """Read `NAME:PROTOCOL,...`, without case as Kafka does; raises ValueError."""
+    pairs = [part.partition(":") for part in listed(text)]
+    found = {name.strip().upper(): SecurityProtocol(protocol.strip().upper()) for name, _, protocol in pairs}
+    if len(found) != len(pairs) or "" in found:
+        raise ValueError("not NAME:PROTOCOL, comma-separated, each name once")
+    return found
+
+
+def split_override(name: str) -> tuple[str, str] | None:
+    """Return listener and setting of `listener.name.<listener>.<setting>`; None if `name` is not one."""
+    found = _OVERRIDE.fullmatch(name)
+    return (found["listener"].upper(), found["setting"]) if found else None
+
+
+def override_of_variable(variable: str, attributes: Collection[str]) -> str:
+    """Return the name of the setting that KORVET_LISTENER_NAME_<LISTENER>_<SETTING> gives one listener; "" if none.
+
+    Where names of several settings end a variable, the longest is meant.
+    """
+    rest = variable.removeprefix(_VARIABLE).lower()
+    ends = [each for each in attributes if rest.endswith(f"_{each}")]
+    if rest == variable.lower() or not ends:
+        return ""
+    setting = max(ends, key=len)
+    return f"listener.name.{rest.removesuffix(f'_{setting}')}.{setting.replace('_', '.')}"
 
 
 def wanted_listeners(listeners: str, listen: str) -> tuple[Listener, ...]:
@@ -81,6 +142,24 @@ def advertised_by_name(listeners: Sequence[Listener], advertised: str) -> dict[s
             f"advertised.listeners: there is no listener {unknown[0]} to connect to, only {', '.join(names)}"
         )
     return addresses
+
+
+def check_protocols(listeners: Sequence[Listener], text: str, overridden: Iterable[str] = ()) -> None:
+    """Raise ConfigError unless each listener has a protocol; and if one of `overridden` is not a listener."""
+    names = [each.name for each in listeners]
+    protocols = parse_protocol_map(text)
+    for name in names:
+        if name not in protocols:
+            raise ConfigError(
+                f"No security protocol defined for listener {name}: add {name}:PLAINTEXT, or another protocol, to"
+                f" listener.security.protocol.map = {text}"
+            )
+        if protocols[name] in NOT_BUILT:
+            raise ConfigError(f"listener {name}: {protocols[name]} is not supported yet")
+    if unknown := [name for name in overridden if name not in names]:
+        raise ConfigError(
+            f"listener.name.{unknown[0].lower()}: there is no such listener, only {', '.join(names)}"
+        )
 
 
 def _parse_one(text: str) -> Listener:

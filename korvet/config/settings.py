@@ -6,14 +6,22 @@ documentation, "Broker Configs"); the name of one of Korvet's own ends with its 
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from korvet.config import values
 from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value
-from korvet.config.listeners import advertised_listeners, listeners_to_bind
+from korvet.config.listeners import (
+    PROTOCOL_MAP,
+    SecurityProtocol,
+    advertised_listeners,
+    listeners_to_bind,
+    parse_protocol_map,
+    protocol_map,
+)
 from korvet.config.values import optional
 from korvet.protocol.types import ConfigType
 
@@ -35,6 +43,11 @@ def _fixed(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: 
 def _dynamic(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
     """Describe a setting that clients may alter while brokers run."""
     return _setting(default, doc, least, most, dynamic=True, **more)
+
+
+def _of_listener(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting that one listener may have otherwise, by `listener.name.<name>.<setting>`."""
+    return _setting(default, doc, least, most, per_listener=True, **more)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -63,6 +76,50 @@ class Settings:
         form=optional(advertised_listeners),
         type=ConfigType.LIST,
     )
+    listener_security_protocol_map: str = _setting(
+        PROTOCOL_MAP,
+        "`NAME:PROTOCOL,...`: how each listener is secured, by PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+        form=protocol_map,
+        type=ConfigType.LIST,
+    )
+    overrides: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """What single listeners have otherwise, by name in upper case and by attribute: see `for_listener`."""
+
+    ssl_keystore_type: Literal["PEM"] = _of_listener("PEM", "Form of the key store.")
+    ssl_keystore_location: str = _of_listener(
+        "", "File with a listener's private key and certificate chain, in PEM.", form=optional(values.path)
+    )
+    ssl_keystore_certificate_chain: str = _of_listener(
+        "", "Certificate chain in PEM, instead of `ssl.keystore.location`.", form=values.pem, secret=True
+    )
+    ssl_keystore_key: str = _of_listener(
+        "", "Private key in PEM, for `ssl.keystore.certificate.chain`.", form=values.pem, secret=True
+    )
+    ssl_key_password: str = _of_listener("", "Password of a private key that is encrypted.", secret=True)
+    ssl_truststore_type: Literal["PEM"] = _of_listener("PEM", "Form of the trust store.")
+    ssl_truststore_location: str = _of_listener(
+        "", "File with the CAs of clients' certificates, in PEM.", form=optional(values.path)
+    )
+    ssl_truststore_certificates: str = _of_listener(
+        "",
+        "CAs of clients' certificates in PEM, instead of `ssl.truststore.location`.",
+        form=values.pem,
+        secret=True,
+    )
+    ssl_client_auth: Literal["none", "requested", "required"] = _of_listener(
+        "none", "Whether clients have to show a certificate."
+    )
+    ssl_enabled_protocols: str = _of_listener(
+        "TLSv1.2,TLSv1.3", "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3"), type=ConfigType.LIST
+    )
+    ssl_protocol: Literal["TLSv1.2", "TLSv1.3"] = _of_listener("TLSv1.3", "Newest version of TLS.")
+    ssl_cipher_suites: str = _of_listener(
+        "", "Cipher suites, by IANA's or OpenSSL's names; empty: OpenSSL's choice.", type=ConfigType.LIST
+    )
+    ssl_principal_mapping_rules: str = _of_listener(
+        "DEFAULT", "`RULE:PATTERN/REPLACEMENT/[LU],...,DEFAULT`: from a certificate's name to a user's."
+    )
+
     ops_listen: str = _fixed(
         "127.0.0.1:9093",
         "Address and port of the console, /healthz, /readyz and /metrics; empty switches them off.",
@@ -347,7 +404,27 @@ class Settings:
     def __repr__(self) -> str:
         """Name what differs from its default, without secrets: a settings object may end up in a log line."""
         changed = [each for each in SETTINGS.values() if each.value(self) != each.default]
-        return f"Settings({', '.join(f'{each.attribute}={each.format(each.value(self))!r}' for each in changed)})"
+        shown = [f"{each.attribute}={each.format(each.value(self))!r}" for each in changed]
+        shown += [f"{each.name}={each.format(value)!r}" for each, value in self.of_single_listeners()]
+        return f"Settings({', '.join(shown)})"
+
+    def security_protocol(self, listener: str) -> SecurityProtocol:
+        """Return how a listener, by its name in upper case, is secured."""
+        return parse_protocol_map(self.listener_security_protocol_map)[listener]
+
+    def for_listener(self, listener: str) -> Settings:
+        """Return the settings as they are for a listener, by its name in upper case."""
+        given: Mapping[str, Any] = self.overrides.get(listener, {})
+        return replace(self, **given) if given else self
+
+    def of_single_listeners(self) -> list[tuple[ConfigDef, Value]]:
+        """Return what single listeners have otherwise: `listener.name.<name>.<setting>` and its value."""
+        by_attribute = {each.attribute: each for each in SETTINGS.values()}
+        return [
+            (msgspec.structs.replace(each, name=f"listener.name.{listener.lower()}.{each.name}"), value)
+            for listener, given in self.overrides.items()
+            for each, value in ((by_attribute[attribute], value) for attribute, value in given.items())
+        ]
 
 
 _TYPES = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, int: ConfigType.INT}
@@ -370,7 +447,8 @@ def _definition(each: Field[Value], hint: type) -> ConfigDef:
 
 _HINTS = get_type_hints(Settings)
 SETTINGS = {
-    each.name: each for each in (_definition(field, _HINTS[field.name]) for field in fields(Settings))
+    each.name: each
+    for each in (_definition(field, _HINTS[field.name]) for field in fields(Settings) if field.metadata)
 }
 """The definitions by name, in the order of their declaration."""
 

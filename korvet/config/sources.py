@@ -14,7 +14,13 @@ from pathlib import Path
 import msgspec
 
 from korvet.config.definition import VARIABLE_PREFIX, ConfigDef, Value, quoted
-from korvet.config.listeners import advertised_by_name, wanted_listeners
+from korvet.config.listeners import (
+    advertised_by_name,
+    check_protocols,
+    override_of_variable,
+    split_override,
+    wanted_listeners,
+)
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.values import without_secrets
 from korvet.errors import ConfigError
@@ -28,9 +34,22 @@ _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"
 _OF_A_SERVICE = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT|PORT)(?:_|$)")
 _NO_LINKS = "; Kubernetes sets it for a service: let the pod have enableServiceLinks: false"
 
+_NO_PEERS = "brokers of Korvet share Redis and do not connect to each other; leave it out"
+_NO_STORE_PASSWORD = "PEM files have no such password; a key that is encrypted has ssl.key.password"  # noqa: S105 - a sentence
+_MEANINGLESS = {
+    "inter.broker.listener.name": _NO_PEERS,
+    "security.inter.broker.protocol": _NO_PEERS,
+    "sasl.mechanism.inter.broker.protocol": _NO_PEERS,
+    "control.plane.listener.name": _NO_PEERS,
+    "controller.listener.names": _NO_PEERS,
+    "ssl.keystore.password": _NO_STORE_PASSWORD,
+    "ssl.truststore.password": _NO_STORE_PASSWORD,
+}
+"""Kafka's settings that an administrator may bring along, and why each has no meaning here."""
+
 
 class BrokerConfig(msgspec.Struct, frozen=True):
-    """The settings, and for each name where its value came from.
+    """The settings, and for each name where its value came from, those of single listeners included.
 
     An origin is "default", "environment", "command line" or the configuration file's path as it was given.
     """
@@ -49,8 +68,11 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
         found |= {name: (value, str(config_file)) for name, value in _from_file(config_file)}
     found |= {name: (value, ENVIRONMENT) for name, value in _from_environment(environ)}
     found |= {name: (value, COMMAND_LINE) for name, value in _from_command_line(overrides)}
-    settings = msgspec.convert({SETTINGS[name].attribute: found[name][0] for name in found}, Settings)
-    origins = {name: found[name][1] if name in found else DEFAULT for name in SETTINGS}
+    values: dict[str, object] = {
+        SETTINGS[name].attribute: found[name][0] for name in found if name in SETTINGS
+    }
+    settings = msgspec.convert(values | {"overrides": _overrides(found)}, Settings)
+    origins = dict.fromkeys(SETTINGS, DEFAULT) | {name: origin for name, (_, origin) in found.items()}
     _check_listeners(settings, origins)
     check_together(settings, origins)
     return BrokerConfig(settings, origins)
@@ -85,7 +107,30 @@ def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:
                 f"{short} ({origins[short]}) is for a single listener without a name and does not go with {named}"
                 f" ({origins[named]}): give {instead} alone"
             )
-    advertised_by_name(wanted_listeners(settings.listeners, settings.listen), settings.advertised_listeners)
+    listeners = wanted_listeners(settings.listeners, settings.listen)
+    advertised_by_name(listeners, settings.advertised_listeners)
+    check_protocols(listeners, settings.listener_security_protocol_map, settings.overrides)
+
+
+def _overrides(found: Mapping[str, tuple[Value, str]]) -> dict[str, dict[str, Value]]:
+    """Return what single listeners have for themselves, by their names and by attributes of Settings."""
+    overrides: dict[str, dict[str, Value]] = {}
+    for name, (value, _) in found.items():
+        if name not in SETTINGS and (override := split_override(name)):
+            overrides.setdefault(override[0], {})[SETTINGS[override[1]].attribute] = value
+    return overrides
+
+
+def _definition(name: str, origin: str) -> ConfigDef | None:
+    """Return the definition of a setting, of a single listener too; None if there is none."""
+    if name in _MEANINGLESS:
+        raise ConfigError(f"{name} ({origin}): {_MEANINGLESS[name]}")
+    definition = SETTINGS.get(name)
+    if definition is None and (override := split_override(name)):
+        definition = SETTINGS.get(override[1])
+        if definition is not None and not definition.per_listener:
+            raise ConfigError(f"{name} ({origin}): {override[1]} cannot differ between listeners")
+    return definition and msgspec.structs.replace(definition, name=name)
 
 
 def _from_file(config_file: Path) -> Iterator[tuple[str, Value]]:
@@ -101,9 +146,10 @@ def _from_file(config_file: Path) -> Iterator[tuple[str, Value]]:
     for name, value in document.items():
         if isinstance(value, dict):
             raise _unquoted(_first_leaf(name, value), origin)
-        if name not in SETTINGS:
+        definition = _definition(name, origin)
+        if definition is None:
             raise _unknown(quoted(name), name, SETTINGS, origin)
-        yield name, _typed(SETTINGS[name], value, origin)
+        yield name, _typed(definition, value, origin)
 
 
 def _typed(definition: ConfigDef, value: object, origin: str) -> Value:
@@ -136,21 +182,25 @@ def _unquoted(name: str, origin: str) -> ConfigError:
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
     by_variable = {each.environment: each for each in SETTINGS.values()}
+    of_listeners = [each.attribute for each in SETTINGS.values() if each.per_listener]
     for variable, text in environ.items():
         if not variable.startswith(VARIABLE_PREFIX):
             continue
-        if variable not in by_variable:
+        name = override_of_variable(variable, of_listeners)
+        definition = by_variable.get(variable) or (_definition(name, ENVIRONMENT) if name else None)
+        if definition is None:
             of_a_service = _IN_KUBERNETES in environ and _OF_A_SERVICE.search(variable)
             advice = _NO_LINKS if of_a_service else ""
             raise _unknown(variable, variable, by_variable, ENVIRONMENT, advice)
-        yield by_variable[variable].name, by_variable[variable].parse(text, ENVIRONMENT)
+        yield definition.name, definition.parse(text, ENVIRONMENT)
 
 
 def _from_command_line(overrides: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
     for name, text in overrides.items():
-        if name not in SETTINGS:
+        definition = _definition(name, COMMAND_LINE)
+        if definition is None:
             raise _unknown(quoted(name), name, SETTINGS, COMMAND_LINE)
-        yield name, SETTINGS[name].parse(text, COMMAND_LINE)
+        yield name, definition.parse(text, COMMAND_LINE)
 
 
 def _unknown(shown: str, name: str, names: Collection[str], origin: str, advice: str = "") -> ConfigError:

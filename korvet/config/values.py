@@ -22,6 +22,7 @@ _PLAIN_OPTION = re.compile(
     r"(^|_)(region|endpoint|endpoint_url|allow_http|conditional_put|account_name|use_emulator|request|timeout|retries)$",
     re.IGNORECASE,
 )
+_PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----[^-]*-----END [A-Z0-9 ]+-----\s*)+")
 _SECRET_PARAMETER = re.compile(r"([?&](?:password|ssl_password)=)[^&\s]*", re.IGNORECASE)
 
 
@@ -140,6 +141,11 @@ spark_master = _matching(
     r"local(\[([1-9][0-9]*|\*)(,[1-9][0-9]*)?\])?|yarn|(spark|k8s)://\S+",
     "local[CORES,TRIES], spark://HOST:PORT, k8s://HOST:PORT or yarn",
 )
+
+
+def pem(text: str) -> str:
+    """Allow PEM blocks, with line ends or, as in a file of Java properties, with blanks in their place."""
+    return "" if not text or _PEM.fullmatch(text.strip()) else "-----BEGIN ...----- PEM -----END ...-----"
 
 
 def storage_options(text: str) -> str:

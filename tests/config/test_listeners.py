@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from korvet.config.listeners import advertised_by_name, wanted_listeners
+from korvet.config.listeners import SecurityProtocol, advertised_by_name, wanted_listeners
+from korvet.config.settings import Settings
 from korvet.config.sources import load
 from korvet.errors import ConfigError
 
 TWO = "INSIDE://0.0.0.0:9092,OUTSIDE://0.0.0.0:9094"
+MAP = "listener.security.protocol.map"
+TWO_MAP = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"
 
 
 def refusal(**values: str) -> str:
@@ -33,7 +36,6 @@ def refusal(**values: str) -> str:
         ("A://127.0.0.1:65536", "NAME://HOST:PORT"),
         ("A://127.0.0.1:-1", "NAME://HOST:PORT"),
         ("A://::1:9092", "NAME://HOST:PORT"),
-        ("A://127.0.0.1:1,ssl://127.0.0.1:2", "not SASL_PLAINTEXT, SASL_SSL, SSL"),
         ("A://127.0.0.1:1,a://127.0.0.1:2", "each name and each port once"),
         ("A://127.0.0.1:1,B://127.0.0.2:1", "each name and each port once"),
         ("A://localhost:1,B://[::1]:1", "each name and each port once"),
@@ -70,7 +72,9 @@ def test_what_clients_cannot_connect_to_is_not_advertised(listeners: str) -> Non
     ],
 )
 def test_listeners_are_taken_as_kafka_takes_them(text: str, listeners: list[str]) -> None:
-    settings = load(None, {}, {"listeners": text}).settings
+    names = (listener.partition("://")[0] for listener in text.split(","))
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in names)
+    settings = load(None, {}, {"listeners": text, MAP: protocols}).settings
     assert [str(each) for each in wanted_listeners(settings.listeners, settings.listen)] == listeners
 
 
@@ -82,7 +86,9 @@ def test_without_a_name_there_is_one_listener_called_plaintext() -> None:
 
 
 def test_names_are_compared_without_case() -> None:
-    found = load(None, {}, {"listeners": TWO.lower(), "advertised.listeners": "Outside://one:1"}).settings
+    found = load(
+        None, {}, {"listeners": TWO.lower(), MAP: TWO_MAP.lower(), "advertised.listeners": "Outside://one:1"}
+    ).settings
     listeners = wanted_listeners(found.listeners, found.listen)
     assert [str(each) for each in listeners] == TWO.split(",")
     assert advertised_by_name(listeners, found.advertised_listeners) == {"OUTSIDE": ("one", 1)}
@@ -126,3 +132,99 @@ def test_two_ways_are_refused_with_where_each_was_given(tmp_path: Path) -> None:
 def test_an_address_for_a_listener_that_is_not_there_is_refused(values: dict[str, str], names: str) -> None:
     line = refusal(**values)
     assert line == f"advertised.listeners: there is no listener ELSEWHERE to connect to, only {names}"
+
+
+def test_a_listener_is_secured_as_the_map_says() -> None:
+    settings = Settings(listener_security_protocol_map="out:sasl_ssl, PLAINTEXT:PLAINTEXT")
+    assert settings.security_protocol("OUT") is SecurityProtocol.SASL_SSL
+    assert settings.security_protocol("PLAINTEXT") is SecurityProtocol.PLAINTEXT
+    assert [(each.tls, each.sasl) for each in SecurityProtocol] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
+    ]
+    assert [Settings().security_protocol(each) for each in SecurityProtocol] == list(SecurityProtocol)
+
+
+@pytest.mark.parametrize("text", ["OUT", "OUT:TLS", ":SSL", "A:SSL,a:PLAINTEXT", "A:SSL,"])
+def test_a_map_that_says_nothing_is_refused(text: str) -> None:
+    line = refusal(listener_security_protocol_map=text)
+    assert "it must be NAME:PROTOCOL, comma-separated, each name once, with PLAINTEXT, SSL," in line
+
+
+def test_a_listener_that_is_not_in_the_map_is_refused_as_in_kafka() -> None:
+    line = refusal(listeners=TWO, listener_security_protocol_map="INSIDE:PLAINTEXT")
+    assert line.startswith(
+        "No security protocol defined for listener OUTSIDE: add OUTSIDE:PLAINTEXT, or another"
+    )
+
+
+def test_one_listener_has_other_settings_from_each_source(tmp_path: Path) -> None:
+    file = tmp_path / "korvet.toml"
+    file.write_text(
+        '"ssl.client.auth" = "requested"\n"listener.name.inside.ssl.client.auth" = "none"\n'
+        '"listener.name.out_side-2.ssl.key.password" = "secret-1"\n'
+    )
+    config = load(
+        file,
+        {"KORVET_LISTENER_NAME_INSIDE_SSL_KEYSTORE_LOCATION": "/inside.pem"},
+        {
+            "listeners": "INSIDE://:1,OUT_SIDE-2://:2",
+            MAP: "INSIDE:PLAINTEXT,OUT_SIDE-2:PLAINTEXT",
+            "listener.name.out_side-2.ssl.client.auth": "required",
+        },
+    )
+    settings = config.settings
+    inside, outside = settings.for_listener("INSIDE"), settings.for_listener("OUT_SIDE-2")
+    assert [each.ssl_client_auth for each in (settings, inside, outside)] == ["requested", "none", "required"]
+    assert (inside.ssl_keystore_location, outside.ssl_keystore_location) == ("/inside.pem", "")
+    assert (inside.ssl_key_password, outside.ssl_key_password) == ("", "secret-1")
+    origins = {name: origin for name, origin in config.origins.items() if name.startswith("listener.name.")}
+    assert origins == {
+        "listener.name.inside.ssl.client.auth": str(file),
+        "listener.name.inside.ssl.keystore.location": "environment",
+        "listener.name.out_side-2.ssl.key.password": str(file),
+        "listener.name.out_side-2.ssl.client.auth": "command line",
+    }
+    assert "listener.name.out_side-2.ssl.key.password='***'" in repr(settings)
+    assert "secret-1" not in repr(settings) + repr(outside)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("listener.name.elsewhere.ssl.client.auth", "there is no such listener, only PLAINTEXT"),
+        ("listener.name.plaintext.workers", "workers cannot differ between listeners"),
+        ("listener.name.plaintext.no.such", "unknown setting"),
+        ("listener.name.PLAINTEXT.ssl.client.auth", "unknown setting"),
+        ("inter.broker.listener.name", "do not connect to each other; leave it out"),
+        ("security.inter.broker.protocol", "do not connect to each other; leave it out"),
+        ("ssl.keystore.password", "PEM files have no such password"),
+    ],
+)
+def test_what_no_listener_can_have_is_refused(name: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load(None, {}, {name: "required"})
+    file = tmp_path / "korvet.toml"
+    file.write_text(f'"{name}" = "required"\n')
+    with pytest.raises(ConfigError, match=says):
+        load(file, {}, {})
+
+
+def test_a_value_that_one_listener_cannot_have_is_refused_by_its_whole_name() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {"KORVET_LISTENER_NAME_PLAINTEXT_SSL_CLIENT_AUTH": "maybe"}, {})
+    assert str(caught.value) == (
+        "Invalid value 'maybe' for configuration listener.name.plaintext.ssl.client.auth (environment): "
+        "it must be one of none, requested, required"
+    )
+
+
+def test_a_private_key_is_never_shown() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"
+    for text in (key, key.replace("\n", " ")):
+        assert load(None, {}, {"ssl.keystore.key": text}).settings.ssl_keystore_key == text
+        assert "c2VjcmV0" not in repr(load(None, {}, {"ssl.keystore.key": text}).settings)
+    with pytest.raises(ConfigError, match=r"Invalid value '\*\*\*' for configuration ssl\.keystore\.key"):
+        load(None, {}, {"ssl.keystore.key": "c2VjcmV0"})

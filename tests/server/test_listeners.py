@@ -38,7 +38,13 @@ Address = tuple[str, int]
 def listen(*names: str, advertised: str = "") -> Sequence[str]:
     """Return the flags for listeners on free ports, and what they advertise instead, if anything."""
     wanted = ",".join(f"{name}://127.0.0.1:0" for name in names)
-    return ("--set", f"listeners={wanted}", "--set", f"advertised.listeners={advertised}")
+    protocols = ",".join(f"{name}:PLAINTEXT" for name in names)
+    flags = (
+        f"listeners={wanted}",
+        f"advertised.listeners={advertised}",
+        f"listener.security.protocol.map={protocols}",
+    )
+    return [word for flag in flags for word in ("--set", flag)]
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +181,8 @@ def test_every_listener_is_announced_registered_and_may_be_ipv6(
 ) -> None:
     advertised = "OUTSIDE://broker.example:19094"
     wanted = "listeners=V6://[::1]:0,inside://127.0.0.1:0,OUTSIDE://0.0.0.0:0"
-    flags = ("--set", wanted, "--set", f"advertised.listeners={advertised}")
+    protocols = "listener.security.protocol.map=v6:plaintext,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"
+    flags = ("--set", wanted, "--set", protocols, "--set", f"advertised.listeners={advertised}")
     with korvet_broker(tmp_path, "--redis-url", redis_url, workers=1, listen=flags) as broker:
         ports = {name: broker.at(name)[1] for name in ("V6", INSIDE, OUTSIDE)}
         lines = broker.output().splitlines()[1:4]
@@ -244,7 +251,8 @@ def test_every_worker_serves_every_listener_and_so_do_those_of_a_reload(tmp_path
 def test_a_reload_advertises_other_addresses_and_names_listeners_that_need_a_restart(tmp_path: Path) -> None:
     config = tmp_path / "korvet.toml"
     ports = [processes.free_port() for _ in range(3)]
-    both = f'"listeners" = "INSIDE://127.0.0.1:{ports[0]},OUTSIDE://127.0.0.1:{ports[1]}"\n'
+    protocols = '"listener.security.protocol.map" = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"\n'
+    both = f'{protocols}"listeners" = "INSIDE://127.0.0.1:{ports[0]},OUTSIDE://127.0.0.1:{ports[1]}"\n'
     config.write_text(f'{both}"advertised.listeners" = "OUTSIDE://one.example:1"\n')
     with korvet_broker(tmp_path, "--config", str(config), workers=1, listen=()) as broker:
 
@@ -257,7 +265,7 @@ def test_a_reload_advertises_other_addresses_and_names_listeners_that_need_a_res
             ("one.example", 1),
         )
         config.write_text(
-            f'"listeners" = "INSIDE://127.0.0.1:{ports[2]},OUTSIDE://127.0.0.1:{ports[1]}"\n'
+            f'{protocols}"listeners" = "INSIDE://127.0.0.1:{ports[2]},OUTSIDE://127.0.0.1:{ports[1]}"\n'
             '"advertised.listeners" = "OUTSIDE://two.example:2"\n'
         )
         broker.reload()
@@ -268,6 +276,7 @@ def test_a_reload_advertises_other_addresses_and_names_listeners_that_need_a_res
         )
 
         config.write_text(
+            '"listener.security.protocol.map" = "THIRD:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"\n'
             f'"listeners" = "THIRD://127.0.0.1:{ports[0]}"\n"advertised.listeners" = "THIRD://three.example:3"\n'
         )
         broker.signal(signal.SIGHUP)

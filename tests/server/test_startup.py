@@ -316,7 +316,9 @@ def test_a_wildcard_is_not_advertised() -> None:
 def test_a_named_wildcard_is_not_advertised_either() -> None:
     two = [WILDCARD._replace(name="INSIDE"), WILDCARD._replace(name="OUTSIDE")]
     settings = Settings(
-        listeners="INSIDE://0.0.0.0:1,OUTSIDE://0.0.0.0:2", advertised_listeners="INSIDE://inside:9"
+        listeners="INSIDE://0.0.0.0:1,OUTSIDE://0.0.0.0:2",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        advertised_listeners="INSIDE://inside:9",
     )
     with pytest.raises(
         ConfigError, match=r"listeners OUTSIDE://0\.0\.0\.0:9092 .* set advertised\.listeners$"

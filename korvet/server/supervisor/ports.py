@@ -13,7 +13,13 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import NamedTuple
 
 from korvet.cluster.registration import Endpoint
-from korvet.config.listeners import DEFAULT_LISTENER, Listener, advertised_by_name, wanted_listeners
+from korvet.config.listeners import (
+    DEFAULT_LISTENER,
+    Listener,
+    advertised_by_name,
+    check_protocols,
+    wanted_listeners,
+)
 from korvet.config.settings import Settings
 from korvet.config.values import WILDCARDS, Address, parse_address
 from korvet.errors import ConfigError
@@ -148,8 +154,10 @@ def reserve_listeners(settings: Settings, cleanup: ExitStack) -> dict[str, Reser
 def bind_listeners(settings: Settings, listeners: Sequence[Listener]) -> tuple[Bound, ...]:
     """Return reserved listeners with what they advertise, which a reload may change.
 
-    Raises ConfigError if that is a wildcard, for a client cannot connect to 0.0.0.0, or names an unknown listener.
+    Raises ConfigError if that is a wildcard, for a client cannot connect to 0.0.0.0, or names an unknown listener; and
+    if it is not said how one is secured.
     """
+    check_protocols(listeners, settings.listener_security_protocol_map)
     advertised = advertised_by_name(listeners, settings.advertised_listeners)
     if settings.advertised:
         advertised.setdefault(DEFAULT_LISTENER, parse_address(settings.advertised))
