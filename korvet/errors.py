@@ -2,6 +2,7 @@
 
     KafkaError                a rule said no: the client gets its code
     StorageUnavailableError   the same for a Redis that is away
+    AuthenticationError       the same for a client that is not who it claims to be
     ProtocolError             a peer broke the protocol: its connection is closed
     ConfigError               an operator's mistake: the process ends
     LakeError                 an archive that cannot be used
@@ -217,6 +218,18 @@ class AppendUnknownError(KafkaError):
     def __init__(self, message: str, *, idempotent: bool) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
         self.idempotent = idempotent
+
+
+class AuthenticationError(KafkaError):
+    """A client did not authenticate: `reason` is for the log, and the client gets `message`.
+
+    Without a message it gets Kafka's sentence, which says nothing of what was wrong. `user` is whom it claimed to be.
+    """
+
+    def __init__(self, reason: str, message: str = "", *, user: str = "") -> None:
+        super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+        self.reason = reason
+        self.user = user
 
 
 class ProtocolError(Exception):

@@ -1,6 +1,6 @@
 """What a handler is given: who asks, and the services of its kind of requests.
 
-Each handler takes one of the four contexts. They are built once in each worker.
+Each handler takes one of these contexts. They are built once in each worker.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
+from korvet.security.credentials import UserCredentials
 from korvet.security.session import Principal, Session
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
@@ -110,6 +111,12 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
     log_dir: RedisLogDir
 
 
+class SecurityApi(msgspec.Struct, frozen=True, kw_only=True):
+    """For requests about who may connect, and what each may do."""
+
+    users: UserCredentials
+
+
 class Apis(NamedTuple):
     """The contexts of one worker."""
 
@@ -117,3 +124,4 @@ class Apis(NamedTuple):
     groups: GroupApi
     topics: TopicApi
     cluster: ClusterApi
+    security: SecurityApi

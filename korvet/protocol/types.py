@@ -119,6 +119,24 @@ class AclPermissionType(IntEnum):
     ALLOW = 3
 
 
+class ScramMechanism(IntEnum):
+    """DescribeUserScramCredentials and AlterUserScramCredentials, `mechanism` (KIP-554)."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """Its name in SaslHandshake."""
+        return self.name.replace("_", "-")
+
+    @property
+    def digest(self) -> str:
+        """The name of its hash function in hashlib."""
+        return self.name.removeprefix("SCRAM_").replace("_", "").lower()
+
+
 class ConfigOperation(IntEnum):
     """IncrementalAlterConfigs, `config_operation`; the last two are for configs that are lists."""
 

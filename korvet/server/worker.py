@@ -29,10 +29,9 @@ from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.groups.store import GroupStore
-from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, TopicApi
+from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, SecurityApi, TopicApi
 from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender, Failures
-from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
@@ -50,6 +49,7 @@ from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
+from korvet.security.credentials import UserCredentials
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
@@ -162,6 +162,7 @@ def main(
     live = apis.log.live
     live.refresh()
     apis.log.topics.refresh()
+    apis.security.users.refresh()
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease)
@@ -171,7 +172,7 @@ def main(
     live.follow(set_level)
     acceptor.start()
     keeping = gevent.spawn(lease.keep)
-    watching = gevent.spawn(_watch_registry, settings, storage, apis.log, apis.topics.epochs)
+    watching = gevent.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
     faulthandler.register(signal.SIGUSR1)
@@ -243,6 +244,7 @@ def build_apis(
             topics=topics,
             log_dir=log_dir,
         ),
+        security=SecurityApi(users=UserCredentials(storage.redis, keys)),
     )
 
 
@@ -306,9 +308,10 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
     )
 
 
-def _watch_registry(settings: Settings, storage: Storage, api: LogApi, epochs: LeaderEpochs) -> None:
-    """Refresh this worker's settings and topics when another one of the cluster changes them."""
+def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
+    """Refresh this worker's settings, topics and users when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
+    api, epochs = apis.log, apis.topics.epochs
 
     def ask_the_master() -> None:
         # A replica refuses it: a worker that only reads would stay with a master that was replaced, and with what that
@@ -325,7 +328,13 @@ def _watch_registry(settings: Settings, storage: Storage, api: LogApi, epochs: L
         REQUEST_METRICS.flush_soon()
 
     # Settings before topics, which are made of them.
-    refreshes = [ask_the_master, api.live.refresh, api.topics.refresh, forget_deleted]
+    refreshes = [
+        ask_the_master,
+        apis.security.users.refresh,
+        api.live.refresh,
+        api.topics.refresh,
+        forget_deleted,
+    ]
     registry_watcher.watch(storage.subscriptions, keys.topics_channel, refreshes)
 
 

@@ -1,0 +1,47 @@
+"""DescribeUserScramCredentials (key 50), version 0: the users that have SCRAM credentials, without these (KIP-554)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from korvet.errors import ErrorCode
+from korvet.handlers.common import refuse_whole
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import describe_user_scram_credentials as wire
+from korvet.protocol.types import ScramMechanism
+
+
+def handle(
+    request: wire.DescribeUserScramCredentialsRequest, _caller: Caller, api: SecurityApi
+) -> wire.DescribeUserScramCredentialsResponse:
+    """Answer with the users that are named, or with all."""
+    users = api.users.iterations()
+    times = Counter([each.name for each in request.users or ()] or list(users))
+    results = [_result(user, users.get(user), twice=times[user] > 1) for user in times]
+    return wire.DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _result(
+    user: str, iterations: Mapping[ScramMechanism, int] | None, *, twice: bool
+) -> wire.DescribeUserScramCredentialsResult:
+    if twice:
+        return wire.DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message="Cannot describe SCRAM credentials for the same user twice in a single request: "
+            + user,
+        )
+    if not iterations:
+        return wire.DescribeUserScramCredentialsResult(
+            user=user,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message="Attempt to describe a user credential that does not exist: " + user,
+        )
+    infos = [wire.CredentialInfo(mechanism=each, iterations=count) for each, count in iterations.items()]
+    return wire.DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
+
+
+refuse = refuse_whole(wire.DescribeUserScramCredentialsResponse)
+register(wire.DescribeUserScramCredentialsRequest, SecurityApi, handle, refuse)

@@ -1,0 +1,155 @@
+"""The SCRAM credentials of all users, in Redis and in this worker (KIP-554).
+
+A worker has them all in memory, as Kafka's brokers do, and refreshes them within milliseconds of a change: a login asks
+Redis for nothing, and goes on while Redis is away. A user whose row cannot be read, or whose credential is too weak, is
+treated as one that does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from korvet.cluster.rows import RowStore
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.types import ScramMechanism
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.security.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_BYTES_MAX,
+    ScramCredential,
+    make_credential,
+    new_salt,
+)
+
+FEED_MEMBER = "/users"
+"""Member of the change feed that stands for a change of users: no topic can have that name."""
+
+MECHANISMS = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+
+USER_BYTES_MAX = 1024
+
+_SECRET = ""
+"""Name of the row that holds a secret salt in place of a user, whose name is never empty."""
+
+UserRow = dict[str, ScramCredential]
+"""A user's credentials by the name of their mechanism."""
+
+
+class UserCredentials:
+    """The users of one namespace.
+
+    What reads or writes Redis raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        """Nothing is read from Redis yet."""
+        self._rows = RowStore(redis, keys, keys.users, FEED_MEMBER, UserRow)
+        self._users: dict[str, UserRow] = {}
+        self._seen: object = None
+        self._secret = secrets.token_bytes(32)
+        self._usual = dict.fromkeys(MECHANISMS, ITERATIONS_MIN)
+
+    def refresh(self) -> None:
+        """Read Redis if users have changed, which one small command finds out."""
+        seen = self._rows.changed()
+        if seen == self._seen:
+            return
+        users = self._rows.load_all()
+        self._secret = users.pop(_SECRET, {}).get(_SECRET, _secret(self._secret)).salt
+        self._users, self._seen = users, seen
+        for mechanism in MECHANISMS:
+            counts = Counter(
+                found.iterations for name in users if (found := self.get(name, mechanism)) is not None
+            )
+            self._usual[mechanism] = counts.most_common(1)[0][0] if counts else ITERATIONS_MIN
+
+    def get(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """Return a user's credential; None if there is none that counts."""
+        found = self._users.get(user, {}).get(mechanism.sasl_name)
+        size = hashlib.new(mechanism.digest).digest_size
+        sound = found and len(found.stored_key) == size and found.iterations >= ITERATIONS_MIN
+        return found if sound else None
+
+    def get_or_stand_in(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
+        """Return a user's credential, or one that no password fits, and that looks as if it were stored.
+
+        Its salt is the same each time and on each broker.
+        """
+        if found := self.get(user, mechanism):
+            return found
+        salt = hmac.digest(self._secret, f"{mechanism.sasl_name} {user}".encode(), "sha256")
+        size = hashlib.new(mechanism.digest).digest_size
+        return ScramCredential(
+            salt=salt[: len(new_salt())],
+            stored_key=secrets.token_bytes(size),
+            server_key=secrets.token_bytes(size),
+            iterations=self._usual[mechanism],
+        )
+
+    def iterations(self) -> Mapping[str, Mapping[ScramMechanism, int]]:
+        """Return for each user the mechanisms it has credentials for, and their iterations."""
+        self.refresh()
+        return {
+            user: {each: row[each.sasl_name].iterations for each in MECHANISMS if each.sasl_name in row}
+            for user, row in self._users.items()
+        }
+
+    def upsert(self, user: str, mechanism: int, iterations: int, salt: bytes, salted_password: bytes) -> None:
+        """Create or replace a user's credential for one mechanism; raises KafkaError for one that is not allowed."""
+        known = _check(user, mechanism)
+        if iterations < ITERATIONS_MIN:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if iterations > ITERATIONS_MAX:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        if not 0 < len(salt) <= SALT_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salt has between 1 and {SALT_BYTES_MAX} bytes"
+            )
+        if len(salted_password) != hashlib.new(known.digest).digest_size:
+            raise KafkaError(
+                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salted password of another length than {known.digest}"
+            )
+        credential = make_credential(known, salted_password, salt, iterations)
+        self._rows.alter(_SECRET, lambda row: row or {_SECRET: _secret(self._secret)})
+        self._alter(user, lambda row: {**row, known.sasl_name: credential})
+
+    def delete(self, user: str, mechanism: int) -> None:
+        """Delete a user's credential for one mechanism; raises KafkaError RESOURCE_NOT_FOUND if there is none."""
+        name = _check(user, mechanism).sasl_name
+
+        def without(row: UserRow) -> UserRow:
+            if name not in row:
+                raise KafkaError(
+                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                )
+            return {each: credential for each, credential in row.items() if each != name}
+
+        self._alter(user, without)
+
+    def _alter(self, user: str, change: Callable[[UserRow], UserRow]) -> None:
+        row = self._rows.alter(user, lambda row: change(row or {}) or None)
+        # What is answered counts here already.
+        if row is None:
+            self._users.pop(user, None)
+        else:
+            self._users[user] = row
+
+
+def _secret(salt: bytes) -> ScramCredential:
+    return ScramCredential(salt=salt, stored_key=b"", server_key=b"", iterations=0)
+
+
+def _check(user: str, mechanism: int) -> ScramMechanism:
+    if not user:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(user.encode()) > USER_BYTES_MAX:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes")
+    if mechanism not in MECHANISMS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return ScramMechanism(mechanism)
