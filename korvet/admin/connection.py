@@ -6,12 +6,14 @@ response end the connection.
 
 from __future__ import annotations
 
+import queue
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from korvet import __version__
 from korvet.admin.errors import (
@@ -123,7 +125,7 @@ class Connection:
         self._correlation_id = 0
         self._served: dict[int, tuple[int, int]] = {}
         try:
-            self._socket = socket.create_connection(
+            self._socket = open_socket(
                 address, _seconds(deadline, _CONNECT_SECONDS_MAX, f"no connection to {address}")
             )
         except (OSError, UnicodeError) as error:
@@ -265,11 +267,57 @@ def _seconds(deadline: Deadline, most: float, message: str) -> float:
 def _speaks_http(address: Address) -> bool:
     """Whether a web server answers there: the console's port (`ops.listen`) is easily taken for the broker's."""
     try:
-        with socket.create_connection(address, _PROBE_SECONDS_MAX) as probe:
+        with open_socket(address, _PROBE_SECONDS_MAX) as probe:
             probe.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
             return probe.recv(len(_HTTP)) == _HTTP
     except OSError:
         return False
+
+
+def open_socket(address: Address, seconds: float) -> socket.socket:
+    """Connect to a host, at the first of its addresses that takes it within `seconds`. Raises OSError, UnicodeError.
+
+    Its name is resolved within `seconds` too, which socket.create_connection does not promise.
+    """
+    failed: OSError | None = None
+    for family, kind, protocol, _, at in _resolved(address, seconds):
+        try:
+            opened = socket.socket(family, kind, protocol)
+            try:
+                opened.settimeout(seconds)
+                opened.connect(at)
+            except BaseException:
+                opened.close()
+                raise
+        except OSError as error:
+            failed = error
+        else:
+            return opened
+    raise failed or OSError(f"{address.host} has no address")
+
+
+def _resolved(address: Address, seconds: float) -> list[tuple[Any, ...]]:
+    """Return what socket.getaddrinfo does. A name server that is silent keeps that for up to minutes.
+
+    So a thread waits for it, and is left alone after `seconds`.
+    """
+    outcome: queue.SimpleQueue[list[tuple[Any, ...]] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            outcome.put([*socket.getaddrinfo(*address, type=socket.SOCK_STREAM)])
+        except (OSError, UnicodeError) as error:
+            outcome.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        found = outcome.get(timeout=seconds)
+    except queue.Empty as error:
+        message = f"its name is not resolved within {seconds:.1f} s"
+        raise socket.gaierror(socket.EAI_AGAIN, message) from error
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _reason(error: OSError | UnicodeError) -> str:

@@ -18,7 +18,7 @@ from http import HTTPStatus
 import msgspec
 
 from korvet.admin.client import AdminClient
-from korvet.admin.connection import Address
+from korvet.admin.connection import Address, open_socket
 from korvet.admin.errors import (
     AdminError,
     BadAnswerError,
@@ -130,6 +130,7 @@ def counted_lags(address: Address, timeout: float) -> CountedLags:
     """
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
     try:
+        connection.sock = open_socket(address, timeout)
         connection.request("GET", "/metrics")
         response = connection.getresponse()
         page = response.read(PAGE_BYTES_MAX + 1)

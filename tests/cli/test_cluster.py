@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 from confluent_kafka.admin import AdminClient as Librdkafka
 
 from korvet.cli.cluster import markdown_table
 from korvet.handlers.registry import HANDLERS
-from tests.cli.commands import done, failed, korvet, table
+from tests.cli.commands import COMMAND_SECONDS_MAX, done, failed, korvet, table
+from tests.support import silent_names
 from tests.support.broker import Broker
 
 
@@ -64,6 +66,12 @@ def test_a_name_that_does_not_resolve_is_not_tried_for_the_whole_timeout(broker:
     assert "Error: no connection to no-such-host.invalid:9092: " in message
     # One that answers will do.
     done(korvet("topics", "list", "-b", f"no-such-host.invalid:1,{broker.bootstrap}"))
+
+
+def test_a_name_server_that_is_silent_is_waited_for_five_seconds() -> None:
+    command = (sys.executable, "-m", "korvet", "topics", "list", "-b", "broker.example")
+    message = failed(silent_names.run(*command, seconds_max=COMMAND_SECONDS_MAX))
+    assert message == "Error: no connection to broker.example:9092: its name is not resolved within 5.0 s\n"
 
 
 def test_each_api_of_the_dispatch_table_is_listed_with_its_versions() -> None:
