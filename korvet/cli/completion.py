@@ -1,12 +1,13 @@
 """Completion in bash, which splits words at `:` and `=`: click would see `-b host` where `-b host:9094` is written.
 
-bash hands over the line up to the cursor, and the part of the last word that it replaces. zsh and fish do not split
-words there, and use what click has.
+bash hands over the line before and after the cursor, and the part of the last word that it replaces. zsh and fish do
+not split words there, and use what click has.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from typing import Any
 
@@ -22,11 +23,15 @@ _SCRIPT = """\
             file) compopt -o default ;;
             plain) COMPREPLY+=("$value") ;;
         esac
-    done < <(COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_REPLACED="$2" %(complete_var)s=bash_complete "$1")
+    done < <(COMP_AFTER="${COMP_LINE:COMP_POINT}" COMP_LINE="${COMP_LINE:0:COMP_POINT}" COMP_REPLACED="$2" \\
+        %(complete_var)s=bash_complete "$1")
 }
 
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
+
+
+_BOOTSTRAP = re.compile(r"\s(?:-b\s*|--bootstrap-server(?:\s+|=))(\S+)")
 
 
 @add_completion_class
@@ -43,11 +48,22 @@ class BashCompletion(BashComplete):
             return words, ""
         return words[:-1], words[-1] if words else ""
 
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
+        """Return what the last word may become."""
+        self.ctx_args = {**self.ctx_args, "obj": brokers_in(os.environ.get("COMP_AFTER", ""))}
+        return super().get_completions(args, incomplete)
+
     def format_completion(self, item: CompletionItem[Any]) -> str:
         """Return what takes the place of the replaced part, quoted."""
         _, word = self.get_completion_args()
         kept = value_of(word).removesuffix(os.environ["COMP_REPLACED"])
         return f"{item.type},{shlex.quote(str(item.value).removeprefix(kept))}"
+
+
+def brokers_in(after: str) -> str | None:
+    """Return the brokers that a line names after the cursor; `ClusterName` finds them as the context's `obj`."""
+    named: list[str] = _BOOTSTRAP.findall(after)
+    return named[-1] if named else None
 
 
 def value_of(word: str) -> str:

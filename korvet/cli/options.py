@@ -75,7 +75,8 @@ class ClusterName(_ParamType):
         """Return the names that begin with `incomplete`, none if the cluster does not answer in time."""
         given = ctx.params.get(param.name or "")
         before = set(given) if isinstance(given, tuple | list) else set()
-        names = self._names(ctx.params.get("bootstrap_server") or BOOTSTRAP_DEFAULT)
+        # As of any flag that is given twice, the last one counts.
+        names = self._names(ctx.obj or ctx.params.get("bootstrap_server") or BOOTSTRAP_DEFAULT)
         return [CompletionItem(name) for name in names if name.startswith(incomplete) and name not in before]
 
     def _names(self, bootstrap_server: str) -> list[str]:

@@ -21,7 +21,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-from korvet.cli.completion import value_of
+from korvet.cli.completion import brokers_in, value_of
 from korvet.cli.options import BOOTSTRAP_DEFAULT, cluster_options
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, LazyGroup, run
 
@@ -72,9 +72,11 @@ class ShellCommands:
             return MISTAKEN
         return run(self._group, words, default_map=self._default_map(words)) if words else DONE
 
-    def completions(self, before: list[str], word: str) -> list[click.shell_completion.CompletionItem[Any]]:
-        """Return what the beginning of a word may become after other words."""
-        context = {"default_map": self._default_map(before)}
+    def completions(
+        self, before: list[str], word: str, after: str
+    ) -> list[click.shell_completion.CompletionItem[Any]]:
+        """Return what the beginning of a word may become after other words, in a line that goes on `after` it."""
+        context = {"default_map": self._default_map(before), "obj": brokers_in(after)}
         return ShellComplete(self._group, context, PROGRAM, "").get_completions(before, word)
 
     def _default_map(self, words: list[str]) -> dict[str, Any]:
@@ -108,7 +110,8 @@ class CommandCompleter(Completer):
         match = _LAST_WORD.search(line)
         word = match[0] if match else ""
         try:
-            items = self._commands.completions(shlex.split(line[: len(line) - len(word)]), word)
+            before = shlex.split(line[: len(line) - len(word)])
+            items = self._commands.completions(before, word, document.text_after_cursor)
         except (ValueError, click.ClickException):
             return
         written = value_of(word)

@@ -23,6 +23,7 @@ from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
 TAB = "\t"
+HOME = "\x01"
 UP = "\x1b[A"
 # Answers where the cursor is are not given here: prompt_toolkit would wait for them.
 DUMB = {"PROMPT_TOOLKIT_NO_CPR": "1"}
@@ -267,6 +268,24 @@ def test_bash_completes_what_has_a_colon_and_asks_the_brokers_that_are_given(
             child.expect_exact(completed + " ")
             child.send(CTRL_C)
             child.expect_exact("ready> ")
+
+
+def test_brokers_that_a_line_names_after_the_cursor_are_asked(
+    broker: Broker, client: Client, name: str, tmp_path: Path
+) -> None:
+    client.create(f"after.{name}")
+    for flag in ("-b ", "--bootstrap-server="):
+        with bash() as child:
+            child.send(f" {flag}{broker.bootstrap}{HOME}korvet topics describe after.{TAB}\r")
+            child.expect(rf"after\.{name}: 1 partition")
+    flags = ("-b", "127.0.0.1:1", "--history", str(tmp_path / "history"))
+    with at_terminal("shell", *flags, environment=DUMB) as child:
+        child.expect_exact("korvet 127.0.0.1:1>")
+        child.send(f" -b {broker.bootstrap}{HOME}topics describe after.{TAB}")
+        # Names come in a thread. A character that is there already is not written again.
+        child.expect("after.*?name-")
+        child.send("\r")
+        child.expect(rf"after\.{name}: 1 partition")
 
 
 @pytest.mark.parametrize(("typed", "completed"), [("consume", "plain,consume"), ("groups l", "plain,list")])
