@@ -21,6 +21,7 @@ NONE = "-"
 _GAP = "  "
 _COLUMN_WIDTH_MIN = 6
 _SECONDS_BETWEEN = 0.5
+_SECONDS_BETWEEN_LINES = 30.0
 _KILO = 1000
 _UNITS = ("kB", "MB", "GB", "TB")
 
@@ -75,6 +76,8 @@ def _width(text: str) -> int:
     return sum(2 if east_asian_width(each) in "WF" else not combining(each) for each in text)
 
 
+# Own code: rich narrows columns like this, but takes 52 ms of CPU more for `topics list` (+22 %), and 2.7 s instead of
+# 0.06 s for 10,000 rows. prettytable narrows all columns alike, numbers too, tabulate none.
 def _fitted(widths: Sequence[int], room: int) -> list[int]:
     """Narrow the widest columns until all of them fit into `room`, or none can be narrower."""
     fitted = [min(width, room) for width in widths]
@@ -174,19 +177,22 @@ def confirm(question: str, refusal: str, *, yes: bool) -> None:
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Say at a terminal, on stderr, what takes long and for how many seconds, until the block ends."""
-    if not sys.stderr.isatty():
-        yield
-        return
+    """Say on stderr what takes long and for how many seconds, until the block ends.
+
+    At a terminal the seconds count in one line. Elsewhere there is a line at the begin, each half a minute, and at the
+    end: what reads them should not take the silence for a hang.
+    """
+    terminal = sys.stderr.isatty()
+    line, pause = ("\r{}: {:.0f} s\x1b[K", 1.0) if terminal else ("{}: {:.0f} s\n", _SECONDS_BETWEEN_LINES)
     began, ended = time.monotonic(), threading.Event()
 
     def show(end: str = "") -> None:
-        sys.stderr.write(f"\r{what}: {time.monotonic() - began:.0f} s\x1b[K{end}")
+        sys.stderr.write(line.format(what, time.monotonic() - began) + end)
         sys.stderr.flush()
 
     def count() -> None:
         show()
-        while not ended.wait(1.0):
+        while not ended.wait(pause):
             show()
 
     counting = threading.Thread(target=count, daemon=True)
@@ -196,7 +202,7 @@ def waiting(what: str) -> Iterator[None]:
     finally:
         ended.set()
         counting.join()
-        show("\n")
+        show("\n" if terminal else "")
 
 
 class ProgressLine:

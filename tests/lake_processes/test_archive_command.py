@@ -60,6 +60,7 @@ def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
         process.send_signal(number)
         _, output = process.communicate(timeout=60)
     assert process.returncode == code
+    assert output.startswith("starting Spark: 0 s\n")
     assert "\tat " not in output
     assert "Traceback" not in output
     assert topics.archiver().round(topics.run).failures == []

@@ -1,4 +1,4 @@
-"""A command where a name server takes every question and answers none: `python -m tests.support.silent_names COMMAND`."""
+"""A command where the name server hears and says nothing: `python -m tests.support.silent_names COMMAND`."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ _BLOCK = re.compile(
 _FILE = re.compile(r"`([a-z]+\.py)`")
 _GAP = re.compile(r"\s{2,}")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d{13,}")
+_PROGRESS = re.compile(r"(starting Spark|running the query): \d+ s")
 _UP = 0x1
 
 
@@ -107,7 +108,7 @@ def same(shown: str, printed: str) -> bool:
 
 
 def _says(line: str) -> bool:
-    return bool(line.strip(" \N{BOX DRAWINGS LIGHT HORIZONTAL}"))
+    return bool(line.strip(" \N{BOX DRAWINGS LIGHT HORIZONTAL}")) and not _PROGRESS.fullmatch(line)
 
 
 class Reader:
