@@ -56,6 +56,13 @@ class PartitionProgress(msgspec.Struct, frozen=True):
     lag_seconds: float | None = None
     start: int | None = None
 
+    @property
+    def uncommitted(self) -> int | None:
+        """The records of the whole log, where nothing is committed: the group starts before or after them."""
+        if self.committed is not None or self.start is None or self.end is None:
+            return None
+        return lag_of(self.start, self.start, self.end)
+
 
 def progress_of(
     admin: AdminClient,
@@ -65,8 +72,8 @@ def progress_of(
 ) -> dict[str, list[PartitionProgress]]:
     """Return the partitions of each group, sorted. Raises AdminError.
 
-    `counted` are the lags that a broker has counted, and `ages` the ages in seconds. They override the lag by offsets
-    unless that is 0: they are older than the offsets.
+    `counted` are the lags that a broker has counted, and `ages` the ages in seconds. They are older than the offsets:
+    they override the lag by offsets only if that is not 0, and something is still committed.
     """
     found = {}
     for group in groups:
@@ -81,11 +88,13 @@ def progress_of(
         rows = []
         for key in sorted(readers.keys() | committed.keys()):
             offset, start, end = committed.get(key), starts.get(key), ends.get(key)
-            lag = lag_of(offset.offset, start.offset, end.offset) if offset and start and end else None
-            seconds: float | None = 0.0
-            if lag != 0:
-                lag = counted.get((group_id, key), lag)
-                seconds = (ages or {}).get((group_id, key))
+            lag: int | None = None
+            seconds: float | None = None
+            if offset and start and end:
+                lag, seconds = lag_of(offset.offset, start.offset, end.offset), 0.0
+                if lag != 0:
+                    lag = counted.get((group_id, key), lag)
+                    seconds = (ages or {}).get((group_id, key))
             log_start, log_end = start.offset if start else None, end.offset if end else None
             rows.append(PartitionProgress(key, offset, log_end, lag, readers.get(key), seconds, log_start))
         progress[group_id] = rows

@@ -118,9 +118,10 @@ def describe(
     """Show state, members, offsets and lag of groups.
 
     Lag is in records, from the committed offset to the end of the log. It is "-" if offsets do not show it: for a topic
-    in storage format `record` whose end the group has not reached. With --metrics it is what the cluster has counted,
-    at most log.figures.interval.ms ago, with the age of the oldest of these records in seconds; "uncounted" if it has
-    not been counted yet. Give all brokers, since one of them counts for all.
+    in storage format `record` whose end the group has not reached. Where nothing is committed it is "up to" the records
+    of the log: the group starts at the first of them or after the last, as its auto.offset.reset says. With --metrics
+    it is what the cluster has counted, at most log.figures.interval.ms ago, with the age of the oldest of these records
+    in seconds; "uncounted" if it has not been counted yet. Give all brokers, since one of them counts for all.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
@@ -167,6 +168,7 @@ def _row(progress: PartitionProgress) -> dict[str, Any]:
         "end": progress.end,
         "lag": progress.lag,
         "lag_seconds": progress.lag_seconds,
+        "uncommitted": progress.uncommitted,
         "member": member.member_id if member else None,
     }
 
@@ -211,6 +213,9 @@ def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool) -> None:
             else row | {"lag_seconds": f"{row['lag_seconds']:.1f}"}
             for row in rows
         ]
+    rows = [
+        row if row["uncommitted"] is None else row | {"lag": f"up to {row['uncommitted']}"} for row in rows
+    ]
     columns["member"] = "Member"
     numbers = ("Partition", "Committed", "End", "Lag", "Seconds")
     print_rows(columns, rows, numbers, empty="no committed offsets and no assigned partitions")

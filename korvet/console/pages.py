@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import korvet
 from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
-from korvet.admin.lag import GroupPartition, PartitionProgress, lag_of, progress_of
+from korvet.admin.lag import GroupPartition, PartitionProgress, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
@@ -39,6 +39,7 @@ _TOTALS = {
     _REFUSED: "produce_errors",
     "korvet_redis_unavailable_total": "redis_unavailable",
     "korvet_throttled_requests_total": "throttled",
+    "korvet_keeper_leader": "keeper_leader",
 }
 _TRAFFIC = ("received_records", "received_bytes", "sent_records", "sent_bytes")
 
@@ -302,7 +303,7 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
                 "metadata": each.committed.metadata if each.committed else "",
                 "end": None if each.end is None else str(each.end),
                 "lag": each.lag,
-                "uncommitted": None if each.committed else _records(each, counted),
+                "uncommitted": _uncommitted(each, counted),
                 "member": each.member.member_id if each.member else None,
                 "client": each.member.client_id if each.member else None,
             }
@@ -320,7 +321,7 @@ def _summary(
 ) -> dict[str, Any]:
     lags = [each.lag for each in progress if each.committed]
     known = [lag for lag in lags if lag is not None]
-    uncommitted = [_records(each, counted) for each in progress if not each.committed]
+    uncommitted = [_uncommitted(each, counted) for each in progress if not each.committed]
     return {
         "name": name,
         "state": described.state if isinstance(described, GroupDescription) else state,
@@ -334,11 +335,11 @@ def _summary(
     }
 
 
-def _records(progress: PartitionProgress, counted: Counted) -> int | None:
-    """Return the number of records in the log of a partition, None if it is not known."""
-    if progress.start is None or progress.end is None:
+def _uncommitted(progress: PartitionProgress, counted: Counted) -> int | None:
+    """Return the number of records in a log that a group has committed nothing of, None if it is not known."""
+    if progress.committed or progress.end is None:
         return None
-    by_offsets = lag_of(progress.start, progress.start, progress.end)
+    by_offsets = progress.uncommitted
     return counted.records.get(progress.partition) if by_offsets is None else by_offsets
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
 from threading import Thread
@@ -97,19 +99,42 @@ def test_the_lag_that_the_broker_has_counted_is_exact(
     assert table(result.stdout)[1][4:] == ["0", "0.0", "-"]
 
 
+@contextlib.contextmanager
+def metrics(page: bytes) -> Iterator[str]:
+    """Serve a page as /metrics; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = HttpServer(listener, lambda _request: Answer(HTTPStatus.OK, "text/plain", page))
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield "{}:{}".format(*listener.getsockname())
+        server.shutdown()
+
+
 def test_a_lag_that_is_not_counted_yet_says_so(broker: Broker, client: Client, name: str) -> None:
     client.create(name, partitions=2, storage_format="record")
     ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
     commit(broker, name, name, ends[0] - 3, ends[1])
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = HttpServer(listener, lambda _request: Answer(HTTPStatus.OK, "text/plain", b""))
-        Thread(target=server.serve_forever, daemon=True).start()
-        metrics = "{}:{}".format(*listener.getsockname())
-        rows = table(done(groups(broker, "describe", name, "--metrics", metrics)))
-        [described] = as_json(broker, "describe", name, "--metrics", metrics)
-        server.shutdown()
+    with metrics(b"") as address:
+        rows = table(done(groups(broker, "describe", name, "--metrics", address)))
+        [described] = as_json(broker, "describe", name, "--metrics", address)
     assert [row[4:6] for row in rows] == [["uncounted", "uncounted"], ["0", "0.0"]]
     assert [row["lag_seconds"] for row in described["offsets"]] == [None, 0.0]
+
+
+@pytest.mark.parametrize(("storage_format", "count"), [("batch", 3), ("record", None)])
+def test_where_nothing_is_committed_a_lag_is_up_to_the_whole_log(
+    broker: Broker, client: Client, name: str, storage_format: str, count: int | None
+) -> None:
+    client.create(name, storage_format=storage_format)
+    client.append(name, b"one", b"two", b"three")
+    # As it was counted before the offsets were deleted.
+    stale = f'korvet_consumer_group_lag_records{{group="{name}",topic="{name}",partition="0"}} 7\n'
+    with joined(broker.bootstrap, name, name), metrics(stale.encode()) as address:
+        *_, line = done(groups(broker, "describe", name, "--metrics", address)).splitlines()
+        [described] = as_json(broker, "describe", name, "--metrics", address)
+    [row] = described["offsets"]
+    assert (row["lag"], row["lag_seconds"], row["uncommitted"]) == (None, None, count)
+    lag = "-" if count is None else f"up to {count}"
+    assert re.split(r"\s{2,}", line) == [name, "0", "-", str(row["end"]), lag, "-", row["member"]]
 
 
 def test_unreachable_metrics_are_an_error(broker: Broker, topic: str) -> None:

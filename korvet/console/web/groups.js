@@ -7,7 +7,7 @@ import { count, plural } from "./format.js";
 import { filter, steps } from "./listing.js";
 
 const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Dead: "bad" };
-const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag.";
+const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag once it has counted it.";
 
 const UNCOMMITTED = "auto.offset.reset says whether a consumer starts at the first record or after the last.";
 

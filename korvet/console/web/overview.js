@@ -45,7 +45,7 @@ export const overview = {
       heading("Overview"),
       state(now),
       h("section", { class: "cards", "aria-label": "Traffic" }, FLOWS.map(flow), level(now, "connections", "Connections"), level(now, "in_flight", "In flight")),
-      h("section", { class: "cards", "aria-label": "Cluster and storage" }, amounts(cluster), storage(now)),
+      h("section", { class: "cards", "aria-label": "Cluster and storage" }, amounts(cluster, now), storage(now)),
       now.refused.length ? h("section", {}, h("h2", {}, "Refused batches"), refused(now)) : null,
       h(
         "div",
@@ -97,15 +97,17 @@ function card(title, value, more = null, href = null) {
 }
 
 /** How much the cluster has; nothing is known while it does not answer. */
-function amounts(cluster) {
+function amounts(cluster, now) {
   const { lag } = cluster;
-  const elsewhere = "not counted here: the broker does whose keeper holds the lease";
+  // One broker alone counts as soon as its keeper has the lease.
+  const soon = now.totals.keeper_leader || cluster.brokers.every((each) => each.own);
+  const uncounted = soon ? "not counted here yet" : "not counted here: the broker does whose keeper holds the lease";
   return [
     card("Topics", count(cluster.topics), cluster.problem ? null : plural(cluster.partitions, "partition"), "#/topics"),
     card("Groups", count(cluster.groups), null, "#/groups"),
     lag?.group
       ? card("Largest lag", count(lag.records), lag.group, to("group", { name: lag.group }))
-      : card("Largest lag", lag ? "0" : "–", lag ? "no group has committed" : elsewhere),
+      : card("Largest lag", lag ? "0" : "–", lag ? "no group has committed" : cluster.problem ? null : uncounted),
   ];
 }
 
