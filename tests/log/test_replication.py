@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.log import replication
 from korvet.log.replication import COMMAND_MS_MAX, WAIT_SHARE, Replicas, insync_of
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
@@ -26,10 +27,8 @@ TIMEOUT_MS = 1500
 @pytest.fixture(scope="module")
 def master() -> Iterator[str]:
     port = str(free_port())
-    with redis_servers.embedded_server(
-        *("--port", port, "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"),
-        *("--enable-debug-command", "yes"),
-    ) as url:
+    flags = ("--port", port, "--bind", "127.0.0.1", "--enable-debug-command", "yes")
+    with redis_servers.embedded_server(*flags) as url:
         yield f"{url}#{port}"
 
 
@@ -130,9 +129,12 @@ def test_a_long_wait_takes_several_commands(master: str) -> None:
     assert raw.info("commandstats")["cmdstat_wait"]["calls"] - before >= 2
 
 
-def test_a_replica_that_always_lags_by_more_than_a_wait_takes_confirms(master: str) -> None:
+def test_a_replica_that_always_lags_by_more_than_a_wait_takes_confirms(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "COMMAND_MS_MAX", 100)
     with proxy(f"redis://127.0.0.1:{master.partition('#')[2]}") as slow:
-        slow.delay_s = 0.001 * COMMAND_MS_MAX * 0.6  # there, and back again
+        slow.delay_s = 0.06  # there, and back again
         with redis_servers.embedded_server("--replicaof", "127.0.0.1", str(slow.port)) as url:
             client = redis.Redis.from_url(url)
             until(lambda: client.info("replication")["master_link_status"] == "up")

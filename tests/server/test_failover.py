@@ -136,7 +136,7 @@ class Pair(NamedTuple):
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     port, second_port = str(free_port()), str(free_port())
-    local = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+    local = ("--bind", "127.0.0.1")
     with (
         embedded_server("--port", port, *local) as master,
         # A master hands over to a replica that it could connect to.
