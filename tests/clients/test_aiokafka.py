@@ -109,7 +109,7 @@ def test_twenty_thousand_records_of_all_codecs_come_back_exactly(broker: Broker)
     async def run() -> None:
         topic = topic_name("aiokafka")
         await create(broker, topic, PARTITIONS)
-        sent = samples(0, PER_CODEC // 5 * len(CODECS))
+        sent = samples(0, PER_CODEC * len(CODECS))
         offsets: list[tuple[int, int]] = []
         weights: list[float] = []
         for codec, part in by_codec(sent):

@@ -96,7 +96,7 @@ def poll(running: Any, wait_ms_max: int) -> list[Received]:
 def test_twenty_thousand_records_of_all_codecs_come_back_exactly(broker: Broker) -> None:
     topic = topic_name("kafka-python")
     create(broker, topic, PARTITIONS)
-    sent = samples(0, PER_CODEC // 5 * len(CODECS), null_headers=False)
+    sent = samples(0, PER_CODEC * len(CODECS), null_headers=False)
     offsets: list[tuple[int, int]] = []
     weights: list[float] = []
     for codec, part in by_codec(sent):

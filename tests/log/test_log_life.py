@@ -170,7 +170,7 @@ def test_whatever_happens_a_log_is_what_the_model_says(
 ) -> None:
     machine = type("LifeOf", (Life,), {"storage_format": storage_format, "url": redis_server, "raw": raw})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=40, stateful_step_count=20, deadline=None)
+        machine, settings=settings(max_examples=20, stateful_step_count=20, deadline=None)
     )
 
 
@@ -179,7 +179,7 @@ def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: 
     with DurableServer() as server, redis_py.Redis.from_url(server.url) as raw:
         fields = {"storage_format": storage_format, "url": server.url, "raw": raw, "server": server}
         machine = type("LifeOf", (LifeWithCrashes,), fields)
-        steps = settings(max_examples=8, stateful_step_count=20, deadline=None)
+        steps = settings(max_examples=5, stateful_step_count=20, deadline=None)
         run_state_machine_as_test(machine, settings=steps)
 
 
