@@ -23,8 +23,8 @@ hypothesis.settings.load_profile("korvet")
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
 collect_ignore = [
-    *("browser", "deploy_tools", "dist", "faults", "jvm", "kcat", "lake", "lake_processes"),
-    *("loadtest_runs", "machines", "outages", "spark", "stores"),
+    *("browser", "cli/lake", "deploy_tools", "dist", "faults", "jvm", "kcat", "lake", "lake_processes"),
+    *("loadtest_runs", "machines", "outages", "processes", "spark", "stores"),
 ]
 
 

@@ -15,7 +15,7 @@ from korvet.lake.source import SourceTopic
 from tests.cli.commands import done, failed, korvet_process
 from tests.support.archives import Topics, orders, topics_in, where
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MASTER = ("--master", "local[2,4]")
 
 
