@@ -7,8 +7,10 @@ their own, and `--set` reaches all of them.
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -19,6 +21,9 @@ from korvet.config.settings import SETTINGS
 from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
 from korvet.protocol.types import ConfigType
+from korvet.redis.permissions import user_line
+
+_NAME_CHARS = set(f"{string.ascii_letters}{string.digits}._-")
 
 Loader = Callable[[], BrokerConfig]
 
@@ -141,3 +146,32 @@ def _in_effect(configuration: BrokerConfig) -> list[tuple[ConfigDef, Value]]:
     settings = configuration.settings
     every = [(each, each.value(settings)) for each in SETTINGS.values()]
     return every + settings.of_single_listeners()
+
+
+@click.command("redis-acl")
+@click.option("--user", metavar="NAME", default="korvet", show_default=True, help="Name of the user.")
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    default=SETTINGS["namespace"].default,
+    show_default=True,
+    help="First part of every key: the setting namespace.",
+)
+@click.option(
+    "--password-file",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="File with the password, - for standard input; its hash is printed.",
+)
+def redis_acl(user: str, namespace: str, password_file: IO[str] | None) -> None:
+    """Print a user for Redis that may do just what Korvet does, as a line of an aclfile.
+
+    What follows the word `user` is what ACL SETUSER takes. Without a password nobody can log in as the user yet.
+    """
+    for text in (user, namespace):
+        if not text or set(text) - _NAME_CHARS:
+            raise click.UsageError(f"{text!r} is not a name of letters, digits, '.', '_' and '-'")
+    password = password_file.read().strip() if password_file else None
+    if password == "":
+        raise click.UsageError("--password-file is empty")
+    click.echo(user_line(user, namespace, password))

@@ -25,6 +25,10 @@ _COMMANDS = {
         "korvet.cli.config",
         "Print the effective configuration with the origin of each value; passwords are masked.",
     ),
+    "redis-acl": (
+        "korvet.cli.config",
+        "Print a user for Redis that may do just what Korvet does, as a line of an aclfile.",
+    ),
     "doctor": (
         "korvet.cli.serve",
         "Examine Redis, the machine, addresses and settings of a broker that runs here, or is about to start.",

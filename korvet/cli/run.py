@@ -56,7 +56,7 @@ class LazyGroup(CommandGroup):
         """Return a subcommand, or None if there is none of this name."""
         if cmd_name in self.modules and cmd_name not in self.commands:
             module, _ = self.modules[cmd_name]
-            self.add_command(getattr(importlib.import_module(module), cmd_name))
+            self.add_command(getattr(importlib.import_module(module), cmd_name.replace("-", "_")))
         return super().get_command(ctx, cmd_name)
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import errors_about, listed
+from korvet.redis.replies import errors_about, listed, value_of
 
 _log = logging.getLogger(__name__)
 _REPLACE = scripts.get("row/replace")
@@ -50,9 +50,10 @@ class RowStore(Generic[R]):
         """Return what differs after each change of the hash, and may differ after others: it costs little to read."""
         feed = self._keys.topic_changes
         with errors_about(feed):
-            at, dropped = listed(feed, self._redis.call("ZMSCORE", feed, self._member, ""))
+            replies = self._redis.transaction([("ZSCORE", feed, self._member), ("ZSCORE", feed, "")])
+            at, dropped = (cast("bytes | None", value_of(reply)) for reply in replies)
         # Topics may have pushed the member out of the feed.
-        return cast("bytes | None", at), None if at else cast("bytes | None", dropped)
+        return at, None if at else dropped
 
     def load(self, *names: str) -> list[R | None]:
         """Return these rows, None for one that is absent or cannot be read."""

@@ -140,6 +140,9 @@ class Settings:
         form=optional(values.redis_url),
         secret=True,
     )
+    redis_password_file: str = _fixed(
+        "", "File with the password for redis.url, which then has none.", form=optional(values.path)
+    )
     data_dir: str = _fixed("./korvet-data", "Directory of the embedded server's data.", form=values.path)
     workers: int = _fixed(0, "Worker processes; 0 is one per core.", 0, 1024)
     broker_id: int = _fixed(

@@ -5,11 +5,13 @@ What is wrong is one line with the name, the value, where it was given and what 
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -72,10 +74,28 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
         SETTINGS[name].attribute: found[name][0] for name in found if name in SETTINGS
     }
     settings = msgspec.convert(values | {"overrides": _overrides(found)}, Settings)
+    if settings.redis_password_file:
+        settings = dataclasses.replace(settings, redis_url=_with_password(settings))
     origins = dict.fromkeys(SETTINGS, DEFAULT) | {name: origin for name, (_, origin) in found.items()}
     _check_listeners(settings, origins)
     check_together(settings, origins)
     return BrokerConfig(settings, origins)
+
+
+def _with_password(settings: Settings) -> str:
+    """Return redis.url with the password of redis.password.file; raises ConfigError, which has neither."""
+    name = f"redis.password.file = {settings.redis_password_file}"
+    parts = urlsplit(settings.redis_url)
+    if not parts.scheme or parts.password:
+        raise ConfigError(f"{name}: redis.url has to be set, and to have no password of its own")
+    try:
+        password = Path(settings.redis_password_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
+    if not password:
+        raise ConfigError(f"{name}: it is empty")
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.removesuffix(':')}:{quote(password, safe='')}@{host}"))
 
 
 def check_together(settings: Settings, origins: Mapping[str, str]) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError
 
 from korvet.cli.config import markdown_table
 from korvet.config.settings import SETTINGS
-from tests.cli.commands import korvet
+from korvet.redis.permissions import rules
+from tests.cli.commands import korvet, run
 
 URL = "redis://user:hunter2@localhost:6379"
 
@@ -85,3 +92,29 @@ def test_a_reader_that_goes_away_costs_no_traceback() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 1
+
+
+def test_redis_acl_prints_the_user_that_the_page_on_redis_lists() -> None:
+    result = korvet("redis-acl", "--user", "broker-1", "--namespace", "prod")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["user", "broker-1", "on", "resetpass", *rules("prod")]
+    page = (Path(__file__).parents[2] / "docs/redis.md").read_text(encoding="utf-8")
+    [listed] = re.findall(r"ACL SETUSER korvet on >secret (.*?)\n\n", page, re.DOTALL)
+    assert listed.replace("\\\n", " ").split() == rules("korvet")
+
+
+def test_redis_acl_prints_a_user_that_redis_takes_and_no_password(redis_url: str) -> None:
+    printed = run("redis-acl", "--password-file", "/dev/stdin", given=b"hunter2\n").stdout.decode()
+    assert "hunter2" not in printed
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.execute_command("ACL", "SETUSER", *printed.split()[1:])
+        assert admin.execute_command("AUTH", "korvet", "hunter2")
+        with pytest.raises(NoPermissionError):
+            admin.keys()
+
+
+def test_redis_acl_refuses_what_would_be_another_rule() -> None:
+    for flag in ("--user", "--namespace"):
+        result = korvet("redis-acl", flag, "x +@all")
+        assert (result.returncode, "is not a name" in result.stderr) == (2, True)
+    assert run("redis-acl", "--password-file", "/dev/stdin", given=b"\n").returncode == 2

@@ -13,6 +13,7 @@ from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig, load
 from korvet.config.values import Address, parse_address, without_secrets
 from korvet.errors import ConfigError
+from korvet.redis.url import parse as parse_url
 
 
 def write(directory: Path, text: str) -> Path:
@@ -399,3 +400,40 @@ def test_any_texts_are_settings_or_one_printable_line(overrides: dict[str, str])
 def test_only_korvets_own_variables_are_read() -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KORVET_")}
     assert load(None, environ, {}).settings == Settings()
+
+
+def test_the_password_of_redis_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "redis-password"
+    file.write_text("p@ss/w:rd%\n", encoding="utf-8")
+    for url, becomes in (
+        ("redis://redis.example:6379/0", "redis://:p%40ss%2Fw%3Ard%25@redis.example:6379/0"),
+        ("rediss://korvet@[::1]:6380?db=1", "rediss://korvet:p%40ss%2Fw%3Ard%25@[::1]:6380?db=1"),
+        ("unix:///run/redis.sock", "unix://:p%40ss%2Fw%3Ard%25@/run/redis.sock"),
+    ):
+        overrides = {"redis.url": url, "redis.password.file": str(file)}
+        settings = load(None, {}, overrides).settings
+        assert settings.redis_url == becomes
+        assert parse_url(becomes).password == "p@ss/w:rd%"
+        assert "p%40ss" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("url", "content", "says"),
+    [
+        ("", b"secret", "redis.url has to be set"),
+        ("redis://user:secret@host", b"secret", "to have no password of its own"),
+        ("redis://host", None, "No such file"),
+        ("redis://host", b"\xff", "not UTF-8"),
+        ("redis://host", b" \n", "it is empty"),
+    ],
+)
+def test_a_file_without_a_password_for_redis_is_refused(
+    tmp_path: Path, url: str, content: bytes | None, says: str
+) -> None:
+    file = tmp_path / "redis-password"
+    if content is not None:
+        file.write_bytes(content)
+    error = refusal(overrides={"redis.url": url, "redis.password.file": str(file)})
+    assert says in error
+    assert str(file) in error
+    assert "secret" not in error
