@@ -130,7 +130,7 @@ docs: $(VENV)/.docs ## build the documentation as a site in build/docs/site, and
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet --strict
 	@echo "==> build/docs/site/index.html"
 
-docs-pictures: $(VENV)/.console ## take the picture of the console that README shows, in headless Chromium
+docs-pictures: $(VENV)/.console ## take the picture of the console and draw that of a request, in headless Chromium
 	@$(BIN)/python -m tests.browser.chromium
 	@$(BIN)/python -m tests.browser.pictures
 

@@ -46,7 +46,6 @@ EXAMPLES = {
     "deploy/three-machines.md#If machine one is lost": "tests/machines/test_three_machines.py",
     "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
     "docs/architecture.md#Processes": "a picture",
-    "docs/architecture.md#Steps of a request": "a picture",
     "docs/cluster.md#Several brokers": CHECKED,
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Change them by clients": CHECKED,
@@ -101,6 +100,17 @@ def test_pictures_are_small() -> None:
     pictures = {file.name: file.stat().st_size for file in (ROOT / "docs/pictures").iterdir()}
     assert pictures
     assert {name: size for name, size in pictures.items() if size > PICTURE_BYTES_MAX} == {}
+
+
+def test_the_picture_of_a_request_is_drawn_of_its_text() -> None:
+    """`make docs-pictures` draws it: a script in pages would come from another server."""
+    pictures = ROOT / "docs/pictures"
+    drawn = re.findall(r"<text[^>]*>(.*?)</text>", (pictures / "request.svg").read_text())
+    said = re.findall(r"(?:: | as |opt )(.+)", (pictures / "request.mmd").read_text())
+    lines = [line for each in said for line in each.split("<br/>")]
+    assert len(lines) > 15
+    assert {re.sub("<[^>]*>", "", text).strip("[]") for text in drawn} == {"opt", *lines}
+    assert not [path for path, text in PAGES.items() if "```mermaid" in text]
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -1,4 +1,4 @@
-"""What the tests take from npm: each package in one version, known by its SHA-256."""
+"""What tests and pictures take from npm: each package in one version, known by its SHA-256."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,3 +42,20 @@ def fetch(package: str, sha256: str) -> Path:
     if digest != sha256:
         raise NotAvailableError(f"{archive.name} is not what it was: it has the SHA-256 {digest}")
     return archive
+
+
+def script(package: str, sha256: str, member: str) -> str:
+    """Return a script of a package, fetched unless it is there. Raises NotAvailableError."""
+    with cache() as directory:
+        # A new version is another file.
+        kept = directory / f"{sha256[:16]}.js"
+        if not kept.exists():
+            archive = fetch(package, sha256)
+            with tarfile.open(archive) as opened:
+                file = opened.extractfile(f"package/{member}")
+                assert file is not None
+                part = kept.with_suffix(".part")
+                part.write_bytes(file.read())
+            part.rename(kept)
+            archive.unlink()
+        return kept.read_text(encoding="utf-8")

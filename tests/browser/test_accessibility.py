@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from typing import Any, Literal
 
 import pytest
@@ -35,18 +34,7 @@ TITLES = {
 @pytest.fixture(scope="session")
 def axe() -> str:
     """Give the program, fetched unless it is there."""
-    with packages.cache() as directory:
-        program = directory / "axe.min.js"
-        if not program.exists():
-            archive = packages.fetch(AXE, AXE_SHA256)
-            with tarfile.open(archive) as package:
-                file = package.extractfile("package/axe.min.js")
-                assert file is not None
-                part = program.with_suffix(".part")
-                part.write_bytes(file.read())
-            part.rename(program)
-            archive.unlink()
-        return program.read_text(encoding="utf-8")
+    return packages.script(AXE, AXE_SHA256, "axe.min.js")
 
 
 def violations(page: Page) -> list[str]:
