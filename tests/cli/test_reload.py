@@ -149,3 +149,32 @@ def _hangup_pending(broker: Broker) -> bool:
     lines = Path(f"/proc/{broker.pid}/status").read_text().splitlines()
     pending = [int(line.split()[1], 16) for line in lines if line.startswith(("ShdPnd", "SigPnd"))]
     return any(mask >> (signal.SIGHUP - 1) & 1 for mask in pending)
+
+
+_HIDDEN = """
+mount -t proc -o "$2" proc /proc
+alone="unshare --user --map-current-user"
+$alone sleep 100 & other=$!
+until [ "$(cat /proc/$other/comm)" = sleep ]; do sleep 0.01; done
+$alone "$0" -c '
+import os, pathlib, sys
+from korvet.server.supervisor import run_state
+directory, pid = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+run_state.write(directory, run_state.RunState(pid, "1", "127.0.0.1:9092"))
+print(os.path.exists(f"/proc/{pid}"), run_state.read(directory) is not None)' "$1" $other
+"""
+
+
+def test_a_broker_counts_if_proc_hides_it_as_from_the_reload_of_a_unit(tmp_path: Path) -> None:
+    """ProtectProc=invisible and PrivateUsers=yes, by which each command of a unit has a user namespace of its own."""
+    # Members of a group see all: by default that of root.
+    mapped, options = (["--map-root-user"], "") if os.getuid() else ([], ",gid=1")
+    alone = ("unshare", *mapped, "--mount", "--pid", "--fork", "--kill-child")
+    done = subprocess.run(
+        [*alone, "sh", "-euc", _HIDDEN, sys.executable, str(tmp_path), f"hidepid=invisible{options}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "False True\n", done.stderr

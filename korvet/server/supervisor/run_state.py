@@ -118,8 +118,10 @@ def _content(path: Path) -> tuple[bytes, int]:
 
 
 def _owner(pid: int) -> int:
-    """Return the user of a process; raises OSError if there is none."""
-    if Path("/proc/self").exists():
+    """Return the user of a process; raises OSError if there is none, or if it cannot be seen and is another's."""
+    try:
         return Path(f"/proc/{pid}").stat().st_uid
-    os.kill(pid, 0)
-    return os.getuid()
+    except FileNotFoundError:
+        # With ProtectProc=invisible and PrivateUsers=yes the reload of a unit does not see its own main process.
+        os.kill(pid, 0)
+        return os.getuid()
