@@ -1,8 +1,10 @@
-"""A broker whose standard output nobody takes: it serves, replaces its children and ends as any other."""
+"""What a broker writes to its standard output: nobody has to take it, and JSON is not mixed with text."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -44,3 +46,30 @@ def test_a_dead_worker_is_replaced_also_where_nobody_reads_stdout(tmp_path: Path
         process.terminate()
         code = process.wait(processes.WAIT_SECONDS_MAX)
     assert code == 0, log.read_text()
+
+
+def test_where_lines_are_json_the_announcement_is_one_of_them(tmp_path: Path) -> None:
+    flags = ("--listen", "127.0.0.1:0", "--ops-listen", "", "--workers", "1", "--set", "log.format=json")
+    log = tmp_path / "log"
+    with log.open("wb") as written:
+        process = subprocess.Popen(
+            [*KORVET, *flags, "--data-dir", str(tmp_path / "data")],
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            preexec_fn=processes.die_with_tests,
+        )
+    try:
+        processes.wait_until(
+            lambda: process.poll() is not None or "the broker is ready" in log.read_text(),
+            "an announcement",
+            START_SECONDS_MAX,
+        )
+    finally:
+        process.terminate()
+        code = process.wait(processes.WAIT_SECONDS_MAX)
+    assert code == 0, log.read_text()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    [ready] = [line for line in lines if line["event"] == "the broker is ready"]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+ \(1 worker\)", ready["bootstrap"])
+    assert str(tmp_path / "data") in ready["data"]

@@ -1,4 +1,7 @@
-"""What `korvet serve` prints on stdout once it is ready: where to connect, where the records are, and a line to try."""
+"""What `korvet serve` says once it is ready: where to connect, where the records are, and a line to try.
+
+It prints that on stdout; if log lines are JSON, it is one of them, so that who collects the output finds nothing else.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +30,37 @@ _KCAT = "echo world | kcat -b {address} -t hello -P && kcat -b {address} -t hell
 
 def of(runtime: Runtime, settings: Settings, workers: int) -> str:
     """Return the announcement of a broker, ending in a newline."""
-    first, *others = runtime.listeners(settings)
-    facts, ops = runtime.facts, runtime.ops
-    counted = f"{workers} worker{'s' if workers != 1 else ''}"
+    described = facts(runtime, settings, workers) | {
+        "stop": "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"
+    }
     rows = [
-        ("bootstrap", _reached(first, counted, named=bool(others))),
-        *(("", _reached(each, named=True)) for each in others),
-        ("broker", f"{settings.broker_id} of cluster {settings.cluster_id}"),
-        ("data", f"{runtime.data}, {facts.name} {facts.version}"),
-        ("durability", facts.durability()),
-        *([("lake", where)] if (where := lake(settings)) else ()),
-        ("ops", f"http://{ops} (console, /healthz /readyz /metrics)" if ops else "off"),
-        ("stop", "Ctrl-C, or SIGTERM; SIGHUP reads the configuration again"),
+        f"  {name if at == 0 else '':<10}  {line}"
+        for name, value in described.items()
+        for at, line in enumerate(value.split("\n"))
     ]
-    lines = [f"  {name:<10}  {value}" for name, value in rows]
+    example = _example(str(runtime.listeners(settings)[0].advertised))
     # At the left edge, because the end of a here-document must stand there to be pasted.
-    return (
-        "\n".join([f"Korvet {korvet.__version__} is ready", *lines, "Try:", _example(str(first.advertised))])
-        + "\n"
-    )
+    return "\n".join([f"Korvet {korvet.__version__} is ready", *rows, "Try:", example]) + "\n"
+
+
+def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
+    """Return in words what a broker is. Those on several listeners are lines."""
+    first, *others = runtime.listeners(settings)
+    redis, ops = runtime.facts, runtime.ops
+    counted = f"{workers} worker{'s' if workers != 1 else ''}"
+    reached = [
+        _reached(first, counted, named=bool(others)),
+        *(_reached(each, named=True) for each in others),
+    ]
+    where = lake(settings)
+    return {
+        "bootstrap": "\n".join(reached),
+        "broker": f"{settings.broker_id} of cluster {settings.cluster_id}",
+        "data": f"{runtime.data}, {redis.name} {redis.version}",
+        "durability": redis.durability(),
+        **({"lake": where} if where else {}),
+        "ops": f"http://{ops} (console, /healthz /readyz /metrics)" if ops else "off",
+    }
 
 
 def _reached(listener: Bound, *more: str, named: bool) -> str:

@@ -154,7 +154,11 @@ class Supervisor:
         return f"serving clients at {self._runtime.listen}"
 
     def _announce(self) -> None:
-        text = announcement.of(self._runtime, self._pool.settings, startup.worker_count(self._configured))
+        about = (self._runtime, self._pool.settings, startup.worker_count(self._configured))
+        if self._pool.settings.log_format == "json":
+            _log.info("the broker is ready", version=__version__, **announcement.facts(*about))
+            return
+        text = announcement.of(*about)
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
