@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -45,9 +45,11 @@ def check_needs() -> None:
     )
 
 
-def call(*command: str | Path) -> str:
-    """Return what a command prints where it succeeds."""
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+def call(*command: str | Path, begin: Callable[[], None] | None = None) -> str:
+    """Return what a command prints where it succeeds. `begin` is called first in its process."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=begin, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -151,7 +153,10 @@ class Layers:
         """Run a block that installs an archive, in this machine's network."""
         shutil.copy(archive, f"{self.base}{HOME}")
         script = f"cd {HOME}; export DEBIAN_FRONTEND=noninteractive; {block}"
-        call(*spawn(self.base), "/bin/bash", "-euo", "pipefail", "-c", script)
+        # systemd-nspawn makes control groups below those in which it runs, and leaves them there.
+        groups = ControlGroups("install")
+        self._cleanup.callback(groups.remove)
+        call(*spawn(self.base), "/bin/bash", "-euo", "pipefail", "-c", script, begin=groups.enter)
 
     def machine(self, name: str) -> Path:
         """Return the root of a machine with what is installed."""
@@ -172,15 +177,23 @@ def spawn(root: Path) -> list[str]:
     return ["systemd-nspawn", "--quiet", f"--directory={root}", "--register=no", "--keep-unit"]
 
 
+def control_groups() -> set[Path]:
+    """Return the control groups of systemd and of these tests, at the top of their trees."""
+    return {path for mount in _control_group_mounts() for path in mount.iterdir() if path.is_dir()}
+
+
+def _control_group_mounts() -> list[Path]:
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [
+        Path(words[1]) for words in mounts if words[2] == "cgroup2" or "name=systemd" in words[3].split(",")
+    ]
+
+
 class ControlGroups:
     """Control groups of a machine's own, for systemd there names its services by them: else machines share theirs."""
 
     def __init__(self, name: str) -> None:
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-        systemd = [
-            words[1] for words in mounts if words[2] == "cgroup2" or "name=systemd" in words[3].split(",")
-        ]
-        self._paths = [Path(mount) / f"korvet-{os.getpid()}-{name}" for mount in systemd]
+        self._paths = [mount / f"korvet-{os.getpid()}-{name}" for mount in _control_group_mounts()]
         for path in self._paths:
             path.mkdir()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections import Counter
@@ -11,7 +12,16 @@ from typing import NamedTuple
 import pytest
 
 from tests.dist.conftest import make
-from tests.machines.machines import FailedError, Machine, Network, Shell, booted, check_needs, client_shell
+from tests.machines.machines import (
+    FailedError,
+    Machine,
+    Network,
+    Shell,
+    booted,
+    check_needs,
+    client_shell,
+    control_groups,
+)
 from tests.support.docs import PAGES
 from tests.support.tutorial import same, section_of
 
@@ -101,6 +111,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     install = f"{redis.commands}\n{korvet.commands}"
     assert [each.where for each in numbers] == [[name] for name in ADDRESSES]
     (directory / "layers").mkdir()
+    groups = control_groups()
     with booted(directory / "layers", ADDRESSES, archive, install) as (machines, network):
         client = client_shell(network, CLIENT, directory)
         try:
@@ -109,6 +120,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             yield Cluster(machines, network, client)
         finally:
             client.close()
+    assert control_groups() == groups
 
 
 @pytest.mark.timeout(900)
@@ -123,6 +135,8 @@ def test_the_page_leads_to_a_cluster_that_loses_nothing(cluster: Cluster) -> Non
     assert cluster.values() == Counter(map(str, range(1, 1001)))
     _only_listed_ports_are_open(cluster)
     cluster.do("Logs")
+    _log_lines_are_json(cluster)
+    _reload_applies_settings_or_fails(cluster)
 
     cluster.client.run(_LOAD)
     cluster.do("Restart one after the other")
@@ -167,3 +181,25 @@ def _only_listed_ports_are_open(cluster: Cluster) -> None:
     assert cluster.reaches(ADDRESSES["one"], 6379)
     one.run("systemctl restart nftables")
     assert not cluster.reaches(ADDRESSES["one"], 6379)
+
+
+def _log_lines_are_json(cluster: Cluster) -> None:
+    for name, machine in cluster.machines.items():
+        # Not the lines of systemd about the unit.
+        printed = machine.shell.run("journalctl _SYSTEMD_UNIT=korvet.service --output=cat")
+        lines = [json.loads(line) for line in printed.splitlines()]
+        assert lines, name
+        assert all({"level", "event"} <= set(line) for line in lines), name
+
+
+def _reload_applies_settings_or_fails(cluster: Cluster) -> None:
+    shell = cluster.machines["two"].shell
+    describe = "korvet configs describe --broker 2 --name num.partitions -b $BROKERS"
+    shell.run("""echo '"num.partitions" = 7' >>/etc/korvet/korvet.toml; systemctl reload korvet""")
+    assert "7" in cluster.client.run(describe)
+
+    shell.run("""sed --in-place '/num.partitions/s/7/"many"/' /etc/korvet/korvet.toml""")
+    assert shell.run("systemctl reload korvet || echo refused").endswith("refused\n")
+    assert shell.run("systemctl is-active korvet") == "active\n"
+    assert "7" in cluster.client.run(describe)
+    shell.run("sed --in-place /num.partitions/d /etc/korvet/korvet.toml; systemctl reload korvet")
