@@ -178,7 +178,7 @@ bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archiv
 	&& $(PIP) wheel --no-cache-dir --require-hashes --no-deps --no-build-isolation --only-binary :all: --no-binary pyspark \
 		--requirement $(BUNDLED) --wheel-dir $(DIST)/$$name/wheels \
 	&& cp $(DIST)/*.whl $(DIST)/$$name/wheels \
-	&& cp -r CHANGELOG.md LICENSE README.md deploy docs $(DIST)/$$name \
+	&& cp -r --parents *.md LICENSE deploy docs loadtest/README.md $(DIST)/$$name \
 	&& tar --create --file $(DIST)/$$name.tar.gz --use-compress-program "gzip --no-name" --directory $(DIST) --sort=name \
 		--mtime=@$$SOURCE_DATE_EPOCH --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX $$name \
 	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz

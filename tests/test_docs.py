@@ -12,7 +12,7 @@ import pytest
 from korvet.cli.main import korvet
 from korvet.redis import url
 from tests.jvm.tools import TOOLS
-from tests.support.docs import PAGES, ROOT, TABLES, renewed
+from tests.support.docs import PAGES, ROOT, TABLES, links, prose, renewed
 from tests.support.tutorial import section_of
 
 README_BYTES_MAX = 12 * 1024
@@ -71,21 +71,13 @@ def slug(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
 
 
-def prose(text: str) -> str:
-    """Return a page without its blocks of code."""
-    fenced = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-    return re.sub(r"^ {4,}(?![-*] ).*$", "", fenced.sub("", text), flags=re.MULTILINE)
-
-
 def anchors(path: str) -> set[str]:
     return {slug(title) for title in re.findall(r"^#+ (.+)$", prose(PAGES[path]), re.MULTILINE)}
 
 
 def broken_links(path: str) -> Iterator[str]:
     """Yield the links of a page that lead nowhere; those to other hosts are not followed."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[path])):
-        if "://" in target:
-            continue
+    for target in links(PAGES[path]):
         file, _, anchor = target.partition("#")
         found = posixpath.normpath(posixpath.join(posixpath.dirname(path), file)) if file else path
         if not (found in PAGES or (ROOT / found).is_file()) or (anchor and anchor not in anchors(found)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from korvet.extras import LAKE
 from tests.dist.conftest import SETTINGS, Installed, make, run
 from tests.support import ops
 from tests.support.broker import korvet_broker
+from tests.support.docs import links
 
 IMPORTED = """
 import importlib, json, pkgutil, korvet
@@ -89,6 +91,19 @@ def test_the_bundles_script_brings_units_enables_none_and_keeps_the_settings(ins
     assert (etc / "systemd/system-preset/50-korvet.preset").is_file()
     # A unit is enabled by a link to it.
     assert not [path for path in etc.rglob("*") if path.is_symlink()]
+
+
+def test_every_link_of_the_bundles_pages_leads_to_a_file_in_it(built: Path, tmp_path: Path) -> None:
+    [bundle] = built.glob("korvet-*-python*.tar.gz")
+    shutil.unpack_archive(bundle, tmp_path, filter="data")
+    pages = list(tmp_path.rglob("*.md"))
+    assert len(pages) > 30
+    assert not [
+        (page.relative_to(tmp_path), target)
+        for page in pages
+        for target in links(page.read_text(encoding="utf-8"))
+        if not (page.parent / target.partition("#")[0]).exists()
+    ]
 
 
 def test_two_builds_give_the_same_bytes(built: Path, tmp_path: Path) -> None:

@@ -40,6 +40,18 @@ PAGES = {
 _BLOCK = re.compile(r"(?P<open><!-- table: (?P<name>[a-z-]+) -->\n).*?(?P<close><!-- end -->)", re.DOTALL)
 
 
+def prose(text: str) -> str:
+    """Return a page without its blocks of code."""
+    fenced = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ {4,}(?![-*] ).*$", "", fenced.sub("", text), flags=re.MULTILINE)
+
+
+def links(text: str) -> list[str]:
+    """Return where the links of a page lead, but for those to other hosts."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(text))
+    return [target for target in targets if "://" not in target]
+
+
 def topic_config_table() -> str:
     """Write the topic configs as a Markdown table: name, default, what is taken, what it is."""
     settings = load(None, {}, {}).settings
