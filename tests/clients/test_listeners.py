@@ -32,8 +32,8 @@ WITHOUT_DELAY = "group.initial.rebalance.delay.ms=0"
 def example(published: PublishedPort) -> tuple[dict[str, str], dict[str, int]]:
     """Return the settings of the page's example, and their ports by listener, with addresses that are there."""
     text = PAGES["docs/cluster.md"]
-    [block] = re.findall(r'^    ("listeners" = .*\n)    ("advertised\.listeners" = .*\n)', text, re.MULTILINE)
-    settings: dict[str, str] = tomllib.loads("".join(block))
+    [block] = re.findall(r'^ {4}"listeners" = .*\n(?: {4}".*\n)+', text, re.MULTILINE)
+    settings: dict[str, str] = tomllib.loads(block)
     ports = {name: free_port() for name in LISTENERS}
     there = {
         "0.0.0.0:9092": f"0.0.0.0:{ports['INSIDE']}",
@@ -42,7 +42,7 @@ def example(published: PublishedPort) -> tuple[dict[str, str], dict[str, int]]:
         "broker.example:19094": f"localhost:{published.port}",
     }
     for each, found in there.items():
-        assert each in "".join(block)
+        assert each in block
         settings = {name: value.replace(each, found) for name, value in settings.items()}
     return settings, ports
 
