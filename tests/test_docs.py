@@ -25,7 +25,7 @@ CURRENT = {path: text for path, text in PAGES.items() if path != "CHANGELOG.md"}
 # this file compares commands and flags with the command line; or why nothing runs it.
 CHECKED = "commands and flags"
 EXAMPLES = {
-    "README.md#Start": CHECKED,
+    "README.md#Start": "tests/kcat/test_first_session.py",
     "README.md#Install": CHECKED + "; tests/dist installs the wheel, and starts a broker",
     "README.md#A first session": "tests/kcat/test_first_session.py",
     "README.md#Command line": "tests/kcat/test_first_session.py",
@@ -46,18 +46,20 @@ EXAMPLES = {
     "deploy/three-machines.md#If machine one is lost": "tests/machines/test_three_machines.py",
     "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
     "docs/architecture.md#Processes": "a picture",
-    "docs/cluster.md#Several brokers": CHECKED,
+    "docs/cluster.md#Several brokers": CHECKED + "; tests/machines starts a cluster",
+    "docs/cluster.md#On one machine": "tests/kcat/test_first_session.py",
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Change them by clients": CHECKED,
     "docs/groups.md#List, describe, delete, reset": "tests/kcat/test_first_session.py",
     "docs/lake/archiving.md#By jobs": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/object-stores.md#Object stores": "needs a store; tests/stores has one of its own",
-    "docs/lake/replay.md#Replays": CHECKED,
+    "docs/lake/replay.md#Replays": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/spark.md#Writing from Spark": "tests/spark/test_sink.py",
-    "docs/lake/spark.md#On a Spark cluster": CHECKED,
+    "docs/lake/spark.md#On a Spark cluster": CHECKED
+    + "; tests/jvm/spark/test_cluster.py has a cluster of its own",
     "docs/lake/tutorial.md#Ten minutes with the lake": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/upkeep.md#Upkeep of tables": "tests/jvm/spark/test_tutorial.py",
-    "docs/records.md#Choose the format": CHECKED,
+    "docs/records.md#Choose the format": "tests/kcat/test_first_session.py",
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
     "docs/redis.md#Permissions": "tests/server/test_startup.py",
     "docs/redis-schema.md#Leader epochs": "a form",

@@ -1,4 +1,4 @@
-"""The first session of README.md, its command line and examples of other pages, as a reader would run them.
+"""README.md's ways to start, its first session and command line, and examples of other pages, as a reader runs them.
 
 They have a network of their own, so nobody else has the usual ports.
 """
@@ -13,13 +13,14 @@ import pytest
 
 from tests.support.tutorial import Step, as_repository, run_alone, steps_of
 
-SECTIONS = (
+SESSION = (
     *("README.md#A first session", "README.md#Command line"),
     *("docs/records.md#Write from Redis", "docs/groups.md#List, describe, delete, reset"),
 )
+STARTS = ("README.md#Start", "docs/cluster.md#On one machine", "docs/records.md#Choose the format")
 SECONDS_MAX = 300.0
 
-# Prints replies in the form of redis-cli, where that is not installed.
+# Prints replies in the form of redis-cli at a terminal, where that is not installed.
 REDIS_CLI = rf"""#!{sys.executable}
 import json, sys
 import redis
@@ -39,7 +40,10 @@ print(show(server.execute_command(*command)))
 
 
 @pytest.mark.timeout(SECONDS_MAX + 30)
-def test_the_first_session_goes_as_the_pages_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sections", [SESSION, STARTS], ids=["session", "starts"])
+def test_the_first_session_goes_as_the_pages_say(
+    sections: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     missing = [name for name in ("unshare", "kcat", "bash", "make") if shutil.which(name) is None]
     assert not missing, f"the session, or a network of its own for it, needs {missing}"
     directory = tmp_path / "clone"
@@ -47,11 +51,12 @@ def test_the_first_session_goes_as_the_pages_say(tmp_path: Path, monkeypatch: py
     as_repository(directory)
     programs = tmp_path / "bin"
     programs.mkdir()
-    if shutil.which("redis-cli") is None:
-        (programs / "redis-cli").write_text(REDIS_CLI)
-        (programs / "redis-cli").chmod(0o755)
+    installed = shutil.which("redis-cli")
+    as_at_a_terminal = f'#!/bin/sh\nexec {installed} --no-raw "$@"\n'
+    (programs / "redis-cli").write_text(as_at_a_terminal if installed else REDIS_CLI)
+    (programs / "redis-cli").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{Path(sys.executable).parent}", prepend=":")
-    printed = run_alone(directory, SECTIONS, SECONDS_MAX)
-    wanted = [step.command for each in SECTIONS for step in steps_of(each) if isinstance(step, Step)]
+    printed = run_alone(directory, sections, SECONDS_MAX)
+    wanted = [step.command for each in sections for step in steps_of(each) if isinstance(step, Step)]
     assert len(wanted) > 8
     assert [command for command in wanted if f"$ {command}\n" not in printed] == []

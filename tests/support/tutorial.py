@@ -2,7 +2,8 @@
 
 Knows the forms that commands and what they print have there; nothing of what they are about. In an indented block each
 line is a command; where lines begin with `$ `, those are the commands, and what stands below one is what it prints. A
-block of Python is a file, whose name is in the text before it. `make run` goes on while the rest is done, and
+block of Python is a file, whose name is in the text before it. `make run` goes on while the rest is done, up to the
+next one, unless that is another broker of a cluster (`--broker-id`); a command that names `redis.example` is left out.
 `korvet lake status` is asked again until it says what is shown. Of tables the columns in MASKED may have other values,
 and so may times and offsets that are made of times. A broker is started first if no section does that.
 
@@ -35,6 +36,8 @@ MASKED = {"Files", "Size", "Compared"}
 _WAIT_S = 300.0
 _STATUS = "korvet lake status"
 _SERVER = "make run"
+_ANOTHER = "--broker-id"
+_ELSEWHERE = "redis.example"
 _BLOCK = re.compile(
     r"(?P<code>(?:^ {4}.*\n|^\n(?= {4}))+)|^```python\n(?P<python>(?:.*\n)*?)^```$", re.MULTILINE
 )
@@ -86,9 +89,10 @@ def section_of(text: str, title: str) -> str:
 
 
 def steps_of(section: str) -> list[Step | File]:
-    """Return the steps of a section, named as PAGE#TITLE."""
+    """Return the steps of a section, named as PAGE#TITLE, that can be done here."""
     page, _, title = section.partition("#")
-    return list(steps(section_of(PAGES[page], title)))
+    found = steps(section_of(PAGES[page], title))
+    return [step for step in found if isinstance(step, File) or _ELSEWHERE not in step.command]
 
 
 def same(shown: str, printed: str) -> bool:
@@ -117,7 +121,7 @@ class Reader:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._exported: list[str] = []
-        self._server: subprocess.Popen[bytes] | None = None
+        self._servers: list[subprocess.Popen[bytes]] = []
 
     def do(self, step: Step | File) -> None:
         """Do what a step says; raises DifferentError."""
@@ -139,15 +143,20 @@ class Reader:
         )
 
     def close(self) -> None:
-        """Stop the server as Ctrl-C does."""
-        if self._server is not None and self._server.poll() is None:
-            os.killpg(self._server.pid, signal.SIGINT)
-            self._server.wait(60)
+        """Stop the servers as Ctrl-C does, the first one last."""
+        while self._servers:
+            server = self._servers.pop()
+            if server.poll() is None:
+                os.killpg(server.pid, signal.SIGINT)
+                server.wait(60)
 
     def _serve(self, command: str) -> str:
-        out, err = (self._directory / name for name in ("server.out", "server.err"))
+        if _ANOTHER not in command:
+            self.close()
+        name = f"server{len(self._servers) or ''}"
+        out, err = (self._directory / f"{name}.{suffix}" for suffix in ("out", "err"))
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            self._server = subprocess.Popen(
+            server = subprocess.Popen(
                 ["sh", "-c", command],
                 cwd=self._directory,
                 stdin=subprocess.DEVNULL,
@@ -155,7 +164,7 @@ class Reader:
                 stderr=stderr,
                 start_new_session=True,
             )
-        server = self._server
+        self._servers.append(server)
         processes.wait_until(
             lambda: server.poll() is not None or "is ready" in out.read_text(), command, _WAIT_S
         )

@@ -13,6 +13,7 @@ SECTIONS = (
     "docs/lake/tutorial.md#Ten minutes with the lake",
     "docs/lake/archiving.md#By jobs",
     "docs/lake/upkeep.md#Upkeep of tables",
+    "docs/lake/replay.md#Replays",
 )
 SECONDS_MAX = 900.0
 
