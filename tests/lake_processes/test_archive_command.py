@@ -13,6 +13,7 @@ import pyspark
 import pytest
 
 from korvet.lake.source import SourceTopic
+from tests.cli.commands import SPARK_SECONDS_MAX
 from tests.support import batches
 from tests.support.archives import Topics, orders, where
 from tests.support.processes import alive, descendants, die_with_tests, wait_until
@@ -49,17 +50,28 @@ def test_archive_with_an_interval_takes_new_records_and_ends_by_a_signal(
 def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
     topics: Topics, topic: SourceTopic, number: signal.Signals, code: int
 ) -> None:
-    for _ in range(20):
-        topics.produce(topic.partitions[1], *(bytes(5000) for at in range(1000)), codec=batches.ZSTD)
     command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), *MASTER]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=die_with_tests
-    ) as process:
-        files = Path(topics.lake) / topic.name / topic.id
-        wait_until(lambda: any(files.glob("partition=1/*")), "a file is being written", 100)
-        process.send_signal(number)
-        _, output = process.communicate(timeout=60)
-    assert process.returncode == code
+
+    def files() -> set[Path]:
+        return set((Path(topics.lake) / topic.name / topic.id).glob("partition=1/*"))
+
+    def ended() -> tuple[int, str]:
+        """Archive what is produced now, and send the signal while a file is being written."""
+        for _ in range(20):
+            topics.produce(topic.partitions[1], *(bytes(5000) for at in range(1000)), codec=batches.ZSTD)
+        before = files()
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=die_with_tests
+        ) as process:
+            wait_until(lambda: files() - before, "a file is being written", SPARK_SECONDS_MAX)
+            process.send_signal(number)
+            _, output = process.communicate(timeout=SPARK_SECONDS_MAX)
+        return process.returncode, output
+
+    returncode, output = ended()
+    if returncode == 0:  # all was done before the signal came
+        returncode, output = ended()
+    assert returncode == code
     assert output.startswith("starting Spark: 0 s\n")
     assert "\tat " not in output
     assert "Traceback" not in output
@@ -79,7 +91,7 @@ def test_spark_submit_runs_the_same_command(topics: Topics, topic: SourceTopic) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=SPARK_SECONDS_MAX,
     )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["records"] == 3
