@@ -28,7 +28,7 @@ from tests.support.redis_servers import Master
 from tests.support.topic_client import Client, produce_request
 
 NONE, LEADER, ALL = 0, 1, -1
-FLAGS = ("--set", "redis.timeout.ms=1500")
+FLAGS = ("--set", "redis.timeout.ms=3000")
 BOTH = pytest.mark.parametrize("storage_format", ["record", "batch"])
 
 

@@ -85,6 +85,14 @@ def setup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield made
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a read, and a WAIT, be so long that the replica has answered by then, on a machine however busy."""
+    monkeypatch.setattr(high_watermark, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(replication, "COMMAND_MS_MAX", 30_000)
+
+
+@pytest.mark.usefixtures("patient")
 def test_only_a_read_past_what_is_known_asks_the_replicas(setup: Setup) -> None:
     before = setup.rounds()
     assert setup.shown() == setup.shown() == [b"one"]
@@ -103,6 +111,7 @@ def test_logs_whose_topics_want_no_replicas_ask_nobody(setup: Setup) -> None:
         assert setup.rounds() == before
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_log_that_wants_more_replicas_than_there_are_holds_up_no_other(setup: Setup) -> None:
     view = setup.worker
     view.topics.create(TopicSpec(name="dear", configs={"min.insync.replicas": "3"}))
@@ -127,6 +136,7 @@ def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
     assert setup.shown() == [b"one", b"two"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_was_held_of_a_former_history_is_forgotten(setup: Setup) -> None:
     before = setup.rounds()
     assert setup.shown() == [b"one"]
