@@ -11,7 +11,7 @@ from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
 from korvet.admin.topics import NewTopic
 from korvet.admin.types import Resource, TopicPartition, settled
 from tests.support.broker import korvet_cluster
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
 
@@ -51,12 +51,14 @@ def test_a_killed_controller_costs_no_change(tmp_path: Path, redis_url: str) -> 
 def test_another_kafka_is_asked_in_its_own_versions() -> None:
     """The mock cluster of librdkafka: three brokers, each partition and group with one that serves it."""
     producer = Producer({"test.mock.num.brokers": 3})
-    bootstrap = ",".join(str(each) for each in producer.list_topics(timeout=10).brokers.values())
+    bootstrap = ",".join(
+        str(each) for each in producer.list_topics(timeout=WAIT_SECONDS_MAX).brokers.values()
+    )
     bootstrap = ",".join(each.rpartition("/")[0] or each for each in bootstrap.split(","))
     for index in range(4):
         for _ in range(index):
             producer.produce("orders", b"value", partition=index)
-    assert producer.flush(10) == 0
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
     with AdminClient(bootstrap) as admin:
         topology = admin.topology(every_topic=True)
         assert len(topology.brokers) == 3

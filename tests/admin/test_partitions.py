@@ -19,7 +19,7 @@ from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
 from tests.support.broker import Broker, korvet_cluster
-from tests.support.processes import wait_until
+from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
 
@@ -94,7 +94,7 @@ def test_producers_are_described_with_what_they_sent_last(
     producer = KafkaProducer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for _ in range(3):
         producer.produce(name, b"value", partition=1)
-    assert producer.flush(10) == 0
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
     quiet, busy, gone = (TopicPartition(name, index) for index in range(3))
     outcomes = admin.partitions.producers([quiet, busy, gone])
     assert outcomes[quiet] == []

@@ -123,6 +123,8 @@ def test_a_consumer_below_the_log_start_follows_its_reset_policy(
 def test_a_start_within_a_batch_is_where_librdkafka_begins(broker: Broker) -> None:
     topic = topic_of(broker, "batch")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1000, "batch.num.messages": 10})
+    # Else it holds records back until it knows the topic, and may send the first of them alone.
+    producer.list_topics(topic, WAIT_SECONDS_MAX)
     for n in range(10):
         producer.produce(topic, f"v{n}".encode(), partition=0)
     assert producer.flush(WAIT_SECONDS_MAX) == 0

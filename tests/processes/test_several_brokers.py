@@ -61,7 +61,9 @@ def test_a_free_id_is_taken_and_the_same_one_at_the_same_address_again(
             assert sorted(rows(raw_redis)) == [0, 1]
             assert "  broker      1 of cluster " in two.output()
             assert f"{rows(raw_redis)[1]['host']}:{rows(raw_redis)[1]['port']}" == two.bootstrap
+            children = processes.children(two.pid)
             two.kill()
+            processes.wait_until(lambda: not any(map(processes.alive, children)), "its workers free the port")
         started = rows(raw_redis)[1]["started"]
         with echo_broker(tmp_path / "three", *values, listen, workers=1):
             assert sorted(rows(raw_redis)) == [0, 1]

@@ -88,7 +88,8 @@ def test_a_worker_that_outlives_its_drain_is_killed_and_the_exit_code_is_1(tmp_p
             # A stopped process does not act on SIGTERM.
             processes.kill(pid, signal.SIGSTOP)
         assert broker.stop() == 1
-        assert broker.log().count("killed: it did not end in time") == 2
+        # Not others, which may be as slow on a busy machine.
+        assert broker.log().count("killed: it did not end in time child=worker-") == 2
 
 
 def test_a_second_interrupt_ends_the_drain_at_once(tmp_path: Path) -> None:
