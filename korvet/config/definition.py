@@ -52,6 +52,8 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
     secret: bool = False
     per_listener: bool = False
     """Whether one listener may have another value, by `listener.name.<name>.<setting>`."""
+    per_mechanism: bool = False
+    """Whether one of its mechanisms may have another one, by `listener.name.<name>.<mechanism>.<setting>`."""
     choices: tuple[str, ...] = ()
     not_yet: tuple[str, ...] = ()
     """Values of Kafka's whose behaviour is not built."""

@@ -21,7 +21,11 @@ DEFAULT_LISTENER = "PLAINTEXT"
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]{1,64})://(?P<host>.*):(?P<port>[0-9]+)")
 _FORM = "NAME://HOST:PORT, comma-separated"
-_OVERRIDE = re.compile(r"listener\.name\.(?P<listener>[a-z0-9_-]{1,64})\.(?P<setting>[a-z0-9.-]+)")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_MECHANISM = "|".join(re.escape(each.lower()) for each in (*SASL_MECHANISMS, "GSSAPI"))
+_OVERRIDE = re.compile(
+    rf"listener\.name\.(?P<listener>[a-z0-9_-]{{1,64}}(\.({_MECHANISM}))?)\.(?P<setting>[a-z0-9.-]+)"
+)
 _VARIABLE = "KORVET_LISTENER_NAME_"
 
 
@@ -47,7 +51,7 @@ class SecurityProtocol(StrEnum):
 PROTOCOL_MAP = ",".join(f"{each}:{each}" for each in SecurityProtocol)
 """Kafka's default: a listener that is named like a protocol has it."""
 
-NOT_BUILT = frozenset(SecurityProtocol) - {SecurityProtocol.PLAINTEXT}
+NOT_BUILT = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
 
 
 class Listener(NamedTuple):
@@ -110,7 +114,10 @@ def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
 
 
 def split_override(name: str) -> tuple[str, str] | None:
-    """Return listener and setting of `listener.name.<listener>.<setting>`; None if `name` is not one."""
+    """Return listener and setting of `listener.name.<listener>.<setting>`; None if `name` is not one.
+
+    With a mechanism, as in `listener.name.<listener>.<mechanism>.<setting>`, that is part of the listener's name.
+    """
     found = _OVERRIDE.fullmatch(name)
     return (found["listener"].upper(), found["setting"]) if found else None
 
@@ -156,7 +163,7 @@ def check_protocols(listeners: Sequence[Listener], text: str, overridden: Iterab
             )
         if protocols[name] in NOT_BUILT:
             raise ConfigError(f"listener {name}: {protocols[name]} is not supported yet")
-    if unknown := [name for name in overridden if name not in names]:
+    if unknown := [name for name in overridden if name.partition(".")[0] not in names]:
         raise ConfigError(
             f"listener.name.{unknown[0].lower()}: there is no such listener, only {', '.join(names)}"
         )

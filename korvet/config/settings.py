@@ -16,6 +16,7 @@ from korvet.config import values
 from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value
 from korvet.config.listeners import (
     PROTOCOL_MAP,
+    SASL_MECHANISMS,
     SecurityProtocol,
     advertised_listeners,
     listeners_to_bind,
@@ -118,6 +119,31 @@ class Settings:
     )
     ssl_principal_mapping_rules: str = _of_listener(
         "DEFAULT", "`RULE:PATTERN/REPLACEMENT/[LU],...,DEFAULT`: from a certificate's name to a user's."
+    )
+
+    sasl_enabled_mechanisms: str = _of_listener(
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        "Mechanisms by which clients log in; Kafka's default, GSSAPI, is not supported.",
+        choices=SASL_MECHANISMS,
+        type=ConfigType.LIST,
+    )
+    sasl_plain_users_file: str = _of_listener(
+        "",
+        "TOML file with users and passwords for PLAIN, in place of Kafka's JAAS file; other users log in by PLAIN with"
+        " their SCRAM passwords.",
+        form=optional(values.path),
+    )
+    sasl_server_max_receive_size: int = _of_listener(
+        524_288, "Largest request of a client that has not logged in.", least=1024
+    )
+    connections_max_reauth_ms: int = _of_listener(
+        0,
+        "How long a client may work before it has to log in again, or its connection is closed; 0 is without limit.",
+        most=INT64_MAX,
+        per_mechanism=True,
+    )
+    connection_failed_authentication_delay_ms: int = _setting(
+        100, "How long a client that fails to log in waits for the answer; its connection is closed then."
     )
 
     ops_listen: str = _fixed(

@@ -38,7 +38,22 @@ _NO_LINKS = "; Kubernetes sets it for a service: let the pod have enableServiceL
 
 _NO_PEERS = "brokers of Korvet share Redis and do not connect to each other; leave it out"
 _NO_STORE_PASSWORD = "PEM files have no such password; a key that is encrypted has ssl.key.password"  # noqa: S105 - a sentence
+_NO_CLASSES = (
+    "no Java class can be given: sasl.oauthbearer.* say how tokens are validated, sasl.plain.users.file and"
+    " `korvet users` who may log in"
+)
+_NO_KERBEROS = "GSSAPI (Kerberos) is not supported: use SCRAM-SHA-512, PLAIN or OAUTHBEARER"
 _MEANINGLESS = {
+    "sasl.jaas.config": (
+        "there is no JAAS here: users of PLAIN stand in the file of sasl.plain.users.file, those of SCRAM in Redis"
+        " (`korvet users`), and OAUTHBEARER has sasl.oauthbearer.*"
+    ),
+    "sasl.server.callback.handler.class": _NO_CLASSES,
+    "sasl.login.callback.handler.class": _NO_CLASSES,
+    "sasl.login.class": _NO_CLASSES,
+    "principal.builder.class": _NO_CLASSES,
+    "sasl.kerberos.service.name": _NO_KERBEROS,
+    "sasl.kerberos.principal.to.local.rules": _NO_KERBEROS,
     "inter.broker.listener.name": _NO_PEERS,
     "security.inter.broker.protocol": _NO_PEERS,
     "sasl.mechanism.inter.broker.protocol": _NO_PEERS,
@@ -143,13 +158,15 @@ def _overrides(found: Mapping[str, tuple[Value, str]]) -> dict[str, dict[str, Va
 
 def _definition(name: str, origin: str) -> ConfigDef | None:
     """Return the definition of a setting, of a single listener too; None if there is none."""
-    if name in _MEANINGLESS:
-        raise ConfigError(f"{name} ({origin}): {_MEANINGLESS[name]}")
-    definition = SETTINGS.get(name)
-    if definition is None and (override := split_override(name)):
-        definition = SETTINGS.get(override[1])
-        if definition is not None and not definition.per_listener:
-            raise ConfigError(f"{name} ({origin}): {override[1]} cannot differ between listeners")
+    override = split_override(name)
+    if (bare := override[1] if override else name) in _MEANINGLESS:
+        raise ConfigError(f"{name} ({origin}): {_MEANINGLESS[bare]}")
+    definition = SETTINGS.get(bare)
+    if definition is not None and override:
+        if not definition.per_listener:
+            raise ConfigError(f"{name} ({origin}): {bare} cannot differ between listeners")
+        if "." in override[0] and not definition.per_mechanism:
+            raise ConfigError(f"{name} ({origin}): {bare} cannot differ between mechanisms")
     return definition and msgspec.structs.replace(definition, name=name)
 
 

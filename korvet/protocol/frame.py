@@ -36,13 +36,13 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     body: int
 
 
-def check_frame_size(size: int, limit: int) -> None:
+def check_frame_size(size: int, limit: int, least: int = REQUEST_HEADER_MIN) -> None:
     """Refuse a size prefix that no request has, before a byte is read or allocated for it.
 
     Raises ProtocolError for a size that holds no header (which a negative one is too) and for one above
     `limit` bytes.
     """
-    if size < REQUEST_HEADER_MIN:
+    if size < least:
         raise ProtocolError(f"a frame of {size} bytes holds no request")
     if size > limit:
         raise ProtocolError(f"a frame of {size} bytes is above the limit of {limit}")

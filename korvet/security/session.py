@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from korvet.config.listeners import DEFAULT_LISTENER
+
+if TYPE_CHECKING:
+    from korvet.security.sasl import Authenticator
 
 
 class Principal(NamedTuple):
@@ -22,14 +25,18 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class Session:
-    """One connection's client. `peer` is its address and port in one text, `listener` the name of its listener."""
+    """One connection's client. `peer` is its address and port in one text, `listener` the name of its listener.
 
-    __slots__ = ("listener", "peer", "principal")
+    `sasl` has its logins, on a listener where clients have to log in.
+    """
+
+    __slots__ = ("listener", "peer", "principal", "sasl")
 
     def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
         self.peer = peer
         self.listener = listener
         self.principal = principal
+        self.sasl: Authenticator | None = None
 
     @property
     def host(self) -> str:

@@ -50,6 +50,7 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.security.credentials import UserCredentials
+from korvet.security.sasl import SaslListener
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
@@ -166,7 +167,10 @@ def main(
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease)
-    bound = [BoundListener(each.name, listen(each.address)) for each in listeners]
+    bound = [
+        BoundListener(each.name, listen(each.address), _sasl_of(each.name, settings, apis))
+        for each in listeners
+    ]
     acceptor = Acceptor(bound, dispatcher, settings)
     live.follow(acceptor.use)
     live.follow(set_level)
@@ -193,6 +197,11 @@ def main(
     storage.close()
     REQUEST_METRICS.flush()
     apis.log.traffic.publish(now=True)
+
+
+def _sasl_of(listener: str, settings: Settings, apis: Apis) -> SaslListener | None:
+    has_sasl = settings.security_protocol(listener).sasl
+    return SaslListener.of(settings, listener, apis.security.users) if has_sasl else None
 
 
 def _observe_read(kind: str, seconds: float) -> None:

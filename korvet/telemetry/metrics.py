@@ -74,6 +74,12 @@ CONNECTIONS_OPENED = Counter(
 CONNECTIONS_CLOSED = Counter(
     "korvet_connections_closed", "Number of closed client connections, by reason.", ("reason",)
 )
+AUTHENTICATIONS = Counter(
+    "korvet_authentications",
+    "Number of logins by SASL, by listener, mechanism and outcome: authenticated, renewed (on a connection that had"
+    " logged in) or refused.",
+    ("listener", "mechanism", "outcome"),
+)
 RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes received in requests.")
 SENT_BYTES = Counter("korvet_sent_bytes", "Bytes sent in responses.")
 

@@ -201,6 +201,17 @@ def test_one_listener_has_other_settings_from_each_source(tmp_path: Path) -> Non
         ("inter.broker.listener.name", "do not connect to each other; leave it out"),
         ("security.inter.broker.protocol", "do not connect to each other; leave it out"),
         ("ssl.keystore.password", "PEM files have no such password"),
+        (
+            "sasl.jaas.config",
+            "users of PLAIN stand in the file of sasl.plain.users.file, those of SCRAM in Redis",
+        ),
+        ("listener.name.plaintext.plain.sasl.jaas.config", "file of sasl.plain.users.file"),
+        ("listener.name.plaintext.oauthbearer.sasl.server.callback.handler.class", "sasl.oauthbearer"),
+        ("listener.name.plaintext.gssapi.sasl.kerberos.service.name", "GSSAPI .Kerberos. is not supported"),
+        ("listener.name.plaintext.plain.sasl.plain.users.file", "cannot differ between mechanisms"),
+        ("listener.name.plaintext.digest-md5.connections.max.reauth.ms", "unknown setting"),
+        ("listener.name.elsewhere.plain.connections.max.reauth.ms", "it must be a whole number"),
+        ("sasl.enabled.mechanisms", "a list of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
     ],
 )
 def test_what_no_listener_can_have_is_refused(name: str, says: str, tmp_path: Path) -> None:
@@ -228,3 +239,14 @@ def test_a_private_key_is_never_shown() -> None:
         assert "c2VjcmV0" not in repr(load(None, {}, {"ssl.keystore.key": text}).settings)
     with pytest.raises(ConfigError, match=r"Invalid value '\*\*\*' for configuration ssl\.keystore\.key"):
         load(None, {}, {"ssl.keystore.key": "c2VjcmV0"})
+
+
+def test_a_mechanism_of_a_listener_has_its_own_value() -> None:
+    name = "connections.max.reauth.ms"
+    given = {name: "1", f"listener.name.plaintext.{name}": "2", f"listener.name.plaintext.plain.{name}": "3"}
+    own = load(None, {}, given).settings.for_listener("PLAINTEXT")
+    assert own.connections_max_reauth_ms == 2
+    assert own.for_listener("PLAINTEXT.PLAIN").connections_max_reauth_ms == 3
+    assert own.for_listener("PLAINTEXT.SCRAM-SHA-256").connections_max_reauth_ms == 2
+    with pytest.raises(ConfigError, match="no such listener"):
+        load(None, {}, {f"listener.name.other.plain.{name}": "3"})

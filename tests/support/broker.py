@@ -204,11 +204,15 @@ def korvet_broker(
 
 @contextlib.contextmanager
 def steady_broker(
-    tmp_path: Path, *flags: str, settings: Mapping[str, object] | None = None, workers: int = 2
+    tmp_path: Path,
+    *flags: str,
+    settings: Mapping[str, object] | None = None,
+    workers: int = 2,
+    listen: Sequence[str] = ("--listen", "127.0.0.1:0"),
 ) -> Iterator[Broker]:
     """Run `korvet serve` as `korvet_broker`; in the end the same workers live and nothing was a fault of theirs."""
     given = [text for name, value in (settings or {}).items() for text in ("--set", f"{name}={value}")]
-    with korvet_broker(tmp_path, *flags, *given, workers=workers) as running:
+    with korvet_broker(tmp_path, *flags, *given, workers=workers, listen=listen) as running:
         pids = running.worker_pids()
         yield running
         assert running.worker_pids() == pids

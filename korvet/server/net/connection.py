@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 
+import gevent
 from gevent.event import Event
 
-from korvet.errors import ProtocolError, UnansweredError
+from korvet.errors import KafkaError, ProtocolError, UnansweredError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
+from korvet.security.sasl import Authenticator
 from korvet.security.session import Session
 from korvet.server.net.budget import Budgets, OverBudgetError
 from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
@@ -61,11 +63,7 @@ class ClientConnection:
         """Answer requests in their order until the connection ends; closes the channel."""
         reason = "peer closed"
         try:
-            while not self._draining and self._serve_one():
-                if self._throttle_ms:
-                    self._wait_throttled()
-            if self._draining:
-                reason = "draining"
+            reason = self._serve_all()
         except ProtocolError as error:
             reason = "unanswered" if isinstance(error, UnansweredError) else "protocol error"
             _rate_limited_log.warning(reason, "connection closed", peer=self._session.peer, reason=str(error))
@@ -84,7 +82,7 @@ class ClientConnection:
             _log.debug("connection closed", peer=self._session.peer, reason=str(error))
         finally:
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
-            if reason == "draining":
+            if reason in {"draining", "authentication failed"}:
                 self._channel.close_after_peer(LEAVING_SECONDS_MAX)
             else:
                 self._channel.close()
@@ -96,6 +94,41 @@ class ClientConnection:
             self._throttled.set()
         if self._frames.waiting:
             self._channel.end_receiving()
+
+    def _serve_all(self) -> str:
+        """Serve requests while there are any, and return why no more are served."""
+        while not self._draining and self._serve_next():
+            if self._throttle_ms:
+                self._wait_throttled()
+        if self._draining:
+            return "draining"
+        failed = self._session.sasl is not None and self._session.sasl.failed
+        return "authentication failed" if failed else "peer closed"
+
+    def _serve_next(self) -> bool:
+        sasl = self._session.sasl
+        return self._serve_one() if sasl is None or sasl.complete else self._log_in(sasl)
+
+    def _log_in(self, sasl: Authenticator) -> bool:
+        """Serve one request, or token, of a client that has to log in; False if it has closed, or failed."""
+        if sasl.failed:
+            return False
+        with gevent.Timeout(sasl.seconds_left, TimeoutError):
+            frame = self._frames.next(sasl.token_bytes_max, raw=sasl.raw)
+        if frame is None:
+            return False
+        if not sasl.raw:
+            self._begin(frame)
+            self._answer()
+            return True
+        try:
+            answer, _ = sasl.authenticate(bytes(frame.data))
+        except KafkaError:
+            return False  # there is no form for an error
+        finally:
+            frame.close()
+        self._send([len(answer).to_bytes(SIZE_BYTES, "big"), answer])
+        return True
 
     def _serve_one(self) -> bool:
         """Begin the next request and answer it; False if the peer has closed.

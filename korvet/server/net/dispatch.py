@@ -229,6 +229,8 @@ class Dispatcher:
     def begin(self, frame: Frame, session: Session) -> Pending[ResponseFrame]:
         """Begin to serve the request of a frame; raises ProtocolError if the connection must close."""
         header = read_request_header(frame.data, self._is_flexible)
+        if session.sasl is not None:
+            session.sasl.admit(header.api_key)
         served = self._served.get(header.api_key)
         if served is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")

@@ -116,16 +116,17 @@ class FrameReader:
         self._emptied = time.monotonic()
         self.waiting = False
 
-    def next(self) -> Frame | None:
+    def next(self, size_max: int | None = None, *, raw: bool = False) -> Frame | None:
         """Wait for the next frame; None if the peer has closed between two of them.
 
+        `size_max` replaces the limits of the connection. A `raw` frame holds no request, and no header.
         Raises ProtocolError (a size that cannot be, an end within a frame), OverBudgetError, TimeoutError, OSError.
         """
-        size = self._read_size()
+        size = self._read_size(size_max, 0 if raw else REQUEST_HEADER_MIN)
         if size is None:
             return None
         came_after = self._came_after
-        produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
+        produces = not raw and peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
         budgets, seconds = self._budgets, self._limits.receive
         received, decoded = budgets.received.charge(seconds), budgets.decoded.charge(seconds)
         try:
@@ -179,11 +180,11 @@ class FrameReader:
             self._received = bytearray(memoryview(self._received)[self._at :]) + data
         self._at = 0
 
-    def _read_size(self) -> int | None:
+    def _read_size(self, size_max: int | None, size_min: int) -> int | None:
         """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
         # If the first bytes of a frame came with the one before it, the rest is due like that of any other frame.
         self.waiting = not self._here
-        while self._here < SIZE_BYTES + REQUEST_HEADER_MIN:
+        while self._here < SIZE_BYTES + size_min:
             data = self._channel.receive(
                 RECEIVE_BYTES, self._limits.idle if self.waiting else self._limits.receive
             )
@@ -195,10 +196,14 @@ class FrameReader:
             self._ahead = not self._channel.waited
             self.waiting = False
             if self._here >= SIZE_BYTES:
-                check_frame_size(read_size(self._received, self._at), self._limits.produce_frame)
+                check_frame_size(
+                    read_size(self._received, self._at), size_max or self._limits.produce_frame, size_min
+                )
         size = read_size(self._received, self._at)
-        produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
-        check_frame_size(size, self._limits.produce_frame if produces else self._limits.other_frame)
+        if size_max is None:
+            produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
+            size_max = self._limits.produce_frame if produces else self._limits.other_frame
+        check_frame_size(size, size_max, size_min)
         return size
 
     def _read_frame(self, size: int, charge: Charge | None) -> bytearray | memoryview:

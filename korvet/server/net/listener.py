@@ -24,6 +24,7 @@ import gevent.socket
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.logs import Log
+from korvet.security.sasl import Authenticator, SaslListener
 from korvet.security.session import Session
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
@@ -82,10 +83,11 @@ def listen(address: Address) -> gevent.socket.socket:
 
 
 class BoundListener(NamedTuple):
-    """A listener of this worker: its name and its socket."""
+    """A listener of this worker: its name, its socket, and how its clients log in if they have to."""
 
     name: str
     socket: gevent.socket.socket
+    sasl: SaslListener | None = None
 
 
 class Acceptor:
@@ -172,6 +174,8 @@ class Acceptor:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         session = Session(peer, listener.name)
+        if listener.sasl is not None:
+            session.sasl = Authenticator(listener.sasl, session)
         connection = ClientConnection(Channel(plain), session, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.labels(listener.name).inc()
         metrics.CONNECTIONS.labels(listener.name).inc()

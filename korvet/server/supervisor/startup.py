@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,10 @@ from korvet import extras, java, logs
 from korvet.cluster.registration import Registration
 from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
-from korvet.config.values import Address, parse_address
+from korvet.config.values import Address, listed, parse_address
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
+from korvet.security.password_file import read_passwords
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.supervisor import ports, redis_check, run_state
@@ -68,6 +69,11 @@ class Runtime:
         """Return every listener with what `settings` advertise for it; raises ConfigError if that is no address."""
         return ports.bind_listeners(settings, self.reserved)
 
+    def check(self, settings: Settings) -> None:
+        """Raise ConfigError for what a reload must not apply: listeners that no client could use."""
+        check_sasl(settings, self.reserved)
+        self.listeners(settings)
+
     @property
     def ops(self) -> Address | None:
         """Where ops listens."""
@@ -90,7 +96,8 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     check_lake(settings)
     reservations = ports.reserve_listeners(settings, cleanup)
     reserved = tuple(Listener(name, each.address) for name, each in reservations.items())
-    # Refused here, before anything is forked: an advertised address that is none.
+    # Refused here, before anything is forked: an advertised address that is none, users that cannot be read.
+    check_sasl(settings, reserved)
     bound = ports.bind_listeners(settings, reserved)
     ops_listener = None
     if settings.ops_listen:
@@ -145,6 +152,19 @@ def check_lake(settings: Settings) -> None:
         raise ConfigError(
             f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
         )
+
+
+def check_sasl(settings: Settings, listeners: Sequence[Listener]) -> None:
+    """Raise ConfigError if clients of a listener could not log in by SASL."""
+    for each in listeners:
+        if not settings.security_protocol(each.name).sasl:
+            continue
+        own = settings.for_listener(each.name)
+        mechanisms = listed(own.sasl_enabled_mechanisms)
+        if not mechanisms:
+            raise ConfigError(f"listener {each.name}: sasl.enabled.mechanisms names no mechanism")
+        if "PLAIN" in mechanisms and own.sasl_plain_users_file:
+            read_passwords(Path(own.sasl_plain_users_file))
 
 
 def _start_embedded(

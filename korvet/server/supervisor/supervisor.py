@@ -190,7 +190,7 @@ class Supervisor:
             kept = [each for each in fixed if each.value(loaded) != each.value(former)]
             former_values: dict[str, Any] = {each.attribute: each.value(former) for each in kept}
             loaded = dataclasses.replace(loaded, **former_values)
-            self._runtime.listeners(loaded)
+            self._runtime.check(loaded)
         except ConfigError as error:
             self._fail("the configuration is kept as it was", reason=error)
             self._end_reload()

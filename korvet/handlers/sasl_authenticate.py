@@ -1,0 +1,26 @@
+"""SaslAuthenticate (key 36), versions 0-2: a token of a login, and its answer (KIP-152)."""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import refuse_whole
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import sasl_authenticate as wire
+
+
+def handle(
+    request: wire.SaslAuthenticateRequest, caller: Caller, _api: SecurityApi
+) -> wire.SaslAuthenticateResponse:
+    """Answer the token, and the last one with how long the session lasts."""
+    sasl = caller.session.sasl
+    if sasl is None:
+        raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "the listener has no SASL")
+    answer, lifetime_ms = sasl.authenticate(request.auth_bytes)
+    return wire.SaslAuthenticateResponse(
+        error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
+    )
+
+
+refuse = refuse_whole(wire.SaslAuthenticateResponse)
+register(wire.SaslAuthenticateRequest, SecurityApi, handle, refuse)

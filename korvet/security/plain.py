@@ -1,0 +1,96 @@
+"""PLAIN (RFC 4616): the client sends its name and password, in clear unless the listener has TLS.
+
+A user of `sasl.plain.users.file` has the password that stands there. Every other one has that of its SCRAM credential,
+of which nothing but the salted hash is stored: to salt the password it sent takes milliseconds, in a thread.
+"""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+from gevent.threadpool import ThreadPool
+
+from korvet.errors import AuthenticationError, ConfigError
+from korvet.logs import Log, RateLimitedLogger
+from korvet.protocol.types import ScramMechanism
+from korvet.security.credentials import UserCredentials
+from korvet.security.password_file import read_passwords
+from korvet.security.scram import is_password
+
+_log = RateLimitedLogger(Log(__name__))
+
+_PASSWORD_BYTES_MAX = 4096
+
+
+class PlainUsers:
+    """The users of one worker who may log in by PLAIN on one listener."""
+
+    def __init__(self, file: str, stored: UserCredentials) -> None:
+        """`file` is read now if it is given, and again when it has changed."""
+        self._file = Path(file) if file else None
+        self._stored = stored
+        self._passwords: dict[str, str] = {}
+        self._read: object = None
+        # One thread: however many clients try passwords, the rest of the machine is for those that are logged in.
+        self._threads = ThreadPool(1)
+
+    def is_password(self, user: str, password: str) -> bool:
+        """Return whether this is the user's password; takes as long for a user that does not exist."""
+        self._refresh()
+        if user in self._passwords:
+            return hmac.compare_digest(self._passwords[user].encode(), password.encode())
+        mechanism = next(
+            (each for each in reversed(ScramMechanism) if each and self._stored.get(user, each)),
+            ScramMechanism.SCRAM_SHA_512,
+        )
+        credential = self._stored.get_or_stand_in(user, mechanism)
+        fits: bool = self._threads.apply(is_password, (mechanism, credential, password))
+        return fits
+
+    def _refresh(self) -> None:
+        """Read the file if it has changed; a file that cannot be used has no users."""
+        if self._file is None:
+            return
+        try:
+            found = self._file.stat()
+            seen = (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
+        except OSError:
+            seen = None
+        if seen is not None and seen == self._read:
+            return
+        self._passwords, self._read = {}, seen
+        try:
+            self._passwords = read_passwords(self._file)
+        except ConfigError as error:
+            _log.error("users", "no user of the file may log in", reason=str(error))
+
+
+class PlainServer:
+    """The server's side of one exchange, of one message."""
+
+    def __init__(self, users: PlainUsers) -> None:
+        self.user = ""
+        self.complete = False
+        self.expires_at: float | None = None
+        self._users = users
+
+    def evaluate(self, token: bytes) -> bytes:
+        """Return the empty answer to a message that is right; raises AuthenticationError."""
+        try:
+            authorization_id, user, password = token.decode().split("\0")
+        except ValueError:  # another number of parts, or no UTF-8; from None, as it would show the password
+            raise AuthenticationError("malformed message of PLAIN") from None
+        if not user or not password:
+            raise AuthenticationError("no user or no password", user=user)
+        if len(password.encode()) > _PASSWORD_BYTES_MAX or not self._users.is_password(user, password):
+            message = "Authentication failed: Invalid username or password"
+            raise AuthenticationError("unknown user or wrong password", message, user=user)
+        if authorization_id not in {"", user}:
+            raise AuthenticationError(
+                "another authorization id than the user",
+                "Authentication failed: Client requested an authorization id that is different from username",
+                user=user,
+            )
+        self.user, self.complete = user, True
+        return b""

@@ -1,0 +1,359 @@
+"""SASL by bytes against a real broker: what a listener serves to whom, and when it closes the connection."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from korvet.protocol.types import ScramMechanism
+from tests.support.batches import batch
+from tests.support.broker import Broker, steady_broker
+from tests.support.ops import total
+from tests.support.processes import wait_until
+from tests.support.sasl_client import SaslClient, delete_password, set_password
+from tests.support.scram_client import ScramClient
+from tests.support.topic_client import Client, produce_request
+from tests.support.wire_client import ClosedByBrokerError, frame, header, request_frame
+
+SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+PASSWORD = "the-password-of-alice-in-this-test"
+IN_FILE = "the-password-of-carol-in-the-file"
+REAUTH_MS = 1500
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0,BOUND://127.0.0.1:0",
+    "listener.security.protocol.map": (
+        "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,BOUND:SASL_PLAINTEXT"
+    ),
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+    "listener.name.short.scram-sha-256.connections.max.reauth.ms": REAUTH_MS,
+    "listener.name.bound.sasl.server.max.receive.size": 2048,
+    "connection.receive.timeout.ms": 3000,
+    "connection.failed.authentication.delay.ms": 50,
+}
+
+
+@pytest.fixture(scope="module")
+def password_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("users") / "plain-users.toml"
+    path.touch(0o600)
+    path.write_text(f'carol = "{IN_FILE}"\n')
+    return path
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, password_file: Path) -> Iterator[Broker]:
+    settings = SETTINGS | {"sasl.plain.users.file": password_file}
+    with steady_broker(tmp_path_factory.mktemp("broker"), settings=settings, listen=(), workers=1) as running:
+        with Client(running.at("PLAINTEXT")) as admin:
+            admin.create("orders")
+            set_password(admin, "alice", PASSWORD, SHA_256, SHA_512)
+        yield running
+        written = running.log() + running.output()
+        assert PASSWORD not in written
+        assert IN_FILE not in written
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Client]:
+    with Client(broker.at("PLAINTEXT")) as connection:
+        yield connection
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[SaslClient]:
+    with SaslClient(broker.at("SASL_PLAINTEXT")) as connection:
+        yield connection
+
+
+@pytest.fixture
+def short(broker: Broker) -> Iterator[SaslClient]:
+    """Give a connection to the listener with sessions that end soon."""
+    with SaslClient(broker.at("SHORT")) as connection:
+        yield connection
+
+
+def audited(broker: Broker, client: Client) -> str:
+    host, port = client.socket.getsockname()
+    lines: list[str] = []
+
+    def found() -> bool:
+        lines[:] = [
+            line
+            for line in broker.log().splitlines()
+            if "authentication refused" in line and f"peer={host}:{port} " in line
+        ]
+        return bool(lines)
+
+    wait_until(found, "a line of the audit log")
+    [line] = lines
+    return line
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+def test_a_user_logs_in_and_is_served(client: SaslClient, mechanism: str) -> None:
+    answer = client.log_in("alice", PASSWORD, mechanism)
+    assert (answer.error_code, answer.error_message, answer.session_lifetime_ms) == (0, None, 0)
+    assert client.produce("orders", batch(b"x")).error_code == 0
+    assert client.fetch("orders").error_code == 0
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_tokens_without_headers_follow_version_0_of_the_handshake(client: SaslClient, mechanism: str) -> None:
+    assert client.call(ApiVersionsRequest(), 0).error_code == 0
+    assert client.handshake(mechanism, 0).mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    if mechanism == "PLAIN":
+        assert client.token(f"alice\0alice\0{PASSWORD}".encode()) == b""
+    else:
+        scram = ScramClient(SHA_256, "alice", PASSWORD)
+        scram.check(client.token(scram.final(client.token(scram.first()))))
+    assert client.call(ApiVersionsRequest(), 0).error_code == 0
+    assert client.produce("orders", batch(b"x")).error_code == 0
+
+
+def test_a_wrong_token_without_header_has_no_answer(broker: Broker, client: SaslClient) -> None:
+    client.handshake("PLAIN", 0)
+    with pytest.raises(ClosedByBrokerError):
+        client.token(b"\0alice\0wrong")
+    assert "unknown user or wrong password" in audited(broker, client)
+
+
+def test_an_empty_token_is_refused(client: SaslClient) -> None:
+    client.handshake("PLAIN", 0)
+    with pytest.raises(ClosedByBrokerError):
+        client.token(b"")
+
+
+def test_a_user_of_the_file_logs_in_by_plain_alone(broker: Broker, client: SaslClient) -> None:
+    client.authenticated("carol", IN_FILE, "PLAIN")
+    with SaslClient(broker.at("SASL_PLAINTEXT")) as other:
+        assert other.log_in("carol", IN_FILE).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_the_file_is_read_again_when_it_has_changed(broker: Broker, password_file: Path) -> None:
+    def log_in(user: str) -> int:
+        with SaslClient(broker.at("SASL_PLAINTEXT")) as client:
+            code: int = client.log_in(user, IN_FILE, "PLAIN").error_code
+            return code
+
+    assert log_in("carol") == 0
+    before = password_file.read_text()
+    try:
+        password_file.write_text(f'dave = "{IN_FILE}"\n')
+        assert (log_in("carol"), log_in("dave")) == (ErrorCode.SASL_AUTHENTICATION_FAILED, 0)
+        password_file.chmod(0o604)
+        assert log_in("dave") == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "every user of this machine may use it" in broker.log()
+    finally:
+        password_file.chmod(0o600)
+        password_file.write_text(before)
+    assert log_in("carol") == 0
+
+
+def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(
+    broker: Broker, short: SaslClient
+) -> None:
+    answer = short.handshake("GSSAPI")
+    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert answer.mechanisms == ["SCRAM-SHA-256", "PLAIN"]
+    assert short.is_closed_by_broker()
+    assert "mechanism=GSSAPI" in audited(broker, short)
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (
+            "SCRAM-SHA-256",
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256",
+        ),
+        ("PLAIN", "Authentication failed: Invalid username or password"),
+    ],
+)
+def test_a_wrong_password_has_kafkas_answer_and_ends_the_connection(
+    broker: Broker, client: SaslClient, user: str, mechanism: str, message: str
+) -> None:
+    refused = rf'korvet_authentications_total\{{[^}}]*mechanism="{mechanism}"[^}}]*outcome="refused"[^}}]*\}}'
+    before = total(broker, refused)
+    answer = client.log_in(user, "wrong-password", mechanism)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message == message
+    assert client.is_closed_by_broker()
+    line = audited(broker, client)
+    assert f"user={user} mechanism={mechanism} " in line
+    assert "listener=SASL_PLAINTEXT" in line
+    assert "wrong-password" not in broker.log()
+    wait_until(lambda: total(broker, refused) > before, "the failure is counted")
+
+
+def test_an_answer_to_a_failure_waits(client: SaslClient) -> None:
+    began = time.monotonic()
+    client.log_in("alice", "wrong", "PLAIN")
+    assert time.monotonic() - began >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (MetadataRequest(topics=[]), 9),
+        (produce_request("orders"), 8),
+        (SaslAuthenticateRequest(auth_bytes=b"x"), 1),
+    ],
+)
+def test_nothing_else_is_served_before_a_handshake(
+    broker: Broker, client: SaslClient, request_: MetadataRequest, version: int
+) -> None:
+    assert client.call(ApiVersionsRequest(), 0).error_code == 0
+    client.send(request_, version)
+    assert client.is_closed_by_broker()
+    host, port = client.socket.getsockname()
+    wait_until(lambda: f"peer={host}:{port}" in broker.log(), "the reason is logged")
+    assert "before SaslHandshake: its client is not set to use SASL" in broker.log()
+
+
+def test_what_is_sent_before_the_login_is_not_done_even_if_the_login_follows(
+    broker: Broker, client: SaslClient, admin: Client
+) -> None:
+    admin.create("untouched")
+    client.send_bytes(
+        request_frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        + request_frame(produce_request("untouched", batch(b"x")), 8)
+        + request_frame(SaslAuthenticateRequest(auth_bytes=f"\0alice\0{PASSWORD}".encode()), 1)
+    )
+    assert client.receive_frame()
+    assert client.is_closed_by_broker()
+    assert admin.fetch("untouched").high_watermark == 0
+
+
+def test_requests_may_follow_the_login_without_a_pause(client: SaslClient) -> None:
+    client.send_bytes(
+        request_frame(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        + request_frame(SaslAuthenticateRequest(auth_bytes=f"\0alice\0{PASSWORD}".encode()), 1)
+        + request_frame(produce_request("orders", batch(b"x")), 8)
+        + request_frame(produce_request("orders", batch(b"y")), 8)
+    )
+    assert len([client.receive_frame() for _ in range(4)]) == 4
+
+
+def test_only_a_token_follows_a_handshake(client: SaslClient) -> None:
+    client.handshake("SCRAM-SHA-256")
+    client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert client.is_closed_by_broker()
+
+
+def test_a_large_frame_is_refused_before_the_login_and_served_after_it(broker: Broker) -> None:
+    large = batch(b"x" * 4096)
+    with SaslClient(broker.at("BOUND")) as client:
+        client.handshake("PLAIN")
+        client.send(SaslAuthenticateRequest(auth_bytes=b"x" * 4096), 1)
+        assert client.is_closed_by_broker()
+    with SaslClient(broker.at("BOUND")) as client:
+        assert client.authenticated("alice", PASSWORD).produce("orders", large).error_code == 0
+    with SaslClient(broker.at("BOUND")) as client:
+        client.handshake("PLAIN", 0)
+        client.send_bytes((1 << 20).to_bytes(4, "big"))
+        assert client.is_closed_by_broker()
+
+
+def test_a_login_has_to_be_done_in_time(broker: Broker) -> None:
+    """A byte now and then does not make it longer."""
+    data = frame(header(18, 0))
+    with SaslClient(broker.at("BOUND")) as client:
+        sent = 0
+        with contextlib.suppress(OSError):
+            for sent, byte in enumerate(data * 1000):  # noqa: B007 - asserted below
+                client.send_bytes(bytes([byte]))
+                time.sleep(0.1)
+    assert sent < 300
+
+
+def test_without_sasl_logins_are_refused_and_requests_served(admin: Client) -> None:
+    answer = admin.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+    answer = admin.call(SaslAuthenticateRequest(auth_bytes=b"x"), 2)
+    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert admin.described("orders").error_code == 0
+
+
+def test_a_session_without_end_is_not_renewed(client: SaslClient) -> None:
+    client.authenticated("alice", PASSWORD)
+    assert client.handshake("SCRAM-SHA-256").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.authenticate(b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.described("orders").error_code == 0
+
+
+def test_a_session_ends_unless_it_is_renewed(broker: Broker, short: SaslClient) -> None:
+    assert short.log_in("alice", PASSWORD).session_lifetime_ms == REAUTH_MS
+    assert short.described("orders").error_code == 0
+    time.sleep(REAUTH_MS / 1000 + 0.1)
+    assert short.log_in("alice", PASSWORD).session_lifetime_ms == REAUTH_MS
+    assert short.described("orders").error_code == 0
+    time.sleep(REAUTH_MS / 1000 + 0.1)
+    short.send(MetadataRequest(topics=[]), 9)
+    assert short.is_closed_by_broker()
+    wait_until(lambda: "the session has expired" in broker.log(), "the reason is logged")
+
+
+def test_the_limit_of_one_mechanism_is_not_that_of_another(short: SaslClient) -> None:
+    assert short.log_in("alice", PASSWORD, "PLAIN").session_lifetime_ms == 0
+
+
+def test_a_user_who_is_deleted_is_cut_off_when_the_session_is_renewed(
+    broker: Broker, short: SaslClient, admin: Client
+) -> None:
+    set_password(admin, "bob", PASSWORD)
+    short.authenticated("bob", PASSWORD)
+    delete_password(admin, "bob")
+    assert short.described("orders").error_code == 0
+    time.sleep(1.0)  # at most one login a second
+    answer = short.log_in("bob", PASSWORD)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message == (
+        "Authentication failed during re-authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+    )
+    assert short.is_closed_by_broker()
+    assert "principal=User:bob" in audited(broker, short)
+
+
+def test_the_user_may_not_change_when_the_session_is_renewed(short: SaslClient, admin: Client) -> None:
+    set_password(admin, "bob", PASSWORD)
+    short.authenticated("alice", PASSWORD)
+    time.sleep(1.0)  # at most one login a second
+    short.handshake("SCRAM-SHA-256")
+    scram = ScramClient(SHA_256, "bob", PASSWORD)
+    answer = short.authenticate(scram.final(short.authenticate(scram.first()).auth_bytes))
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message == (
+        "Cannot change principals during re-authentication from User.alice: User.bob"
+    )
+    assert short.is_closed_by_broker()
+
+
+def test_the_mechanism_may_not_change_when_the_session_is_renewed(short: SaslClient) -> None:
+    short.authenticated("alice", PASSWORD)
+    assert short.handshake("PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE  # too soon
+    time.sleep(1.0)
+    assert short.handshake("PLAIN").error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert short.is_closed_by_broker()
+
+
+def test_an_exchange_is_not_replayed_on_another_connection(broker: Broker, client: SaslClient) -> None:
+    scram = ScramClient(SHA_256, "alice", PASSWORD)
+    client.handshake("SCRAM-SHA-256")
+    final = scram.final(client.authenticate(scram.first()).auth_bytes)
+    assert client.authenticate(final).error_code == 0
+    with SaslClient(broker.at("SASL_PLAINTEXT")) as thief:
+        thief.handshake("SCRAM-SHA-256")
+        thief.authenticate(scram.first())
+        assert thief.authenticate(final).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert "the nonce is not that of this exchange" in audited(broker, thief)
