@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs Korvet from the archive of `make bundle`, of which this file is a part, or replaces another version; without
 # network. The program goes to /opt/korvet, the units to systemd, the example to /etc/korvet if nothing is there. Nothing
-# is enabled or started, nor when an image of this machine boots for the first time (50-korvet.preset). Variables: PYTHON is the interpreter (python3), of the version in the archive's name; DESTDIR
-# is put before each path.
+# is enabled or started, nor when an image of this machine boots for the first time (50-korvet.preset). Variables: PYTHON
+# is the interpreter (python3), of the version in the archive's name; DESTDIR is put before each path.
 set -eu
 umask 022
 here=$(cd -- "$(dirname -- "$0")" && pwd)
