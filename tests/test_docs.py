@@ -51,6 +51,7 @@ EXAMPLES = {
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Change them by clients": CHECKED,
     "docs/groups.md#List, describe, delete, reset": "tests/kcat/test_first_session.py",
+    "docs/security.md#Quotas": "tests/jvm/kafka_tools/test_quotas.py",
     "docs/lake/archiving.md#By jobs": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/object-stores.md#Object stores": "needs a store; tests/stores has one of its own",
     "docs/lake/replay.md#Replays": "tests/jvm/spark/test_tutorial.py",

@@ -304,6 +304,14 @@ class Settings:
         600_000, "Close a connection after this time without a request; -1 never does.", -1, INT64_MAX
     )
     max_connections: int = _dynamic(INT32_MAX, "Connections of one worker.", least=1)
+    quota_window_num: int = _fixed(
+        11, "Samples of a rate that quotas limit; the last of them is the present.", 1, 1_000
+    )
+    quota_window_size_seconds: int = _fixed(1, "Time span of each sample.", 1, 3_600)
+    controller_quota_window_num: int = _fixed(
+        11, "Time spans of which controller_mutation_rate allows all changes at once.", 1, 1_000
+    )
+    controller_quota_window_size_seconds: int = _fixed(1, "Each of these time spans.", 1, 3_600)
     connection_receive_timeout_ms: int = _setting(
         30_000, "Close a connection after this time without progress of a request begun on it.", least=1
     )

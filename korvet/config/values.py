@@ -128,6 +128,14 @@ format_patterns = _list_of(
     r"[A-Za-z0-9._*?\[\]!-]+=(record|batch)",
     "PATTERN=record or PATTERN=batch, comma-separated, as in metrics.*=batch",
 )
+
+
+def canonical_address(text: str) -> str:
+    """Write an IP address in its only form, an IPv4 address in IPv6 as the former (Java). Raises ValueError."""
+    address = ipaddress.ip_address(text)
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
 log_levels = _list_of(
     rf"[A-Za-z_][A-Za-z0-9_.]*=({'|'.join(LOG_LEVELS)})",
     f"LOGGER=LEVEL, comma-separated, as in korvet.groups=debug, with {', '.join(LOG_LEVELS)} as levels",

@@ -13,6 +13,7 @@ import msgspec
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
+from korvet.config.definition import INT32_MAX
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
@@ -25,6 +26,7 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
+from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.credentials import UserCredentials
 from korvet.security.session import Principal, Session
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
@@ -40,7 +42,7 @@ class Caller(msgspec.Struct, frozen=True):
     `reserve_memory` takes the bytes that serving the request needs beyond its frame; negative: no longer needs.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
     the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
-    that time (ms, Redis' clock).
+    that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once.
     """
 
     client_id: str | None
@@ -50,6 +52,7 @@ class Caller(msgspec.Struct, frozen=True):
     timer: RequestTimer = msgspec.field(default_factory=lambda: NO_TIMER)
     fetched: FetchMemory = UNLIMITED
     not_after_ms: int = 0
+    fetch_max_bytes: int = INT32_MAX
 
     @property
     def peer(self) -> str:
@@ -65,6 +68,11 @@ class Caller(msgspec.Struct, frozen=True):
     def principal(self) -> Principal:
         """As whom it has authenticated."""
         return self.session.principal
+
+    def mutations(self, quotas: ClientQuotas, strict_from: int) -> Mutations:
+        """Return the changes of topics that its quota lets it do; versions from `strict_from` on know its error."""
+        strict = self.version >= strict_from
+        return quotas.mutations(self.principal.name, self.client_id, strict=strict)
 
 
 class LogApi(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +108,7 @@ class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterView
     replicas: Replicas
     epochs: LeaderEpochs
+    quotas: ClientQuotas
 
 
 class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,9 +121,10 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecurityApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about who may connect, and what each may do."""
+    """For requests about who may connect, and what and how much each may do."""
 
     users: UserCredentials
+    quotas: ClientQuotas
 
 
 class Apis(NamedTuple):

@@ -11,16 +11,19 @@ from functools import partial
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, each_named_once, error_code, error_message
 from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import create_partitions as wire
+from korvet.security.quotas import Quota
 from korvet.topics.placement import with_partitions
 
+QUOTA_ERROR_VERSION_FIRST = 3
+"""A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
-def handle(
-    request: wire.CreatePartitionsRequest, _caller: Caller, api: TopicApi
-) -> wire.CreatePartitionsResponse:
+
+def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Add partitions to each topic; the failure of one leaves the others unaffected."""
     api.topics.refresh()
+    mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     live = {each.broker_id for each in api.cluster.refresh().all}
 
     def grow(asked: wire.CreatePartitionsTopic) -> wire.CreatePartitionsTopicResult:
@@ -28,12 +31,16 @@ def handle(
         if topic is None:
             message = f"Topic '{asked.name}' does not exist."
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        if not request.validate_only and asked.count > len(topic.partitions):
+            mutations.take(asked.count - len(topic.partitions))
         brokers = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
         change = partial(with_partitions, count=asked.count, brokers=brokers, live=live)
         api.topics.add_partitions(topic, change, validate_only=request.validate_only)
         return _result(asked, None)
 
-    return wire.CreatePartitionsResponse(results=each_done(each_named_once(request.topics), grow, _result))
+    results = each_done(each_named_once(request.topics), grow, _result)
+    response = wire.CreatePartitionsResponse(results=results)
+    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
 def refuse(

@@ -14,24 +14,32 @@ from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, each_named_once, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import create_topics as wire
+from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
 from korvet.topics.registry import Topic, TopicSpec
 
+QUOTA_ERROR_VERSION_FIRST = 6
+"""A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
-def handle(request: wire.CreateTopicsRequest, _caller: Caller, api: TopicApi) -> wire.CreateTopicsResponse:
+
+def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
     api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = work_until(request.timeout_ms, time.monotonic())
+    mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
 
     def create(topic: wire.CreatableTopic) -> wire.CreatableTopicResult:
         # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
         api.topics.check_available(topic.name)
         new = _new_topic(topic, api)
+        if not request.validate_only:
+            mutations.take(new.partitions if new.partitions > 0 else api.live.settings.num_partitions)
         return _result(api.topics.create(new, validate_only=request.validate_only, until=until), api)
 
-    return wire.CreateTopicsResponse(topics=each_done(each_named_once(request.topics), create, _failed))
+    response = wire.CreateTopicsResponse(topics=each_done(each_named_once(request.topics), create, _failed))
+    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
 def refuse(

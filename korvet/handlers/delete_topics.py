@@ -17,19 +17,22 @@ from typing import TypeAlias
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import delete_topics as wire
 from korvet.protocol.wire import ZERO_UUID
+from korvet.security.quotas import Quota
 from korvet.topics.registry import Topic
 from korvet.topics.types import TopicRef
 
 DELETION_DISABLED_VERSION_FIRST = 3
+QUOTA_ERROR_VERSION_FIRST = 5
+"""A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
 _Given: TypeAlias = tuple[str | None, bytes]
 """A topic as it is given in a request: by its name with the zero id, or by its id without a name."""
 
 
-def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> wire.DeleteTopicsResponse:
+def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Delete each topic; the failure of one leaves the others unaffected."""
     if not api.live.settings.delete_topic_enable:
         code_known = caller.version >= DELETION_DISABLED_VERSION_FIRST
@@ -39,15 +42,18 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
     api.topics.refresh()
     until = work_until(request.timeout_ms, time.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
+    mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
 
     def delete(each: _Given) -> wire.DeletableTopicResult:
         topic = _find_once(each, given, api)
+        mutations.take(len(topic.partitions))
         api.topics.delete(topic, until)
         return wire.DeletableTopicResult(name=topic.name, topic_id=topic.id)
 
     each_given = [(each, twice if times > 1 else None) for each, times in given.items()]
-    return wire.DeleteTopicsResponse(responses=each_done(each_given, delete, _failed))
+    response = wire.DeleteTopicsResponse(responses=each_done(each_given, delete, _failed))
+    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
 def refuse(

@@ -38,7 +38,9 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
             ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
         )
     settings = api.live.settings
-    wait_ms, bytes_left = request.max_wait_ms, min(request.max_bytes, settings.fetch_max_bytes)
+    wait_ms = request.max_wait_ms
+    bytes_left = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
+    min_bytes = min(request.min_bytes, bytes_left)
     if settings.connections_max_idle_ms >= 0:
         # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
         wait_ms = min(wait_ms, settings.connections_max_idle_ms)
@@ -59,9 +61,7 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
     def read(specs: Sequence[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
         nonlocal wait_ms, bytes_left
         # An error is answered at once.
-        limits = FetchLimits(
-            wait_ms if len(specs) == len(refs) else 0, request.min_bytes, bytes_left, caller.fetched
-        )
+        limits = FetchLimits(wait_ms if len(specs) == len(refs) else 0, min_bytes, bytes_left, caller.fetched)
         caller.timer.end_stage(DECODE)
         found = api.fetcher.fetch(specs, limits, caller.timer)
         for each, result in in_turns(zip(specs, found, strict=True)):

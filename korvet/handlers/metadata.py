@@ -16,9 +16,12 @@ from korvet.cluster.brokers import NOBODY, LiveBrokers, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized
 from korvet.handlers.context import Caller, TopicApi
-from korvet.handlers.registry import register
+from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import metadata as wire
+from korvet.protocol.schema import VERSION_MAX
 from korvet.protocol.wire import ZERO_UUID
+from korvet.security.client_quotas import Mutations
+from korvet.security.quotas import Quota
 from korvet.topics.registry import PARTITIONS_MAX, Topic, TopicSpec, check_name
 from korvet.topics.types import TopicRef
 from korvet.turns import in_turns
@@ -32,17 +35,19 @@ TOPICS_CREATED_MAX = 100
 _AT_ONCE = -math.inf
 
 
-def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire.MetadataResponse:
+def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Reply:
     """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     brokers, outage = _refresh(api)
     live, epoch = brokers.on(caller.listener), api.epochs.current()
+    # As in Kafka nothing is refused here: who creates topics so is only throttled.
+    mutations = caller.mutations(api.quotas, VERSION_MAX)
     if request.topics is None or (caller.version == 0 and not request.topics):
         listed = in_turns(api.topics.list_cached())
         topics = [_described(topic, live, epoch, request, caller) for topic in listed]
     else:
-        topics = _asked(request, caller, api, live, epoch, outage)
-    return wire.MetadataResponse(
+        topics = _asked(request, caller, api, live, epoch, outage, mutations=mutations)
+    response = wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
@@ -54,6 +59,7 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> wire
             CLUSTER_OPERATIONS, requested=request.include_cluster_authorized_operations
         ),
     )
+    return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 
 def refuse(request: wire.MetadataRequest, _caller: Caller, error: KafkaError) -> wire.MetadataResponse:
@@ -86,6 +92,8 @@ def _asked(
     live: ReachableBrokers,
     epoch: int,
     outage: StorageUnavailableError | None,
+    *,
+    mutations: Mutations,
 ) -> list[wire.MetadataResponseTopic]:
     creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
     found: dict[str | bytes, Topic | KafkaError] = {}
@@ -103,7 +111,7 @@ def _asked(
         if creates and name is not None and _is_unknown(answer):
             missing.append(name)
     if missing:
-        found |= _create(missing, api)
+        found |= _create(missing, api, mutations)
     return [
         _failed(key, answer)
         if isinstance(answer, KafkaError)
@@ -129,12 +137,13 @@ def _is_unknown(answer: Topic | KafkaError) -> bool:
     return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _create(names: list[str], api: TopicApi) -> dict[str | bytes, Topic | KafkaError]:
+def _create(names: list[str], api: TopicApi, mutations: Mutations) -> dict[str | bytes, Topic | KafkaError]:
     """Create topics, and wait for replicas as CreateTopics does; those beyond TOPICS_CREATED_MAX are for later.
 
     Clients take LEADER_NOT_AVAILABLE, which Kafka answers for each topic that it creates so, for a reason to ask again.
     """
     at_once = max(1, min(TOPICS_CREATED_MAX, PARTITIONS_MAX // api.live.settings.num_partitions))
+    mutations.take(len(names[:at_once]) * api.live.settings.num_partitions)
     later = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"one request creates {at_once} topics")
 
     def create() -> dict[str | bytes, Topic | KafkaError]:

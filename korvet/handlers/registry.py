@@ -15,12 +15,16 @@ from korvet.handlers.context import Caller
 from korvet.pending import Pending
 from korvet.protocol.schema import Message
 
+MEMORY = "memory"
+"""Why a producer is throttled if Redis' memory, or its disk, is short; all other reasons are quotas."""
+
 
 class Reply(NamedTuple):
-    """A response, None if the client gets none, and for how long the connection then takes no requests."""
+    """A response, None if the client gets none, and for how long the connection then takes no requests, and why."""
 
     response: Message | None
     throttle_ms: int = 0
+    throttled_by: str = MEMORY
 
 
 Answer: TypeAlias = Message | Reply

@@ -28,6 +28,7 @@ class Keys:
         # In the slot of the feed: one script writes both.
         self.broker_configs = f"{{{namespace}:topics}}:brokers"
         self.users = f"{{{namespace}:topics}}:users"
+        self.quotas = f"{{{namespace}:topics}}:quotas"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.epoch = f"{namespace}:epoch"

@@ -49,8 +49,11 @@ from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
+from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
+from korvet.security.quotas import QuotaStore
 from korvet.security.sasl import SaslListener
+from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
@@ -159,14 +162,15 @@ def main(
     _keep_freed_memory()
     stopping = link.stop_event()
     storage = Storage.of(settings, lake)
-    apis = build_apis(settings, storage, listeners, data_dir)
+    apis = build_apis(settings, storage, listeners, data_dir, link.usage.worker(link.row))
     live = apis.log.live
     live.refresh()
     apis.log.topics.refresh()
     apis.security.users.refresh()
+    apis.security.quotas.refresh()
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
-    dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease)
+    dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas)
     bound = [
         BoundListener(each.name, listen(each.address), _sasl_of(each.name, settings, apis))
         for each in listeners
@@ -215,9 +219,16 @@ def _beat(link: SupervisorLink) -> None:
 
 
 def build_apis(
-    settings: Settings, storage: Storage, listeners: Sequence[Bound], data_dir: Path | None
+    settings: Settings,
+    storage: Storage,
+    listeners: Sequence[Bound],
+    data_dir: Path | None,
+    usage: Usage,
 ) -> Apis:
-    """Build the services of a worker on `storage`, and from them the contexts of its handlers."""
+    """Build the services of a worker on `storage`, and from them the contexts of its handlers.
+
+    `usage` counts for the broker what its clients use.
+    """
     keys = Keys(settings.namespace)
     log = LogStore(
         storage.redis,
@@ -238,14 +249,22 @@ def build_apis(
         storage.reads,
         UsageStore(storage.redis, with_file=False),
     )
-    usage = UsageStore(storage.redis, with_file=data_dir is not None)
-    pressure = Backpressure(usage, live.settings, None if data_dir is None else Disk(data_dir))
+    redis_usage = UsageStore(storage.redis, with_file=data_dir is not None)
+    pressure = Backpressure(redis_usage, live.settings, None if data_dir is None else Disk(data_dir))
     live.follow(pressure.use)
+    size_ms = settings.controller_quota_window_size_seconds * 1000
+    mutation_windows = Windows(settings.controller_quota_window_num, size_ms)
+    quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, mutation_windows)
     return Apis(
         log=_log_api(settings, storage, log, topics, live, pressure),
         groups=_group_api(settings, storage, topics),
         topics=TopicApi(
-            live=live, topics=topics, cluster=cluster, replicas=storage.replicas, epochs=log.epochs
+            live=live,
+            topics=topics,
+            cluster=cluster,
+            replicas=storage.replicas,
+            epochs=log.epochs,
+            quotas=quotas,
         ),
         cluster=ClusterApi(
             cluster=cluster,
@@ -253,7 +272,7 @@ def build_apis(
             topics=topics,
             log_dir=log_dir,
         ),
-        security=SecurityApi(users=UserCredentials(storage.redis, keys)),
+        security=SecurityApi(users=UserCredentials(storage.redis, keys), quotas=quotas),
     )
 
 
@@ -318,15 +337,15 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
 
 
 def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
-    """Refresh this worker's settings, topics and users when another one of the cluster changes them."""
+    """Refresh this worker's settings, topics, users and quotas when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
-    api, epochs = apis.log, apis.topics.epochs
+    api = apis.log
 
     def ask_the_master() -> None:
         # A replica refuses it: a worker that only reads would stay with a master that was replaced, and with what that
         # knew. And a server may have been a replica for a while, and lost records, with all connections alive.
         for each in (storage.redis, storage.reads):
-            epochs.refresh(each)
+            apis.topics.epochs.refresh(each)
 
     def exists(name: str, topic_id: str) -> bool:
         topic = api.topics.get_cached(name)
@@ -343,6 +362,7 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
         api.live.refresh,
         api.topics.refresh,
         forget_deleted,
+        apis.security.quotas.refresh,
     ]
     registry_watcher.watch(storage.subscriptions, keys.topics_channel, refreshes)
 

@@ -140,9 +140,13 @@ LAKE_READ_DURATION = Histogram(
     buckets=DURATION_BUCKETS,
 )
 THROTTLED_REQUESTS = Counter(
-    "korvet_throttled_requests", "Number of produce requests throttled because memory or disk is short."
+    "korvet_throttled_requests",
+    "Number of throttled requests by reason: memory (Redis' memory or disk is short), or the quota that was exceeded.",
+    ("reason",),
 )
-THROTTLE_SECONDS = Counter("korvet_throttle_seconds", "Time for which connections were muted by throttling.")
+THROTTLE_SECONDS = Counter(
+    "korvet_throttle_seconds", "Time for which connections were muted by throttling, by reason.", ("reason",)
+)
 
 KEEPER_LEADER = Gauge(
     "korvet_keeper_leader", "1 if the keeper of this broker holds the lease.", multiprocess_mode="livesum"

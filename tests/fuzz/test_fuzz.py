@@ -19,6 +19,7 @@ from korvet.handlers.registry import HANDLERS
 from korvet.protocol.messages.join_group import JoinGroupRequest
 from korvet.protocol.messages.sync_group import SyncGroupRequest
 from korvet.security.session import Session
+from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
@@ -84,12 +85,13 @@ def test_no_refusal_is_left_to_the_garbage_collector(
     settings = Settings(redis_url=redis_url, auto_create_topics_enable=False)
     storage = Storage.of(settings, None)
     address = Address("127.0.0.1", 9092)
-    apis = build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None)
+    usage = UsageTable.of(settings, workers=1).worker(0)
+    apis = build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
     apis.log.topics.refresh()
     for name in TOPICS:
         apis.log.topics.create(TopicSpec(name=name, partitions=PARTITIONS), until=0)
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
-    dispatcher = Dispatcher(HANDLERS, apis, storage.replicas, lease)
+    dispatcher = Dispatcher(HANDLERS, apis, storage.replicas, lease, apis.security.quotas)
     # These wait for other members.
     served = [each for each in REQUESTS if each[0] not in {JoinGroupRequest, SyncGroupRequest}]
     gc.collect()

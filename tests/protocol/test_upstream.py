@@ -52,6 +52,9 @@ ONE_STRUCT = {
 }
 """Structs upstream that are the same on the wire as another one, which is declared here for both."""
 
+OWN_NAMES = {"EntryResult": "EntryData"}
+"""Structs whose name upstream, the value, is that of another one in the same file here."""
+
 
 @cache
 def schema(name: str) -> dict[str, Any]:
@@ -85,7 +88,7 @@ def describe_kind(kind: WireType) -> str:
     if isinstance(kind, ListOf):
         return "[]" + describe_kind(kind.element)
     if isinstance(kind, PartOf):
-        return kind.cls.__name__
+        return OWN_NAMES.get(kind.cls.__name__, kind.cls.__name__)
     if isinstance(kind, Sized):
         return kind.kind
     assert isinstance(kind, Fixed)

@@ -16,7 +16,10 @@ from korvet.log.replication import Replicas
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.security.client_quotas import ClientQuotas
+from korvet.security.quotas import QuotaStore
 from korvet.security.session import Session
+from korvet.security.usage import UsageTable
 from korvet.server.net.budget import Budgets
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
@@ -27,10 +30,22 @@ from tests.support.wire_client import RESPONSES, decode_response, request_frame
 TIMEOUT_MS = 60_000
 
 
-def dispatcher(redis: Redis, handlers: Mapping[int, Handler], contexts: Sequence[object]) -> Dispatcher:
+def dispatcher(
+    redis: Redis,
+    handlers: Mapping[int, Handler],
+    contexts: Sequence[object],
+    quotas: ClientQuotas | None = None,
+) -> Dispatcher:
     """Return a dispatcher of a worker without replicas, whose lease is long."""
     replicas = Replicas(lambda: redis, redis, Keys("korvet"), replicas=0, timeout_ms=TIMEOUT_MS)
-    return Dispatcher(handlers, contexts, replicas, ServingLease(redis, TIMEOUT_MS))
+    lease = ServingLease(redis, TIMEOUT_MS)
+    return Dispatcher(handlers, contexts, replicas, lease, quotas or client_quotas(redis))
+
+
+def client_quotas(redis: Redis) -> ClientQuotas:
+    """Return the quotas of a broker with one worker, none of them read yet."""
+    usage = UsageTable.of(Settings(), workers=1).worker(0)
+    return ClientQuotas(QuotaStore(redis, Keys("korvet")), usage, usage.windows)
 
 
 @contextmanager

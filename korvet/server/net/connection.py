@@ -6,6 +6,7 @@ with one log line; nothing else happens.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import gevent
@@ -57,6 +58,7 @@ class ClientConnection:
         self._begun: deque[tuple[Frame, Pending[ResponseFrame]]] = deque()
         self._draining = False
         self._throttle_ms = 0
+        self._throttled_by = ""
         self._throttled: Event | None = None
 
     def serve(self) -> None:
@@ -183,10 +185,12 @@ class ClientConnection:
 
     def _wait_throttled(self) -> None:
         """Leave the peer's next request unread until the throttle is over, or the connection is to end."""
-        metrics.THROTTLE_SECONDS.inc(self._throttle_ms / 1000)
+        # A peer that leaves meanwhile is noticed afterwards: it is kept no longer than one that says nothing.
+        seconds = min(self._throttle_ms / 1000, self._limits.idle or math.inf)
+        metrics.THROTTLE_SECONDS.labels(self._throttled_by).inc(seconds)
         self._throttled = Event()
         if not self._draining:
-            self._throttled.wait(self._throttle_ms / 1000)
+            self._throttled.wait(seconds)
         self._throttled, self._throttle_ms = None, 0
 
     def _answer(self) -> bool:
@@ -215,14 +219,15 @@ class ClientConnection:
         frame, pending = self._begun.popleft()
         answered.append(frame)
         try:
-            chunks, throttle_ms = pending.result()
+            chunks, throttle_ms, throttled_by = pending.result()
         finally:
             REQUEST_METRICS.ended()
             frame.end_serving()
         out += chunks
         if throttle_ms:
-            metrics.THROTTLED_REQUESTS.inc()
-            self._throttle_ms = max(self._throttle_ms, throttle_ms)
+            metrics.THROTTLED_REQUESTS.labels(throttled_by).inc()
+            if throttle_ms > self._throttle_ms:
+                self._throttle_ms, self._throttled_by = throttle_ms, throttled_by
         return pending.in_order
 
     def _send(self, out: list[Buffer]) -> None:

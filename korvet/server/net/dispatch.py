@@ -17,7 +17,7 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
 from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
-from korvet.handlers.registry import Answer, Handler, Reply
+from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
 from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Done, Pending
@@ -26,8 +26,10 @@ from korvet.protocol.frame import RequestHeader, read_request_header, response_f
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
+from korvet.security.client_quotas import ClientQuotas
 from korvet.security.session import Session
 from korvet.server.net.framing import Frame
+from korvet.server.net.throttle import Throttle
 from korvet.server.serving_lease import ServingLease
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
@@ -47,16 +49,20 @@ class FaultError(Exception):
 
 
 class ResponseFrame(NamedTuple):
-    """A response as bytes, none if the client gets none; and for how long the connection then takes no requests."""
+    """A response as bytes, none if the client gets none.
+
+    After it the connection takes no requests for `throttle_ms`.
+    """
 
     chunks: list[Buffer]
     throttle_ms: int = 0
+    throttled_by: str = MEMORY
 
 
 class _Served(NamedTuple):
     """An API that is served: its name, its handler, and the context that the handler takes.
 
-    `replicas` confirm what it changes, `lease` lets it.
+    `replicas` confirm what it changes, `lease` lets it; `throttle` says for how long quotas have its client wait.
     """
 
     name: str
@@ -64,12 +70,13 @@ class _Served(NamedTuple):
     context: object
     replicas: Replicas
     lease: ServingLease
+    throttle: Throttle
 
 
 class PendingResponse:
     """A request that has begun: what is left to do is to wait for what it asked of others, and to answer."""
 
-    __slots__ = ("_caller", "_frame", "_header", "_pending", "_request", "_served")
+    __slots__ = ("_began", "_caller", "_frame", "_header", "_pending", "_request", "_served", "_used_s")
 
     def __init__(
         self,
@@ -80,6 +87,7 @@ class PendingResponse:
         frame: Frame,
     ) -> None:
         """Begin what can begin before it is this request's turn to be answered; raises ProtocolError."""
+        began = served.throttle.busy_s()
         self._served = served
         self._header = header
         self._request = request
@@ -87,6 +95,7 @@ class PendingResponse:
         self._frame = frame
         self._pending = self._begin()
         caller.timer.end_stage(DECODE)
+        self._used_s = served.throttle.busy_s(began) if began else 0.0
 
     @property
     def in_order(self) -> bool:
@@ -105,18 +114,18 @@ class PendingResponse:
         """
         code = ErrorCode.NONE
         timer = self._caller.timer
+        self._began = self._served.throttle.busy_s()
         if not self._served.handler.pipelined:
             timer.end_stage(QUEUE)
         try:
             answer = self._handle() if self._pending is None else self._pending.result()
-            response, throttle_ms = answer if isinstance(answer, Reply) else (answer, 0)
-            frame = ResponseFrame(self._encode(response), throttle_ms)
+            frame = self._finish(answer if isinstance(answer, Reply) else Reply(answer))
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
             refusal = self._refusal(error).without_frames()
             code = refusal.code
-            frame = ResponseFrame(self._refuse(refusal))
+            frame = self._refuse(refusal)
         timer.end_stage(ENCODE)
         seconds = time.monotonic() - self._frame.arrived
         REQUEST_METRICS.answered(self._served.name, code.name, seconds, timer.seconds)
@@ -168,14 +177,31 @@ class PendingResponse:
             self._caller, not_after_ms=lease.not_after_ms(frame.came_after)
         )
 
-    def _refuse(self, refusal: KafkaError) -> list[Buffer]:
+    def _refuse(self, refusal: KafkaError) -> ResponseFrame:
         try:
-            return self._encode(self._served.handler.refuse(self._request, self._caller, refusal))
+            return self._finish(Reply(self._served.handler.refuse(self._request, self._caller, refusal)))
         except ProtocolError:
             raise
         except Exception as error:
             self._log_fault("refusal failed")
             raise FaultError from error
+
+    def _finish(self, reply: Reply) -> ResponseFrame:
+        """Encode a response, and throttle its client if that is over a quota now."""
+        response, throttle_ms, throttled_by = reply
+        chunks = self._encode(response)
+        throttle = self._served.throttle
+        if throttle.active:
+            used_s = self._used_s + throttle.busy_s(self._began) if self._began else 0.0
+            quota_ms, quota = throttle.charge(
+                self._caller, self._frame, self._request, response, chunks, used_s
+            )
+            if quota_ms > throttle_ms:
+                throttle_ms, throttled_by = quota_ms, quota
+        if throttle_ms and getattr(response, "throttle_time_ms", throttle_ms) != throttle_ms:
+            response.throttle_time_ms = throttle_ms  # type: ignore[union-attr]  # it has the field, as was asked
+            chunks = self._encode(response)
+        return ResponseFrame(chunks, throttle_ms, throttled_by)
 
     def _encode(self, response: Message | None) -> list[Buffer]:
         if response is None:
@@ -215,14 +241,16 @@ class Dispatcher:
         contexts: Iterable[object],
         replicas: Replicas,
         lease: ServingLease,
+        quotas: ClientQuotas,
     ) -> None:
         """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
 
-        `lease` is that of this worker.
+        `lease` is that of this worker, and `quotas` are those of its clients.
         """
+        self._throttle = Throttle(quotas)
         by_class = {type(each): each for each in contexts}
         self._served = {
-            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease)
+            key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self._throttle)
             for key, handler in handlers.items()
         }
 
@@ -244,6 +272,8 @@ class Dispatcher:
         caller = Caller(
             header.client_id, session, header.api_version, frame.reserve_memory, timer, frame.fetched
         )
+        if self._throttle.active:
+            caller = self._throttle.limited(caller, request)
         return PendingResponse(served, header, request, caller, frame)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from korvet import logs
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, KafkaError
+from korvet.security.usage import UsageTable
 from korvet.server.supervisor import signals
 from korvet.telemetry import snapshot
 from korvet.telemetry.process_table import NAMES, ProcessState, ProcessTable
@@ -49,6 +50,7 @@ class SupervisorLink:
     row: int
     name: str
     table: ProcessTable
+    usage: UsageTable
     life_fd: int
     ready_fd: int
 

@@ -31,6 +31,7 @@ from pathlib import Path
 from korvet import logs
 from korvet.backoff import Backoff
 from korvet.config.settings import Settings
+from korvet.security.usage import UsageTable
 from korvet.server.supervisor import child as child_process
 from korvet.server.supervisor import signals
 from korvet.server.supervisor.child import READY_NOTE, SupervisorLink, die_with_parent
@@ -120,6 +121,8 @@ class ProcessPool:
         self.slots = slots
         self.settings = settings
         self.table = ProcessTable()
+        workers = sum(slot.row is None for slot in slots)
+        self._usage = UsageTable.of(settings, workers)
         self.living: dict[int, Child] = {}
         self._metrics_directory = metrics_directory
         # Only the supervisor keeps the writing end, and never writes: children see when it is gone.
@@ -178,6 +181,7 @@ class ProcessPool:
                 continue
             del self.living[pid]
             self.table.set(child.row, ProcessState.EMPTY)
+            self._usage.end(child.row)
             snapshot.forget_live(self._metrics_directory, child_process.metrics_name_of(child.row))
             code = os.waitstatus_to_exitcode(status)
             ended.append((child, f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"))
@@ -258,8 +262,11 @@ class ProcessPool:
 
     def _fork(self, slot: Slot) -> Child:
         row = self._free_row(slot) if slot.row is None else slot.row
-        link = SupervisorLink(row, child_process.name_of(row), self.table, self._life_fd, self._note_fd)
+        link = SupervisorLink(
+            row, child_process.name_of(row), self.table, self._usage, self._life_fd, self._note_fd
+        )
         self.table.start(row)
+        self._usage.start(row)
         sys.stdout.flush()
         die = die_with_parent(signal.SIGKILL)
         # A signal between fork and reset would be written into the supervisor's own pipe by the child.

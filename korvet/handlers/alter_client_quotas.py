@@ -1,0 +1,58 @@
+"""AlterClientQuotas (key 49), versions 0-1: sets and removes quotas of entities, or validates that it could (KIP-546).
+
+The changes of one entity are made as a whole or not at all. When the response is sent the worker that sends it enforces
+them, and every other worker of the cluster once it is notified of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import each_done, error_code, error_message
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import alter_client_quotas as wire
+from korvet.security import audit
+from korvet.security.quotas import parse_changes, parse_entity
+
+
+def handle(
+    request: wire.AlterClientQuotasRequest, caller: Caller, api: SecurityApi
+) -> wire.AlterClientQuotasResponse:
+    """Alter each entity; the failure of one leaves the others unaffected."""
+    times = Counter(_pairs(each) for each in request.entries)
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "The request names the entity twice.")
+
+    def alter(entry: wire.EntryData) -> wire.EntryResult:
+        entity = parse_entity(_pairs(entry))
+        ops = ((each.key, None if each.remove else each.value) for each in entry.ops)
+        changes = parse_changes(entity, ops)
+        if not request.validate_only:
+            api.quotas.alter(entity, changes)
+            audit.changed(caller.session, "quotas altered", entity=dict(entity), **changes)
+        return _result(entry, None)
+
+    entries = {_pairs(each): each for each in request.entries}
+    each_given = [(entry, twice if times[pairs] > 1 else None) for pairs, entry in entries.items()]
+    return wire.AlterClientQuotasResponse(entries=each_done(each_given, alter, _result))
+
+
+def refuse(
+    request: wire.AlterClientQuotasRequest, _caller: Caller, error: KafkaError
+) -> wire.AlterClientQuotasResponse:
+    """Answer every entity with the error."""
+    return wire.AlterClientQuotasResponse(entries=[_result(each, error) for each in request.entries])
+
+
+def _pairs(entry: wire.EntryData) -> tuple[tuple[str, str | None], ...]:
+    return tuple((each.entity_type, each.entity_name) for each in entry.entity)
+
+
+def _result(entry: wire.EntryData, error: KafkaError | None) -> wire.EntryResult:
+    return wire.EntryResult(
+        error_code=error_code(error), error_message=error_message(error), entity=entry.entity
+    )
+
+
+register(wire.AlterClientQuotasRequest, SecurityApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,32 @@
+"""DescribeClientQuotas (key 48), versions 0-1: the quotas that are set on the entities of a filter (KIP-546)."""
+
+from __future__ import annotations
+
+from korvet.handlers.common import refuse_whole
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import describe_client_quotas as wire
+from korvet.security.quotas import is_matched, parse_filter
+
+
+def handle(
+    request: wire.DescribeClientQuotasRequest, _caller: Caller, api: SecurityApi
+) -> wire.DescribeClientQuotasResponse:
+    """Return the entities that match, as they are now in Redis."""
+    components = parse_filter((each.entity_type, each.match_type, each.match) for each in request.components)
+    api.quotas.refresh()
+    return wire.DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            wire.EntryData(
+                entity=[wire.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[wire.ValueData(key=key, value=value) for key, value in sorted(values.items())],
+            )
+            for entity, values in api.quotas.table.entities.items()
+            if is_matched(entity, components, strict=request.strict)
+        ],
+    )
+
+
+refuse = refuse_whole(wire.DescribeClientQuotasResponse, entries=None)
+register(wire.DescribeClientQuotasRequest, SecurityApi, handle, refuse)

@@ -1,0 +1,94 @@
+"""Charges requests to their clients' quotas, and counts the time for which each greenlet ran.
+
+As in Kafka a produce request is charged with its size, a fetch with the size of its response, and every request with
+the time that it kept this process busy, in per cent of it. What a client is throttled for is answered at once, and its
+connection is muted (KIP-219). Kafka answers a throttled fetch without records; here they are read already, and sent.
+
+Greenlets are watched only while somebody has a quota of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+import greenlet
+import msgspec
+
+from korvet.config.definition import INT32_MAX
+from korvet.handlers.context import Caller
+from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
+from korvet.protocol.messages.produce import ProduceRequest
+from korvet.protocol.schema import Message
+from korvet.protocol.wire import Buffer
+from korvet.security.client_quotas import ClientQuotas
+from korvet.security.quotas import Quota, QuotaTable
+from korvet.server.net.framing import Frame
+
+
+class Throttle:
+    """The quotas as dispatch needs them. `active`: somebody has one, so requests are charged."""
+
+    def __init__(self, quotas: ClientQuotas) -> None:
+        self.active = False
+        self._quotas = quotas
+        self._watches = False
+        self._since = 0.0
+        quotas.follow(self._use)
+
+    def limited(self, caller: Caller, request: Message) -> Caller:
+        """Return the caller of a request with what its quota lets it fetch at once."""
+        if not isinstance(request, FetchRequest):
+            return caller
+        most = self._quotas.value_max(Quota.CONSUMER_BYTE_RATE, caller.principal.name, caller.client_id)
+        if most is None:
+            return caller
+        return msgspec.structs.replace(caller, fetch_max_bytes=max(1, min(int(most), INT32_MAX)))
+
+    def charge(
+        self,
+        caller: Caller,
+        frame: Frame,
+        request: Message,
+        response: Message | None,
+        chunks: Sequence[Buffer],
+        used_s: float,
+    ) -> tuple[int, Quota]:
+        """Count a request that is answered, and return for how long its client is to wait (ms), and why."""
+        charges = []
+        if isinstance(request, ProduceRequest):
+            charges.append((Quota.PRODUCER_BYTE_RATE, float(len(frame.data))))
+        elif isinstance(response, FetchResponse):
+            charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
+        # What cannot report a throttle time is exempt, as in Kafka: acks=0, and logins.
+        if self._watches and hasattr(response, "throttle_time_ms"):
+            charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
+        user, client_id = caller.principal.name, caller.client_id
+        waits = [(self._quotas.charge(quota, user, client_id, value), quota) for quota, value in charges]
+        return max(waits, default=(0, Quota.REQUEST_PERCENTAGE))
+
+    def busy_s(self, began: float = 0.0) -> float:
+        """Return for how long the current greenlet has run since `began`, an earlier result; 0 if none is watched."""
+        if not self._watches:
+            return 0.0
+        return _ran(greenlet.getcurrent()) + monotonic() - self._since - began
+
+    def _use(self, table: QuotaTable) -> None:
+        self.active = bool(table.quotas)
+        watches = Quota.REQUEST_PERCENTAGE in table.quotas
+        if watches != self._watches:
+            self._watches, self._since = watches, monotonic()
+            greenlet.settrace(self._on_switch if watches else None)
+
+    def _on_switch(self, _event: str, greenlets: tuple[Any, Any]) -> None:
+        """Count the time since the last switch for the greenlet that ran."""
+        now = monotonic()
+        ran = greenlets[0]
+        ran.ran_s = _ran(ran) + now - self._since
+        self._since = now
+
+
+def _ran(each: Any) -> float:  # noqa: ANN401 - a greenlet, which has any attribute that it is given
+    seconds: float = getattr(each, "ran_s", 0.0)
+    return seconds
