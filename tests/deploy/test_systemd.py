@@ -87,6 +87,10 @@ def test_a_preset_keeps_every_unit_from_being_enabled_by_a_first_boot() -> None:
     assert [unit.name for unit in units if not fnmatch(unit.name, pattern)] == []
 
 
+_LISTENERS = ("listener", "advertised.listeners")
+"""How the names of settings begin that go together, and not with listen."""
+
+
 def test_what_the_example_configuration_shows_in_comments_is_allowed_too() -> None:
     text = EXAMPLE.read_text()
     names = [match[1].split('"')[1] for match in _COMMENTED.finditer(text)]
@@ -95,7 +99,7 @@ def test_what_the_example_configuration_shows_in_comments_is_allowed_too() -> No
         (line,) = re.findall(rf'^# ("{re.escape(name)}" = .*)$', text, re.MULTILINE)
         value = line.partition(" = ")[2].strip('"')
         assert SETTINGS[name].format(SETTINGS[name].default) != value, f"{name} shows its default"
-        if name not in {"listeners", "advertised.listeners"}:  # which go together, and not with listen
+        if not name.startswith(_LISTENERS):
             load(None, {}, {name: value})
-    pairs = dict(re.findall(r'^# "((?:advertised\.)?listeners)" = "(.*)"$', text, re.MULTILINE))
-    load(None, {}, pairs)
+    together = dict(re.findall(r'^# "([a-z.]+)" = "(.*)"$', text, re.MULTILINE))
+    load(None, {}, {name: value for name, value in together.items() if name.startswith(_LISTENERS)})
