@@ -59,6 +59,8 @@ CONFINED = {
         "doctor",
     },  # redis-py: all but the workers, which speak RESP themselves
     "hiredis": {"redis"},
+    "jwt": {"security"},
+    "cryptography": set[str](),  # by PyJWT alone
     "click": {"cli"},
     "prompt_toolkit": {"cli"},
     "prometheus_client": {"telemetry", "server"},

@@ -132,5 +132,7 @@ def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
     lines = [line.strip() for line in block.splitlines() if line.startswith('    "')]
     assert len(lines) > 10
     assert [
-        line for line in lines if not re.fullmatch(r'"[a-z0-9-]+>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)
+        line
+        for line in lines
+        if not re.fullmatch(r'"[a-z0-9-]+(\[[a-z]+\])?>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)
     ] == []

@@ -51,6 +51,11 @@ def _of_listener(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **
     return _setting(default, doc, least, most, per_listener=True, **more)
 
 
+def _of_mechanism(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting that one mechanism of a listener may have otherwise too."""
+    return _of_listener(default, doc, least, most, per_mechanism=True, **more)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Settings:
     """Every setting, read once and passed down."""
@@ -136,14 +141,41 @@ class Settings:
     sasl_server_max_receive_size: int = _of_listener(
         524_288, "Largest request of a client that has not logged in.", least=1024
     )
-    connections_max_reauth_ms: int = _of_listener(
+    connections_max_reauth_ms: int = _of_mechanism(
         0,
         "How long a client may work before it has to log in again, or its connection is closed; 0 is without limit.",
         most=INT64_MAX,
-        per_mechanism=True,
     )
     connection_failed_authentication_delay_ms: int = _setting(
         100, "How long a client that fails to log in waits for the answer; its connection is closed then."
+    )
+
+    sasl_oauthbearer_jwks_endpoint_url: str = _of_mechanism(
+        "",
+        "Where the identity provider has the public keys (JWKS) that tokens are signed with: http, https or file.",
+        form=optional(values.jwks_url),
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _of_mechanism(
+        3_600_000, "How long these keys count before they are fetched again.", 1, INT64_MAX
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _of_mechanism(
+        100, "Pause before they are fetched again for a key that is not among them, or after a failure.", 1
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _of_mechanism(
+        10_000, "Longest of these pauses, which double.", 1
+    )
+    sasl_oauthbearer_expected_audience: str = _of_mechanism(
+        "", "Audiences (`aud`) of which a token must have one; empty: any.", type=ConfigType.LIST
+    )
+    sasl_oauthbearer_expected_issuer: str = _of_mechanism(
+        "", "Issuer (`iss`) that a token must have; empty: any."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = _of_mechanism(
+        30, "How far the clocks of provider and broker may differ."
+    )
+    sasl_oauthbearer_sub_claim_name: str = _of_mechanism("sub", "Claim of a token that names the user.")
+    sasl_oauthbearer_scope_claim_name: str = _of_mechanism(
+        "scope", "Claim that holds the scopes: a text or a list of texts, or the token does not count."
     )
 
     ops_listen: str = _fixed(

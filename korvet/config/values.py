@@ -121,6 +121,7 @@ redis_url = _matching(
 path = _matching(r"[^\0]+", "a path")
 # What can stand in a name of a key beside `:`, `{` and `}`.
 name = _matching(r"[A-Za-z0-9._-]{1,64}", "1 to 64 letters, digits, '.', '_' and '-'")
+jwks_url = _matching(r"(https?://[^\s/]+|file://)/\S*", "http://HOST/PATH, https://HOST/PATH or file:///PATH")
 topic_prefix = _matching(
     r"[A-Za-z0-9._-]{0,249}", "at most 249 letters, digits, '.', '_' and '-', or nothing"
 )

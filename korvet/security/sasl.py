@@ -91,6 +91,12 @@ def _exchanges(name: str, settings: Settings, users: UserCredentials) -> Callabl
     if name == "PLAIN":
         plain_users = PlainUsers(settings.sasl_plain_users_file, users)
         return lambda: PlainServer(plain_users)
+    if name == "OAUTHBEARER":
+        # Here only: nothing else needs PyJWT and cryptography.
+        from korvet.security.oauth import OAuthServer, SigningKeys, TokenValidator  # noqa: PLC0415 - as said above
+
+        validator = TokenValidator(settings, SigningKeys(settings))
+        return lambda: OAuthServer(validator)
     mechanism = ScramMechanism[name.replace("-", "_")]
     return lambda: ScramServer(mechanism, users.get_or_stand_in)
 

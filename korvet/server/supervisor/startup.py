@@ -163,6 +163,12 @@ def check_sasl(settings: Settings, listeners: Sequence[Listener]) -> None:
         mechanisms = listed(own.sasl_enabled_mechanisms)
         if not mechanisms:
             raise ConfigError(f"listener {each.name}: sasl.enabled.mechanisms names no mechanism")
+        if "OAUTHBEARER" in mechanisms:
+            url = own.for_listener(f"{each.name}.OAUTHBEARER").sasl_oauthbearer_jwks_endpoint_url
+            if not url:
+                raise ConfigError(
+                    f"listener {each.name}: OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url"
+                )
         if "PLAIN" in mechanisms and own.sasl_plain_users_file:
             read_passwords(Path(own.sasl_plain_users_file))
 
