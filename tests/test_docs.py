@@ -63,6 +63,8 @@ EXAMPLES = {
     "docs/records.md#Choose the format": "tests/kcat/test_first_session.py",
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
     "docs/redis.md#Permissions": "tests/server/test_startup.py",
+    "docs/security.md#ACLs": CHECKED,
+    "docs/security.md#Audit log": "lines of a log",
     "docs/redis-schema.md#Leader epochs": "a form",
     "docs/redis-schema.md#The index": "a form",
 }

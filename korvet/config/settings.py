@@ -125,6 +125,25 @@ class Settings:
     ssl_principal_mapping_rules: str = _of_listener(
         "DEFAULT", "`RULE:PATTERN/REPLACEMENT/[LU],...,DEFAULT`: from a certificate's name to a user's."
     )
+    authorizer_class_name: str = _setting(
+        "",
+        "What decides on the rights of clients: StandardAuthorizer, by ACLs; empty: all may do all.",
+        form=optional(values.authorizer),
+    )
+    super_users: str = _setting(
+        "",
+        "Users with every right, whatever ACLs say: `User:NAME;User:NAME`.",
+        form=optional(values.principals),
+    )
+    allow_everyone_if_no_acl_found: bool = _setting(
+        False, "Let everybody use what no ACL is about; otherwise only super users may."
+    )
+    authorizer_cache_max_age_ms: int = _setting(
+        60_000,
+        "How long the ACLs last read count while Redis is away; then requests are refused, with a retriable error.",
+        10_000,
+        INT64_MAX,
+    )
 
     sasl_enabled_mechanisms: str = _of_listener(
         "SCRAM-SHA-256,SCRAM-SHA-512",

@@ -114,6 +114,12 @@ def host_names(text: str) -> str:
     return "" if known else "names of hosts, comma-separated, * for any"
 
 
+def principals(text: str) -> str:
+    """Allow TYPE:NAME, separated by `;`."""
+    known = all(all(each.strip().partition(":")) for each in text.split(";") if each.strip())
+    return "" if known else "TYPE:NAME, separated by ;, for instance User:alice;User:bob"
+
+
 # The rest of the URL is read by the room that connects.
 redis_url = _matching(
     r"(redis|rediss|unix)://\S*", "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH"
@@ -122,6 +128,10 @@ path = _matching(r"[^\0]+", "a path")
 # What can stand in a name of a key beside `:`, `{` and `}`.
 name = _matching(r"[A-Za-z0-9._-]{1,64}", "1 to 64 letters, digits, '.', '_' and '-'")
 jwks_url = _matching(r"(https?://[^\s/]+|file://)/\S*", "http://HOST/PATH, https://HOST/PATH or file:///PATH")
+authorizer = _matching(
+    r"(org\.apache\.kafka\.metadata\.authorizer\.)?StandardAuthorizer",
+    "StandardAuthorizer, with its package org.apache.kafka.metadata.authorizer or without",
+)
 topic_prefix = _matching(
     r"[A-Za-z0-9._-]{0,249}", "at most 249 letters, digits, '.', '_' and '-', or nothing"
 )

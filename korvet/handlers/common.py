@@ -11,7 +11,8 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
 from korvet.handlers.context import Caller
 from korvet.protocol.schema import Message
-from korvet.protocol.types import UNKNOWN_OPERATIONS
+from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
+from korvet.security.acls import CLUSTER_NAME
 
 
 class _NamedTopic(Protocol):
@@ -100,25 +101,15 @@ def each_done(
     return results
 
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(10, 13)
+def authorized(
+    caller: Caller, resource: AclResourceType, name: str = CLUSTER_NAME, *, requested: bool
+) -> int:
+    """Return what the caller may do with a resource, if the request asks for it (KIP-430)."""
+    return caller.rights.operations(resource, name) if requested else UNKNOWN_OPERATIONS
 
 
-def _bits(*operations: int) -> int:
-    """Return a set of operations (the numbers of Kafka's AclOperation) as an int32 with a bit for each (KIP-430)."""
-    return sum(1 << each for each in operations)
-
-
-# There are no ACLs: every client may do all that Kafka knows for the kind of resource.
-TOPIC_OPERATIONS = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
-)
-GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
-
-
-def authorized(operations: int, *, requested: bool) -> int:
-    """Return the operations if the request asks for them."""
-    return operations if requested else UNKNOWN_OPERATIONS
+def authorized_on_cluster(caller: Caller, *, requested: bool) -> int:
+    """Return what the caller may do with the cluster, if the request asks; nothing if it may not describe it."""
+    if requested and not caller.rights.allows_cluster(AclOperation.DESCRIBE):
+        return 0
+    return authorized(caller, AclResourceType.CLUSTER, requested=requested)

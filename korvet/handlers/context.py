@@ -26,6 +26,7 @@ from korvet.log.replication import Replicas
 from korvet.log.stats import RedisLogDir
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
+from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
 from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.credentials import UserCredentials
 from korvet.security.session import Principal, Session
@@ -42,7 +43,8 @@ class Caller(msgspec.Struct, frozen=True):
     `reserve_memory` takes the bytes that serving the request needs beyond its frame; negative: no longer needs.
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
     the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
-    that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once.
+    that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once. `rights` are those of
+    its principal.
     """
 
     client_id: str | None
@@ -53,6 +55,7 @@ class Caller(msgspec.Struct, frozen=True):
     fetched: FetchMemory = UNLIMITED
     not_after_ms: int = 0
     fetch_max_bytes: int = INT32_MAX
+    rights: Rights = ALL_RIGHTS
 
     @property
     def peer(self) -> str:
@@ -125,6 +128,7 @@ class SecurityApi(msgspec.Struct, frozen=True, kw_only=True):
 
     users: UserCredentials
     quotas: ClientQuotas
+    authorizer: Authorizer | None
 
 
 class Apis(NamedTuple):

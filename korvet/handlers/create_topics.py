@@ -1,9 +1,10 @@
 """CreateTopics (key 19), versions 2-7: creates topics, or validates that it could.
 
-Partitions and replication factor -1 are the broker's defaults (version 4, KIP-464). From version 5 on the response
-has all configs of the topic, from version 7 its id. Any replication factor from 1 on is accepted and reported as 1,
-since Redis replicates and not the broker; if brokers are assigned it is their number. When the response is sent every
-worker finds the topic. Half of the timeout is for removing first what is left of a deleted topic of that name.
+Partitions and replication factor -1 are the broker's defaults (version 4, KIP-464). From version 5 on the response has
+all configs of the topic, if the caller may describe them, from version 7 its id. Any replication factor from 1 on is
+accepted and reported as 1, since Redis replicates and not the broker; if brokers are assigned it is their number. When
+the response is sent every worker finds the topic. Half of the timeout is for removing first what is left of a deleted
+topic of that name.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from korvet.handlers.common import each_done, each_named_once, error_message, wo
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import create_topics as wire
+from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
 from korvet.topics.registry import Topic, TopicSpec
@@ -36,7 +38,17 @@ def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> 
         new = _new_topic(topic, api)
         if not request.validate_only:
             mutations.take(new.partitions if new.partitions > 0 else api.live.settings.num_partitions)
-        return _result(api.topics.create(new, validate_only=request.validate_only, until=until), api)
+        created = api.topics.create(new, validate_only=request.validate_only, until=until)
+        if not caller.rights.allows(
+            AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic.name, log=False
+        ):
+            return wire.CreatableTopicResult(
+                name=created.name,
+                topic_id=created.id,
+                error_message=None,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+        return _result(created, api)
 
     response = wire.CreateTopicsResponse(topics=each_done(each_named_once(request.topics), create, _failed))
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)

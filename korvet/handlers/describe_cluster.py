@@ -6,7 +6,7 @@ There are no separate controllers to ask for (KIP-919), and no broker is ever fe
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import CLUSTER_OPERATIONS, authorized, refuse_whole
+from korvet.handlers.common import authorized_on_cluster, refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import describe_cluster as wire
@@ -29,8 +29,8 @@ def handle(
             wire.DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port)
             for each in live.all
         ],
-        cluster_authorized_operations=authorized(
-            CLUSTER_OPERATIONS, requested=request.include_cluster_authorized_operations
+        cluster_authorized_operations=authorized_on_cluster(
+            caller, requested=request.include_cluster_authorized_operations
         ),
     )
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember
-from korvet.handlers.common import GROUP_OPERATIONS, authorized, error_message, group_error_code
+from korvet.handlers.common import authorized, error_message, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import describe_groups as wire
+from korvet.protocol.types import AclResourceType
 
 NOT_FOUND_VERSION_FIRST = 6
 
 
 def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -> wire.DescribeGroupsResponse:
     """Describe each group once, however often it is named: a name is short, and metadata of members may be large."""
-    operations = authorized(GROUP_OPERATIONS, requested=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
     outcomes = api.admin.describe(names)
     groups = []
@@ -29,6 +29,9 @@ def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -
             error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
             groups.append(_refused(group, caller, error))
         else:
+            operations = authorized(
+                caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
+            )
             groups.append(_described(group, outcome, operations))
     return wire.DescribeGroupsResponse(groups=groups)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from korvet.cluster.brokers import ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.common import TOPIC_OPERATIONS
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import describe_topic_partitions as wire
+from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.topics.registry import Topic, check_name
 
 PARTITIONS_MAX = 2000
@@ -28,7 +28,11 @@ def handle(
     if request.topics:
         names = sorted({each.name for each in request.topics if each.name >= cursor.topic_name})
     else:
-        names = [topic.name for topic in api.topics.list_cached() if topic.name >= cursor.topic_name]
+        names = [
+            topic.name
+            for topic in api.topics.list_cached()
+            if topic.name >= cursor.topic_name and _may_describe(topic.name, caller, log=False)
+        ]
     _check_cursor(request, names)
     # At least one: else following the cursor would never end.
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
@@ -39,6 +43,9 @@ def handle(
         if left == 0:
             next_cursor = wire.Cursor(topic_name=name, partition_index=0)
             break
+        if not _may_describe(name, caller):
+            described.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         topic = api.topics.get_cached(name)
         if topic is None:
             # One that was asked for: this worker knows each of all topics.
@@ -46,7 +53,8 @@ def handle(
             continue
         first = cursor.partition_index if name == cursor.topic_name else 0
         end = min(first + left, len(topic.partitions))
-        described.append(_described(topic, live, first, end, epoch))
+        operations = caller.rights.operations(AclResourceType.TOPIC, name)
+        described.append(_described(topic, live, first, end, epoch, operations))
         if end < len(topic.partitions):
             next_cursor = wire.Cursor(topic_name=name, partition_index=end)
             break
@@ -64,6 +72,10 @@ def refuse(
     return wire.DescribeTopicPartitionsResponse(
         topics=[_failed(name, error.code) for name in names], next_cursor=None
     )
+
+
+def _may_describe(name: str, caller: Caller, *, log: bool = True) -> bool:
+    return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=log)
 
 
 def _refresh(api: TopicApi) -> ErrorCode:
@@ -96,7 +108,7 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, first: int, end: int, leader_epoch: int
+    topic: Topic, live: ReachableBrokers, first: int, end: int, leader_epoch: int, operations: int
 ) -> wire.DescribeTopicPartitionsResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     return wire.DescribeTopicPartitionsResponseTopic(
@@ -115,7 +127,7 @@ def _described(
             )
             for index, placed in enumerate(places[first:end], first)
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

@@ -11,12 +11,20 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.producers import new_producer_id
 from korvet.protocol.messages import init_producer_id as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.security.authorizer import refusal
 
 
-def handle(request: wire.InitProducerIdRequest, _caller: Caller, _api: LogApi) -> wire.InitProducerIdResponse:
+def handle(request: wire.InitProducerIdRequest, caller: Caller, _api: LogApi) -> wire.InitProducerIdResponse:
     """Return a new producer id."""
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "transactions are not supported")
+    # Who may write to some topic may do so idempotently (KIP-679).
+    if not (
+        caller.rights.allows_any(AclOperation.WRITE, AclResourceType.TOPIC)
+        or caller.rights.allows_cluster(AclOperation.IDEMPOTENT_WRITE)
+    ):
+        raise refusal(AclResourceType.CLUSTER)
     return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
 
 

@@ -1,4 +1,7 @@
-"""ListGroups (key 16), versions 0-5: lists the groups. Any broker lists all of them."""
+"""ListGroups (key 16), versions 0-5: lists the groups. Any broker lists all of them.
+
+Who may not describe the cluster gets those groups that it may describe, and no error.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import list_groups as wire
+from korvet.protocol.types import AclOperation, AclResourceType
 
 
-def handle(request: wire.ListGroupsRequest, _caller: Caller, api: GroupApi) -> wire.ListGroupsResponse:
+def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wire.ListGroupsResponse:
     """List the groups in the states and of the types that are asked for."""
     found = api.admin.list_groups(request.states_filter, request.types_filter)
+    sees_all = caller.rights.allows_cluster(AclOperation.DESCRIBE, log=False)
     groups = [
         wire.ListedGroup(
             group_id=each.group,
@@ -20,6 +25,8 @@ def handle(request: wire.ListGroupsRequest, _caller: Caller, api: GroupApi) -> w
             group_type=CLASSIC,
         )
         for each in found
+        if sees_all
+        or caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, each.group, log=False)
     ]
     return wire.ListGroupsResponse(groups=groups)
 

@@ -14,12 +14,15 @@ import msgspec
 
 from korvet.cluster.brokers import NOBODY, LiveBrokers, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.common import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, authorized
+from korvet.handlers.common import authorized, authorized_on_cluster
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import metadata as wire
 from korvet.protocol.schema import VERSION_MAX
+from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
+from korvet.security import audit
+from korvet.security.authorizer import refusal
 from korvet.security.client_quotas import Mutations
 from korvet.security.quotas import Quota
 from korvet.topics.registry import PARTITIONS_MAX, Topic, TopicSpec, check_name
@@ -43,8 +46,11 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
     # As in Kafka nothing is refused here: who creates topics so is only throttled.
     mutations = caller.mutations(api.quotas, VERSION_MAX)
     if request.topics is None or (caller.version == 0 and not request.topics):
-        listed = in_turns(api.topics.list_cached())
-        topics = [_described(topic, live, epoch, request, caller) for topic in listed]
+        topics = [
+            _described(topic, live, epoch, request, caller)
+            for topic in in_turns(api.topics.list_cached())
+            if _may(AclOperation.DESCRIBE, topic.name, caller, log=False)
+        ]
     else:
         topics = _asked(request, caller, api, live, epoch, outage, mutations=mutations)
     response = wire.MetadataResponse(
@@ -55,8 +61,8 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
         cluster_id=api.cluster.cluster_id,
         controller_id=live.controller_id,
         topics=topics,
-        cluster_authorized_operations=authorized(
-            CLUSTER_OPERATIONS, requested=request.include_cluster_authorized_operations
+        cluster_authorized_operations=authorized_on_cluster(
+            caller, requested=request.include_cluster_authorized_operations
         ),
     )
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
@@ -96,6 +102,7 @@ def _asked(
     mutations: Mutations,
 ) -> list[wire.MetadataResponseTopic]:
     creates = request.allow_auto_topic_creation and api.live.settings.auto_create_topics_enable
+    creates_all = creates and caller.rights.allows_cluster(AclOperation.CREATE, log=False)
     found: dict[str | bytes, Topic | KafkaError] = {}
     missing: list[str] = []
     for topic in request.topics or ():
@@ -107,11 +114,14 @@ def _asked(
         key = topic.topic_id if name is None else name
         if key in found:
             continue
-        answer = found[key] = _find(name, topic.topic_id, api, outage)
+        answer = found[key] = _find(name, topic.topic_id, caller, api, outage)
         if creates and name is not None and _is_unknown(answer):
-            missing.append(name)
+            if creates_all or _may(AclOperation.CREATE, name, caller):
+                missing.append(name)
+            else:
+                found[key] = refusal(AclResourceType.TOPIC)
     if missing:
-        found |= _create(missing, api, mutations)
+        found |= _create(missing, caller, api, mutations)
     return [
         _failed(key, answer)
         if isinstance(answer, KafkaError)
@@ -120,24 +130,36 @@ def _asked(
     ]
 
 
+def _may(operation: AclOperation, name: str, caller: Caller, *, log: bool = True) -> bool:
+    return caller.rights.allows(operation, AclResourceType.TOPIC, name, log=log)
+
+
 def _find(
-    name: str | None, topic_id: bytes, api: TopicApi, outage: StorageUnavailableError | None
+    name: str | None, topic_id: bytes, caller: Caller, api: TopicApi, outage: StorageUnavailableError | None
 ) -> Topic | KafkaError:
-    """Return the topic as of the refresh: a request may name very many, and each needs no round trip of its own."""
+    """Return the topic as of the refresh: a request may name very many, and each needs no round trip of its own.
+
+    The caller learns nothing about a name that it may not describe, not even whether there is such a topic.
+    """
     try:
-        if name is None:
-            return api.topics.known(TopicRef("", topic_id))
-        check_name(name, reserved_prefix="")  # a topic with a reserved name may exist, but is not created
-        return api.topics.known(TopicRef(name))
+        if name is not None:
+            if not _may(AclOperation.DESCRIBE, name, caller):
+                return refusal(AclResourceType.TOPIC)
+            check_name(name, reserved_prefix="")  # a topic with a reserved name may exist, but is not created
+            return api.topics.known(TopicRef(name))
+        topic = api.topics.known(TopicRef("", topic_id))
     except KafkaError as error:
         return outage or error.without_frames()
+    return topic if _may(AclOperation.DESCRIBE, topic.name, caller) else refusal(AclResourceType.TOPIC)
 
 
 def _is_unknown(answer: Topic | KafkaError) -> bool:
     return isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _create(names: list[str], api: TopicApi, mutations: Mutations) -> dict[str | bytes, Topic | KafkaError]:
+def _create(
+    names: list[str], caller: Caller, api: TopicApi, mutations: Mutations
+) -> dict[str | bytes, Topic | KafkaError]:
     """Create topics, and wait for replicas as CreateTopics does; those beyond TOPICS_CREATED_MAX are for later.
 
     Clients take LEADER_NOT_AVAILABLE, which Kafka answers for each topic that it creates so, for a reason to ask again.
@@ -147,7 +169,7 @@ def _create(names: list[str], api: TopicApi, mutations: Mutations) -> dict[str |
     later = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"one request creates {at_once} topics")
 
     def create() -> dict[str | bytes, Topic | KafkaError]:
-        return {name: _created(name, api) for name in names[:at_once]}
+        return {name: _created(name, caller, api) for name in names[:at_once]}
 
     try:
         created = api.replicas.confirm_call(create, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -156,19 +178,21 @@ def _create(names: list[str], api: TopicApi, mutations: Mutations) -> dict[str |
     return created | dict.fromkeys(names[at_once:], later)
 
 
-def _created(name: str, api: TopicApi) -> Topic | KafkaError:
+def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
     try:
-        return api.topics.create(TopicSpec(name=name), until=_AT_ONCE)
-    except KafkaError as refusal:
-        match refusal.code:
+        created = api.topics.create(TopicSpec(name=name), until=_AT_ONCE)
+    except KafkaError as error:
+        match error.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                return _find(name, ZERO_UUID, api, None)  # another client was faster
+                return _find(name, ZERO_UUID, caller, api, None)  # another client was faster
             case ErrorCode.REQUEST_TIMED_OUT:
                 # What is left of a deleted topic of that name is being removed. Many clients may ask for the topic:
                 # none is to wait for that, or to do it too.
-                return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, refusal.message)
+                return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message)
             case _:
-                return refusal.without_frames()
+                return error.without_frames()
+    audit.requested(caller.session, "Metadata", [f"topic {name}"], {})
+    return created
 
 
 def _described(
@@ -195,7 +219,10 @@ def _described(
         topic_id=topic.id,
         partitions=partitions,
         topic_authorized_operations=authorized(
-            TOPIC_OPERATIONS, requested=request.include_topic_authorized_operations
+            caller,
+            AclResourceType.TOPIC,
+            topic.name,
+            requested=request.include_topic_authorized_operations,
         ),
     )
 

@@ -7,16 +7,23 @@ from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import offset_delete as wire
-from korvet.protocol.types import TopicPartition
+from korvet.protocol.types import AclOperation, AclResourceType, TopicPartition
+from korvet.security.authorizer import refusal
 
 
-def handle(request: wire.OffsetDeleteRequest, _caller: Caller, api: GroupApi) -> wire.OffsetDeleteResponse:
+def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> wire.OffsetDeleteResponse:
     """Delete each partition's offset."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    readable = {
+        topic.name
+        for topic in request.topics
+        if caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, topic.name)
+    }
     partitions = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics
+        if topic.name in readable
         for each in topic.partitions
     ]
     errors = iter(api.admin.delete_offsets(request.group_id, partitions))
@@ -25,7 +32,10 @@ def handle(request: wire.OffsetDeleteRequest, _caller: Caller, api: GroupApi) ->
             name=topic.name,
             partitions=[
                 wire.OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index, error_code=group_error_code(next(errors))
+                    partition_index=each.partition_index,
+                    error_code=group_error_code(
+                        next(errors) if topic.name in readable else refusal(AclResourceType.TOPIC)
+                    ),
                 )
                 for each in topic.partitions
             ],

@@ -15,8 +15,9 @@ from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import offset_fetch as wire
-from korvet.protocol.types import TopicPartition
+from korvet.protocol.types import AclOperation, AclResourceType, TopicPartition
 from korvet.protocol.wire import ZERO_UUID
+from korvet.security.authorizer import refusal
 from korvet.topics.types import TopicRef
 
 TOP_LEVEL_ERROR_VERSION_FIRST = 2
@@ -38,6 +39,9 @@ def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> w
         if asked.topics is None:
             whole.add(asked.group_id)
         try:
+            if not caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, asked.group_id):
+                groups.append(_refused(asked, refusal(AclResourceType.GROUP)))
+                continue
             groups.append(_group(asked, caller, api))
         except KafkaError as error:
             groups.append(_refused(asked, error))
@@ -62,7 +66,11 @@ def _group(
     if asked.member_epoch >= 0 and not api.committed.exists(asked.group_id):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {asked.group_id}.")
     if asked.topics is None:
-        found = api.committed.fetch_all(asked.group_id)
+        found = {
+            at: row
+            for at, row in api.committed.fetch_all(asked.group_id).items()
+            if _may_describe(at.topic, caller, log=False)
+        }
         return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
     names = [_name(topic, caller, api) for topic in asked.topics]
     asked_for = [
@@ -87,12 +95,16 @@ def _group(
 
 
 def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
-    if caller.version < TOPIC_ID_VERSION_FIRST:
-        return topic.name
     try:
-        return api.topics.resolve(TopicRef("", topic.topic_id)).name
+        by_id = caller.version >= TOPIC_ID_VERSION_FIRST
+        name = api.topics.resolve(TopicRef("", topic.topic_id)).name if by_id else topic.name
     except KafkaError as error:
         return error.without_frames()
+    return name if _may_describe(name, caller) else refusal(AclResourceType.TOPIC)
+
+
+def _may_describe(topic: str, caller: Caller, *, log: bool = True) -> bool:
+    return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, log=log)
 
 
 def _every(found: Mapping[TopicPartition, Committed]) -> list[wire.OffsetFetchResponseTopics]:

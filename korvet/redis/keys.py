@@ -29,6 +29,7 @@ class Keys:
         self.broker_configs = f"{{{namespace}:topics}}:brokers"
         self.users = f"{{{namespace}:topics}}:users"
         self.quotas = f"{{{namespace}:topics}}:quotas"
+        self.acls = f"{{{namespace}:topics}}:acls"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.epoch = f"{namespace}:epoch"

@@ -20,6 +20,12 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+def parse_principals(text: str) -> list[Principal]:
+    """Read `TYPE:NAME;...`, as super.users has it: names may have commas, for they may be distinguished names."""
+    parts = [each.strip().partition(":") for each in text.split(";") if each.strip()]
+    return [Principal(kind, name) for kind, _, name in parts]
+
+
 ANONYMOUS = Principal("User", "ANONYMOUS")
 """Who has not authenticated, as in Kafka."""
 

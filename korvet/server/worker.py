@@ -32,6 +32,7 @@ from korvet.groups.store import GroupStore
 from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, SecurityApi, TopicApi
 from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender, Failures
+from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
@@ -49,6 +50,7 @@ from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
+from korvet.security.authorizer import AclStore, Authorizer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
 from korvet.security.quotas import QuotaStore
@@ -168,9 +170,12 @@ def main(
     apis.log.topics.refresh()
     apis.security.users.refresh()
     apis.security.quotas.refresh()
+    authorizer = apis.security.authorizer
+    if authorizer is not None:
+        authorizer.refresh()
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
-    dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas)
+    dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, authorizer)
     bound = [
         BoundListener(each.name, listen(each.address), _sasl_of(each.name, settings, apis))
         for each in listeners
@@ -272,8 +277,18 @@ def build_apis(
             topics=topics,
             log_dir=log_dir,
         ),
-        security=SecurityApi(users=UserCredentials(storage.redis, keys), quotas=quotas),
+        security=SecurityApi(
+            users=UserCredentials(storage.redis, keys),
+            quotas=quotas,
+            authorizer=_authorizer(settings, storage, log.epochs),
+        ),
     )
+
+
+def _authorizer(settings: Settings, storage: Storage, epochs: LeaderEpochs) -> Authorizer | None:
+    if not settings.authorizer_class_name:
+        return None
+    return Authorizer(AclStore(storage.redis, Keys(settings.namespace)), settings, epochs.current)
 
 
 def _log_api(
@@ -337,7 +352,7 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
 
 
 def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
-    """Refresh this worker's settings, topics, users and quotas when another one of the cluster changes them."""
+    """Refresh this worker's settings, topics, users, ACLs and quotas when another one of the cluster changes them."""
     keys = Keys(settings.namespace)
     api = apis.log
 
@@ -356,7 +371,7 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
         REQUEST_METRICS.flush_soon()
 
     # Settings before topics, which are made of them.
-    refreshes = [
+    refreshes: list[registry_watcher.Refresh] = [
         ask_the_master,
         apis.security.users.refresh,
         api.live.refresh,
@@ -364,6 +379,9 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
         forget_deleted,
         apis.security.quotas.refresh,
     ]
+    if apis.security.authorizer is not None:
+        # As soon as the epoch is known: nothing is as urgent as a right that was revoked.
+        refreshes.insert(1, apis.security.authorizer.refresh)
     registry_watcher.watch(storage.subscriptions, keys.topics_channel, refreshes)
 
 

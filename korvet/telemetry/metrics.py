@@ -82,6 +82,17 @@ AUTHENTICATIONS = Counter(
 )
 RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes received in requests.")
 SENT_BYTES = Counter("korvet_sent_bytes", "Bytes sent in responses.")
+AUTHORIZATION_DENIED = Counter(
+    "korvet_authorization_denied",
+    "Number of refusals for want of a right, by API, and by the operation and the type of resource that need it.",
+    ("api", "operation", "resource"),
+)
+ADMIN_CHANGES = Counter(
+    "korvet_admin_changes",
+    "Number of topics, configs, groups, ACLs and others that administrative requests changed, by outcome: done or"
+    " failed.",
+    ("api", "outcome"),
+)
 
 REDIS_UNAVAILABLE = Counter(
     "korvet_redis_unavailable",

@@ -1,0 +1,1 @@
+"""Principals, authentication, ACLs and quotas."""

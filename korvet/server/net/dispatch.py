@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, ProtocolError, StorageUnavailableError
+from korvet.handlers import audit, authorization
 from korvet.handlers.api_versions import unsupported
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import MEMORY, Answer, Handler, Reply
@@ -26,6 +27,7 @@ from korvet.protocol.frame import RequestHeader, read_request_header, response_f
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
+from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.session import Session
 from korvet.server.net.framing import Frame
@@ -161,7 +163,11 @@ class PendingResponse:
         return answer
 
     def _call(self) -> Any:  # noqa: ANN401 - an Answer, or a Pending of one: the handler's type says as much
-        return self._served.handler.handle(self._request, self._caller, self._served.context)
+        served, request, caller = self._served, self._request, self._caller
+        answer = authorization.call(served.handler, request, caller, served.context)
+        if not served.handler.pipelined:
+            audit.note(caller.session, request, answer.response if isinstance(answer, Reply) else answer)
+        return answer
 
     def _admit(self) -> None:
         """Renew the lease if it has ended; raises KafkaError for a late request whose client has gone (Handler)."""
@@ -242,12 +248,14 @@ class Dispatcher:
         replicas: Replicas,
         lease: ServingLease,
         quotas: ClientQuotas,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`contexts` are those that the handlers take, one of each class; `replicas` confirm what requests change.
 
-        `lease` is that of this worker, and `quotas` are those of its clients.
+        `lease` is that of this worker, and `quotas` are those of its clients. Without an `authorizer` all may do all.
         """
         self._throttle = Throttle(quotas)
+        self._authorizer = authorizer
         by_class = {type(each): each for each in contexts}
         self._served = {
             key: _Served(_name(handler), handler, by_class[handler.context], replicas, lease, self._throttle)
@@ -269,8 +277,15 @@ class Dispatcher:
         timer = request_timer(frame.arrived) if served.handler.timed else NO_TIMER
         timer.end_stage(QUEUE)
         request = decode(request_class, header.api_version, frame.data, header.body, LongArray)
+        rights = ALL_RIGHTS if self._authorizer is None else self._authorizer.rights(session, served.name)
         caller = Caller(
-            header.client_id, session, header.api_version, frame.reserve_memory, timer, frame.fetched
+            header.client_id,
+            session,
+            header.api_version,
+            frame.reserve_memory,
+            timer,
+            frame.fetched,
+            rights=rights,
         )
         if self._throttle.active:
             caller = self._throttle.limited(caller, request)

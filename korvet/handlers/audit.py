@@ -1,0 +1,102 @@
+"""What administrative requests have changed, for the audit log: read from their responses, never a value of a config.
+
+So nothing secret gets there: configs are named, and of ACLs all is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.handlers.create_acls import acl_of
+from korvet.protocol.schema import Message
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType, ResourceType
+from korvet.security.acls import Acl, ResourcePattern, Rule
+from korvet.security.audit import requested
+from korvet.security.session import Session
+
+Outcome = tuple[str, int]
+"""What was to be changed, and the error code."""
+
+
+def note(session: Session, request: Message, response: Any) -> None:  # noqa: ANN401 - any message
+    """Write the changes of a request to the audit log, if it is an administrative one."""
+    outcomes = _CHANGES.get(request.api.key)
+    if outcomes is None or response is None or getattr(request, "validate_only", False):
+        return
+    done, failed = [], {}
+    for what, code in outcomes(request, response):
+        if code:
+            failed[what] = ErrorCode(code).name
+        else:
+            done.append(what)
+    if done or failed:
+        requested(session, type(request).__name__.removesuffix("Request"), done, failed)
+
+
+def _topics(field: str) -> Callable[[Any, Any], Iterable[Outcome]]:
+    def outcomes(_request: object, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - of several APIs
+        for each in getattr(response, field):
+            yield f"topic {each.name or getattr(each, 'topic_id', b'').hex()}", each.error_code
+
+    return outcomes
+
+
+def _partitions(
+    field: str, results: str = "partitions", of: Callable[[Any], str] = lambda _request: ""
+) -> Callable[[Any, Any], Iterable[Outcome]]:
+    def outcomes(request: object, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - of several APIs
+        for topic in getattr(response, field):
+            for each in getattr(topic, results):
+                yield f"{of(request)}{topic.name}:{each.partition_index}", each.error_code
+
+    return outcomes
+
+
+def _configs(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - of two APIs
+    names = {
+        (each.resource_type, each.resource_name): ", ".join(config.name for config in each.configs)
+        for each in request.resources
+    }
+    kinds: Mapping[int, str] = {each.value: each.name.lower() for each in ResourceType}
+    for each in response.responses:
+        kind = kinds.get(each.resource_type, str(each.resource_type))
+        configs = names.get((each.resource_type, each.resource_name), "")
+        yield f"{kind} {each.resource_name} ({configs})", each.error_code
+
+
+def _created_acls(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    for each, result in zip(request.creations, response.results, strict=True):
+        yield str(acl_of(each)), result.error_code
+
+
+def _deleted_acls(_request: object, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    for result in response.filter_results:
+        if result.error_code:
+            yield "filter", result.error_code
+        for each in result.matching_acls:
+            resource = ResourcePattern(
+                AclResourceType(each.resource_type), PatternType(each.pattern_type), each.resource_name
+            )
+            operation, permission = AclOperation(each.operation), AclPermissionType(each.permission_type)
+            yield str(Acl(resource, Rule(each.principal, each.host, operation, permission))), each.error_code
+
+
+_CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
+    19: _topics("topics"),  # CreateTopics
+    20: _topics("responses"),  # DeleteTopics
+    21: _partitions("topics"),  # DeleteRecords
+    30: _created_acls,  # CreateAcls
+    31: _deleted_acls,  # DeleteAcls
+    33: _configs,  # AlterConfigs
+    37: _topics("results"),  # CreatePartitions
+    42: lambda _request, response: ((f"group {each.group_id}", each.error_code) for each in response.results),
+    44: _configs,  # IncrementalAlterConfigs
+    45: _partitions("responses"),  # AlterPartitionReassignments
+    47: _partitions("topics", of=lambda request: f"group {request.group_id} "),  # OffsetDelete
+}
+"""By API key: what a request was to change, and with which outcome; 42 is DeleteGroups.
+
+AlterClientQuotas and AlterUserScramCredentials note each change themselves.
+"""

@@ -1,0 +1,58 @@
+"""CreateAcls (key 30), versions 1-3: adds ACLs; one that is there already stays as it is.
+
+Those about one resource pattern are added in one step. When the response is sent the worker that sends it acts on them,
+and every other one within milliseconds.
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import error_code, error_message
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.describe_acls import authorizer_of, enum_of
+from korvet.handlers.registry import register
+from korvet.protocol.messages import create_acls as wire
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.security.acls import Acl, ResourcePattern, Rule
+
+CREATIONS_MAX = 10_000
+"""ACLs of one request, as in Kafka's controller."""
+
+
+def handle(request: wire.CreateAclsRequest, _caller: Caller, api: SecurityApi) -> wire.CreateAclsResponse:
+    """Add the ACLs; the failure of one leaves the others unaffected."""
+    authorizer = authorizer_of(api)
+    if len(request.creations) > CREATIONS_MAX:
+        message = f"One request may create {CREATIONS_MAX} ACLs."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+    errors = authorizer.add([acl_of(each) for each in request.creations])
+    return wire.CreateAclsResponse(results=[_result(error) for error in errors])
+
+
+def refuse(request: wire.CreateAclsRequest, _caller: Caller, error: KafkaError) -> wire.CreateAclsResponse:
+    """Answer every creation with the error."""
+    return wire.CreateAclsResponse(results=[_result(error) for _ in request.creations])
+
+
+def acl_of(creation: wire.AclCreation) -> Acl:
+    """Return the ACL that is to be created, which may be none that can be."""
+    return Acl(
+        ResourcePattern(
+            enum_of(AclResourceType, creation.resource_type),
+            enum_of(PatternType, creation.resource_pattern_type),
+            creation.resource_name,
+        ),
+        Rule(
+            creation.principal,
+            creation.host,
+            enum_of(AclOperation, creation.operation),
+            enum_of(AclPermissionType, creation.permission_type),
+        ),
+    )
+
+
+def _result(error: KafkaError | None) -> wire.AclCreationResult:
+    return wire.AclCreationResult(error_code=error_code(error), error_message=error_message(error))
+
+
+register(wire.CreateAclsRequest, SecurityApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,52 @@
+"""DeleteAcls (key 31), versions 1-3: deletes the ACLs that match any of the filters, and returns them."""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import each_done, error_message
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.describe_acls import acl_filter, authorizer_of
+from korvet.handlers.registry import register
+from korvet.protocol.messages import delete_acls as wire
+
+FILTERS_MAX = 1_000
+"""Filters of one request: each goes through all ACLs."""
+
+
+def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -> wire.DeleteAclsResponse:
+    """Delete what matches each filter; the failure of one leaves the others unaffected."""
+    authorizer = authorizer_of(api)
+    if len(request.filters) > FILTERS_MAX:
+        message = f"One request may have {FILTERS_MAX} filters."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+    def delete(asked: wire.DeleteAclsFilter) -> wire.DeleteAclsFilterResult:
+        matching = [
+            wire.DeleteAclsMatchingAcl(
+                error_message=None,
+                resource_type=resource.type,
+                resource_name=resource.name,
+                pattern_type=resource.pattern,
+                principal=rule.principal,
+                host=rule.host,
+                operation=rule.operation,
+                permission_type=rule.permission,
+            )
+            for resource, rule in authorizer.remove(acl_filter(asked))
+        ]
+        return wire.DeleteAclsFilterResult(error_message=None, matching_acls=matching)
+
+    results = each_done([(each, None) for each in request.filters], delete, _failed)
+    return wire.DeleteAclsResponse(filter_results=results)
+
+
+def refuse(request: wire.DeleteAclsRequest, _caller: Caller, error: KafkaError) -> wire.DeleteAclsResponse:
+    """Answer every filter with the error."""
+    return wire.DeleteAclsResponse(filter_results=[_failed(each, error) for each in request.filters])
+
+
+def _failed(_asked: wire.DeleteAclsFilter, error: KafkaError) -> wire.DeleteAclsFilterResult:
+    return wire.DeleteAclsFilterResult(error_code=error.code, error_message=error_message(error))
+
+
+register(wire.DeleteAclsRequest, SecurityApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,356 @@
+"""The authorizer of a worker: ACLs in Redis, followed like topics, and the rights of each principal, cached.
+
+Every change of an ACL empties the cache. While Redis is away the rights last read hold for authorizer.cache.max.age.ms;
+then all is refused with an error that clients retry, except to super users. A row that cannot be read denies everybody
+what it is about; one whose name cannot be read denies everything.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Sized
+
+import msgspec
+from gevent.lock import RLock
+
+from korvet.cluster.rows import RowStore
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.logs import Log
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.security import audit
+from korvet.security.acls import (
+    ANYONE,
+    CLUSTER_NAME,
+    OPERATIONS,
+    WILDCARD,
+    Acl,
+    AclFilter,
+    AclIndex,
+    ResourcePattern,
+    Rule,
+    bits,
+    canonical_host,
+    check,
+)
+from korvet.security.session import Principal, Session, parse_principals
+
+_log = Log(__name__)
+
+FEED_MEMBER = "/acls"
+"""Member of the change feed that stands for a change of ACLs: no topic can have that name."""
+RULES_MAX = 10_000
+"""ACLs about one resource pattern, which are one row."""
+PATTERNS_MAX = 100_000
+"""Resource patterns with ACLs: every worker has all of them in memory."""
+DECISIONS_MAX = 200_000
+"""Cached decisions of a worker; more, and the cache begins again."""
+CALLERS_MAX = 20_000
+"""Principals, each from one host, with cached decisions."""
+_PROBE_NAME = "hardcode"
+"""The name of a resource that Kafka asks for first, where a right on any resource of a type is enough."""
+
+_ERRORS = {
+    AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    AclResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def refusal(resource: AclResourceType) -> KafkaError:
+    """Return the error for want of a right on a resource of that type."""
+    code = _ERRORS[resource]
+    return KafkaError(code, f"{code.name.replace('_', ' ').capitalize()}.")
+
+
+Decisions = dict[tuple[AclOperation, AclResourceType, str], bool]
+
+
+class StoredRule(msgspec.Struct, frozen=True):
+    """A rule as its row has it, with Kafka's names."""
+
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for names that this version does not know."""
+        if self.operation not in AclOperation.__members__ or self.permission not in ("ALLOW", "DENY"):
+            raise ValueError(f"there is no {self.permission} {self.operation}")
+
+    def rule(self) -> Rule:
+        """Return it as the authorizer takes it."""
+        permission = AclPermissionType[self.permission]
+        return Rule(self.principal, self.host, AclOperation[self.operation], permission)
+
+
+class AclStore:
+    """The ACLs of one namespace: a row for each resource pattern, its rules in order.
+
+    Every method raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._rows = RowStore(redis, keys, keys.acls, FEED_MEMBER, list[StoredRule])
+        self._key = keys.acls
+        self._misnamed: set[str] = set()
+        self.changed = self._rows.changed
+
+    def load(self) -> list[Acl]:
+        """Return all ACLs; what cannot be read counts as one that denies everybody everything."""
+        rows: dict[str, Sequence[StoredRule]] = {**self._rows.load_all()}
+        for unreadable in self._rows.unreadable:
+            rows[unreadable.decode("utf-8", "backslashreplace")] = [_DENY_ALL]
+        acls = []
+        misnamed = set()
+        for name, rules in sorted(rows.items()):
+            resource = _parse_row_name(name)
+            if resource is None:
+                misnamed.add(name)
+            else:
+                acls += [Acl(resource, each.rule()) for each in rules]
+        for name in sorted(misnamed - self._misnamed):
+            _log.error("ACLs with an unknown name: everything is denied", key=self._key, row=name)
+        self._misnamed = misnamed
+        if misnamed:
+            acls += [
+                Acl(ResourcePattern(each, PatternType.LITERAL, WILDCARD), _DENY_ALL.rule())
+                for each in _ERRORS
+            ]
+        return acls
+
+    def add(self, resource: ResourcePattern, rules: Sequence[Rule]) -> None:
+        """Add rules that are not there yet; raises KafkaError INVALID_REQUEST if they are too many."""
+        name = str(resource)
+
+        def extended(row: list[StoredRule] | None) -> list[StoredRule]:
+            if name.encode() in self._rows.unreadable:
+                message = f"The ACLs about {name} cannot be read: delete them first."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            found = list(dict.fromkeys([*(row or ()), *map(_stored, rules)]))
+            if len(found) > RULES_MAX:
+                message = f"There may be {RULES_MAX} ACLs about one resource pattern."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            return found
+
+        self._rows.alter(name, extended)
+
+    def remove(self, resource: ResourcePattern, meant: AclFilter) -> list[Acl]:
+        """Remove the rules about a resource pattern that are meant, and return them."""
+        name = str(resource)
+        removed: list[Acl] = []
+
+        def reduced(row: list[StoredRule] | None) -> list[StoredRule] | None:
+            unreadable = name.encode() in self._rows.unreadable
+            rules = [_DENY_ALL] if unreadable else row or []
+            gone = [each for each in rules if meant.matches(Acl(resource, each.rule()))]
+            if unreadable and not gone:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"The ACLs about {name} cannot be read.")
+            removed[:] = [Acl(resource, each.rule()) for each in gone]
+            return [each for each in rules if each not in gone] or None
+
+        self._rows.alter(name, reduced)
+        return removed
+
+
+_DENY_ALL = StoredRule(ANYONE, WILDCARD, "ALL", "DENY")
+
+
+def _stored(rule: Rule) -> StoredRule:
+    return StoredRule(rule.principal, rule.host, rule.operation.name, rule.permission.name)
+
+
+def _parse_row_name(name: str) -> ResourcePattern | None:
+    resource_type, pattern, resource = (*name.split(":", 2), "", "")[:3]
+    if (
+        resource_type not in AclResourceType.__members__
+        or pattern not in ("LITERAL", "PREFIXED")
+        or not resource
+    ):
+        return None
+    return ResourcePattern(AclResourceType[resource_type], PatternType[pattern], resource)
+
+
+class Authorizer:
+    """Decides, in one worker, what principals may do; and changes the ACLs for all."""
+
+    def __init__(
+        self,
+        store: AclStore,
+        settings: Settings,
+        history: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`history` differs as soon as Redis may have lost changes: then all ACLs are read again."""
+        self._store = store
+        self._history = history
+        self._clock = clock
+        self._max_age_s = settings.authorizer_cache_max_age_ms / 1000
+        self._allow_without_acl = settings.allow_everyone_if_no_acl_found
+        self._super_users = frozenset(parse_principals(settings.super_users))
+        self._index = AclIndex()
+        self._read_at: object = None
+        self._fresh_until = -math.inf
+        self._decisions: dict[tuple[Principal, str], Decisions] = defaultdict(dict)
+        self._decision_count = 0
+        self._refreshing = RLock()
+
+    def refresh(self) -> None:
+        """Read the ACLs if they have changed, with one small command if not."""
+        with self._refreshing:
+            asked_at = self._clock()
+            at = (self._store.changed(), self._history())
+            if at != self._read_at:
+                self._index = AclIndex(self._store.load())
+                self._forget_decisions()
+                self._read_at = at
+            self._fresh_until = asked_at + self._max_age_s
+
+    def rights(self, session: Session, api: str) -> Rights:
+        """Return the rights of a session's principal for a request of that API."""
+        if session.principal in self._super_users:
+            return ALL_RIGHTS
+        host = canonical_host(session.host)
+        if len(self._decisions) >= CALLERS_MAX:
+            self._forget_decisions()
+        return Rights(self, session, host, api, self._decisions[session.principal, host])
+
+    def check_fresh(self) -> None:
+        """Raise StorageUnavailableError if the ACLs were last read too long ago."""
+        if self._clock() > self._fresh_until:
+            raise StorageUnavailableError("the ACLs could not be read for authorizer.cache.max.age.ms")
+
+    def decide(
+        self, principal: Principal, host: str, operation: AclOperation, resource: AclResourceType, name: str
+    ) -> bool:
+        """Return whether the principal may do that, from the host."""
+        if principal in self._super_users:
+            return True
+        self._decision_count += 1
+        if self._decision_count > DECISIONS_MAX:
+            self._forget_decisions()
+        decided = self._index.decide(str(principal), host, operation, resource, name)
+        return self._allow_without_acl if decided is None else decided
+
+    def decide_any(
+        self, principal: Principal, host: str, operation: AclOperation, resource: AclResourceType
+    ) -> bool:
+        """Return whether the principal may do that with some resource of the type (KIP-679)."""
+        return self.decide(principal, host, operation, resource, _PROBE_NAME) or self._index.decide_any(
+            str(principal), host, operation, resource
+        )
+
+    def list_acls(self, meant: AclFilter) -> list[Acl]:
+        """Return the ACLs that are meant, as of now; raises KafkaError INVALID_REQUEST, StorageUnavailableError."""
+        _check_filter(meant)
+        self.refresh()
+        return [each for each in self._index.acls if meant.matches(each)]
+
+    def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Add ACLs; returns for each why it was not added. Every worker has them within milliseconds."""
+        errors: dict[Acl, KafkaError] = {}
+        rules: dict[ResourcePattern, list[Rule]] = {}
+        for acl in acls:
+            try:
+                check(acl)
+                rules.setdefault(acl.resource, []).append(acl.rule)
+            except KafkaError as error:
+                errors[acl] = error.without_frames()
+        self.refresh()
+        patterns = {each.resource for each in self._index.acls}
+        for resource, some in rules.items():
+            patterns.add(resource)
+            try:
+                _check_number(patterns)
+                self._store.add(resource, some)
+            except KafkaError as error:
+                errors |= {Acl(resource, rule): error.without_frames() for rule in some}
+        self.refresh()
+        return [errors.get(each) for each in acls]
+
+    def remove(self, meant: AclFilter) -> list[Acl]:
+        """Remove the ACLs that are meant, and return them; raises KafkaError INVALID_REQUEST."""
+        resources = dict.fromkeys(each.resource for each in self.list_acls(meant))
+        removed = [acl for resource in resources for acl in self._store.remove(resource, meant)]
+        self.refresh()
+        return removed
+
+    def _forget_decisions(self) -> None:
+        # Replaced and not emptied: a request under way may still write what it has decided into the former ones.
+        self._decisions = defaultdict(dict)
+        self._decision_count = 0
+
+
+def _check_number(patterns: Sized) -> None:
+    if len(patterns) > PATTERNS_MAX:
+        message = f"There may be ACLs about {PATTERNS_MAX} resource patterns."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_filter(meant: AclFilter) -> None:
+    if 0 in (meant.type, meant.pattern, meant.operation, meant.permission):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
+
+
+class Rights:
+    """What the principal of one request may do; without an authorizer, everything."""
+
+    __slots__ = ("_api", "_authorizer", "_decisions", "_host", "_session")
+
+    def __init__(
+        self,
+        authorizer: Authorizer | None,
+        session: Session,
+        host: str = "",
+        api: str = "",
+        decisions: Decisions | None = None,
+    ) -> None:
+        self._authorizer = authorizer
+        self._session = session
+        self._host = host
+        self._api = api
+        self._decisions: Decisions = {} if decisions is None else decisions
+
+    def check_fresh(self) -> None:
+        """Raise StorageUnavailableError if the rights are not known any more."""
+        if self._authorizer is not None:
+            self._authorizer.check_fresh()
+
+    def allows(
+        self, operation: AclOperation, resource: AclResourceType, name: str, *, log: bool = True
+    ) -> bool:
+        """Whether it may do that; if not, and `log`, the audit log says so."""
+        if self._authorizer is None:
+            return True
+        key = (operation, resource, name)
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            allowed = self._authorizer.decide(self._session.principal, self._host, *key)
+            self._decisions[key] = allowed
+        if log and not allowed:
+            audit.denied(self._session, self._api, operation.name, resource.name, name)
+        return allowed
+
+    def allows_any(self, operation: AclOperation, resource: AclResourceType) -> bool:
+        """Whether it may do that with some resource of the type."""
+        if self._authorizer is None:
+            return True
+        return self._authorizer.decide_any(self._session.principal, self._host, operation, resource)
+
+    def allows_cluster(self, operation: AclOperation, *, log: bool = True) -> bool:
+        """Whether it may do that with the cluster."""
+        return self.allows(operation, AclResourceType.CLUSTER, CLUSTER_NAME, log=log)
+
+    def operations(self, resource: AclResourceType, name: str) -> int:
+        """Return all that it may do with a resource, as a bit for each operation (KIP-430)."""
+        return bits(each for each in OPERATIONS[resource] if self.allows(each, resource, name, log=False))
+
+
+ALL_RIGHTS = Rights(None, Session(""))
+"""Those of super users, and of everybody where there is no authorizer."""
