@@ -20,6 +20,7 @@ from korvet.admin.errors import AdminError
 from korvet.admin.groups import Groups
 from korvet.admin.offsets import Offsets
 from korvet.admin.routing import ClusterClient
+from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.topics import Topics
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class AdminClient(ClusterClient):
     `bootstrap_servers` is HOST:PORT, or several of them, as a list or separated by commas. `timeout` is how many
     seconds each request may take, including retries; five if no name of a broker resolves. All errors of requests are
     AdminError. A response larger than `answer_bytes_max` is not read: AnswerTooLargeError. `on_retry` is called before
-    each retry, with the error and the seconds that are left.
+    each retry, with the error and the seconds that are left. `security` says how it connects and as whom.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class AdminClient(ClusterClient):
         client_id: str = "korvet-admin",
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         on_retry: Callable[[AdminError, float], None] | None = None,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """Raise ValueError for a wrong address, and for a timeout that is not above 0."""
         super().__init__(
@@ -51,6 +53,7 @@ class AdminClient(ClusterClient):
             client_id=client_id,
             answer_bytes_max=answer_bytes_max,
             on_retry=on_retry,
+            security=security,
         )
         self.topics = Topics(self)
         self.configs = Configs(self)

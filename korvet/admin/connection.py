@@ -6,6 +6,8 @@ response end the connection.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import queue
 import random
 import socket
@@ -13,17 +15,21 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from korvet import __version__
 from korvet.admin.errors import (
+    AdminError,
     AnswerTooLargeError,
+    AuthenticationFailedError,
     BadAnswerError,
     ConnectionFailedError,
     UnresolvedError,
     UnsupportedError,
+    error_in,
     raise_error_in,
 )
+from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.config import values
 
 # Part of this module's names: applications get it from here.
@@ -31,8 +37,13 @@ from korvet.config.values import Address as Address  # noqa: PLC0414 - as said a
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from korvet.protocol.schema import Api, Message
 from korvet.protocol.wire import Buffer, skip_tagged_fields
+
+if TYPE_CHECKING:
+    import ssl  # a client without TLS starts without it
 
 _PAUSE_FIRST = 0.05
 _PAUSE_MAX = 1.0
@@ -85,12 +96,17 @@ _ANSWER_SECONDS_MAX = 15.0
 
 _PROBE_SECONDS_MAX = 1.0
 _HTTP = b"HTTP/"
+_PROBE_BYTES = 8
+_SESSION_SHARE = 0.85  # of the lifetime of a session after which clients authenticate again, as Kafka's do
 
 _RECEIVE_BYTES = 65536
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _API_VERSIONS_FIRST = 3
 _CORRELATION_IDS = 2**31
+_PLAIN_PROBE_ID = b"tls?"
+# ApiVersions, version 0, without a client id.
+_PLAIN_PROBE = struct.pack(">ihh4sh", 10, ApiVersionsRequest.api.key, 0, _PLAIN_PROBE_ID, -1)
 _API_VERSIONS_REQUEST = ApiVersionsRequest(
     client_software_name="korvet-admin", client_software_version=__version__.replace("+", "-")
 )
@@ -117,9 +133,13 @@ class Connection:
         client_id: str,
         deadline: Deadline,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """Connect and ask for the versions that the broker serves. Raises AdminError."""
+        """Connect, ask for the versions that the broker serves, and authenticate. Raises AdminError."""
         self.address = address
+        self._security = security
+        self._reauthenticate_at = math.inf
+        self._was_answered = False
         self._answer_bytes_max = answer_bytes_max
         self._client_id = client_id.encode()
         self._correlation_id = 0
@@ -137,13 +157,18 @@ class Connection:
             raise failed(f"no connection to {address}: {_reason(error)}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.uses_tls:
+                self._encrypt(deadline)
             served = self.api_versions(deadline)
             self._served = {each.api_key: (each.min_version, each.max_version) for each in served.api_keys}
+            if security.mechanism:
+                self._authenticate(deadline)
         except BaseException as error:
             self.close()
-            if isinstance(error, ConnectionFailedError | BadAnswerError) and _speaks_http(address):
-                message = f"{address} speaks HTTP: Kafka clients connect to another port, that of `listen`"
-                raise BadAnswerError(message) from error
+            if isinstance(error, ConnectionFailedError | BadAnswerError):
+                found = _other_protocol(address, uses_tls=security.uses_tls)
+                if found:
+                    raise BadAnswerError(found) from error
             raise
 
     def close(self) -> None:
@@ -180,6 +205,8 @@ class Connection:
         Raises UnsupportedError before anything is sent if the version cannot carry the request; ConnectionFailedError
         if the broker is gone or silent too long; BadAnswerError, AnswerTooLargeError.
         """
+        if time.monotonic() >= self._reauthenticate_at:
+            self._authenticate(deadline)
         version = self.version(type(request), versions)
         try:
             body = encode(request, version)
@@ -187,7 +214,15 @@ class Connection:
             raise UnsupportedError(
                 f"{self.address} cannot take this {type(request).__name__}: {error}"
             ) from error
-        frame = self._exchange(request.api, version, body, deadline)
+        try:
+            frame = self._exchange(request.api, version, body, deadline)
+        except ConnectionFailedError:
+            if not (
+                self._was_answered or self._security.mechanism or isinstance(request, SaslHandshakeRequest)
+            ):
+                self._check_no_login_is_needed()
+            raise
+        self._was_answered = True
         # KIP-511: the response to ApiVersions has the plain header in every version.
         return self._decode(answer, version, frame, flexible_header=request.api.is_flexible(version))
 
@@ -205,6 +240,90 @@ class Connection:
         response = self._decode(ApiVersionsResponse, version, frame, flexible_header=False)
         raise_error_in(response.error_code)
         return response
+
+    def _encrypt(self, deadline: Deadline) -> None:
+        """Do TLS's handshake. Raises AuthenticationFailedError for a broker that is not the one that was asked for."""
+        import ssl  # noqa: PLC0415 - a client without TLS starts without it
+
+        try:
+            context = self._security.tls_context()
+        except ValueError as error:
+            raise AuthenticationFailedError(str(error)) from error
+        silent = f"{self.address} does not do the handshake of TLS"
+        self._socket.settimeout(_seconds(deadline, _CONNECT_SECONDS_MAX, silent))
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=self.address.host)
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationFailedError(
+                f"the certificate of {self.address}: {error.verify_message}"
+            ) from error
+        except TimeoutError as error:
+            raise ConnectionFailedError(f"{silent} in time") from error
+        except (ssl.SSLEOFError, ConnectionError) as error:
+            raise ConnectionFailedError(f"{self.address} ends the handshake of TLS") from error
+        except (OSError, ValueError) as error:
+            self._raise_refusal(error)
+            raise BadAnswerError(f"{self.address}: no connection by TLS: {_reason(error)}") from error
+
+    def _raise_refusal(self, error: Exception) -> None:
+        """Raise AuthenticationFailedError if the broker has refused this client by an alert of TLS."""
+        _, alert, says = (getattr(error, "reason", None) or "").partition("_ALERT_")
+        if alert:
+            why = says.replace("_", " ").lower()
+            raise AuthenticationFailedError(f"{self.address} refuses this client by TLS: {why}") from error
+
+    def _authenticate(self, deadline: Deadline) -> None:
+        """Authenticate, or do so again before the session ends (KIP-368). Raises AdminError."""
+        from korvet.admin import sasl  # noqa: PLC0415 - a client without a user starts without it
+
+        self._reauthenticate_at = math.inf
+        began = time.monotonic()
+        mechanism = self._security.mechanism
+        offered = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, deadline)
+        if offered.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            known = ", ".join(offered.mechanisms)
+            raise AuthenticationFailedError(f"{self.address} does not take {mechanism}, only {known}")
+        if offered.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationFailedError(
+                f"{self.address} takes no SASL: security.protocol has to be PLAINTEXT or SSL"
+            )
+        if offered.error_code:
+            raise AuthenticationFailedError(f"{self.address}: {error_in(offered.error_code)}")
+        exchange = sasl.exchange(self._security, deadline.left())
+        lifetime_ms = 0
+        try:
+            token = next(exchange)
+            while True:
+                answer = self.call(
+                    SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, deadline
+                )
+                if answer.error_code:
+                    reason = answer.error_message or error_in(answer.error_code)
+                    raise AuthenticationFailedError(f"{self.address}: {reason}")
+                lifetime_ms = answer.session_lifetime_ms
+                token = exchange.send(answer.auth_bytes)
+        except StopIteration:
+            pass
+        if lifetime_ms > 0:
+            self._reauthenticate_at = began + lifetime_ms / 1000 * _SESSION_SHARE
+
+    def _check_no_login_is_needed(self) -> None:
+        """Raise AuthenticationFailedError if a broker that has closed the connection would have had a login first."""
+        offered = None
+        with contextlib.suppress(AdminError):
+            probe = Connection(
+                self.address, self._client_id.decode(), Deadline(_PROBE_SECONDS_MAX), security=self._security
+            )
+            with contextlib.closing(probe):
+                offered = probe.call(
+                    SaslHandshakeRequest(mechanism=""), SaslHandshakeResponse, Deadline(_PROBE_SECONDS_MAX)
+                )
+        if offered is not None and offered.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            protocol = "SASL_SSL" if self._security.uses_tls else "SASL_PLAINTEXT"
+            raise AuthenticationFailedError(
+                f"{self.address} requires a login: security.protocol has to be {protocol}, and sasl.mechanism one of "
+                + ", ".join(offered.mechanisms)
+            )
 
     def _exchange(self, api: Api, version: int, body: list[Buffer], deadline: Deadline) -> bytearray:
         """Send a request and return the frame of the response, without its size."""
@@ -231,6 +350,7 @@ class Connection:
         except TimeoutError as error:
             raise ConnectionFailedError(silent) from error
         except OSError as error:
+            self._raise_refusal(error)
             raise ConnectionFailedError(f"lost the connection to {self.address}: {_reason(error)}") from error
         (correlation_id,) = _SIZE.unpack_from(frame)
         if correlation_id != self._correlation_id:
@@ -264,14 +384,52 @@ def _seconds(deadline: Deadline, most: float, message: str) -> float:
     return min(left, most)
 
 
-def _speaks_http(address: Address) -> bool:
-    """Whether a web server answers there: the console's port (`ops.listen`) is easily taken for the broker's."""
+def _other_protocol(address: Address, *, uses_tls: bool) -> str:
+    """Say what a port speaks that does not speak the client's protocol; nothing if that is not known."""
+    if not uses_tls and _speaks_tls(address):
+        return f"{address} speaks TLS: security.protocol has to be SSL or SASL_SSL"
+    # The console's port (`ops.listen`) is easily taken for the broker's.
+    if _first_bytes(address, b"HEAD / HTTP/1.0\r\n\r\n", uses_tls=uses_tls).startswith(_HTTP):
+        return f"{address} speaks HTTP: Kafka clients connect to another port, that of `listen`"
+    if uses_tls and _first_bytes(address, _PLAIN_PROBE, uses_tls=False)[_SIZE.size :] == _PLAIN_PROBE_ID:
+        return f"{address} does not speak TLS: security.protocol has to be PLAINTEXT or SASL_PLAINTEXT"
+    return ""
+
+
+def _first_bytes(address: Address, sent: bytes, *, uses_tls: bool) -> bytes:
+    """Return the first bytes that a port answers; none if it does not."""
+    received = b""
     try:
-        with open_socket(address, _PROBE_SECONDS_MAX) as probe:
-            probe.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
-            return probe.recv(len(_HTTP)) == _HTTP
+        plain = open_socket(address, _PROBE_SECONDS_MAX)
+        with plain, _trusting().wrap_socket(plain) if uses_tls else plain as probe:
+            probe.sendall(sent)
+            while len(received) < _PROBE_BYTES and (piece := probe.recv(_PROBE_BYTES - len(received))):
+                received += piece
+    except OSError:
+        pass
+    return received
+
+
+def _speaks_tls(address: Address) -> bool:
+    import ssl  # noqa: PLC0415 - most clients have no such port
+
+    try:
+        with open_socket(address, _PROBE_SECONDS_MAX) as plain, _trusting().wrap_socket(plain):
+            return True
+    except ssl.SSLError as error:
+        return "_ALERT_" in (error.reason or "")
     except OSError:
         return False
+
+
+def _trusting() -> ssl.SSLContext:
+    """Return what encrypts a probe, which sends nothing that is worth to be known to anybody else."""
+    import ssl  # noqa: PLC0415 - as above
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def open_socket(address: Address, seconds: float) -> socket.socket:
@@ -320,6 +478,6 @@ def _resolved(address: Address, seconds: float) -> list[tuple[Any, ...]]:
     return found
 
 
-def _reason(error: OSError | UnicodeError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     """Return the message of the system without its number."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

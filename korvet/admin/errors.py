@@ -60,6 +60,12 @@ class BadAnswerError(AdminError):
     ends_connection = True
 
 
+class AuthenticationFailedError(AdminError):
+    """The broker does not accept who this client says it is, or has not shown to this client who it is itself."""
+
+    ends_connection = True
+
+
 class AnswerTooLargeError(AdminError):
     """The response exceeds the caller's limit.
 

@@ -20,6 +20,7 @@ from korvet.admin.errors import (
     broker_error,
     error_in,
 )
+from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.types import Outcomes, TopicPartition, Topology, name_error
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsResponse
@@ -80,6 +81,7 @@ class ClusterClient:
         client_id: str,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         on_retry: Callable[[AdminError, float], None] | None = None,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         self._bootstrap = [parse_address(each.strip()) for each in servers if each.strip()]
@@ -90,6 +92,7 @@ class ClusterClient:
         self._timeout = timeout
         self._client_id = client_id
         self._answer_bytes_max = answer_bytes_max
+        self._security = security
         self._on_retry = on_retry or (lambda _error, _seconds_left: None)
         self._known: list[Address] = []
         self._connections: dict[Address, Connection] = {}
@@ -231,7 +234,9 @@ class ClusterClient:
         """Use the connection to a broker, a new one if there is none. Raises AdminError."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = Connection(address, self._client_id, deadline, self._answer_bytes_max)
+            connection = Connection(
+                address, self._client_id, deadline, self._answer_bytes_max, self._security
+            )
             self._connections[address] = connection
         try:
             return use(connection)

@@ -22,15 +22,23 @@ from aiokafka.errors import KafkaTimeoutError
 from korvet.admin.client import AdminClient
 from korvet.admin.offsets import EARLIEST, LATEST
 from korvet.admin.types import TopicPartition, settled
-from korvet.cli.options import GROUP, TOPIC, cluster_options, connected, parse_time, partitions_option
+from korvet.cli.options import (
+    GROUP,
+    TOPIC,
+    ClusterTarget,
+    connected,
+    parse_time,
+    partitions_option,
+    with_cluster,
+)
 from korvet.cli.output import ProgressLine
 from korvet.cli.records import (
     LONG,
     PLACEHOLDERS,
     VALUE,
     ReadRecord,
-    addresses,
     client_errors,
+    client_options,
     format_json,
     formatter,
 )
@@ -92,10 +100,9 @@ _END = Start(end=True)
     "--json", "as_json", is_flag=True, help="Write each as a line of JSON, which korvet produce --json reads."
 )
 @click.option("--null", metavar="TEXT", default="", help="Text for a key or value that is null.")
-@cluster_options
+@with_cluster
 def consume(
-    bootstrap_server: str,
-    timeout: float,
+    cluster: ClusterTarget,
     topics: tuple[str, ...],
     **options: Any,  # noqa: ANN401 - of many kinds, by name
 ) -> None:
@@ -112,16 +119,17 @@ def consume(
         raise click.UsageError("--group and --partition exclude each other: a group assigns all partitions")
     if group is not None and start not in (_BEGINNING, _END):
         raise click.UsageError("--group continues at committed offsets: --offset is beginning or end")
-    with connected(bootstrap_server, timeout) as admin:
+    with connected(cluster) as admin:
         partitions = _partitions(admin, topics, options["partitions"])
-        spans = {} if group is not None else _spans(admin, partitions, start, timeout)
+        spans = {} if group is not None else _spans(admin, partitions, start, cluster.timeout)
+    client = client_options(cluster)
     progress = ProgressLine(shown=sys.stderr.isatty() and not sys.stdout.isatty())
     output = _Output(form, progress, options["max_records"])
     if group is not None:
-        member = _Membership(bootstrap_server, timeout, group, start is _BEGINNING)
+        member = _Membership(client, cluster.timeout, group, start is _BEGINNING)
         reading = _read_as_member(member, topics, output, exits=options["exits"])
     else:
-        reading = _read_partitions(bootstrap_server, spans, output, exits=options["exits"])
+        reading = _read_partitions(client, spans, output, exits=options["exits"])
     try:
         with client_errors():
             asyncio.run(reading)
@@ -242,14 +250,14 @@ class _Output:
 class _Membership(NamedTuple):
     """How to read as a member of a group: `timeout` is the seconds that joining may take."""
 
-    bootstrap_server: str
+    client: Mapping[str, Any]
     timeout: float
     group: str
     from_beginning: bool
 
 
 async def _read_partitions(
-    bootstrap_server: str,
+    client: Mapping[str, Any],
     spans: Mapping[TopicPartition, Span],
     output: _Output,
     *,
@@ -264,7 +272,7 @@ async def _read_partitions(
         if not spans:
             return
     consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=addresses(bootstrap_server),
+        **client,
         client_id=_CLIENT_ID,
         enable_auto_commit=False,
         # Records that retention deletes while they are being read are skipped.
@@ -311,7 +319,7 @@ async def _read_as_member(
     With `exits` it ends when it has written all that its partitions held when they were assigned.
     """
     consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=addresses(member.bootstrap_server),
+        **member.client,
         client_id=_CLIENT_ID,
         group_id=member.group,
         enable_auto_commit=False,

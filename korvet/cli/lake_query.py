@@ -17,11 +17,12 @@ from korvet.cli.lake_options import LakeTarget, started_spark, with_lake, with_p
 from korvet.cli.options import (
     CODECS,
     TOPIC,
-    cluster_options,
+    ClusterTarget,
     compression_option,
     connected,
     parse_time_of,
     partitions_option,
+    with_cluster,
 )
 from korvet.cli.output import ProgressLine, print_json, print_rows, print_table, waiting
 
@@ -137,11 +138,10 @@ _OFFSET = click.IntRange(0, 2**63 - 1)
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be replayed.")
 @with_place
-@cluster_options
+@with_cluster
 def replay(
     place: LakeTarget,
-    bootstrap_server: str,
-    timeout: float,
+    cluster: ClusterTarget,
     source: str,
     target: str,
     *,
@@ -174,7 +174,7 @@ def replay(
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with (
-        connected(bootstrap_server, timeout) as admin,
+        connected(cluster) as admin,
         _opened(admin, place, spec, options["name"]) as found,
     ):
         if not dry_run:

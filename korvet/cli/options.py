@@ -13,13 +13,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, UnresolvedError
+from korvet.admin.security import PLAINTEXT, ClientSecurity, from_configs, read_properties
 from korvet.cli.output import printable
 
 if TYPE_CHECKING:
@@ -60,14 +62,31 @@ class _Seconds(click.FloatRange):
         return seconds
 
 
+class _CommandConfig(click.Path):
+    """A file of client configs, as Kafka's tools take it."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 - the same
+        if isinstance(value, ClientSecurity):
+            return value
+        try:
+            return from_configs(read_properties(Path(value)))
+        except ValueError as error:
+            self.fail(printable(str(error)), param, ctx)
+
+
 class ClusterName(_ParamType):
     """A name of a thing in the cluster. Any text is accepted: `list_names` asks the cluster for completions only."""
 
     def __init__(self, kind: str, list_names: Callable[[AdminClient], Iterable[str]]) -> None:
         self.name = kind
         self._list_names = list_names
-        # Bootstrap servers, their names, and until when these are fresh: a shell asks at each key.
-        self._cached: tuple[str, float, list[str]] = ("", 0.0, [])
+        # Whom a shell asked, until when the answer is fresh, and the answer: it asks at each key.
+        self._cached: tuple[tuple[str, ClientSecurity], float, list[str]] = (("", PLAINTEXT), 0.0, [])
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -75,19 +94,23 @@ class ClusterName(_ParamType):
         """Return the names that begin with `incomplete`, none if the cluster does not answer in time."""
         given = ctx.params.get(param.name or "")
         before = set(given) if isinstance(given, tuple | list) else set()
+        security = ctx.params.get("security") or PLAINTEXT
         # As of any flag that is given twice, the last one counts.
-        names = self._names(ctx.obj or ctx.params.get("bootstrap_server") or BOOTSTRAP_DEFAULT)
+        server = ctx.obj or ctx.params.get("bootstrap_server") or BOOTSTRAP_DEFAULT
+        names = self._names(server, security)
         return [CompletionItem(name) for name in names if name.startswith(incomplete) and name not in before]
 
-    def _names(self, bootstrap_server: str) -> list[str]:
+    def _names(self, bootstrap_server: str, security: ClientSecurity) -> list[str]:
         cached_for, fresh_until, names = self._cached
-        if cached_for != bootstrap_server or time.monotonic() > fresh_until:
+        if cached_for != (bootstrap_server, security) or time.monotonic() > fresh_until:
             try:
-                with AdminClient(bootstrap_server, timeout=_COMPLETION_SECONDS_MAX) as admin:
+                with AdminClient(
+                    bootstrap_server, timeout=_COMPLETION_SECONDS_MAX, security=security
+                ) as admin:
                     names = sorted(self._list_names(admin))
             except (AdminError, ValueError):
                 names = []
-            self._cached = (bootstrap_server, time.monotonic() + _NAMES_FRESH_SECONDS, names)
+            self._cached = ((bootstrap_server, security), time.monotonic() + _NAMES_FRESH_SECONDS, names)
         return names
 
 
@@ -129,8 +152,32 @@ def add_options(command: Command, *options: Callable[[Command], Command]) -> Com
     return command
 
 
+class ClusterTarget(NamedTuple):
+    """The cluster of a command, and how long each request to it may take, in seconds."""
+
+    bootstrap_server: str
+    timeout: float
+    security: ClientSecurity
+
+
+def with_cluster(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command the flags that name a cluster, as its argument `cluster`."""
+
+    @functools.wraps(command)
+    def run(
+        *arguments: object,
+        bootstrap_server: str,
+        timeout: float,
+        security: ClientSecurity,
+        **given: Any,  # noqa: ANN401 - the command's own flags
+    ) -> object:
+        return command(*arguments, cluster=ClusterTarget(bootstrap_server, timeout, security), **given)
+
+    return cluster_options(run)
+
+
 def cluster_options(command: Command) -> Command:
-    """Give a command the flags that `connected` takes."""
+    """Give a command the flags that name a cluster."""
     return add_options(
         command,
         click.option(
@@ -149,22 +196,30 @@ def cluster_options(command: Command) -> Command:
             metavar="SECONDS",
             help="How long each request to the cluster may take, including retries.",
         ),
+        click.option(
+            "--command-config",
+            "security",
+            type=_CommandConfig(dir_okay=False),
+            default=PLAINTEXT,
+            metavar="FILE",
+            help="Client configs security.*, ssl.* and sasl.*, as Kafka's tools take them.",
+        ),
     )
 
 
 def with_admin(command: Callable[..., object]) -> Callable[..., object]:
-    """Give a command the flags that `connected` takes, and --json; the client is its first argument."""
+    """Give a command the flags of `with_cluster`, and --json; an admin client is its first argument."""
 
     @functools.wraps(command)
-    def run(bootstrap_server: str, timeout: float, **given: Any) -> object:  # noqa: ANN401 - the command's own flags
-        with connected(bootstrap_server, timeout) as admin:
+    def run(cluster: ClusterTarget, **given: Any) -> object:  # noqa: ANN401 - the command's own flags
+        with connected(cluster) as admin:
             return command(admin, **given)
 
-    return add_options(run, cluster_options, json_option)
+    return with_cluster(json_option(run))
 
 
 @contextlib.contextmanager
-def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
+def connected(cluster: ClusterTarget) -> Iterator[AdminClient]:
     """Give an admin client. Its errors end the command with one line and exit code 1, a wrong address with 2.
 
     A command that has waited for a moment prints once on stderr why it goes on waiting: often a slip in the port.
@@ -176,13 +231,15 @@ def connected(bootstrap_server: str, timeout: float) -> Iterator[AdminClient]:
         if (
             not notified
             and not isinstance(error, UnresolvedError)
-            and seconds_left < timeout - _SILENT_SECONDS
+            and seconds_left < cluster.timeout - _SILENT_SECONDS
         ):
             notified = True
             click.echo(printable(f"{error}; retrying for {seconds_left:.0f} s more"), err=True)
 
     try:
-        client = AdminClient(bootstrap_server, timeout=timeout, on_retry=on_retry)
+        client = AdminClient(
+            cluster.bootstrap_server, timeout=cluster.timeout, on_retry=on_retry, security=cluster.security
+        )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap-server") from error
     try:

@@ -20,14 +20,14 @@ from aiokafka import AIOKafkaProducer
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
 from korvet.admin.types import Resource
-from korvet.cli.options import PARTITION, TOPIC, cluster_options, compression_option, connected
+from korvet.cli.options import PARTITION, TOPIC, ClusterTarget, compression_option, connected, with_cluster
 from korvet.cli.output import ProgressLine, printable
 from korvet.cli.records import (
     Headers,
     NewRecord,
     RecordError,
-    addresses,
     client_errors,
+    client_options,
     error_text,
     parse_json,
 )
@@ -161,7 +161,7 @@ class Sender(NamedTuple):
     """How records are sent. `timeout` is the seconds that a delivery may take; `acks` is -1 for all."""
 
     limits: TopicLimits
-    bootstrap_server: str
+    client: Mapping[str, Any]
     timeout: float
     acks: int
     idempotent: bool
@@ -170,7 +170,7 @@ class Sender(NamedTuple):
     def producer(self) -> Any:  # noqa: ANN401 - aiokafka carries no types
         """Return a new client; needs a running event loop."""
         return AIOKafkaProducer(
-            bootstrap_servers=addresses(self.bootstrap_server),
+            **self.client,
             client_id="korvet-produce",
             request_timeout_ms=max(1, int(self.timeout * 1000)),
             acks=self.acks,
@@ -322,10 +322,9 @@ async def _send(producer: Any, topic: str, partitions: set[int], record: NewReco
     default=None,
     help="Write a batch that is sent again only once; the default with --acks all.",
 )
-@cluster_options
+@with_cluster
 def produce(
-    bootstrap_server: str,
-    timeout: float,
+    cluster: ClusterTarget,
     topic: str,
     files: tuple[str, ...],
     **options: Any,  # noqa: ANN401 - of many kinds, by name
@@ -344,14 +343,14 @@ def produce(
     delimiter = None if options["whole"] else b"\0" if options["null_delimited"] else b"\n"
     names = files or ("-",)
 
-    with connected(bootstrap_server, timeout) as admin:
+    with connected(cluster) as admin:
         failed = admin.topology([topic]).failed.get(topic)
         # A topic that does not exist may be created by the producer's own request for it.
         if failed is not None and failed.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise failed
         limits = TopicLimits() if failed is not None else limits_of(admin, topic)
     compression = None if options["compression"] == "none" else options["compression"]
-    sender = Sender(limits, bootstrap_server, timeout, acks, idempotent, compression)
+    sender = Sender(limits, client_options(cluster), cluster.timeout, acks, idempotent, compression)
     typed = "-" in names and sys.stdin.isatty()
     progress = ProgressLine(shown=sys.stderr.isatty() and not typed)
     try:

@@ -7,6 +7,7 @@ base64 under a name of their own (`value_base64`), and null as null: `produce --
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import contextlib
@@ -18,13 +19,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import BrokerResponseError, KafkaError, kafka_errors
 
+from korvet.admin import sasl
 from korvet.admin.connection import parse_address
-from korvet.cli.options import format_time
+from korvet.admin.security import ClientSecurity
+from korvet.cli.options import ClusterTarget, format_time
 from korvet.errors import ErrorCode
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+_TOKEN_SECONDS_MAX = 10.0
 
 
 class ReadRecord(NamedTuple):
@@ -81,9 +87,36 @@ def error_text(error: BaseException) -> str:
     return f"{name}: {rest}" if rest else name
 
 
-def addresses(bootstrap_server: str) -> list[str]:
-    """Return the brokers of a validated flag as aiokafka takes them, each with its port."""
-    return [str(parse_address(each.strip())) for each in bootstrap_server.split(",") if each.strip()]
+def client_options(cluster: ClusterTarget) -> dict[str, Any]:
+    """Return the brokers of a cluster, each with its port, and the security, as aiokafka takes them."""
+    security = cluster.security
+    options: dict[str, Any] = {
+        "bootstrap_servers": [
+            str(parse_address(each.strip())) for each in cluster.bootstrap_server.split(",") if each.strip()
+        ],
+        "security_protocol": security.protocol,
+    }
+    if security.uses_tls:
+        options["ssl_context"] = security.tls_context()
+    if security.mechanism == "OAUTHBEARER":
+        options |= {"sasl_mechanism": security.mechanism, "sasl_oauth_token_provider": _Tokens(security)}
+    elif security.mechanism:
+        options |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": security.password,
+        }
+    return options
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc] # aiokafka carries no types
+    """Gets the tokens of OAUTHBEARER for aiokafka."""
+
+    def __init__(self, security: ClientSecurity) -> None:
+        self._security = security
+
+    async def token(self) -> str:
+        return await asyncio.to_thread(sasl.token, self._security, _TOKEN_SECONDS_MAX)
 
 
 VALUE = r"%s\n"

@@ -22,7 +22,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
 from korvet.cli.completion import brokers_in, value_of
-from korvet.cli.options import BOOTSTRAP_DEFAULT, cluster_options
+from korvet.cli.options import BOOTSTRAP_DEFAULT, ClusterTarget, with_cluster
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN, PROGRAM, LazyGroup, run
 
 _LAST_WORD = re.compile(r"(?:^|(?<=\s))\S*$")
@@ -138,9 +138,9 @@ class CommandCompleter(Completer):
     metavar="FILE",
     help="File that keeps the lines entered at a terminal.",
 )
-@cluster_options
+@with_cluster
 @click.pass_context
-def shell(context: click.Context, bootstrap_server: str, timeout: float, history: Path) -> int:
+def shell(context: click.Context, cluster: ClusterTarget, history: Path) -> int:
     """Take commands at a prompt, with history and completion, until exit, quit or Ctrl-D.
 
     The commands are those of korvet, without its name. Their brokers and their timeout are by default those of this
@@ -149,10 +149,10 @@ def shell(context: click.Context, bootstrap_server: str, timeout: float, history
     """
     root = context.find_root().command
     assert isinstance(root, LazyGroup)  # noqa: S101 - the tree of all commands
-    commands = ShellCommands(root, {"bootstrap_server": bootstrap_server, "timeout": timeout})
+    commands = ShellCommands(root, cluster._asdict())
     try:
         if sys.stdin.isatty():
-            brokers = "" if bootstrap_server == BOOTSTRAP_DEFAULT else f" {bootstrap_server}"
+            brokers = "" if cluster.bootstrap_server == BOOTSTRAP_DEFAULT else f" {cluster.bootstrap_server}"
             return _at_terminal(commands, f"{PROGRAM}{brokers}> ", history.expanduser())
         return _from_pipe(commands)
     except _LeaveError:

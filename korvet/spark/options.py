@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from korvet.admin.security import FAMILIES, ClientSecurity, from_configs
 from korvet.config.settings import Settings
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
@@ -148,6 +149,9 @@ def _truth(found: Mapping[str, str], name: str) -> bool:
 _BOOTSTRAP, _TOPIC = "bootstrap.servers", "topic"
 _COMPRESSION, _TIMEOUT = "compression.type", "delivery.timeout.ms"
 _SINK_NAMES = (_BOOTSTRAP, _TOPIC, _COMPRESSION, _TIMEOUT)
+_CLIENT = "kafka."
+"""What Spark's Kafka sink has before the configs of its producer; here those of security count."""
+_CLIENTS = tuple(f"{_CLIENT}{family}" for family in FAMILIES)
 _TIMEOUT_DEFAULT_MS = 120_000
 """That of Kafka's own producers."""
 
@@ -156,6 +160,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where records go. Without a `topic` each row names its own; `timeout` is of a batch, in seconds."""
 
     bootstrap_servers: str
+    security: ClientSecurity
     topic: str | None
     codec: Codec
     timeout: float
@@ -166,7 +171,9 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
     Spark gives their names in any case, and may add its own.
     """
-    found = _known(given, _SINK_NAMES, {"path", "checkpointlocation"}, "known for writing")
+    clients = {name: value for name, value in given.items() if name.lower().startswith(_CLIENTS)}
+    others = {name: value for name, value in given.items() if name not in clients}
+    found = _known(others, _SINK_NAMES, {"path", "checkpointlocation"}, "known for writing")
     if not found.get(_BOOTSTRAP):
         raise ValueError(f"the option {_BOOTSTRAP} is required")
     codec = found.get(_COMPRESSION, Codec.none.name)
@@ -174,6 +181,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise ValueError(f"{_COMPRESSION}: {codec!r} is none of {', '.join(Codec.__members__)}")
     return SinkOptions(
         bootstrap_servers=found[_BOOTSTRAP],
+        security=from_configs({name.lower().removeprefix(_CLIENT): each for name, each in clients.items()}),
         topic=found.get(_TOPIC) or None,
         codec=Codec[codec],
         timeout=(_count(found, _TIMEOUT) or _TIMEOUT_DEFAULT_MS) / 1000,

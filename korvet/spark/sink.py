@@ -71,7 +71,7 @@ def checked_options(options: SinkOptions, schema: StructType) -> SinkOptions:
     if options.topic is None and TOPIC not in schema.names:
         raise ValueError(f"the option {TOPIC} is required, or a column of that name")
     if options.topic is not None:
-        with AdminClient(options.bootstrap_servers, timeout=options.timeout) as client:
+        with _client(options) as client:
             _partition_count(client, options.topic)
     return options
 
@@ -107,8 +107,8 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
     # Batches are sent while rows become the next ones; each client is used by one thread.
     with (
-        AdminClient(options.bootstrap_servers, timeout=options.timeout) as metadata_client,
-        AdminClient(options.bootstrap_servers, timeout=options.timeout) as producer_client,
+        _client(options) as metadata_client,
+        _client(options) as producer_client,
         ThreadPoolExecutor(1) as sender,
     ):
         task = _WriteTask(options, metadata_client, producer_client, sender)
@@ -116,6 +116,10 @@ def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCom
             task.take(rows)
         task.finish()
     return _Sent()
+
+
+def _client(options: SinkOptions) -> AdminClient:
+    return AdminClient(options.bootstrap_servers, timeout=options.timeout, security=options.security)
 
 
 class _TargetTopic(NamedTuple):

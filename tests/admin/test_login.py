@@ -1,0 +1,172 @@
+"""The admin client at a broker that wants a login: how it logs in, renews its session, and what it says if it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.admin.client import AdminClient
+from korvet.admin.connection import Connection
+from korvet.admin.errors import AdminError, AuthenticationFailedError
+from korvet.admin.security import ClientSecurity, from_configs
+from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from korvet.protocol.types import ScramMechanism
+from tests.support.broker import Broker, steady_broker
+from tests.support.identity_provider import AUDIENCE, ISSUER, Provider, identity_provider
+from tests.support.processes import wait_until
+from tests.support.sasl_client import delete_password, set_password
+from tests.support.topic_client import Client
+
+PASSWORD = "the-password-of-alice-in-this-test"
+REAUTH_MS = 1400
+SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0",
+    "listener.security.protocol.map": (
+        "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT"
+    ),
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "sasl.oauthbearer.expected.audience": AUDIENCE,
+    "sasl.oauthbearer.expected.issuer": ISSUER,
+    "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.short.connections.max.reauth.ms": REAUTH_MS,
+}
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with identity_provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Broker]:
+    """Give a broker without TLS, with the user alice."""
+    settings = SETTINGS | {
+        "listener.name.sasl_plaintext.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": provider.url
+    }
+    with steady_broker(tmp_path_factory.mktemp("login"), settings=settings, listen=(), workers=1) as running:
+        with Client(running.at("PLAINTEXT")) as admin:
+            set_password(admin, "alice", PASSWORD, ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        yield running
+
+
+def alice(mechanism: str = "SCRAM-SHA-256", **changed: str) -> ClientSecurity:
+    login = {"sasl_username": "alice", "sasl_password": PASSWORD} | changed
+    configs = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+    return from_configs(configs | {name.replace("_", "."): value for name, value in login.items()})
+
+
+def address(broker: Broker, listener: str) -> str:
+    host, port = broker.at(listener)
+    return f"{host}:{port}"
+
+
+def failure(at: str, security: ClientSecurity | None = None) -> str:
+    """Return why a client fails, which must be without a retry."""
+    retried: list[AdminError] = []
+    given: dict[str, Any] = {} if security is None else {"security": security}
+    with (
+        AdminClient(at, on_retry=lambda error, _: retried.append(error), **given) as admin,
+        pytest.raises(AuthenticationFailedError) as failed,
+    ):
+        admin.topology()
+    assert retried == []
+    assert PASSWORD not in str(failed.value)
+    return str(failed.value)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_logs_in_by_each_mechanism(broker: Broker, mechanism: str) -> None:
+    with AdminClient(address(broker, "SASL_PLAINTEXT"), security=alice(mechanism)) as admin:
+        assert admin.cluster.describe().brokers
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("wrong", [{"sasl_password": "wrong"}, {"sasl_username": "nobody"}])
+def test_a_wrong_password_fails_at_once(broker: Broker, mechanism: str, wrong: dict[str, str]) -> None:
+    at = address(broker, "SASL_PLAINTEXT")
+    assert failure(at, alice(mechanism, **wrong)).startswith(f"{at}: Authentication failed")
+
+
+def test_a_token_is_read_from_its_file_at_each_login(
+    broker: Broker, provider: Provider, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    configs = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"file://{file}",
+    }
+    at, security = address(broker, "SASL_PLAINTEXT"), from_configs(configs)
+    expired = provider.token(exp=int(time.time()) - 3600)
+    file.write_text(expired)
+    said = failure(at, security)
+    assert said == f'{at}: {{"status":"invalid_token"}}'
+    file.write_text(f"{provider.token()}\n")
+    with AdminClient(at, security=security) as admin:
+        assert admin.cluster.describe().brokers
+
+
+def test_a_mechanism_that_the_listener_does_not_have_is_named_with_those_it_has(broker: Broker) -> None:
+    at = address(broker, "SHORT")
+    assert failure(at, alice("PLAIN")) == f"{at} does not take PLAIN, only SCRAM-SHA-256"
+
+
+def test_a_client_without_a_login_learns_that_it_needs_one(broker: Broker) -> None:
+    at = address(broker, "SHORT")
+    said = "requires a login: security.protocol has to be SASL_PLAINTEXT, and sasl.mechanism one of SCRAM-SHA-256"
+    assert failure(at) == f"{at} {said}"
+
+
+def test_a_login_where_there_is_none_is_refused(broker: Broker) -> None:
+    at = address(broker, "PLAINTEXT")
+    assert failure(at, alice()) == f"{at} takes no SASL: security.protocol has to be PLAINTEXT or SSL"
+
+
+def test_a_session_is_renewed_before_it_ends_and_not_more_often(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[float] = []
+    call = Connection.call
+
+    def counted(connection: Connection, request: Any, *rest: Any) -> Any:
+        if isinstance(request, SaslAuthenticateRequest):
+            sent.append(time.monotonic())
+        return call(connection, request, *rest)
+
+    monkeypatch.setattr(Connection, "call", counted)
+    with AdminClient(address(broker, "SHORT"), security=alice()) as admin:
+        admin.topology()
+        opened = dict(admin._connections)
+        assert len(sent) == 2
+        begun = time.monotonic()
+        # Later than the session would end.
+        while time.monotonic() < begun + 1.5 * REAUTH_MS / 1000:
+            admin.topology()
+            time.sleep(0.02)
+        assert admin._connections == opened
+    # Each login is of two messages.
+    assert len(sent) in (4, 6)
+
+
+def test_a_user_who_is_deleted_is_cut_off_when_the_session_is_renewed(broker: Broker) -> None:
+    with Client(broker.at("PLAINTEXT")) as other:
+        set_password(other, "bob", PASSWORD)
+        with AdminClient(address(broker, "SHORT"), security=alice(sasl_username="bob")) as admin:
+            admin.topology()
+            delete_password(other, "bob")
+            refused: list[AuthenticationFailedError] = []
+
+            def is_cut_off() -> bool:
+                try:
+                    admin.topology()
+                except AuthenticationFailedError as error:
+                    refused.append(error)
+                return bool(refused)
+
+            wait_until(is_cut_off, "the session ends")
+    assert "Authentication failed" in str(refused[0])
