@@ -51,8 +51,6 @@ class SecurityProtocol(StrEnum):
 PROTOCOL_MAP = ",".join(f"{each}:{each}" for each in SecurityProtocol)
 """Kafka's default: a listener that is named like a protocol has it."""
 
-NOT_BUILT = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
-
 
 class Listener(NamedTuple):
     """A name, in upper case, and an address: one to bind, or one advertised to clients."""
@@ -161,8 +159,6 @@ def check_protocols(listeners: Sequence[Listener], text: str, overridden: Iterab
                 f"No security protocol defined for listener {name}: add {name}:PLAINTEXT, or another protocol, to"
                 f" listener.security.protocol.map = {text}"
             )
-        if protocols[name] in NOT_BUILT:
-            raise ConfigError(f"listener {name}: {protocols[name]} is not supported yet")
     if unknown := [name for name in overridden if name.partition(".")[0] not in names]:
         raise ConfigError(
             f"listener.name.{unknown[0].lower()}: there is no such listener, only {', '.join(names)}"

@@ -20,6 +20,9 @@ SIZE_BYTES = 4
 REQUEST_HEADER_MIN = 8
 """Key, version and correlation id: no request is smaller."""
 
+_TLS_HANDSHAKE = range(0x16030000, 0x16030500)
+"""What the first four bytes of a client that begins a TLS handshake are as a size."""
+
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
 _LENGTH = struct.Struct(">h")
@@ -45,7 +48,8 @@ def check_frame_size(size: int, limit: int, least: int = REQUEST_HEADER_MIN) -> 
     if size < least:
         raise ProtocolError(f"a frame of {size} bytes holds no request")
     if size > limit:
-        raise ProtocolError(f"a frame of {size} bytes is above the limit of {limit}")
+        tls = "; so begins TLS, which this listener does not speak" if size in _TLS_HANDSHAKE else ""
+        raise ProtocolError(f"a frame of {size} bytes is above the limit of {limit}{tls}")
 
 
 def read_size(buffer: Buffer, position: int = 0) -> int:

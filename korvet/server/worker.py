@@ -55,6 +55,7 @@ from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
 from korvet.security.quotas import QuotaStore
 from korvet.security.sasl import SaslListener
+from korvet.security.tls import ListenerTls, listeners_tls
 from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
@@ -75,6 +76,9 @@ _log = Log(__name__)
 
 _BEAT_SECONDS = 2.0
 """How often a worker shows the supervisor that its event loop runs."""
+
+_CERTIFICATES_SECONDS = 5.0
+"""How often a worker looks whether certificates were replaced."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
@@ -176,8 +180,11 @@ def main(
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, authorizer)
+    tls = listeners_tls([each.name for each in listeners], settings)
     bound = [
-        BoundListener(each.name, listen(each.address), _sasl_of(each.name, settings, apis))
+        BoundListener(
+            each.name, listen(each.address), _sasl_of(each.name, settings, apis), tls.get(each.name)
+        )
         for each in listeners
     ]
     acceptor = Acceptor(bound, dispatcher, settings)
@@ -185,6 +192,7 @@ def main(
     live.follow(set_level)
     acceptor.start()
     keeping = gevent.spawn(lease.keep)
+    gevent.spawn(_watch_certificates, list(tls.values()))
     watching = gevent.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
@@ -221,6 +229,15 @@ def _beat(link: SupervisorLink) -> None:
     while True:
         link.beat()
         gevent.sleep(_BEAT_SECONDS)
+
+
+def _watch_certificates(listeners: Sequence[ListenerTls]) -> None:
+    """Take up certificates that were replaced, and report when those in use end."""
+    while listeners:
+        for each in listeners:
+            each.refresh()
+            metrics.TLS_CERTIFICATE_EXPIRY.labels(each.listener).set(each.expires_at)
+        gevent.sleep(_CERTIFICATES_SECONDS)
 
 
 def build_apis(

@@ -80,6 +80,12 @@ AUTHENTICATIONS = Counter(
     " logged in) or refused.",
     ("listener", "mechanism", "outcome"),
 )
+TLS_CERTIFICATE_EXPIRY = Gauge(
+    "korvet_tls_certificate_expiry_timestamp_seconds",
+    "Time when the first certificate of the listener's chain expires, as workers have read it.",
+    ("listener",),
+    multiprocess_mode="livemin",
+)
 RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes received in requests.")
 SENT_BYTES = Counter("korvet_sent_bytes", "Bytes sent in responses.")
 AUTHORIZATION_DENIED = Counter(

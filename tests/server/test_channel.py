@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 
 import gevent
+import gevent.ssl
 import pytest
 from gevent import socket as gevent_socket
 
+from korvet.config.settings import Settings
+from korvet.security.session import ANONYMOUS
+from korvet.security.tls import ListenerTls
 from korvet.server.net.socket import JOIN_BYTES, PIECES_MAX, Channel
+from korvet.server.net.tls import Handshakes, TlsChannel
+from tests.support.authority import Authority
 
 LATE = 30.0
 
 
-@pytest.fixture
-def pair() -> Iterator[tuple[Channel, gevent_socket.socket]]:
-    """Give a channel, and the socket of its peer."""
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(params=["plain", "TLSv1_2", "TLSv1_3"])
+def pair(
+    request: pytest.FixtureRequest, authority: Authority
+) -> Iterator[tuple[Channel, gevent_socket.socket]]:
+    """Give a channel, plain or with TLS, and the socket of its peer."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     peer = gevent_socket.socket(theirs.family, theirs.type, theirs.proto, theirs.detach())
-    with peer:
+    if request.param == "plain":
         channel = Channel(ours)
+    else:
+        settings = Settings(ssl_keystore_location=str(authority.issue("/CN=broker").store))
+        channel = TlsChannel(ours, ListenerTls("SSL", settings), Handshakes())
+        shaking = gevent.spawn(channel.handshake, LATE)
+        context = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(authority.certificate)
+        context.maximum_version = ssl.TLSVersion[request.param]
+        peer = context.wrap_socket(peer, server_hostname="localhost")
+        assert shaking.get(timeout=LATE) is ANONYMOUS
+    with peer:
         yield channel, peer
         channel.close()
 
@@ -138,5 +162,20 @@ def test_what_is_dropped_keeps_nobody_waiting(pair: tuple[Channel, gevent_socket
 def test_a_peer_that_does_not_close_is_left(pair: tuple[Channel, gevent_socket.socket]) -> None:
     channel, peer = pair
     gevent.spawn(channel.close_after_peer, 0.01).get(timeout=LATE)
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises((BrokenPipeError, ssl.SSLEOFError)):
         peer.sendall(b"more")
+
+
+def test_less_than_was_asked_for_comes_only_if_no_more_is_there(
+    pair: tuple[Channel, gevent_socket.socket],
+) -> None:
+    """From this follows since when a request has been there; records of TLS end elsewhere than reads do."""
+    channel, peer = pair
+    sent = bytes(number % 251 for number in range(50_000))
+    peer.sendall(sent)
+    for size, whole in ((20_000, sent[:20_000]), (5, sent[20_000:20_005]), (40_000, sent[20_005:])):
+        assert channel.receive(size, LATE) == whole
+        assert not channel.waited
+    assert channel.receive_at_once(10) is None
+    peer.sendall(b"abcdef")
+    assert [channel.receive_at_once(4) for _ in range(3)] == [b"abcd", b"ef", None]

@@ -29,7 +29,7 @@ _BOOTSTRAP = re.compile(r"^  bootstrap +(\S+)", re.MULTILINE)
 _LISTENING = re.compile(r"^  bootstrap .*, listening on (\S+)\)", re.MULTILINE)
 _NAMED = re.compile(
     r"^  (?:bootstrap| {9}) +(?P<advertised>\S+) "
-    r"\((?P<name>[A-Z0-9_-]+)(?:, \d+ workers?)?(?:, listening on (?P<bound>\S+))?\)$",
+    r"\((?P<name>[A-Z0-9_-]+)(?:, [A-Z_]+)?(?:, \d+ workers?)?(?:, listening on (?P<bound>\S+))?\)$",
     re.MULTILINE,
 )
 _OPS = re.compile(r"^  ops +http://(\S+)", re.MULTILINE)

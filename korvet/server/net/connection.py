@@ -18,11 +18,12 @@ from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
 from korvet.security.sasl import Authenticator
-from korvet.security.session import Session
+from korvet.security.session import ANONYMOUS, Session
 from korvet.server.net.budget import Budgets, OverBudgetError
 from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
 from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
 from korvet.server.net.socket import Channel
+from korvet.server.net.tls import HandshakeError
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 
@@ -31,6 +32,8 @@ CLOSED_LINES_MAX = 100
 
 _log = Log(__name__)
 _rate_limited_log = RateLimitedLogger(_log, burst=CLOSED_LINES_MAX)
+
+_REASONS = {UnansweredError: "unanswered", HandshakeError: "handshake"}
 
 LEAVING_SECONDS_MAX = 1.0
 """Time for a client to close its side of a connection that is drained; clients do as soon as they see its end."""
@@ -56,7 +59,7 @@ class ClientConnection:
         self._limits = limits
         self._frames = FrameReader(channel, limits, budgets)
         self._begun: deque[tuple[Frame, Pending[ResponseFrame]]] = deque()
-        self._draining = False
+        self._open = self._draining = False
         self._throttle_ms = 0
         self._throttled_by = ""
         self._throttled: Event | None = None
@@ -65,9 +68,10 @@ class ClientConnection:
         """Answer requests in their order until the connection ends; closes the channel."""
         reason = "peer closed"
         try:
+            self._shake_hands()
             reason = self._serve_all()
         except ProtocolError as error:
-            reason = "unanswered" if isinstance(error, UnansweredError) else "protocol error"
+            reason = _REASONS.get(type(error), "protocol error")
             _rate_limited_log.warning(reason, "connection closed", peer=self._session.peer, reason=str(error))
         except OverBudgetError as error:
             reason = "over budget"
@@ -94,7 +98,7 @@ class ClientConnection:
         self._draining = True
         if self._throttled is not None:
             self._throttled.set()
-        if self._frames.waiting:
+        if self._frames.waiting or not self._open:
             self._channel.end_receiving()
 
     def _serve_all(self) -> str:
@@ -131,6 +135,12 @@ class ClientConnection:
             frame.close()
         self._send([len(answer).to_bytes(SIZE_BYTES, "big"), answer])
         return True
+
+    def _shake_hands(self) -> None:
+        principal = self._channel.handshake(self._limits.receive)
+        if principal is not ANONYMOUS:
+            self._session.principal = principal
+        self._open = True
 
     def _serve_one(self) -> bool:
         """Begin the next request and answer it; False if the peer has closed.

@@ -26,13 +26,16 @@ from korvet.config.values import Address
 from korvet.logs import Log
 from korvet.security.sasl import Authenticator, SaslListener
 from korvet.security.session import Session
+from korvet.security.tls import ListenerTls
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
+from korvet.server.net.tls import Handshakes, TlsChannel
 from korvet.server.supervisor import ports
 from korvet.telemetry import metrics
+from korvet.turns import give_turn
 
 _log = Log(__name__)
 
@@ -83,11 +86,12 @@ def listen(address: Address) -> gevent.socket.socket:
 
 
 class BoundListener(NamedTuple):
-    """A listener of this worker: its name, its socket, and how its clients log in if they have to."""
+    """A listener of this worker: its name, its socket, how its clients log in if they have to, and its TLS."""
 
     name: str
     socket: gevent.socket.socket
     sasl: SaslListener | None = None
+    tls: ListenerTls | None = None
 
 
 class Acceptor:
@@ -103,6 +107,7 @@ class Acceptor:
         self._limits = ConnectionLimits.of(settings)
         self._budgets = Budgets.of(settings.queued_max_request_bytes)
         self._connections: dict[ClientConnection, gevent.Greenlet[..., None]] = {}
+        self._handshakes = Handshakes()
         self._refusing = False
 
     def use(self, settings: Settings) -> None:
@@ -155,6 +160,8 @@ class Acceptor:
                     gevent.sleep(PAUSE_SECONDS)
                 continue  # any other error: a peer that left before it was accepted
             self._serve(listener, client, address)
+            # A queue that is never empty keeps nobody waiting.
+            give_turn()
 
     def _serve(
         self, listener: BoundListener, client: gevent.socket.socket, address: tuple[object, ...]
@@ -176,7 +183,9 @@ class Acceptor:
         session = Session(peer, listener.name)
         if listener.sasl is not None:
             session.sasl = Authenticator(listener.sasl, session)
-        connection = ClientConnection(Channel(plain), session, self._dispatcher, self._limits, self._budgets)
+        tls = listener.tls
+        channel = TlsChannel(plain, tls, self._handshakes) if tls else Channel(plain)
+        connection = ClientConnection(channel, session, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.labels(listener.name).inc()
         metrics.CONNECTIONS.labels(listener.name).inc()
         self._connections[connection] = gevent.spawn(self._run, listener, connection)

@@ -19,6 +19,7 @@ from gevent import getcurrent, sleep
 from gevent.hub import get_hub
 
 from korvet.protocol.wire import Buffer
+from korvet.security.session import ANONYMOUS, Principal
 
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
@@ -72,6 +73,10 @@ class Channel:
         self.waited = False
         """Whether the last `receive` had to wait."""
 
+    def handshake(self, seconds: float) -> Principal:  # noqa: ARG002 - TLS takes it
+        """Do what has to come before the first request; return as whom the peer has shown itself by that."""
+        return ANONYMOUS
+
     def receive(self, size_max: int, seconds: float | None) -> bytes:
         """Return what has arrived, up to `size_max` bytes; waits for the first of it, None: without a limit.
 
@@ -108,10 +113,8 @@ class Channel:
         size = sum(map(len, pieces))
         if size > max(JOIN_BYTES, PIECE_BYTES_MIN * len(pieces)):
             self._send_pieces(deque(memoryview(piece) for piece in pieces), seconds)
-            return size
-        left = memoryview(b"".join(pieces))
-        while left:
-            left = left[self._sent(self._socket.send, left, seconds) :]
+        else:
+            self._send_all(b"".join(pieces), seconds)
         return size
 
     def is_peer_gone(self) -> bool:
@@ -137,7 +140,8 @@ class Channel:
             self._socket.shutdown(socket.SHUT_WR)
             self._ended = False
             due = time.monotonic() + seconds
-            while (left := due - time.monotonic()) > 0 and self.receive(_DROPPED_BYTES, left):
+            # The bytes as they are, encrypted or not.
+            while (left := due - time.monotonic()) > 0 and Channel.receive(self, _DROPPED_BYTES, left):
                 # A peer that sends without a pause does not keep other sockets waiting, as after sleep(0).
                 sleep(1e-6)
         except OSError:
@@ -151,6 +155,11 @@ class Channel:
             watcher.stop()
             watcher.close()
         self._socket.close()
+
+    def _send_all(self, data: Buffer, seconds: float) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._sent(self._socket.send, left, seconds) :]
 
     def _send_pieces(self, left: deque[memoryview], seconds: float) -> None:
         while left:

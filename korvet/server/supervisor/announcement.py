@@ -38,9 +38,10 @@ def of(runtime: Runtime, settings: Settings, workers: int) -> str:
         for name, value in described.items()
         for at, line in enumerate(value.split("\n"))
     ]
-    example = _example(str(runtime.listeners(settings)[0].advertised))
+    open_to_all = [each for each in runtime.listeners(settings) if not _secured(each, settings)]
+    example = ["Try:", _example(str(open_to_all[0].advertised))] if open_to_all else []
     # At the left edge, because the end of a here-document must stand there to be pasted.
-    return "\n".join([f"Korvet {korvet.__version__} is ready", *rows, "Try:", example]) + "\n"
+    return "\n".join([f"Korvet {korvet.__version__} is ready", *rows, *example]) + "\n"
 
 
 def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
@@ -49,8 +50,8 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
     redis, ops = runtime.facts, runtime.ops
     counted = f"{workers} worker{'s' if workers != 1 else ''}"
     reached = [
-        _reached(first, counted, named=bool(others)),
-        *(_reached(each, named=True) for each in others),
+        _reached(first, settings, counted, named=bool(others)),
+        *(_reached(each, settings, named=True) for each in others),
     ]
     where = lake(settings)
     return {
@@ -63,9 +64,17 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
     }
 
 
-def _reached(listener: Bound, *more: str, named: bool) -> str:
-    """Return what a listener advertises, its name if it is not the only one, and where it is bound."""
+def _secured(listener: Bound, settings: Settings) -> str:
+    """Return how a listener is secured, "" if it is not."""
+    protocol = settings.security_protocol(listener.name)
+    return protocol if protocol.tls or protocol.sasl else ""
+
+
+def _reached(listener: Bound, settings: Settings, *more: str, named: bool) -> str:
+    """Return what a listener advertises, its name if it is not the only one, how it is secured, where it is bound."""
     facts = [listener.name] if named else []
+    if (secured := _secured(listener, settings)) not in ("", *facts):
+        facts.append(secured)
     facts += more
     if listener.address != listener.advertised:
         facts.append(f"listening on {listener.address}")

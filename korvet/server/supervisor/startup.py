@@ -27,6 +27,7 @@ from korvet.config.values import Address, listed, parse_address
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
 from korvet.security.password_file import read_passwords
+from korvet.security.tls import listeners_tls
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.supervisor import ports, redis_check, run_state
@@ -72,6 +73,7 @@ class Runtime:
     def check(self, settings: Settings) -> None:
         """Raise ConfigError for what a reload must not apply: listeners that no client could use."""
         check_sasl(settings, self.reserved)
+        check_tls(settings, self.reserved)
         self.listeners(settings)
 
     @property
@@ -96,8 +98,10 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     check_lake(settings)
     reservations = ports.reserve_listeners(settings, cleanup)
     reserved = tuple(Listener(name, each.address) for name, each in reservations.items())
-    # Refused here, before anything is forked: an advertised address that is none, users that cannot be read.
+    # Refused here, before anything is forked: an advertised address that is none, users or a certificate that cannot be
+    # read.
     check_sasl(settings, reserved)
+    check_tls(settings, reserved)
     bound = ports.bind_listeners(settings, reserved)
     ops_listener = None
     if settings.ops_listen:
@@ -152,6 +156,11 @@ def check_lake(settings: Settings) -> None:
         raise ConfigError(
             f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"
         )
+
+
+def check_tls(settings: Settings, listeners: Sequence[Listener]) -> None:
+    """Raise ConfigError if keys or certificates of a listener cannot be used."""
+    listeners_tls([each.name for each in listeners], settings)
 
 
 def check_sasl(settings: Settings, listeners: Sequence[Listener]) -> None:

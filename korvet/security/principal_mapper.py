@@ -1,0 +1,95 @@
+"""ssl.principal.mapping.rules: the name of a certificate's subject becomes the name of a user (KIP-371).
+
+The first rule that matches the whole name counts. `RULE:PATTERN/REPLACEMENT/` may have `L` or `U` at its end, for lower
+or upper case; DEFAULT takes the name as it is. Patterns and replacements are Java's, for Kafka's rules are to be
+brought along: `$1` is a group, and a group that the pattern does not have is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from korvet.errors import ConfigError
+
+_RULE = re.compile(
+    r"\s*(?:DEFAULT|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?)|)\s*(?:,|$)"
+)
+_NAMED_GROUP = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z])")
+_REPLACEMENT = re.compile(
+    r"\\(?P<literal>.)|\$(?P<number>[0-9]+)|\$\{(?P<name>[A-Za-z][A-Za-z0-9]*)\}", re.DOTALL
+)
+
+Rule = Callable[[str], str | None]
+
+
+class PrincipalMapper:
+    """The rules of one listener; raises ConfigError for one that is none."""
+
+    def __init__(self, rules: str) -> None:
+        self._rules: list[Rule] = []
+        at = 0
+        while at < len(rules):
+            found = _RULE.match(rules, at)
+            if not found:
+                raise ConfigError(f"ssl.principal.mapping.rules: Invalid rule: {rules[at:].strip()}")
+            if found["pattern"] is not None:
+                self._rules.append(_rule(found["pattern"], found["replacement"], found["case"]))
+            elif "DEFAULT" in found[0]:
+                self._rules.append(lambda name: name)
+            at = found.end()
+
+    def user(self, name: str) -> str | None:
+        """Return the user of a distinguished name; None if no rule matches it."""
+        return next((user for rule in self._rules if (user := rule(name)) is not None), None)
+
+
+def _rule(pattern: str, replacement: str, case: str) -> Rule:
+    try:
+        # The groups' numbers and names are all that Java writes otherwise.
+        expression = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
+        expand = _template(expression, replacement)
+    except (re.error, KeyError) as error:
+        raise ConfigError(
+            f"ssl.principal.mapping.rules: Invalid rule: RULE:{pattern}/{replacement}/: {error}"
+        ) from None
+    return partial(_apply, expression, expand, {"L": str.lower, "U": str.upper}.get(case, str))
+
+
+def _apply(
+    expression: re.Pattern[str],
+    expand: Callable[[re.Match[str]], str],
+    in_case: Callable[[str], str],
+    name: str,
+) -> str | None:
+    return in_case(expression.sub(expand, name)) if expression.fullmatch(name) else None
+
+
+def _template(expression: re.Pattern[str], replacement: str) -> Callable[[re.Match[str]], str]:
+    """Return what makes the replacement for a match."""
+    parts: list[str | int] = []
+    at = 0
+    for found in _REPLACEMENT.finditer(replacement):
+        parts.append(replacement[at : found.start()])
+        if found["literal"]:
+            parts.append(found["literal"])
+        elif found["name"]:
+            parts.append(expression.groupindex[found["name"]])
+        else:
+            parts += _reference(found["number"], expression.groups)
+        at = found.end()
+    parts.append(replacement[at:])
+
+    def expand(match: re.Match[str]) -> str:
+        return "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
+
+    return expand
+
+
+def _reference(digits: str, groups: int) -> list[str | int]:
+    """Return the group that is meant, by as many digits as there are groups for, and the rest as text."""
+    for length in range(len(digits), 0, -1):
+        if int(digits[:length]) <= groups:
+            return [int(digits[:length]), digits[length:]]
+    return [f"${digits}"]

@@ -1,0 +1,258 @@
+"""A client's socket with TLS: the handshake, and bytes that are encrypted on their way through a Channel.
+
+OpenSSL works in memory, and the Channel moves what it leaves there: one system call takes in what has arrived of
+several TLS records, and one sends several.
+
+A handshake costs a millisecond of CPU. They take turns, one in each round of the event loop, so that a flood of them
+leaves every other turn to clients that are connected. And a handshake that waits for its peer costs memory: of more
+than HANDSHAKES_MAX the oldest ends, so that peers who begin handshakes and leave them keep nobody out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Sequence
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+from korvet.errors import ProtocolError
+from korvet.protocol.wire import Buffer
+from korvet.security.session import Principal
+from korvet.security.tls import ListenerTls, NoPrincipalError, reason
+from korvet.server.net.socket import Channel
+from korvet.turns import CALLS_PER_LOOK, SHORTEST_SECONDS, give_turn
+
+HANDSHAKES_MAX = 512
+"""Handshakes under way at once in one worker; each takes about 60 KB."""
+
+PIECE_BYTES = 64 * 1024
+"""Encrypted at once, four records of TLS: larger pieces are no faster."""
+
+RECEIVED_BYTES = 256 * 1024
+"""Taken from the kernel at once."""
+
+_received = bytearray(RECEIVED_BYTES)
+"""Where everything is decrypted, and copied from before another greenlet runs."""
+
+_HANDSHAKE_BYTES = 16 * 1024  # taken from the kernel at once during a handshake
+_HANDSHAKE_RECORD = 0x16
+
+
+class HandshakeError(ProtocolError):
+    """A TLS handshake that failed, and why."""
+
+
+class Handshakes:
+    """The handshakes under way in this worker."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[TlsChannel, None] = {}  # the oldest first
+        self._turn = BoundedSemaphore(1)
+        self._next_turn = gevent.get_hub().loop.timer(SHORTEST_SECONDS)
+
+    def begin(self, channel: TlsChannel) -> None:
+        """Count a handshake; the oldest ends if there are too many."""
+        if len(self._under_way) >= HANDSHAKES_MAX:
+            oldest = next(iter(self._under_way))
+            del self._under_way[oldest]
+            oldest.drop()
+        self._under_way[channel] = None
+
+    def end(self, channel: TlsChannel) -> None:
+        """Count it no more."""
+        self._under_way.pop(channel, None)
+
+    def step(self, tls: ssl.SSLObject) -> bool:
+        """Compute the next step, when it is this one's turn; returns whether the handshake is done."""
+        self._turn.acquire()
+        # The next one's turn comes when the event loop has looked at all sockets.
+        self._next_turn.start(self._turn.release, update=True)
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+
+class TlsChannel(Channel):
+    """A connected socket with TLS; to be used after `handshake`."""
+
+    __slots__ = (
+        "_closed",
+        "_dropped",
+        "_handshakes",
+        "_incoming",
+        "_outgoing",
+        "_patience",
+        "_server",
+        "_tls",
+    )
+
+    def __init__(self, connected: socket.socket, server: ListenerTls, handshakes: Handshakes) -> None:
+        """Take over a socket, with TLS as its listener has it now."""
+        super().__init__(connected)
+        self._server = server
+        self._handshakes = handshakes
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = server.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._patience = 0.0
+        self._closed = self._dropped = False
+
+    def handshake(self, seconds: float) -> Principal:
+        """Do the handshake within `seconds`; raises HandshakeError, OSError."""
+        self._patience = seconds
+        self._handshakes.begin(self)
+        try:
+            self._shake_hands(time.monotonic() + seconds)
+            return self._server.principal(self._tls.getpeercert(binary_form=True))
+        except NoPrincipalError as error:
+            raise HandshakeError(f"TLS: {error}") from None
+        except TimeoutError:
+            raise HandshakeError(f"TLS handshake failed: not done within {seconds:g} s") from None
+        finally:
+            self._handshakes.end(self)
+
+    def drop(self) -> None:
+        """End the handshake: there are too many others."""
+        self._dropped = True
+        self.end_receiving()
+
+    def receive(self, size_max: int, seconds: float | None) -> bytes:
+        """See Channel. `seconds` are for all of a record: a peer that sends one slowly gets no more."""
+        view = memoryview(_received)[:size_max]
+        due = None if seconds is None else time.monotonic() + seconds
+        waited = False
+        while not (size := self._take_in(view)) and not (self._closed or self._ended):
+            waited = True
+            try:
+                self._wait(self._readable, None if due is None else max(0.0, due - time.monotonic()))
+            except TimeoutError:
+                if not self._ended:
+                    raise
+        self.waited = waited
+        return self._taken(view[:size])
+
+    def receive_at_once(self, size_max: int) -> bytes | None:
+        """See Channel."""
+        view = memoryview(_received)[:size_max]
+        self.waited = False
+        size = self._take_in(view)
+        return self._taken(view[:size]) if size or self._closed else None
+
+    def send(self, pieces: Sequence[Buffer], seconds: float) -> int:
+        """See Channel; each piece is encrypted when those before it are on their way."""
+        size = sum(map(len, pieces))
+        for piece in [b"".join(pieces)] if size <= PIECE_BYTES else _pieces(pieces):
+            self._tls.write(piece)
+            self._send_all(self._outgoing.read(), seconds)
+            if size > PIECE_BYTES:
+                give_turn(CALLS_PER_LOOK)
+        return size
+
+    def close_after_peer(self, seconds: float) -> None:
+        """See Channel."""
+        self._say_goodbye()
+        super().close_after_peer(seconds)
+
+    def close(self) -> None:
+        """See Channel."""
+        self._say_goodbye()
+        super().close()
+
+    def _take_in(self, view: memoryview) -> int:
+        """Decrypt what is here into `view` and return its size.
+
+        It is less than `view` has only if nothing is left in the kernel: what is known of the time when a request came
+        follows from that.
+        """
+        size = self._decrypt(view)
+        while size < len(view) and not self._closed:
+            data = super().receive_at_once(RECEIVED_BYTES)
+            if data is None:
+                break
+            self._closed = not data
+            self._incoming.write(data)
+            size += self._decrypt(view[size:])
+            if len(data) < RECEIVED_BYTES:
+                break
+        return size
+
+    def _decrypt(self, view: memoryview) -> int:
+        size = 0
+        try:
+            while size < len(view) and (self._incoming.pending or self._tls.pending()):
+                read: int = self._tls.read(len(view) - size, view[size:])  # type: ignore[assignment]  # typeshed does not know reading into a buffer
+                if not read:
+                    self._closed = True
+                    break
+                size += read
+        except ssl.SSLWantReadError:
+            pass  # the rest of a record is still to come
+        except ssl.SSLError as error:
+            self._send_at_once()
+            raise ProtocolError(f"TLS: {reason(error)}") from None
+        return size
+
+    def _taken(self, view: memoryview) -> bytes:
+        data = bytes(view)
+        if self._outgoing.pending:  # the peer asked for a new key, and is to get one
+            self._send_all(self._outgoing.read(), self._patience)
+        return data
+
+    def _send_at_once(self) -> None:
+        """Send what OpenSSL has to say, if the peer takes it now."""
+        with contextlib.suppress(OSError):
+            self._socket.send(self._outgoing.read())
+
+    def _say_goodbye(self) -> None:
+        """Tell the peer that nothing follows: without that it must take the end for an attack."""
+        with contextlib.suppress(OSError):
+            self._tls.unwrap()
+        self._send_at_once()
+
+    def _shake_hands(self, due: float) -> None:
+        begun = False
+        while True:
+            try:
+                done = begun and self._handshakes.step(self._tls)
+            except ssl.SSLError as error:
+                self._send_at_once()  # the alert that has the reason
+                raise HandshakeError(f"TLS handshake failed: {reason(error)}") from None
+            if self._outgoing.pending:
+                self._send_all(self._outgoing.read(), max(0.0, due - time.monotonic()))
+            if done:
+                return
+            data = super().receive(_HANDSHAKE_BYTES, max(0.0, due - time.monotonic()))
+            if self._dropped:
+                raise HandshakeError(
+                    f"TLS handshake failed: more than {HANDSHAKES_MAX} others began after it"
+                )
+            if not data:
+                raise ConnectionAbortedError("closed before its TLS handshake was done")
+            if not begun and data[0] != _HANDSHAKE_RECORD:
+                raise HandshakeError(
+                    f"not TLS: the listener {self._server.listener} expects it of its clients"
+                )
+            begun = True
+            self._incoming.write(data)
+
+
+def _pieces(pieces: Sequence[Buffer]) -> Iterator[Buffer]:
+    """Yield the bytes of `pieces`, PIECE_BYTES at a time: small ones are joined, and large ones not copied."""
+    held: list[memoryview] = []
+    size = 0
+    for piece in pieces:
+        left = memoryview(piece)
+        while size + len(left) >= PIECE_BYTES:
+            cut = PIECE_BYTES - size
+            yield b"".join([*held, left[:cut]]) if held else left[:cut]
+            held, size, left = [], 0, left[cut:]
+        if left:
+            held.append(left)
+            size += len(left)
+    if held:
+        yield b"".join(held)

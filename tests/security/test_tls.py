@@ -1,0 +1,346 @@
+"""TLS of a listener by Kafka's settings: what is taken, what is refused in one line, and what clients get by it."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.errors import ConfigError
+from korvet.security.session import ANONYMOUS, Principal
+from korvet.security.tls import ListenerTls, NoPrincipalError, listeners_tls
+from tests.support.authority import Authority, Issued
+
+PASSWORD = "secret of the key"
+SUITE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Authority) -> Issued:
+    return authority.issue("/CN=broker")
+
+
+def tls(**settings: str) -> ListenerTls:
+    """Return TLS of a listener named SSL; raises ConfigError."""
+    return ListenerTls("SSL", Settings(**settings))  # type: ignore[arg-type]  # all of these are texts
+
+
+def connect(
+    server: ListenerTls, client: ssl.SSLContext, host: str = "localhost"
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Do a handshake in memory and return both sides; raises what the server raises, else what the client does."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    theirs = client.wrap_bio(to_client, to_server, server_hostname=host)
+    ours = server.context.wrap_bio(to_server, to_client, server_side=True)
+    left = [theirs, ours]
+    failed: list[ssl.SSLError] = []
+    for _ in range(10):
+        for side in list(left):
+            try:
+                side.do_handshake()
+                left.remove(side)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                failed.append(error)
+                left.remove(side)
+    if failed:
+        raise failed[-1]
+    assert not left
+    return ours, theirs
+
+
+def inline(issued: Issued) -> dict[str, str]:
+    return {
+        "ssl_keystore_key": issued.key.read_text(),
+        "ssl_keystore_certificate_chain": issued.certificate.read_text(),
+    }
+
+
+def test_a_key_store_is_a_file_or_in_the_settings_with_a_password_or_without(
+    authority: Authority, broker: Issued
+) -> None:
+    encrypted = authority.issue("/CN=broker", password=PASSWORD)
+    of_a_property = {name: text.replace("\n", " ") for name, text in inline(encrypted).items()}
+    for given in (
+        {"ssl_keystore_location": str(broker.store)},
+        inline(broker),
+        {"ssl_keystore_location": str(encrypted.store), "ssl_key_password": PASSWORD},
+        {**of_a_property, "ssl_key_password": PASSWORD},
+    ):
+        _, client = connect(tls(**given), authority.client())
+        assert client.version() == "TLSv1.3"
+
+
+def test_what_cannot_be_used_is_refused_in_one_line_without_a_secret(
+    authority: Authority, broker: Issued, tmp_path: Path
+) -> None:
+    other, encrypted = authority.issue("/CN=other"), authority.issue("/CN=broker", password=PASSWORD)
+    mixed, garbage = tmp_path / "mixed.pem", tmp_path / "garbage.pem"
+    mixed.write_text(other.key.read_text() + broker.certificate.read_text())
+    garbage.write_text(
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" + broker.certificate.read_text()
+    )
+    good = {"ssl_keystore_location": str(broker.store)}
+    for given, says in (
+        ({}, "TLS needs ssl.keystore.location"),
+        ({"ssl_keystore_location": "/no/such"}, "ssl.keystore.location /no/such: No such file or directory"),
+        ({"ssl_keystore_location": str(broker.key)}, "there is no certificate in PEM"),
+        ({"ssl_keystore_location": str(broker.certificate)}, "there is no private key in PEM"),
+        ({"ssl_keystore_location": str(mixed)}, "does not belong to the first certificate"),
+        ({"ssl_keystore_location": str(garbage)}, "cannot be read; is ssl.key.password right?"),
+        ({"ssl_keystore_location": str(encrypted.store)}, "cannot be read; is ssl.key.password right?"),
+        (
+            {"ssl_keystore_location": str(encrypted.store), "ssl_key_password": f"not {PASSWORD}"},
+            "cannot be read; is ssl.key.password right?",
+        ),
+        ({**good, **inline(broker)}, "both ssl.keystore.location and ssl.keystore.key"),
+        ({"ssl_keystore_key": broker.key.read_text()}, "go together: one is missing"),
+        ({**good, "ssl_client_auth": "required"}, "ssl.client.auth = required needs ssl.truststore.location"),
+        (
+            {**good, "ssl_client_auth": "requested", "ssl_truststore_location": str(broker.key)},
+            "ssl.truststore.location",
+        ),
+        (
+            {
+                **good,
+                "ssl_client_auth": "required",
+                "ssl_truststore_location": "/no/such",
+                "ssl_truststore_certificates": "x",
+            },
+            "one is enough",
+        ),
+        ({**good, "ssl_enabled_protocols": "TLSv1.3", "ssl_protocol": "TLSv1.2"}, "leave no version of TLS"),
+        ({**good, "ssl_cipher_suites": "ADH-AES128-GCM-SHA256"}, "unknown or not safe"),
+        (
+            {**good, "ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"},
+            "TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256 cannot",
+        ),
+        ({**good, "ssl_principal_mapping_rules": "RULE:("}, "Invalid rule"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            tls(**given)
+        line = str(caught.value)
+        assert says in line
+        assert "\n" not in line
+        assert PASSWORD not in line
+
+
+@pytest.mark.parametrize(
+    ("given", "served", "refused"),
+    [
+        ({}, ["TLSv1.2", "TLSv1.3"], []),
+        ({"ssl_enabled_protocols": "TLSv1.2"}, ["TLSv1.2"], ["TLSv1.3"]),
+        ({"ssl_enabled_protocols": "TLSv1.3"}, ["TLSv1.3"], ["TLSv1.2"]),
+        ({"ssl_protocol": "TLSv1.2"}, ["TLSv1.2"], ["TLSv1.3"]),
+        ({"ssl_cipher_suites": SUITE}, ["TLSv1.2"], ["TLSv1.3"]),
+    ],
+)
+def test_a_client_gets_the_versions_of_the_listener(
+    given: dict[str, str], served: list[str], refused: list[str], authority: Authority, broker: Issued
+) -> None:
+    server = tls(ssl_keystore_location=str(broker.store), **given)
+    for version in (*served, *refused):
+        client = authority.client()
+        client.minimum_version = client.maximum_version = ssl.TLSVersion[version.replace(".", "_")]
+        if version in refused:
+            with pytest.raises(ssl.SSLError):
+                connect(server, client)
+        else:
+            assert connect(server, client)[1].version() == version
+
+
+@pytest.mark.parametrize("name", [SUITE, "ECDHE-ECDSA-AES128-GCM-SHA256"])
+def test_cipher_suites_are_limited_by_their_names_in_java_and_in_openssl(
+    name: str, authority: Authority, broker: Issued
+) -> None:
+    _, client = connect(
+        tls(ssl_keystore_location=str(broker.store), ssl_cipher_suites=name), authority.client()
+    )
+    assert client.cipher() == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2", 128)
+
+
+def test_every_suite_that_openssl_has_may_be_given_by_its_name_in_java() -> None:
+    every = [each["name"] for each in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
+    assert "TLS_AES_128_GCM_SHA256" in every
+    for name in every:
+        java = name if name.startswith("TLS_") else _java_name(name)
+        with pytest.raises(ConfigError) as caught:
+            tls(ssl_cipher_suites=java, ssl_keystore_location="/no/such")
+        assert "unknown or not safe" not in str(caught.value), java
+
+
+def _java_name(suite: str) -> str:
+    name = suite.replace("-", "_").replace("AES128", "AES_128").replace("AES256", "AES_256")
+    exchange, cipher = name.split("_AES_" if "AES" in name else "_CHACHA20_")
+    if "AES" not in name:
+        return f"TLS_{exchange}_WITH_CHACHA20_POLY1305_SHA256"
+    if "GCM" not in cipher:
+        cipher = cipher.replace("_SHA", "_CBC_SHA")
+    return f"TLS_{exchange}_WITH_AES_{cipher}"
+
+
+def mutual(authority: Authority, broker: Issued, client_auth: str = "required", **more: str) -> ListenerTls:
+    return tls(
+        ssl_keystore_location=str(broker.store),
+        ssl_truststore_location=str(authority.certificate),
+        ssl_client_auth=client_auth,
+        **more,
+    )
+
+
+def test_a_clients_certificate_is_its_principal(authority: Authority, broker: Issued) -> None:
+    alice = authority.client(authority.issue("/C=DE/O=Korvet/CN=alice", hosts=""))
+    rules = "RULE:^CN=([^,]+),.*$/$1/U"
+    for client_auth in ("required", "requested"):
+        server = mutual(authority, broker, client_auth)
+        ours, _ = connect(server, alice)
+        certificate = ours.getpeercert(binary_form=True)
+        assert server.principal(certificate) == Principal("User", "CN=alice,O=Korvet,C=DE")
+        for given, user in ((rules, "ALICE"), ("RULE:^CN=bob$/bob/", None)):
+            mapped = mutual(authority, broker, client_auth, ssl_principal_mapping_rules=given)
+            if user:
+                assert mapped.principal(certificate) == Principal("User", user)
+            else:
+                with pytest.raises(NoPrincipalError, match="matches CN=alice,O=Korvet,C=DE"):
+                    mapped.principal(certificate)
+
+
+def test_a_client_without_a_certificate_is_anonymous_or_refused(authority: Authority, broker: Issued) -> None:
+    for server in (mutual(authority, broker, "requested"), mutual(authority, broker, "none")):
+        ours, _ = connect(server, authority.client())
+        assert ours.getpeercert(binary_form=True) is None
+        assert server.principal(None) is ANONYMOUS
+    with pytest.raises(ssl.SSLError, match="peer did not return a certificate"):
+        connect(mutual(authority, broker), authority.client())
+
+
+@pytest.mark.parametrize("client_auth", ["required", "requested"])
+def test_a_certificate_of_another_ca_or_that_is_over_is_refused(
+    client_auth: str, authority: Authority, broker: Issued, tmp_path: Path
+) -> None:
+    server = mutual(authority, broker, client_auth)
+    stranger = Authority(tmp_path, "Other CA").issue("/CN=alice")
+    with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer certificate"):
+        connect(server, authority.client(stranger))
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+        connect(server, authority.client(authority.issue("/CN=alice", days=-1)))
+
+
+def test_a_certificate_may_be_trusted_by_itself_as_in_java(authority: Authority, broker: Issued) -> None:
+    alice = authority.issue("/CN=alice")
+    server = tls(
+        ssl_keystore_location=str(broker.store),
+        ssl_truststore_certificates=alice.certificate.read_text().replace("\n", " "),
+        ssl_client_auth="required",
+    )
+    connect(server, authority.client(alice))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connect(server, authority.client(authority.issue("/CN=bob")))
+
+
+def test_clients_that_log_in_show_a_certificate_only_if_their_listener_says_so(
+    authority: Authority, broker: Issued
+) -> None:
+    """KIP-684. As whom they log in counts, not what the certificate says."""
+    common = {
+        "ssl_keystore_location": str(broker.store),
+        "ssl_truststore_location": str(authority.certificate),
+        "ssl_client_auth": "required",
+    }
+    for overrides, mode in (
+        ({}, ssl.CERT_NONE),
+        ({"SASL_SSL": {"ssl_client_auth": "required"}}, ssl.CERT_REQUIRED),
+    ):
+        settings = Settings(**common, overrides=overrides)  # type: ignore[arg-type]  # all of these are texts
+        server = ListenerTls("SASL_SSL", settings)
+        assert server.context.verify_mode is mode
+        der = ssl.PEM_cert_to_DER_cert(broker.certificate.read_text())
+        assert server.principal(der) is ANONYMOUS
+
+
+def test_listeners_have_tls_by_their_protocol_and_with_their_own_settings(
+    authority: Authority, broker: Issued
+) -> None:
+    settings = Settings(
+        ssl_keystore_location="/no/such",
+        overrides={
+            "SSL": {"ssl_keystore_location": str(broker.store)},
+            "B": {"ssl_keystore_location": "/other"},
+        },
+        listener_security_protocol_map="SSL:SSL,A:PLAINTEXT,B:SASL_SSL",
+    )
+    assert list(listeners_tls(["A", "SSL"], settings)) == ["SSL"]
+    with pytest.raises(ConfigError, match=r"^listener B: ssl\.keystore\.location /other: No such file"):
+        listeners_tls(["A", "SSL", "B"], settings)
+
+
+def test_a_certificate_that_was_replaced_is_taken_up_and_one_that_cannot_be_used_is_not(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    store, trust = tmp_path / "store.pem", tmp_path / "trust.pem"
+
+    def replace(path: Path, text: str) -> None:
+        path.with_suffix(".new").write_text(text)
+        path.with_suffix(".new").replace(path)
+
+    replace(store, authority.issue("/CN=first").store.read_text())
+    replace(trust, authority.certificate.read_text())
+    server = tls(
+        ssl_keystore_location=str(store), ssl_truststore_location=str(trust), ssl_client_auth="requested"
+    )
+
+    def subject() -> str:
+        _, client = connect(server, authority.client())
+        found = client.getpeercert()
+        assert found
+        return str(found["subject"])
+
+    first, ends = server.context, server.expires_at
+    server.refresh()
+    assert server.context is first
+    assert "first" in subject()
+    replace(store, authority.issue("/CN=second", days=60).store.read_text())
+    server.refresh()
+    assert "second" in subject()
+    assert server.expires_at > ends
+    for broken in ("nothing", authority.issue("/CN=third", password=PASSWORD).store.read_text()):
+        replace(store, broken)
+        server.refresh()
+        assert "second" in subject()
+    store.unlink()
+    server.refresh()
+    assert "second" in subject()
+    replace(store, authority.issue("/CN=fourth").store.read_text())
+    replace(trust, Authority(tmp_path / "other").certificate.read_text())
+    server.refresh()
+    assert "fourth" in subject()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connect(server, authority.client(authority.issue("/CN=alice")))
+    kept, again = (
+        caplog.messages.count(line)
+        for line in (
+            "the changed certificate cannot be used; the former one stays in use",
+            "certificate read again",
+        )
+    )
+    assert (kept, again) == (3, 2)
+    assert PASSWORD not in repr([record.__dict__ for record in caplog.records])
+
+
+def test_the_first_certificate_of_a_chain_to_end_counts(authority: Authority, tmp_path: Path) -> None:
+    short, long = authority.issue("/CN=broker", days=5), authority.issue("/CN=broker", days=900)
+    store = tmp_path / "store.pem"
+    store.write_text(long.store.read_text() + short.certificate.read_text())
+    assert (
+        tls(ssl_keystore_location=str(store)).expires_at
+        == tls(ssl_keystore_location=str(short.store)).expires_at
+    )

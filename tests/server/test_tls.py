@@ -1,0 +1,348 @@
+"""Listeners with TLS: who gets in and who does not, with a line that says why, and what floods cost the others."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import gevent
+import pytest
+from gevent import socket as gevent_socket
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.server.net.tls import HANDSHAKES_MAX, Handshakes
+from tests.support import ops, processes
+from tests.support.authority import Authority
+from tests.support.batches import values
+from tests.support.broker import Broker, korvet_broker
+from tests.support.topic_client import Client
+from tests.support.wire_client import request_frame
+
+PASSWORD = "known-secret-of-the-key"
+TLS_LISTENERS = ("OPEN", "ASKED", "MUTUAL")
+HELLO = bytes.fromhex("160301")  # how a TLS handshake begins
+
+
+class Site:
+    """A broker, the CA of all its certificates, and where its key store is."""
+
+    def __init__(self, broker: Broker, authority: Authority, store: Path) -> None:
+        self.broker, self.authority, self.store = broker, authority, store
+
+    def connect(
+        self, listener: str = "", context: ssl.SSLContext | None = None, host: str = "localhost"
+    ) -> Client:
+        """Connect by TLS to a listener, or to the only one; raises what the handshake does."""
+        plain = socket.create_connection(self.broker.at(listener) if listener else self.broker.address, 30)
+        try:
+            return Client((context or self.authority.client()).wrap_socket(plain, server_hostname=host))
+        except BaseException:
+            plain.close()
+            raise
+
+    def closed_line(self, address: tuple[str, int]) -> str:
+        """Return the line about the end of a connection, by the client's address."""
+        peer = f"peer={address[0]}:{address[1]} "
+        lines: list[str] = []
+
+        def logged() -> bool:
+            lines[:] = [line for line in self.broker.log().splitlines() if peer in line]
+            return bool(lines)
+
+        processes.wait_until(logged, "a line about the connection")
+        [line] = lines
+        return line
+
+    def refused(self, listener: str, context: ssl.SSLContext, host: str = "localhost") -> str:
+        """Return the line about a client that does not get in."""
+        with socket.create_connection(self.broker.at(listener), 30) as plain:
+            address = plain.getsockname()
+            with (
+                contextlib.suppress(OSError),
+                context.wrap_socket(plain, server_hostname=host) as client,
+            ):
+                client.recv(1)
+                pytest.fail("the broker lets it in")
+        return self.closed_line(address)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Run a broker of one worker, with a listener of each kind; it never writes the password of its key."""
+    directory = tmp_path_factory.mktemp("site")
+    authority = Authority(directory / "ca")
+    store = directory / "broker.pem"
+    store.write_text(authority.issue("/CN=broker", password=PASSWORD).store.read_text())
+    settings = {
+        "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *TLS_LISTENERS)),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OPEN:SSL,ASKED:SSL,MUTUAL:SSL",
+        "ssl.keystore.location": store,
+        "ssl.key.password": PASSWORD,
+        "ssl.truststore.location": authority.certificate,
+        "listener.name.asked.ssl.client.auth": "requested",
+        "listener.name.mutual.ssl.client.auth": "required",
+        "connection.receive.timeout.ms": 1500,
+        "log.level": "debug",
+    }
+    flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with korvet_broker(directory, *flags, workers=1, listen=()) as broker:
+        pids = broker.worker_pids()
+        yield Site(broker, authority, store)
+        assert broker.worker_pids() == pids
+        assert "Traceback" not in broker.log()
+        assert PASSWORD not in broker.log() + broker.output()
+
+
+def test_records_go_in_and_out_by_tls_whatever_their_size(site: Site) -> None:
+    with site.connect("OPEN") as client, Client(site.broker.at("PLAINTEXT")) as plain:
+        assert cast("ssl.SSLSocket", client.socket).version() == "TLSv1.3"
+        client.create("sizes")
+        records = [bytes([number]) * size for number, size in enumerate((10, 20_000, 900_000))]
+        for value in records:
+            client.append("sizes", value)
+        fetched = [each.fetch("sizes").records for each in (client, plain)]
+        assert fetched[0] == fetched[1]
+        assert values(fetched[0]) == records
+
+
+def test_requests_that_come_together_are_answered_in_their_order(site: Site) -> None:
+    with site.connect("OPEN") as client:
+        client.send_bytes(b"".join(request_frame(ApiVersionsRequest(), 0, number) for number in range(200)))
+        assert [int.from_bytes(client.receive_frame()[:4]) for _ in range(200)] == list(range(200))
+
+
+@pytest.mark.parametrize("listener", TLS_LISTENERS)
+def test_a_client_gets_addresses_of_its_own_listener(site: Site, listener: str) -> None:
+    identity = site.authority.issue("/CN=alice")
+    with site.connect(listener, site.authority.client(identity)) as client:
+        [broker] = client.call(MetadataRequest(topics=[]), 12).brokers
+        assert (broker.host, broker.port) == site.broker.at(listener)
+
+
+def test_who_does_not_fit_does_not_get_in_and_the_log_says_why(site: Site, tmp_path: Path) -> None:
+    authority, other = site.authority, Authority(tmp_path / "other", "Other CA")
+    nobody, stranger = authority.client(), authority.client(other.issue("/CN=alice"))
+    late = authority.client(authority.issue("/CN=alice", days=-1))
+    old = authority.client()
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    for listener, context, host, says in (
+        ("OPEN", other.client(), "localhost", "the peer refused, by alert unknown ca"),
+        ("OPEN", nobody, "elsewhere", "the peer refused, by alert bad certificate"),
+        ("OPEN", old, "localhost", "unsupported protocol"),
+        ("MUTUAL", nobody, "localhost", "peer did not return a certificate"),
+        (
+            "MUTUAL",
+            stranger,
+            "localhost",
+            "certificate verify failed: unable to get local issuer certificate",
+        ),
+        ("MUTUAL", late, "localhost", "certificate verify failed: certificate has expired"),
+        ("ASKED", late, "localhost", "certificate verify failed: certificate has expired"),
+    ):
+        line = site.refused(listener, context, host)
+        assert " WARNING " in line
+        assert f'reason="TLS handshake failed: {says}' in line
+    closed = 'korvet_connections_closed_total{reason="handshake"}'
+    processes.wait_until(lambda: ops.total(site.broker, closed) >= 7, "they are counted")
+
+
+@pytest.mark.parametrize(
+    "sent", [request_frame(ApiVersionsRequest(), 0), b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100_000]
+)
+def test_plain_bytes_at_a_listener_with_tls_are_named_in_the_log(site: Site, sent: bytes) -> None:
+    with Client(site.broker.at("OPEN")) as client:
+        client.send_bytes(sent)
+        assert client.is_closed_by_broker()
+        line = site.closed_line(client.socket.getsockname())
+    assert 'reason="not TLS: the listener OPEN expects it of its clients"' in line
+
+
+def test_tls_at_a_listener_without_it_is_named_in_the_log(site: Site) -> None:
+    line = site.refused("PLAINTEXT", site.authority.client())
+    assert "so begins TLS, which this listener does not speak" in line
+
+
+@pytest.mark.parametrize("sent", [b"", HELLO, HELLO + b"\0\x50" + b"\1" * 20])
+def test_a_handshake_that_is_cut_off_is_no_event(site: Site, sent: bytes) -> None:
+    with Client(site.broker.at("OPEN")) as client:
+        client.send_bytes(sent)
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.is_closed_by_broker()
+        line = site.closed_line(client.socket.getsockname())
+    assert " DEBUG " in line
+    assert "closed before its TLS handshake was done" in line
+
+
+@pytest.mark.parametrize("begun", [b"", HELLO])
+def test_a_handshake_that_takes_too_long_ends(site: Site, begun: bytes) -> None:
+    with Client(site.broker.at("OPEN")) as client:
+        client.send_bytes(begun)
+        assert client.is_closed_by_broker()
+        line = site.closed_line(client.socket.getsockname())
+    assert "TLS handshake failed: not done within 1.5 s" in line
+
+
+def test_bytes_that_were_changed_on_their_way_end_the_connection(site: Site) -> None:
+    with socket.create_connection(site.broker.at("OPEN"), 30) as plain:
+        context = site.authority.client()
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(outgoing.read())
+                incoming.write(plain.recv(65536))
+        client.write(request_frame(ApiVersionsRequest(), 0))
+        sent = bytearray(outgoing.read())
+        sent[-1] ^= 1
+        plain.sendall(sent)
+        assert 'reason="TLS: decryption failed or bad record mac"' in site.closed_line(plain.getsockname())
+
+
+def test_handshakes_that_are_begun_and_left_keep_nobody_out(site: Site) -> None:
+    with site.connect("OPEN") as connected, contextlib.ExitStack() as left:
+        hello = _hello()
+        peers = [left.enter_context(Client(site.broker.at("OPEN"))) for _ in range(HANDSHAKES_MAX // 2)]
+        for peer in peers:
+            peer.send_bytes(hello)
+        assert connected.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+        for _ in range(HANDSHAKES_MAX):
+            peer = left.enter_context(Client(site.broker.at("OPEN")))
+            peer.send_bytes(hello[:-1])
+        with site.connect("OPEN") as another:
+            assert another.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+        assert connected.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    processes.wait_until(
+        lambda: f"more than {HANDSHAKES_MAX} others began" in site.broker.log(), "the oldest ended"
+    )
+
+
+def _hello() -> bytes:
+    """Return the first bytes of a client."""
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="x").do_handshake()
+    return outgoing.read()
+
+
+def test_everybody_else_runs_between_two_handshakes() -> None:
+    """Each costs a millisecond of CPU: as many as have come at once would be as much without a turn for others."""
+    steps: list[str] = []
+
+    class Step:
+        def do_handshake(self) -> None:
+            steps.append("handshake")
+
+    ours, theirs = gevent_socket.socketpair()
+    with ours, theirs:
+
+        def echo() -> None:
+            while True:
+                gevent_socket.wait_read(theirs.fileno())
+                theirs.recv(1)
+                steps.append("request")
+                ours.send(b"x")
+
+        ours.send(b"x")
+        client = gevent.spawn(echo)
+        handshakes = Handshakes()
+        gevent.joinall([gevent.spawn(handshakes.step, cast("ssl.SSLObject", Step())) for _ in range(50)])
+        client.kill()
+    assert steps.count("handshake") == 50
+    longest = max(len(list(group)) for kind, group in itertools.groupby(steps) if kind == "handshake")
+    assert longest == 1
+
+
+def test_a_flood_of_handshakes_leaves_clients_their_turn(site: Site) -> None:
+    """While others do nothing but handshakes, one connection gets its answers: hundreds, not one each second."""
+    context = site.authority.client()
+    stop = threading.Event()
+    done: list[int] = []
+
+    def flood() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError), site.connect("OPEN", context):
+                done.append(1)
+
+    threads = [threading.Thread(target=flood) for _ in range(8)]
+    with site.connect("OPEN") as client:
+        for thread in threads:
+            thread.start()
+        try:
+            answered = 0
+            while len(done) < 100:
+                assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+                answered += 1
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert answered >= 20, answered
+
+
+def test_secrets_are_described_to_nobody(site: Site) -> None:
+    with site.connect("OPEN") as client:
+        resource = DescribeConfigsResource(resource_type=4, resource_name="0", configuration_keys=None)
+        [result] = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
+    found = {each.name: each for each in result.configs}
+    assert found["ssl.keystore.location"].value == str(site.store)
+    for name in ("ssl.key.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"):
+        assert (found[name].is_sensitive, found[name].value) == (True, None)
+    assert PASSWORD not in repr(result)
+
+
+def test_a_certificate_that_is_replaced_is_shown_to_new_clients_and_open_connections_stay(site: Site) -> None:
+    def shown() -> bytes | None:
+        with site.connect("OPEN") as client:
+            return cast("ssl.SSLSocket", client.socket).getpeercert(binary_form=True)
+
+    def expires() -> float:
+        return ops.total(site.broker, 'korvet_tls_certificate_expiry_timestamp_seconds{listener="OPEN"}')
+
+    processes.wait_until(lambda: abs(expires() - time.time() - 30 * 86_400) < 86_400, "the metric")
+    with site.connect("OPEN") as before:
+        former = shown()
+        following = site.store.with_suffix(".new")
+        following.write_text(site.authority.issue("/CN=broker", days=90, password=PASSWORD).store.read_text())
+        following.replace(site.store)
+        processes.wait_until(lambda: shown() != former, "the new certificate")
+        assert before.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+    processes.wait_until(lambda: abs(expires() - time.time() - 90 * 86_400) < 86_400, "the metric")
+
+
+def test_a_reload_ends_connections_in_order_and_refuses_what_cannot_be_used(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    good, config = authority.issue("/CN=broker"), tmp_path / "korvet.toml"
+    text = (
+        f'"listeners" = "SSL://127.0.0.1:{processes.free_port()}"\n"connection.receive.timeout.ms" = 60000\n'
+    )
+    config.write_text(f'{text}"ssl.keystore.location" = "{good.store}"\n')
+    with korvet_broker(tmp_path, "--config", str(config), workers=1, listen=()) as broker:
+        site = Site(broker, authority, good.store)
+        with site.connect() as client, Client(broker.address) as half:
+            half.send_bytes(HELLO)
+            assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+            broker.reload()
+            assert client.socket.recv(1) == b""  # after a close_notify: without one this raises
+            assert half.is_closed_by_broker()
+        config.write_text(f'{text}"ssl.keystore.location" = "/no/such"\n')
+        broker.signal(signal.SIGHUP)
+        processes.wait_until(lambda: "the configuration is kept as it was" in broker.log(), "the refusal")
+        assert "listener SSL: ssl.keystore.location /no/such: No such file or directory" in broker.log()
+        with site.connect() as client:
+            assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
