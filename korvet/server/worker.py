@@ -180,19 +180,13 @@ def main(
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, authorizer)
-    tls = listeners_tls([each.name for each in listeners], settings)
-    bound = [
-        BoundListener(
-            each.name, listen(each.address), _sasl_of(each.name, settings, apis), tls.get(each.name)
-        )
-        for each in listeners
-    ]
+    bound = _bind(listeners, settings, apis)
     acceptor = Acceptor(bound, dispatcher, settings)
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
     keeping = gevent.spawn(lease.keep)
-    gevent.spawn(_watch_certificates, list(tls.values()))
+    gevent.spawn(_watch_certificates, [each.tls for each in bound if each.tls])
     watching = gevent.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
@@ -214,6 +208,16 @@ def main(
     storage.close()
     REQUEST_METRICS.flush()
     apis.log.traffic.publish(now=True)
+
+
+def _bind(listeners: Sequence[Bound], settings: Settings, apis: Apis) -> list[BoundListener]:
+    tls = listeners_tls([each.name for each in listeners], settings)
+    return [
+        BoundListener(
+            each.name, listen(each.address), _sasl_of(each.name, settings, apis), tls.get(each.name)
+        )
+        for each in listeners
+    ]
 
 
 def _sasl_of(listener: str, settings: Settings, apis: Apis) -> SaslListener | None:
