@@ -89,7 +89,7 @@ class ClientConnection:
         finally:
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
             if reason in {"draining", "authentication failed"}:
-                self._channel.close_after_peer(LEAVING_SECONDS_MAX)
+                self._channel.close_after_peer(LEAVING_SECONDS_MAX, announced=reason == "draining")
             else:
                 self._channel.close()
 

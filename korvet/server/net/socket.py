@@ -130,14 +130,17 @@ class Channel:
             self._due = time.monotonic()
             self._set_timer(0)
 
-    def close_after_peer(self, seconds: float) -> None:
+    def close_after_peer(self, seconds: float, *, announced: bool = True) -> None:
         """Close once the peer has read what was sent and closed too, after `seconds` at the latest.
+
+        Unless it is `announced`, the peer sees the end no sooner: some clients drop an answer that the end comes with.
 
         What it still sends is dropped. A socket that closes with unread bytes resets the connection, and responses
         that are on their way are lost.
         """
         try:
-            self._socket.shutdown(socket.SHUT_WR)
+            if announced:
+                self._socket.shutdown(socket.SHUT_WR)
             self._ended = False
             due = time.monotonic() + seconds
             # The bytes as they are, encrypted or not.

@@ -153,10 +153,11 @@ class TlsChannel(Channel):
                 give_turn(CALLS_PER_LOOK)
         return size
 
-    def close_after_peer(self, seconds: float) -> None:
+    def close_after_peer(self, seconds: float, *, announced: bool = True) -> None:
         """See Channel."""
-        self._say_goodbye()
-        super().close_after_peer(seconds)
+        if announced:
+            self._say_goodbye()
+        super().close_after_peer(seconds, announced=announced)
 
     def close(self) -> None:
         """See Channel."""
