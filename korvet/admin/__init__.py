@@ -47,6 +47,7 @@ from korvet.admin.types import (
     Topology,
     settled,
 )
+from korvet.protocol.types import ScramMechanism
 
 __all__ = [
     "EARLIEST",
@@ -83,6 +84,7 @@ __all__ = [
     "Reassignment",
     "Resource",
     "ResourceType",
+    "ScramMechanism",
     "Set",
     "Subtract",
     "TopicDescription",

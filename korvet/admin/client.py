@@ -22,6 +22,7 @@ from korvet.admin.offsets import Offsets
 from korvet.admin.routing import ClusterClient
 from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.topics import Topics
+from korvet.admin.users import Users
 
 if TYPE_CHECKING:
     from korvet.admin.records import Records
@@ -61,6 +62,7 @@ class AdminClient(ClusterClient):
         self.cluster = Cluster(self)
         self.groups = Groups(self)
         self.offsets = Offsets(self)
+        self.users = Users(self)
 
     @cached_property
     def records(self) -> Records:

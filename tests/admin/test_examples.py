@@ -29,6 +29,7 @@ MODULES = [
     ".groups",
     ".offsets",
     ".records",
+    ".users",
 ]
 PAGE = PAGES["docs/admin-python.md"]
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"

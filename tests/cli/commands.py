@@ -28,7 +28,7 @@ SPARK_SECONDS_MAX = 550
 """Spark takes minutes to start while a machine is busy; the tests with it have 600 s each."""
 NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "0.2")
 """Flags for brokers that are not there."""
-_FIRST_TITLES = {"Broker", "Config", "Group", "Member", "Partition", "Topic"}
+_FIRST_TITLES = {"Broker", "Config", "Group", "Member", "Partition", "Topic", "User"}
 
 Result = subprocess.CompletedProcess[bytes]
 TextResult = subprocess.CompletedProcess[str]

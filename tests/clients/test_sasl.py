@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from tests.support.broker import Broker
-from tests.support.identity_provider import Provider, identity_provider
+from tests.support.identity_provider import AUDIENCE, Provider, identity_provider
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.records import topic_name
 from tests.support.sasl_broker import PASSWORD, PASSWORDS, USER, bootstrap, sasl_broker
@@ -55,7 +55,7 @@ def of_confluent(
         "sasl.mechanisms": mechanism,
     }
     if mechanism == "OAUTHBEARER":
-        claims = {} if password == PASSWORD else {"aud": "else"}
+        claims: dict[str, Any] = {} if password == PASSWORD else {"aud": "else"}
         return common | {"oauth_cb": lambda _config: (provider.token(**claims), time.time() + 600)}
     return common | {"sasl.username": USER, "sasl.password": password}
 
@@ -108,7 +108,7 @@ def of_kafka_python(
 
         class Tokens(AbstractTokenProvider):  # type: ignore[misc] # kafka-python carries no types
             def token(self) -> str:
-                return provider.token(**({} if password == PASSWORD else {"aud": "else"}))
+                return provider.token(aud=AUDIENCE if password == PASSWORD else "else")
 
         return common | {"sasl_oauth_token_provider": Tokens()}
     return common | {"sasl_plain_username": USER, "sasl_plain_password": password}
@@ -146,7 +146,7 @@ def of_aiokafka(
         "sasl_mechanism": mechanism,
     }
     if mechanism == "OAUTHBEARER":
-        claims = {} if password == PASSWORD else {"aud": "else"}
+        claims: dict[str, Any] = {} if password == PASSWORD else {"aud": "else"}
         return common | {"sasl_oauth_token_provider": _Tokens(provider, **claims)}
     return common | {"sasl_plain_username": USER, "sasl_plain_password": password}
 

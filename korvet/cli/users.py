@@ -1,0 +1,219 @@
+"""`korvet users`: lists, sets and deletes users who log in by SCRAM or PLAIN, and creates the first one.
+
+No password is an argument: other users of a machine see those in the list of its processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from korvet.admin.client import AdminClient
+from korvet.admin.users import ITERATIONS_DEFAULT
+from korvet.cli.config import configuration_options, loader
+from korvet.cli.options import Command, add_options, with_admin, yes_option
+from korvet.cli.output import confirm, print_json, print_table, printable
+from korvet.cli.run import CommandGroup
+from korvet.config.settings import Settings
+from korvet.errors import ConfigError, KafkaError
+from korvet.protocol.types import ScramMechanism
+
+if TYPE_CHECKING:
+    from korvet.security.credentials import UserCredentials
+
+_MECHANISMS = {each.sasl_name: each for each in ScramMechanism if each}
+
+_mechanism_option = click.option(
+    "--mechanism",
+    "-m",
+    "names",
+    multiple=True,
+    type=click.Choice(tuple(_MECHANISMS)),
+    help="Only for this mechanism; may be repeated. Default: both.",
+)
+
+
+def _password_options(command: Command) -> Command:
+    return add_options(
+        command,
+        _mechanism_option,
+        click.option(
+            "--password-file",
+            type=click.File(encoding="utf-8"),
+            metavar="FILE",
+            help="File whose first line is the password, - for standard input. Without it the terminal asks.",
+        ),
+        click.option(
+            "--iterations",
+            type=click.IntRange(4096, 16384),
+            default=ITERATIONS_DEFAULT,
+            show_default=True,
+            metavar="N",
+            help="How often the password is hashed.",
+        ),
+    )
+
+
+@click.group(cls=CommandGroup)
+def users() -> None:
+    """List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster."""
+
+
+@users.command("list")
+@with_admin
+def list_users(admin: AdminClient, *, as_json: bool) -> None:
+    """List the users that have SCRAM credentials."""
+    rows = [
+        {"user": user, "mechanism": mechanism.sasl_name, "iterations": iterations}
+        for user, found in sorted(admin.users.list().items())
+        for mechanism, iterations in found.items()
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        cells = [(printable(str(row["user"])), str(row["mechanism"]), str(row["iterations"])) for row in rows]
+        print_table(("User", "Mechanism", "Iterations"), cells, empty="no users")
+
+
+@users.command("set-password")
+@click.argument("user")
+@_password_options
+@with_admin
+def set_password(
+    admin: AdminClient,
+    user: str,
+    names: tuple[str, ...],
+    password_file: IO[str] | None,
+    *,
+    iterations: int,
+    as_json: bool,
+) -> None:
+    """Create a user, or give one another password."""
+    password = _password(password_file)
+    for each in _chosen(names):
+        admin.users.set_password(user, password, each, iterations=iterations)
+    _done("set the password of", user, names, as_json=as_json)
+
+
+@users.command()
+@click.argument("user")
+@_mechanism_option
+@yes_option
+@with_admin
+def delete(admin: AdminClient, user: str, names: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
+    """Delete a user's credentials. Clients that are logged in stay until they have to log in again."""
+    found = [each for each in admin.users.list().get(user, {}) if each in _chosen(names)]
+    if not found:
+        raise click.ClickException(printable(f"{user} has no such credential"))
+    confirm(f"Delete the credentials of {printable(user)}?", "nothing is deleted", yes=yes)
+    for each in found:
+        admin.users.delete(user, each)
+    _done("deleted", user, [each.sasl_name for each in found], as_json=as_json)
+
+
+@users.command()
+@click.argument("user")
+@configuration_options
+@_password_options
+@click.option("--replace", is_flag=True, help="Give a user that exists another password.")
+def bootstrap(
+    user: str,
+    config_file: Path | None,
+    assignments: tuple[str, ...],
+    names: tuple[str, ...],
+    password_file: IO[str] | None,
+    *,
+    iterations: int,
+    replace: bool,
+    **flags: str | None,
+) -> None:
+    """Create the first user, where no client can log in yet: in Redis itself, or in the data directory.
+
+    Give it the flags and the environment of `korvet serve`. It is what `kafka-storage format --add-scram` is for Kafka.
+    A broker may run or not.
+    """
+    settings = loader(config_file, assignments, flags)().settings
+    password = _password(password_file)
+    with _stored(settings) as stored:
+        if user in stored.iterations() and not replace:
+            raise click.ClickException(printable(f"{user} exists: --replace gives it another password"))
+        from korvet.security import scram  # noqa: PLC0415 - other commands start without it
+
+        for each in _chosen(names):
+            salt = scram.new_salt()
+            salted = scram.salt_password(each, password, salt, iterations)
+            stored.upsert(user, each, iterations, salt, salted)
+    _done("created", user, names, as_json=False)
+
+
+@contextlib.contextmanager
+def _stored(settings: Settings) -> Iterator[UserCredentials]:
+    """Give the users of a broker with these settings; errors end the command with one line."""
+    with contextlib.ExitStack() as cleanup:
+        # Before gevent is loaded: what forks has one thread.
+        url = settings.redis_url or _embedded_url(settings, cleanup)
+        from korvet.redis.client import Redis  # noqa: PLC0415 - other commands start without gevent
+        from korvet.redis.keys import Keys  # noqa: PLC0415 - the same
+        from korvet.security.credentials import UserCredentials  # noqa: PLC0415 - the same
+
+        client = Redis(
+            url,
+            timeout_ms=settings.redis_timeout_ms,
+            connect_timeout_ms=settings.redis_connect_timeout_ms,
+        )
+        cleanup.callback(client.close)
+        try:
+            yield UserCredentials(client, Keys(settings.namespace))
+        except KafkaError as error:
+            raise click.ClickException(printable(error.message)) from error
+
+
+def _embedded_url(settings: Settings, cleanup: contextlib.ExitStack) -> str:
+    from korvet.redis.url import socket_of  # noqa: PLC0415 - other commands start without it
+    from korvet.server import embedded  # noqa: PLC0415 - the same
+
+    path = Path(settings.data_dir)
+    try:
+        directory = embedded.open_locked(path)
+    except ConfigError:
+        # A broker runs on it.
+        socket = socket_of(path.expanduser().resolve())
+        if not socket.exists():
+            raise
+        return f"unix://{quote(str(socket))}"
+    cleanup.callback(directory.close)
+    server = embedded.EmbeddedServer(directory, embedded.find_program(), settings.embedded_maxmemory_bytes)
+    server.start(time.sleep, lambda _line: None)
+    cleanup.callback(server.stop)
+    return server.url
+
+
+def _password(file: IO[str] | None) -> str:
+    if file is not None:
+        password = file.readline().rstrip("\r\n")
+    elif sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        raise click.UsageError("there is no terminal to ask for the password: give --password-file")
+    if not password:
+        raise click.UsageError("the password is empty")
+    return password
+
+
+def _chosen(names: Sequence[str]) -> list[ScramMechanism]:
+    return [_MECHANISMS[each] for each in names] or list(_MECHANISMS.values())
+
+
+def _done(done: str, user: str, names: Sequence[str], *, as_json: bool) -> None:
+    mechanisms = [each.sasl_name for each in _chosen(names)]
+    if as_json:
+        print_json([{"user": user, "mechanism": each, "error": None} for each in mechanisms])
+    else:
+        click.echo(f"{done} {printable(user)} ({', '.join(mechanisms)})")
