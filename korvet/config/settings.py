@@ -354,7 +354,26 @@ class Settings:
     connections_max_idle_ms: int = _setting(
         600_000, "Close a connection after this time without a request; -1 never does.", -1, INT64_MAX
     )
-    max_connections: int = _dynamic(INT32_MAX, "Connections of one worker.", least=1)
+    max_connections: int = _dynamic(
+        INT32_MAX,
+        "Connections of a broker, or of a listener; more wait until they are accepted.",
+        least=1,
+        per_listener=True,
+    )
+    max_connections_per_ip: int = _dynamic(
+        INT32_MAX, "Connections of one address to a broker; more are closed."
+    )
+    max_connections_per_ip_overrides: str = _dynamic(
+        "",
+        "`ADDRESS:COUNT,...`: connections of single addresses, instead of max.connections.per.ip.",
+        form=values.connection_limits,
+        type=ConfigType.LIST,
+    )
+    max_connection_creation_rate: int = _dynamic(
+        INT32_MAX,
+        "New connections a second of a broker, or of a listener; more wait until they are accepted.",
+        per_listener=True,
+    )
     quota_window_num: int = _fixed(
         11, "Samples of a rate that quotas limit; the last of them is the present.", 1, 1_000
     )

@@ -141,6 +141,24 @@ format_patterns = _list_of(
 )
 
 
+def connection_limits(text: str) -> str:
+    """Allow ADDRESS:COUNT, comma-separated, or nothing."""
+    try:
+        parse_connection_limits(text)
+    except ValueError:
+        return "ADDRESS:COUNT, comma-separated, each address once, as in 10.0.0.7:100; names are not resolved"
+    return ""
+
+
+def parse_connection_limits(text: str) -> dict[str, int]:
+    """Read `ADDRESS:COUNT,...`, an IPv6 address with or without brackets. Raises ValueError."""
+    parts = [part.rpartition(":") for part in listed(text)]
+    found = {canonical_address(address.strip("[]")): int(count) for address, _, count in parts}
+    if len(found) < len(parts) or not all(count.isascii() and count.isdigit() for _, _, count in parts):
+        raise ValueError("not ADDRESS:COUNT, comma-separated, each address once")
+    return found
+
+
 def canonical_address(text: str) -> str:
     """Write an IP address in its only form, an IPv4 address in IPv6 as the former (Java). Raises ValueError."""
     address = ipaddress.ip_address(text)

@@ -181,7 +181,7 @@ def main(
     lease.renew()
     dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, authorizer)
     bound = _bind(listeners, settings, apis)
-    acceptor = Acceptor(bound, dispatcher, settings)
+    acceptor = Acceptor(bound, dispatcher, settings, apis.security.quotas)
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()

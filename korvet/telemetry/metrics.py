@@ -86,6 +86,18 @@ TLS_CERTIFICATE_EXPIRY = Gauge(
     ("listener",),
     multiprocess_mode="livemin",
 )
+CONNECTIONS_REFUSED = Counter(
+    "korvet_connections_refused",
+    "Number of connections closed before any request, by reason: address_connections (the address has as many as it"
+    " may), address_rate (it makes them too fast), draining.",
+    ("reason",),
+)
+ACCEPT_WAIT_SECONDS = Counter(
+    "korvet_accept_wait_seconds",
+    "Time for which listeners accepted no connection, by reason: connections (broker or listener has as many as it"
+    " may), rate (they came too fast).",
+    ("reason",),
+)
 RECEIVED_BYTES = Counter("korvet_received_bytes", "Bytes received in requests.")
 SENT_BYTES = Counter("korvet_sent_bytes", "Bytes sent in responses.")
 AUTHORIZATION_DENIED = Counter(

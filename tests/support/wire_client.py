@@ -7,6 +7,7 @@ Nothing is hidden: no retries, no negotiation, no pool. `call` is for requests a
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 from collections.abc import Iterable, Iterator
@@ -113,6 +114,10 @@ class WireClient:
         """Return the next frame without its size."""
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
+
+    def is_silent(self, seconds: float = 0.5) -> bool:
+        """Return whether nothing arrives in that time, not even the end of the connection."""
+        return not select.select([self.socket], [], [], seconds)[0]
 
     def is_closed_by_broker(self) -> bool:
         """Wait for the broker to close the connection without a word; fails where it says something."""

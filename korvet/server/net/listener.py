@@ -1,6 +1,7 @@
 """A worker's accept loops, one for each listener, and its connections.
 
-All listeners share one limit of connections. A worker that is replaced accepts until its queues are empty: the kernel
+A connection that broker or listener has no room for waits in the accept loop of its listener, and those after it in the
+kernel's queue (ConnectionQuotas). A worker that is replaced accepts until its queues are empty: the kernel
 resets what is in the queue of a socket that closes, and what is on its way there. So before one of several sockets of
 a port closes, no handshake may begin on it. A filter in the kernel (classic BPF, see socket(7)) drops the first packet
 of each connection; its client sends it again after a second, and by then the port's other sockets get it. Handshakes
@@ -12,18 +13,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import random
 import socket
 import struct
 import sys
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import gevent
 import gevent.socket
+from gevent.event import Event
 
 from korvet.config.settings import Settings
 from korvet.config.values import Address
-from korvet.logs import Log
+from korvet.logs import Log, RateLimitedLogger
+from korvet.security.client_quotas import ClientQuotas
+from korvet.security.connection_quotas import ConnectionQuotas, address_of
 from korvet.security.sasl import Authenticator, SaslListener
 from korvet.security.session import Session
 from korvet.security.tls import ListenerTls
@@ -38,6 +44,7 @@ from korvet.telemetry import metrics
 from korvet.turns import give_turn
 
 _log = Log(__name__)
+_rate_limited_log = RateLimitedLogger(_log)
 
 _SO_ATTACH_FILTER = 26
 _LOAD_BYTE, _JUMP_IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06
@@ -60,6 +67,9 @@ PAUSE_SECONDS = 0.1
 
 HANDSHAKE_SECONDS_MAX = 0.5
 """Time for the rest of a handshake that has begun with a client far away, and for its first request."""
+
+THROTTLED_MAX = 1024
+"""Connections that a worker closes after a delay, since their address makes too many; more are closed at once."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -98,21 +108,27 @@ class Acceptor:
     """Accepts connections and serves each in a greenlet of its own."""
 
     def __init__(
-        self, listeners: Sequence[BoundListener], dispatcher: Dispatcher, settings: Settings
+        self,
+        listeners: Sequence[BoundListener],
+        dispatcher: Dispatcher,
+        settings: Settings,
+        quotas: ClientQuotas,
     ) -> None:
         self._listeners = listeners
         self._dispatcher = dispatcher
         self._accepting: list[gevent.Greenlet[..., None]] = []
-        self._connections_max = settings.max_connections
+        self._quotas = ConnectionQuotas(quotas, [each.name for each in listeners], settings)
+        self._freed = Event()
+        self._throttled = 0
         self._limits = ConnectionLimits.of(settings)
         self._budgets = Budgets.of(settings.queued_max_request_bytes)
         self._connections: dict[ClientConnection, gevent.Greenlet[..., None]] = {}
         self._handshakes = Handshakes()
-        self._refusing = False
 
     def use(self, settings: Settings) -> None:
-        """Apply another limit of connections; open ones stay."""
-        self._connections_max = settings.max_connections
+        """Apply other limits of connections; open ones stay."""
+        self._quotas.use(settings)
+        self._freed.set()
 
     def start(self) -> None:
         """Accept from now on, until closed."""
@@ -159,24 +175,73 @@ class Acceptor:
                     _log.warning("cannot accept connections", listener=listener.name, reason=str(error))
                     gevent.sleep(PAUSE_SECONDS)
                 continue  # any other error: a peer that left before it was accepted
-            self._serve(listener, client, address)
+            try:
+                admitted = self._admit(listener, client, address)
+            except gevent.GreenletExit:
+                client.close()
+                raise
+            if admitted:
+                self._serve(listener, client, address)
             # A queue that is never empty keeps nobody waiting.
             give_turn()
+
+    def _admit(self, listener: BoundListener, client: gevent.socket.socket, peer: tuple[object, ...]) -> bool:
+        """Wait for room in broker and listener, and return whether there is for the address too; else it is closed."""
+        at, address = self._listeners.index(listener), address_of(peer)
+        leaving = listener.socket.gettimeout() == 0
+        if not leaving and (wait_ms := self._quotas.count_new(at)):
+            metrics.ACCEPT_WAIT_SECONDS.labels("rate").inc(wait_ms / 1000)
+            gevent.sleep(wait_ms / 1000)
+        began = 0.0
+        while not self._quotas.open(at, address):
+            if leaving:
+                self._refuse(listener, client, peer, "draining")
+                return False
+            _rate_limited_log.warning("full", "no room for another connection", listener=listener.name)
+            began = began or time.monotonic()
+            self._freed.clear()
+            # Two workers that always look at the same time would both see the other's attempt, and no room.
+            self._freed.wait(PAUSE_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - no secret
+        if began:
+            metrics.ACCEPT_WAIT_SECONDS.labels("connections").inc(time.monotonic() - began)
+        if wait_ms := self._quotas.count_address(at, address):
+            self._quotas.close(at, address)
+            self._refuse(listener, client, peer, "address_rate", wait_ms / 1000)
+            return False
+        if self._quotas.address_limit_exceeded(address) is not None:
+            self._quotas.close(at, address)
+            self._refuse(listener, client, peer, "address_connections")
+            return False
+        return True
+
+    def _refuse(
+        self,
+        listener: BoundListener,
+        client: gevent.socket.socket,
+        peer: tuple[object, ...],
+        reason: str,
+        seconds: float = 0.0,
+    ) -> None:
+        """Close a connection, after `seconds` if not very many wait for that: each holds a descriptor."""
+        metrics.CONNECTIONS_REFUSED.labels(reason).inc()
+        _rate_limited_log.warning(
+            reason, "connection refused", listener=listener.name, peer=peer[0], reason=reason
+        )
+        if not seconds or self._throttled >= THROTTLED_MAX:
+            client.close()
+            return
+        self._throttled += 1
+
+        def close() -> None:
+            self._throttled -= 1
+            client.close()
+
+        gevent.spawn_later(seconds, close)
 
     def _serve(
         self, listener: BoundListener, client: gevent.socket.socket, address: tuple[object, ...]
     ) -> None:
         peer = f"{address[0]}:{address[1]}"
-        if len(self._connections) >= self._connections_max:
-            if not self._refusing:  # one line however many are refused
-                _log.warning(
-                    "connections refused", listener=listener.name, peer=peer, limit=self._connections_max
-                )
-            self._refusing = True
-            metrics.CONNECTIONS_CLOSED.labels("refused").inc()
-            client.close()
-            return
-        self._refusing = False
         plain = socket.socket(client.family, client.type, client.proto, client.detach())
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -188,11 +253,13 @@ class Acceptor:
         connection = ClientConnection(channel, session, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.labels(listener.name).inc()
         metrics.CONNECTIONS.labels(listener.name).inc()
-        self._connections[connection] = gevent.spawn(self._run, listener, connection)
+        self._connections[connection] = gevent.spawn(self._run, listener, connection, address_of(address))
 
-    def _run(self, listener: BoundListener, connection: ClientConnection) -> None:
+    def _run(self, listener: BoundListener, connection: ClientConnection, address: str) -> None:
         try:
             connection.serve()
         finally:
             metrics.CONNECTIONS.labels(listener.name).dec()
             del self._connections[connection]
+            self._quotas.close(self._listeners.index(listener), address)
+            self._freed.set()
