@@ -25,6 +25,7 @@ from korvet.admin.topics import Topics
 from korvet.admin.users import Users
 
 if TYPE_CHECKING:
+    from korvet.admin.acls import Acls
     from korvet.admin.records import Records
 
 
@@ -63,6 +64,13 @@ class AdminClient(ClusterClient):
         self.groups = Groups(self)
         self.offsets = Offsets(self)
         self.users = Users(self)
+
+    @cached_property
+    def acls(self) -> Acls:
+        """The requests about ACLs, whose messages few commands need."""
+        from korvet.admin.acls import Acls  # noqa: PLC0415 - as said above
+
+        return Acls(self)
 
     @cached_property
     def records(self) -> Records:

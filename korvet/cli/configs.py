@@ -40,7 +40,7 @@ def _resources(command: Command) -> Command:
         click.option("--topic", "-t", "topics", multiple=True, type=TOPIC, metavar="NAME", help="A topic."),
         click.option("--broker", "brokers", multiple=True, type=BROKER, metavar="ID", help="A broker."),
         click.option("--group", "-g", "groups", multiple=True, type=GROUP, metavar="NAME", help="A group."),
-        click.option("--cluster", is_flag=True, help="The default of all brokers."),
+        click.option("--cluster", "all_brokers", is_flag=True, help="The default of all brokers."),
     )
 
 
@@ -125,7 +125,7 @@ def _named(whose: Mapping[str, Any]) -> list[Resource]:
     wanted = [Resource.topic(each) for each in whose["topics"]]
     wanted += [Resource.broker(each) for each in whose["brokers"]]
     wanted += [Resource.group(each) for each in whose["groups"]]
-    wanted += [Resource.cluster()] if whose["cluster"] else []
+    wanted += [Resource.cluster()] if whose["all_brokers"] else []
     if not wanted:
         raise click.UsageError("give --topic, --broker, --group or --cluster")
     return list(dict.fromkeys(wanted))

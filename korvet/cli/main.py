@@ -58,6 +58,10 @@ _COMMANDS = {
         "korvet.cli.users",
         "List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster.",
     ),
+    "acls": (
+        "korvet.cli.acls",
+        "List, add and remove ACLs; of any Kafka cluster with an authorizer.",
+    ),
     "cluster": ("korvet.cli.cluster", "Show the brokers of any Kafka cluster."),
     "lake": (
         "korvet.cli.lake",

@@ -11,12 +11,19 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
 
 _NUMBERS = itertools.count()
+ACLS = ("authorizer.class.name=StandardAuthorizer", "super.users=User:ANONYMOUS")
+"""ACLs may be changed, and keep nobody from anything."""
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Give the broker; topics are made in format `batch`, with dense offsets."""
-    values = ("storage.format=batch", "group.initial.rebalance.delay.ms=0", "log.figures.interval.ms=100")
+    values = (
+        *ACLS,
+        "storage.format=batch",
+        "group.initial.rebalance.delay.ms=0",
+        "log.figures.interval.ms=100",
+    )
     flags = [word for value in values for word in ("--set", value)]
     with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
         yield running

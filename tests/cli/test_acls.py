@@ -1,0 +1,92 @@
+"""`korvet acls`: ACLs added, listed and removed, with the options of Kafka's tool."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.cli.commands import at_broker, done, done_as_json, failed, refused
+from tests.support.broker import Broker
+
+acls = partial(at_broker, "acls")
+
+
+def listed(broker: Broker, *arguments: str) -> list[tuple[str, ...]]:
+    """Return what is listed, without the names of resources."""
+    rows = done_as_json("acls", "list", "-b", broker.bootstrap, *arguments)
+    names = ("resource", "pattern", "principal", "host", "operation", "permission")
+    return [tuple(row[each] for each in names) for row in rows]
+
+
+def test_acls_are_added_listed_and_removed(broker: Broker, name: str) -> None:
+    given = (
+        "--topic",
+        name,
+        "--allow-principal",
+        "User:alice",
+        "--operation",
+        "read",
+        "--allow-host",
+        "10.0.0.1",
+    )
+    assert done(acls(broker, "add", *given)) == (
+        f"added ALLOW User:alice from 10.0.0.1 READ on TOPIC:LITERAL:{name}\n"
+    )
+    assert listed(broker, "--topic", name) == [
+        ("Topic", "literal", "User:alice", "10.0.0.1", "Read", "allow")
+    ]
+    assert listed(broker, "--topic", name, "--principal", "User:bob") == []
+    assert listed(broker, "--topic", name[:-1]) == []
+    assert name in done(acls(broker, "list"))
+    assert "no ACL matches" in done(acls(broker, "remove", *given[:4], "--yes"))
+    assert f"TOPIC:LITERAL:{name}" in done(acls(broker, "remove", *given, "--yes"))
+    assert listed(broker, "--topic", name) == []
+
+
+def test_roles_are_those_of_kafkas_tool(broker: Broker, name: str) -> None:
+    who = ("--allow-principal", "User:p")
+    producer = ("--producer", "--idempotent", "--topic", name, *who)
+    done(acls(broker, "add", *producer))
+    assert {each[4] for each in listed(broker, "--topic", name)} == {"Write", "Describe", "Create"}
+    assert ("Cluster", "literal", "User:p", "*", "IdempotentWrite", "allow") in listed(broker, "--cluster")
+    consumer = ("--consumer", "--topic", name, "--group", name, *who)
+    done(acls(broker, "add", *consumer))
+    assert {each[4] for each in listed(broker, "--topic", name)} == {"Write", "Describe", "Create", "Read"}
+    assert [each[4] for each in listed(broker, "--group", name)] == ["Read"]
+    done(acls(broker, "remove", "--yes", *producer))
+    done(acls(broker, "remove", "--yes", *consumer))
+    assert (
+        listed(broker, "--topic", name) + listed(broker, "--group", name) + listed(broker, "--cluster") == []
+    )
+
+
+def test_patterns_that_match_are_found(broker: Broker, name: str) -> None:
+    denied = ("--deny-principal", "User:eve", "--operation", "DescribeConfigs")
+    done(acls(broker, "add", "--topic", name, "--resource-pattern-type", "prefixed", *denied))
+    assert listed(broker, "--topic", f"{name}-more") == []
+    row = ("Topic", "prefixed", "User:eve", "*", "DescribeConfigs", "deny")
+    assert listed(broker, "--topic", f"{name}-more", "--resource-pattern-type", "match") == [row]
+    assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == [row]
+    done(acls(broker, "remove", "--yes", "--topic", f"{name}-more", "--resource-pattern-type", "match"))
+    assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == []
+
+
+def test_what_stands_for_no_acl_is_a_mistake(broker: Broker, name: str) -> None:
+    def message(*arguments: str) -> str:
+        return refused("acls", *arguments, "-b", broker.bootstrap)
+
+    alice = ("--allow-principal", "User:alice")
+    assert "--allow-principal or --deny-principal" in message("add", "--topic", name)
+    assert "Name a resource" in message("add", *alice)
+    assert "Name a resource" in message("remove", "--yes")
+    assert "'alice' is not TYPE:NAME" in message("add", "--topic", name, "--allow-principal", "alice")
+    assert "'fly' is not one of" in message("add", "--topic", name, *alice, "--operation", "fly")
+    assert "--consumer needs" in message("add", "--topic", name, *alice, "--consumer")
+    assert "--producer needs" in message("add", "--group", name, *alice, "--producer")
+    assert "--idempotent goes with" in message("add", "--topic", name, *alice, "--idempotent")
+
+
+def test_nothing_is_removed_without_a_confirmation(broker: Broker, name: str) -> None:
+    done(acls(broker, "add", "--topic", name, "--allow-principal", "User:alice"))
+    assert "Removed nothing" in failed(acls(broker, "remove", "--topic", name))
+    assert len(listed(broker, "--topic", name)) == 1
+    done(acls(broker, "remove", "--topic", name, "--yes"))
