@@ -26,6 +26,7 @@ from korvet.admin.users import Users
 
 if TYPE_CHECKING:
     from korvet.admin.acls import Acls
+    from korvet.admin.quotas import Quotas
     from korvet.admin.records import Records
 
 
@@ -78,6 +79,13 @@ class AdminClient(ClusterClient):
         from korvet.admin.records import Records  # noqa: PLC0415 - as said above
 
         return Records(self)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """The requests about quotas, which few clients send."""
+        from korvet.admin.quotas import Quotas  # noqa: PLC0415 - as said above
+
+        return Quotas(self)
 
     def __enter__(self) -> Self:
         return self

@@ -242,3 +242,18 @@ def _can_be_sent(name: str) -> bool:
         return len(name.encode()) <= STRING_BYTES_MAX
     except UnicodeEncodeError:  # the command line had bytes that are not UTF-8
         return False
+
+
+class QuotaFilter(msgspec.Struct, frozen=True):
+    """A part of a filter: entities that have this type, with the name, None for the default, or with any name."""
+
+    type: str
+    name: str | None = None
+    any_name: bool = False
+
+    @property
+    def match_type(self) -> int:
+        """Its number on the wire: 0 for a name, 1 for the default, 2 for any."""
+        if self.any_name:
+            return 2
+        return 1 if self.name is None else 0

@@ -54,6 +54,10 @@ _COMMANDS = {
         "korvet.cli.groups",
         "List, describe and delete consumer groups, and reset their offsets; of any Kafka cluster.",
     ),
+    "quotas": (
+        "korvet.cli.quotas",
+        "Show and change quotas of users, client ids and addresses; of any Kafka cluster.",
+    ),
     "users": (
         "korvet.cli.users",
         "List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster.",

@@ -30,6 +30,7 @@ MODULES = [
     ".offsets",
     ".records",
     ".users",
+    ".quotas",
 ]
 PAGE = PAGES["docs/admin-python.md"]
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
@@ -79,7 +80,7 @@ def test_the_example_of_the_page_makes_what_it_says(broker: Broker, admin: Admin
 def test_the_page_names_every_request(admin: AdminClient) -> None:
     rows = re.findall(r"^\| `admin\.(\w+)` \| ([\w, ]+) \|", PAGE, re.MULTILINE)
     # Those two are made when they are asked for.
-    parts = {**vars(admin), "records": admin.records, "acls": admin.acls}
+    parts = {**vars(admin), "records": admin.records, "acls": admin.acls, "quotas": admin.quotas}
     asked = {name: part for name, part in parts.items() if not name.startswith("_")}
     assert {name: set(questions.split(", ")) for name, questions in rows} == {
         name: {each for each in vars(type(part)) if not each.startswith("_")} for name, part in asked.items()
