@@ -67,6 +67,8 @@ EXAMPLES = {
     "docs/records.md#Choose the format": "tests/kcat/test_first_session.py",
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
     "docs/redis.md#Permissions": "tests/server/test_startup.py",
+    "docs/security.md#Listeners": "tests/clients/test_tls.py",
+    "docs/security.md#TLS": "tests/clients/test_tls.py",
     "docs/security.md#ACLs": CHECKED,
     "docs/security.md#Audit log": "lines of a log",
     "docs/redis-schema.md#Leader epochs": "a form",

@@ -41,7 +41,7 @@ BELOW = {
     | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "security", "handlers"}
     | {"admin", "console"},  # the console asks its broker as any client does
     "doctor": GROUND
-    | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "console", "server"},
+    | {"java", "redis", "telemetry", "cluster", "topics", "log", "security", "admin", "console", "server"},
     "lake": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "admin"},
     "spark": GROUND | {"java", "redis", "telemetry", "cluster", "topics", "log", "admin", "lake"},
     "cli": GROUND

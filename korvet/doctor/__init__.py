@@ -17,6 +17,7 @@ from korvet.doctor.settings import LakeProblem
 def examine(settings: Settings, lake_problem: LakeProblem) -> Iterator[Finding]:
     """Yield what is found, part by part; `lake_problem` tries to write to the lake."""
     yield from settings_checks.examine(settings)
+    yield from settings_checks.examine_tls(settings)
     yield from addresses.examine(settings)
     yield from redis_server.examine(settings)
     yield from machine.examine(settings)

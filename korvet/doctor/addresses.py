@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
-from korvet.config.listeners import wanted_listeners
+from korvet.config.listeners import SecurityProtocol, wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.values import Address, parse_address
 from korvet.doctor import redis_server
@@ -45,7 +45,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     for each in wanted:
         what = "listeners" if settings.listeners else "listen"
         finding, runs[each.name] = _port(what, each.address)
-        yield (runs[each.name] and _other_cluster(what, each.address, settings)) or finding
+        plain = settings.security_protocol(each.name) is SecurityProtocol.PLAINTEXT
+        yield (runs[each.name] and plain and _other_cluster(what, each.address, settings)) or finding
     if settings.ops_listen:
         yield _port("ops.listen", parse_address(settings.ops_listen))[0]
     try:

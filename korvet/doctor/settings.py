@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.values import WILDCARDS, parse_address
 from korvet.console.access import TOKEN_CHARS_MIN, NoTokenError, read_token
 from korvet.doctor.finding import Finding, error, is_local, ok, warning
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
+from korvet.security.tls import listeners_tls
 from korvet.server.supervisor import startup
+
+CERTIFICATE_DAYS_MIN = 14
+"""As the alert KorvetCertificateExpires has it."""
 
 LakeProblem = Callable[[Settings], str]
 """Tries to write to the lake of the settings; returns in one line why it cannot, "" if it can."""
@@ -43,6 +49,29 @@ def examine_console(settings: Settings) -> Iterator[Finding]:
         yield warning("console.token.file", said, f"chmod o-rwx {path}")
     else:
         yield ok("console.token.file", f"{path} holds a token")
+
+
+def examine_tls(settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of the key stores of listeners with TLS."""
+    for listener in wanted_listeners(settings.listeners, settings.listen):
+        what = f"TLS ({listener.name})"
+        try:
+            found = listeners_tls([listener.name], settings)
+        except ConfigError as problem:
+            yield error(what, str(problem), "make key and certificates readable by the broker's user")
+            continue
+        for tls in found.values():
+            days = int((tls.expires_at - time.time()) // 86_400)
+            if days < 0:
+                said = "the certificate has expired: clients do not connect"
+                yield error(what, said, "have it renewed, and replace the file")
+            elif days < CERTIFICATE_DAYS_MIN:
+                yield warning(what, f"the certificate expires in {days} days", "have it renewed")
+            else:
+                yield ok(what, f"the certificate is valid for {days} days")
+            if tls.is_key_readable_by_all():
+                said = "every user of this machine can read the private key"
+                yield warning(f"ssl.keystore.location ({listener.name})", said, "chmod o-rwx the file")
 
 
 def examine_lake(settings: Settings, problem_of: LakeProblem) -> Iterator[Finding]:

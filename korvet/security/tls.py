@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,6 +75,11 @@ class ListenerTls:
             raise NoPrincipalError(f"no rule of ssl.principal.mapping.rules matches {name}")
         return Principal("User", user)
 
+    def is_key_readable_by_all(self) -> bool:
+        """Return whether every user of this machine can read the file with the private key."""
+        path = self._settings.ssl_keystore_location
+        return bool(path) and bool(Path(path).stat().st_mode & stat.S_IROTH)
+
     def _look(self) -> list[tuple[int, ...]]:
         """Return what changes whenever a file is written or replaced."""
         found: list[tuple[int, ...]] = []
@@ -100,7 +106,7 @@ def listeners_tls(names: Iterable[str], settings: Settings) -> dict[str, Listene
 def _context(settings: Settings, client_auth: str) -> tuple[ssl.SSLContext, float]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # Every connection shows its certificate: a session that is resumed would outlive what it was trusted for.
+    # A resumed session could outlive what its certificate was trusted for; one of TLS 1.2 ends with the context.
     context.num_tickets = 0
     # As Java does, trust what is in the trust store, be it the end of a chain or not.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

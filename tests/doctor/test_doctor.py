@@ -25,6 +25,7 @@ from korvet.doctor.finding import Finding, Level
 from korvet.lake.table import Lake
 from tests.cli.commands import korvet, refused
 from tests.support import processes
+from tests.support.authority import Authority
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
 from tests.support.redis_servers import embedded_server, master, sentinel
@@ -424,3 +425,34 @@ def test_a_file_without_a_token_or_that_all_can_read_is_named(tmp_path: Path) ->
     assert "every user" in said(Level.WARNING)
     file.chmod(0o600)
     assert str(file) in said(Level.OK)
+
+
+def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    names = ("GOOD", "SOON", "LATE", "NONE")
+    stores = {
+        name: authority.issue("/CN=broker", days=days).store
+        for name, days in zip(names, (30, 5, -1), strict=False)
+    }
+    for store in stores.values():
+        store.chmod(0o600)
+    given = {
+        f"listener.name.{name.lower()}.ssl.keystore.location": str(store) for name, store in stores.items()
+    }
+    listeners = ",".join(f"{name}://127.0.0.1:{port}" for port, name in enumerate(names, 1))
+    protocols = ",".join(f"{name}:SSL" for name in names)
+    given |= {"listeners": listeners, "listener.security.protocol.map": protocols}
+    found = {each.what: each for each in settings_checks.examine_tls(settings(**given))}
+    assert {what: each.level for what, each in found.items()} == {
+        "TLS (GOOD)": Level.OK,
+        "TLS (SOON)": Level.WARNING,
+        "TLS (LATE)": Level.ERROR,
+        "TLS (NONE)": Level.ERROR,
+    }
+    assert found["TLS (GOOD)"].said == "the certificate is valid for 29 days"
+    assert found["TLS (SOON)"].said == "the certificate expires in 4 days"
+    assert "ssl.keystore.location" in found["TLS (NONE)"].said
+    stores["GOOD"].chmod(0o644)
+    named = bad(settings_checks.examine_tls(settings(**given)))
+    assert named["ssl.keystore.location (GOOD)"].said == "every user of this machine can read the private key"
+    assert list(settings_checks.examine_tls(Settings())) == []

@@ -29,8 +29,11 @@ from korvet.turns import CALLS_PER_LOOK, SHORTEST_SECONDS, give_turn
 HANDSHAKES_MAX = 512
 """Handshakes under way at once in one worker; each takes about 60 KB."""
 
+RECORD_BYTES = 16 * 1024
+"""Most bytes of one record of TLS."""
+
 PIECE_BYTES = 64 * 1024
-"""Encrypted at once, four records of TLS: larger pieces are no faster."""
+"""Encrypted before they are sent: more are no faster."""
 
 RECEIVED_BYTES = 256 * 1024
 """Taken from the kernel at once."""
@@ -128,6 +131,7 @@ class TlsChannel(Channel):
         waited = False
         while not (size := self._take_in(view)) and not (self._closed or self._ended):
             waited = True
+            self._answer()
             try:
                 self._wait(self._readable, None if due is None else max(0.0, due - time.monotonic()))
             except TimeoutError:
@@ -146,11 +150,12 @@ class TlsChannel(Channel):
     def send(self, pieces: Sequence[Buffer], seconds: float) -> int:
         """See Channel; each piece is encrypted when those before it are on their way."""
         size = sum(map(len, pieces))
-        for piece in [b"".join(pieces)] if size <= PIECE_BYTES else _pieces(pieces):
+        for piece in [b"".join(pieces)] if size <= RECORD_BYTES else _pieces(pieces):
             self._tls.write(piece)
-            self._send_all(self._outgoing.read(), seconds)
-            if size > PIECE_BYTES:
+            if self._outgoing.pending >= PIECE_BYTES:
+                self._send_all(self._outgoing.read(), seconds)
                 give_turn(CALLS_PER_LOOK)
+        self._send_all(self._outgoing.read(), seconds)
         return size
 
     def close_after_peer(self, seconds: float, *, announced: bool = True) -> None:
@@ -200,9 +205,13 @@ class TlsChannel(Channel):
 
     def _taken(self, view: memoryview) -> bytes:
         data = bytes(view)
-        if self._outgoing.pending:  # the peer asked for a new key, and is to get one
-            self._send_all(self._outgoing.read(), self._patience)
+        self._answer()
         return data
+
+    def _answer(self) -> None:
+        """Send what OpenSSL itself has to say, to a peer that asks for new keys or a new handshake."""
+        if self._outgoing.pending:
+            self._send_all(self._outgoing.read(), self._patience)
 
     def _send_at_once(self) -> None:
         """Send what OpenSSL has to say, if the peer takes it now."""
@@ -243,17 +252,22 @@ class TlsChannel(Channel):
 
 
 def _pieces(pieces: Sequence[Buffer]) -> Iterator[Buffer]:
-    """Yield the bytes of `pieces`, PIECE_BYTES at a time: small ones are joined, and large ones not copied."""
-    held: list[memoryview] = []
+    """Yield the bytes of `pieces`: small ones joined to a record of TLS at least, large ones cut and not copied."""
+    held: list[Buffer] = []
     size = 0
     for piece in pieces:
-        left = memoryview(piece)
-        while size + len(left) >= PIECE_BYTES:
-            cut = PIECE_BYTES - size
-            yield b"".join([*held, left[:cut]]) if held else left[:cut]
-            held, size, left = [], 0, left[cut:]
-        if left:
-            held.append(left)
-            size += len(left)
+        if len(piece) >= RECORD_BYTES:
+            if held:
+                yield b"".join(held)
+                held, size = [], 0
+            view = memoryview(piece)
+            for at in range(0, len(view), PIECE_BYTES):
+                yield view[at : at + PIECE_BYTES]
+            continue
+        held.append(piece)
+        size += len(piece)
+        if size >= RECORD_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
     if held:
         yield b"".join(held)
