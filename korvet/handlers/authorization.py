@@ -192,7 +192,9 @@ TABLE: dict[int, tuple[Rule, ...]] = {
         Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id),
         Own([(AclOperation.IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC)]),
     ),
-    23: (_topics(DESCRIBE, name=lambda item: item.topic),),  # OffsetForLeaderEpoch
+    23: (  # OffsetForLeaderEpoch
+        _topics(DESCRIBE, cluster=AclOperation.CLUSTER_ACTION, name=lambda item: item.topic),
+    ),
     29: (_cluster(DESCRIBE),),  # DescribeAcls
     30: (_cluster(ALTER),),  # CreateAcls
     31: (_cluster(ALTER),),  # DeleteAcls

@@ -425,8 +425,10 @@ CASES: dict[int, list[Case]] = {
                     ],
                 )
             ),
-            [(DESCRIBE, TOPIC)],
+            [right],
+            refused=(ErrorCode.TOPIC_AUTHORIZATION_FAILED,),
         )
+        for right in ((DESCRIBE, TOPIC), (AclOperation.CLUSTER_ACTION, CLUSTER))
     ],
     29: [Case(always(describe_acls.DescribeAclsRequest(**ACL_FILTER)), [(DESCRIBE, CLUSTER)])],
     30: [
