@@ -140,6 +140,8 @@ def check(acl: Acl) -> None:
     """Raise KafkaError INVALID_REQUEST for what cannot be an ACL."""
     (resource_type, pattern, name), (principal, host, operation, permission) = acl
     cluster = resource_type is AclResourceType.CLUSTER
+    no_colon = "no colon is present separating the principal type from the principal name"
+    unparsed = "an empty type or name" if ":" in principal else no_colon
     rules = {
         f"Invalid resourceType {resource_type.name}": resource_type > AclResourceType.ANY,
         f"Invalid patternType {pattern.name}": pattern in (PatternType.LITERAL, PatternType.PREFIXED),
@@ -148,7 +150,7 @@ def check(acl: Acl) -> None:
         "Resource name should not be empty": bool(name),
         f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}": name == CLUSTER_NAME
         or not cluster,
-        f"Could not parse principal from `{principal[:80]}` (no TYPE:NAME)": all(principal.partition(":")),
+        f"Could not parse principal from `{principal[:80]}` ({unparsed})": all(principal.partition(":")),
         "Host should not be empty": bool(host),
         f"Names, principals and hosts have at most {TEXT_CHARS_MAX} characters": (
             max(map(len, (name, principal, host))) <= TEXT_CHARS_MAX

@@ -87,7 +87,7 @@ def parse_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
     if IP in names and len(names) > 1:
         raise _invalid("Invalid client quota entity: ip cannot be combined with another type")
     if (address := names.get(IP)) is not None and _address(address) is None:
-        raise _invalid(f"{address} is not a valid IP")
+        raise _invalid(f"{address} is not a valid IP.")
     return tuple(sorted(names.items(), key=lambda pair: pair[0]))
 
 
@@ -107,7 +107,7 @@ def parse_changes(entity: Entity, changes: Iterable[tuple[str, float | None]]) -
         if not math.isfinite(value) or value < 0 or (value == 0 and key != Quota.CONNECTION_CREATION_RATE):
             raise _invalid(f"Quota {key} must be greater than 0")
         if key in _WHOLE_NUMBERS and abs(math.floor(value + _EPSILON) - value) > _EPSILON:
-            raise _invalid(f"Configuration {key} must be a Long value")
+            raise _invalid(f"{key} cannot be a fractional value.")
     return found
 
 
