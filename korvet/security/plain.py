@@ -82,7 +82,9 @@ class PlainServer:
         except ValueError:  # another number of parts, or no UTF-8; from None, as it would show the password
             raise AuthenticationError("malformed message of PLAIN") from None
         if not user or not password:
-            raise AuthenticationError("no user or no password", user=user)
+            missing = "password" if user else "username"
+            message = f"Authentication failed: {missing} not specified"
+            raise AuthenticationError(f"no {missing}", message, user=user)
         if len(password.encode()) > _PASSWORD_BYTES_MAX or not self._users.is_password(user, password):
             message = "Authentication failed: Invalid username or password"
             raise AuthenticationError("unknown user or wrong password", message, user=user)

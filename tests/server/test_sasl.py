@@ -15,6 +15,7 @@ from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.protocol.types import ScramMechanism
+from tests.handlers.quotas import set_quotas
 from tests.support.batches import batch
 from tests.support.broker import Broker, steady_broker
 from tests.support.ops import total
@@ -194,6 +195,32 @@ def test_a_wrong_password_has_kafkas_answer_and_ends_the_connection(
     assert "listener=SASL_PLAINTEXT" in line
     assert "wrong-password" not in broker.log()
     wait_until(lambda: total(broker, refused) > before, "the failure is counted")
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        (b"\0\0password", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+    ],
+)
+def test_plain_says_what_is_missing(client: SaslClient, token: bytes, message: str) -> None:
+    client.handshake("PLAIN")
+    answer = client.authenticate(token)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+
+
+def test_no_quota_slows_down_who_logs_in(admin: Client, client: SaslClient) -> None:
+    """Nobody knows yet whose it would be: clients that never log in would use up what all share."""
+    entity = (("client-id", "logging-in"),)
+    client.client_id = "logging-in"
+    set_quotas(admin, entity, request_percentage=1e-6)
+    try:
+        assert [client.call(ApiVersionsRequest(), 2).throttle_time_ms for _ in range(2)] == [0, 0]
+        client.authenticated("alice", PASSWORD)
+        assert client.call(ApiVersionsRequest(), 2).throttle_time_ms > 0
+    finally:
+        set_quotas(admin, entity, request_percentage=None)
 
 
 def test_an_answer_to_a_failure_waits(client: SaslClient) -> None:
