@@ -61,8 +61,9 @@ class Throttle:
             charges.append((Quota.PRODUCER_BYTE_RATE, float(len(frame.data))))
         elif isinstance(response, FetchResponse):
             charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
-        # What cannot report a throttle time is exempt, as in Kafka: acks=0, and logins.
-        if self._watches and hasattr(response, "throttle_time_ms"):
+        # What cannot report a throttle time is exempt, as in Kafka: acks=0, and logins. So is all before a login.
+        sasl = caller.session.sasl
+        if self._watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
         user, client_id = caller.principal.name, caller.client_id
         waits = [(self._quotas.charge(quota, user, client_id, value), quota) for quota, value in charges]
