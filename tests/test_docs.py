@@ -70,6 +70,8 @@ EXAMPLES = {
     "docs/security.md#Listeners": "tests/clients/test_tls.py",
     "docs/security.md#TLS": "tests/clients/test_tls.py",
     "docs/security.md#ACLs": CHECKED,
+    "docs/security.md#Clients": "tests/cli/test_command_config.py",
+    "docs/console.md#Require a token to read": "a form; tests/console/test_login.py and test_tls.py",
     "docs/security.md#Audit log": "lines of a log",
     "docs/redis-schema.md#Leader epochs": "a form",
     "docs/redis-schema.md#The index": "a form",

@@ -252,7 +252,8 @@ class Connection:
         silent = f"{self.address} does not do the handshake of TLS"
         self._socket.settimeout(_seconds(deadline, _CONNECT_SECONDS_MAX, silent))
         try:
-            self._socket = context.wrap_socket(self._socket, server_hostname=self.address.host)
+            name = self._security.server_name or self.address.host
+            self._socket = context.wrap_socket(self._socket, server_hostname=name)
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationFailedError(
                 f"the certificate of {self.address}: {error.verify_message}"

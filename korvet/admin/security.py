@@ -75,6 +75,8 @@ class ClientSecurity(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
     configs: Mapping[str, str] = {}
+    server_name: str = ""
+    """Whom a certificate has to be for, if not for the host of the address."""
 
     def __repr__(self) -> str:
         """Name protocol, mechanism and user; never a password."""

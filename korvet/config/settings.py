@@ -207,9 +207,19 @@ class Settings:
         "Host names by which the console and /metrics may be requested, besides addresses and localhost; * is any.",
         form=optional(values.host_names),
     )
+    ops_ssl_keystore_location: str = _setting(
+        "", "PEM file with key and certificates by which `ops.listen` speaks TLS.", form=optional(values.path)
+    )
+    ops_ssl_key_password: str = _setting("", "Password of that private key if it is encrypted.", secret=True)
     console_enable: bool = _setting(True, "Serve the console at `ops.listen`, with all records.")
     console_token_file: str = _setting(
         "", "File with the token that the console requires for changes.", form=optional(values.path)
+    )
+    console_client_config: str = _setting(
+        "", "File with client configs by which the console uses its broker.", form=optional(values.path)
+    )
+    console_read_token_file: str = _setting(
+        "", "File with the token that console and /metrics require to be read.", form=optional(values.path)
     )
     redis_url: str = _fixed(
         "",

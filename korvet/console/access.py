@@ -1,15 +1,18 @@
-"""Who may use the ops port: under a name of this machine, from the console's own pages, and with a token for changes.
+"""Who may use the ops port: by a name of this machine, from the console's own pages, with a token to read or change.
 
 A browser sends requests on behalf of every page that its user opens. So a page of another site must not get anything:
 neither under a name of its own that it resolves to this address (DNS rebinding), which the Host header shows, nor
-across sites, which browsers report in Sec-Fetch-Site and Origin. There are no cookies that a browser would send itself.
+across sites, which browsers report in Sec-Fetch-Site and Origin. Once its user has logged in to read, a browser sends
+that by itself: so a change takes a token only from a header that the console's pages set.
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
 import ipaddress
 import socket
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,7 +33,7 @@ class NoTokenError(Exception):
 
 
 def read_token(path: Path) -> bytes:
-    """Return the token for changes, without surrounding white space. Raises NoTokenError."""
+    """Return the token in a file, without surrounding white space. Raises NoTokenError."""
     try:
         with path.open("rb") as file:
             token = file.read(_TOKEN_BYTES_MAX + 1).strip()
@@ -66,10 +69,11 @@ class AllowedHosts:
 
 
 class Guard:
-    """The rules for one broker's console, besides those for names of hosts."""
+    """The rules for one broker's ops port, besides those for names of hosts."""
 
     def __init__(self, settings: Settings) -> None:
         self._token_file = settings.console_token_file
+        self._read_token_file = settings.console_read_token_file
 
     @property
     def allows_changes(self) -> bool:
@@ -89,22 +93,62 @@ class Guard:
             return plain(HTTPStatus.FORBIDDEN, "requests from other sites are refused")
         return None
 
+    def refuse_read(self, request: Request) -> Answer | None:
+        """Return the answer to a request without a token that may read, if that is needed, else None.
+
+        The token is a Bearer's, or the password of any user, for browsers and Prometheus ask for one.
+        """
+        if not self._read_token_file:
+            return None
+        scheme, given = _authorization(request)
+        token = {"bearer": given, "basic": _password(given)}.get(scheme, b"")
+        files = {"console.read.token.file": self._read_token_file}
+        if self._token_file:
+            files["console.token.file"] = self._token_file
+        challenge = "Bearer" if scheme == "bearer" else 'Basic realm="korvet", charset="UTF-8"'
+        return _refuse_token(token, files, "reading requires", challenge)
+
     def refuse_change(self, request: Request) -> Answer | None:
         """Return the answer to a request without the token, else None. A new token in the file is valid at once."""
         if not self._token_file:
             return plain(HTTPStatus.NOT_FOUND, "changes are disabled: console.token.file is not set")
+        scheme, given = _authorization(request)
+        files = {"console.token.file": self._token_file}
+        return _refuse_token(given if scheme == "bearer" else b"", files, "changes require", "Bearer")
+
+
+def _refuse_token(given: bytes, files: Mapping[str, str], what: str, challenge: str) -> Answer | None:
+    """Return the answer to a request whose token is in none of these files, which are named by their settings."""
+    problems = {}
+    for name, path in files.items():
         try:
-            token = read_token(Path(self._token_file))
+            token = read_token(Path(path))
         except NoTokenError as problem:
-            _log.error("console.token.file has no valid token", reason=problem)
-            message = "console.token.file has no valid token; the broker's log says why"
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, message)
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        # Headers are decoded as Latin-1, whatever was sent.
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), token):
-            message = "changes require the token in console.token.file"
-            return plain(HTTPStatus.UNAUTHORIZED, message, ("WWW-Authenticate", "Bearer"))
-        return None
+            _log.error(f"{name} has no valid token", reason=problem)
+            problems[name] = problem
+        else:
+            if hmac.compare_digest(given, token):
+                return None
+    wanted = next(iter(files))
+    if wanted in problems:
+        message = f"{wanted} has no valid token; the broker's log says why"
+        return plain(HTTPStatus.SERVICE_UNAVAILABLE, message)
+    message = f"{what} the token in {wanted}"
+    return plain(HTTPStatus.UNAUTHORIZED, message, ("WWW-Authenticate", challenge))
+
+
+def _authorization(request: Request) -> tuple[str, bytes]:
+    """Return the scheme in lower case, and what is given."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # Headers are decoded as Latin-1, whatever was sent.
+    return scheme.lower(), given.strip().encode("latin-1")
+
+
+def _password(given: bytes) -> bytes:
+    try:
+        return base64.b64decode(given, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def _netloc(origin: str) -> str | None:

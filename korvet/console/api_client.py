@@ -11,14 +11,16 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from korvet.admin.client import AdminClient
 from korvet.admin.cluster import log_sizes
 from korvet.admin.connection import Address, Deadline
-from korvet.admin.errors import AdminError
+from korvet.admin.errors import AdminError, UnsupportedError
 from korvet.admin.routing import Routes
+from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.types import TopicPartition, Topology, settled
 
 SECONDS_MAX = 4.0
@@ -32,11 +34,24 @@ _IDLE_SECONDS_MAX = 30.0
 _IDLE_MAX = 8
 
 
+class BrokerAccess(NamedTuple):
+    """How the console connects to its own broker; if there is a `problem` it cannot."""
+
+    address: Address
+    security: ClientSecurity = PLAINTEXT
+    problem: str = ""
+
+
 class ApiClient(AdminClient):
     """A client that uses one broker and no other, whichever leads or coordinates."""
 
-    def __init__(self, address: Address, broker_id: int) -> None:
-        super().__init__(str(address), client_id="korvet-console", answer_bytes_max=ANSWER_BYTES_MAX)
+    def __init__(self, address: Address, broker_id: int, security: ClientSecurity) -> None:
+        super().__init__(
+            str(address),
+            client_id="korvet-console",
+            answer_bytes_max=ANSWER_BYTES_MAX,
+            security=security,
+        )
         self._address = address
         self._broker_id = broker_id
         self._until = Deadline(SECONDS_MAX)
@@ -71,18 +86,23 @@ class ApiClient(AdminClient):
 class ApiClients:
     """The clients of one console, kept connected for the next request."""
 
-    def __init__(self, address: Address, broker_id: int) -> None:
+    def __init__(self, access: BrokerAccess, broker_id: int) -> None:
         self.broker_id = broker_id
-        self._address = address
+        self._access = access
         self._idle: list[ApiClient] = []
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def one(self, *, fresh: bool = False) -> Iterator[ApiClient]:
-        """Lend a client. A `fresh` one has no idle connection that may be closed, so that no change is sent twice."""
+        """Lend a client. A `fresh` one has no idle connection that may be closed, so that no change is sent twice.
+
+        Raises UnsupportedError if the console cannot connect to its broker.
+        """
+        if self._access.problem:
+            raise UnsupportedError(self._access.problem)
         client = None if fresh else self._take_idle()
         if client is None:
-            client = ApiClient(self._address, self.broker_id)
+            client = ApiClient(self._access.address, self.broker_id, self._access.security)
         client.begin(SECONDS_MAX)
         try:
             yield client
@@ -107,7 +127,8 @@ class ApiClients:
             if other.broker_id == self.broker_id or other.fenced or len(found) == len(partitions):
                 continue
             seconds = min(client.deadline().left() / 2, _OTHERS_SECONDS_MAX)
-            with ApiClient(Address(other.host, other.port), other.broker_id) as there:
+            security = msgspec.structs.replace(self._access.security, server_name="")
+            with ApiClient(Address(other.host, other.port), other.broker_id, security) as there:
                 there.begin(seconds)
                 with contextlib.suppress(AdminError):
                     found |= _sizes(there, other.broker_id, partitions)

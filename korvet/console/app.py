@@ -20,10 +20,9 @@ import msgspec
 from korvet.admin.errors import AdminError, AnswerTooLargeError, BrokerError
 from korvet.admin.offsets import ResetRefusedError
 from korvet.config.settings import Settings
-from korvet.config.values import Address
 from korvet.console import changes, pages, records
 from korvet.console.access import Guard
-from korvet.console.api_client import ApiClient, ApiClients
+from korvet.console.api_client import ApiClient, ApiClients, BrokerAccess
 from korvet.console.http import Answer, Request
 from korvet.console.query import BadRequestError, Query, body
 from korvet.errors import ErrorCode
@@ -62,8 +61,6 @@ _TYPES = {
 _DOCUMENT = "index.html"
 _API = "/api/"
 _SESSION = "/api/session"
-# A broker that listens on all addresses is reached at the loopback one.
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to
 
 # Errors of the broker by HTTP status; all others are 502.
 _STATUS = {
@@ -109,7 +106,7 @@ _Read = Callable[[ApiClient, Query], dict[str, Any]]
 
 
 class Console:
-    """The console of the broker that listens at `address`; its processes publish metrics in `directory`.
+    """The console of one broker; its processes publish metrics in `directory`.
 
     `redis` returns what Redis says of itself, and does not wait long.
     """
@@ -117,7 +114,7 @@ class Console:
     def __init__(
         self,
         settings: Settings,
-        address: Address,
+        access: BrokerAccess,
         table: ProcessTable,
         directory: Path,
         redis: Callable[[], dict[str, Any] | None],
@@ -128,8 +125,7 @@ class Console:
         self._guard = Guard(settings)
         self._files = read_files()
         self._metrics = metrics = pages.ConsoleMetrics(directory)
-        own = Address(_WILDCARDS.get(address.host, address.host), address.port)
-        self._clients = clients = ApiClients(own, settings.broker_id)
+        self._clients = clients = ApiClients(access, settings.broker_id)
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._records_slots = threading.BoundedSemaphore(RECORDS_AT_ONCE)
         self._reads: dict[str, _Read] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -72,15 +73,35 @@ class HttpServer(ThreadingHTTPServer):
     # Each call accepts a pending connection; the process itself waits for one.
     timeout = 0
 
-    def __init__(self, listener: socket.socket, answer: Callable[[Request], Answer]) -> None:
-        """`answer` is called in the thread of the connection, for GET, HEAD (as GET), POST and DELETE."""
+    def __init__(
+        self,
+        listener: socket.socket,
+        answer: Callable[[Request], Answer],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`answer` is called in the thread of the connection, for GET, HEAD (as GET), POST and DELETE.
+
+        `tls` returns what encrypts the next connection.
+        """
         super().__init__(listener.getsockname()[:2], _RequestHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.answer = answer
+        self._tls = tls
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self.waiting: dict[socket.socket, None] = {}
         """Connections that wait for their peers to send a request, or to take its answer; the longest first."""
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; if it is encrypted, its handshake comes with what is read first, in its own thread."""
+        accepted, peer = super().get_request()
+        if self._tls is None:
+            return accepted, peer
+        try:
+            return self._tls().wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), peer
+        except BaseException:
+            accepted.close()
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's types
         """Accept a connection; if there are too many, in place of the one that has waited for its peer for longest.

@@ -1,4 +1,4 @@
-"""Settings that are allowed each and together look like a slip, the console's token file, and the lake."""
+"""Settings that are allowed each and together look like a slip, the console's files with tokens, and the lake."""
 
 from __future__ import annotations
 
@@ -31,10 +31,21 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def examine_console(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the file with the console's token, if there should be one."""
-    if not (settings.console_token_file and settings.console_enable and settings.ops_listen):
-        return
-    path = Path(settings.console_token_file)
+    """Yield what is true of the files with tokens of the console, those that there should be."""
+    files = {
+        "console.token.file": (settings.console_token_file, "the console makes no changes"),
+        "console.read.token.file": (
+            settings.console_read_token_file,
+            "nobody reads console or /metrics with it",
+        ),
+    }
+    for name, (path, effect) in files.items():
+        used = settings.ops_listen and (settings.console_enable or name == "console.read.token.file")
+        if path and used:
+            yield _token_file(name, Path(path), effect)
+
+
+def _token_file(name: str, path: Path, effect: str) -> Finding:
     try:
         read_token(path)
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -42,13 +53,10 @@ def examine_console(settings: Settings) -> Iterator[Finding]:
         advice = (
             f"write a secret of {TOKEN_CHARS_MIN} characters or more to it, which the broker's user can read"
         )
-        yield warning("console.token.file", f"{path}: {problem}; the console makes no changes", advice)
-        return
+        return warning(name, f"{path}: {problem}; {effect}", advice)
     if mode & stat.S_IROTH:
-        said = f"{path}: every user of this machine can read it"
-        yield warning("console.token.file", said, f"chmod o-rwx {path}")
-    else:
-        yield ok("console.token.file", f"{path} holds a token")
+        return warning(name, f"{path}: every user of this machine can read it", f"chmod o-rwx {path}")
+    return ok(name, f"{path} holds a token")
 
 
 def examine_tls(settings: Settings) -> Iterator[Finding]:
@@ -115,11 +123,11 @@ def _sizes(settings: Settings) -> Iterator[Finding]:
 
 
 def _exposure(settings: Settings) -> Iterator[Finding]:
-    if settings.ops_listen and settings.console_enable:
+    if settings.ops_listen and settings.console_enable and not settings.console_read_token_file:
         host = parse_address(settings.ops_listen).host
         if host in WILDCARDS or not is_local(host):
             said = f"{settings.ops_listen}: everybody who reaches it sees all records on the console"
-            advice = "listen on 127.0.0.1 or a private network, or set console.enable to false"
+            advice = "set console.read.token.file or listen on a private network; or console.enable to false"
             yield warning("ops.listen", said, advice)
     if settings.redis_url:
         server = redis_url.parse(settings.redis_url)

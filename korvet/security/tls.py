@@ -13,6 +13,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from korvet.config.settings import Settings
@@ -28,6 +29,8 @@ _log = Log(__name__)
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _CERTIFICATE = "CERTIFICATE"
+OPS = "OPS.LISTEN"
+"""What stands for the name of a listener in metrics and in the log; no listener can have a dot in its name."""
 
 
 class NoPrincipalError(Exception):
@@ -101,6 +104,26 @@ class ListenerTls:
 def listeners_tls(names: Iterable[str], settings: Settings) -> dict[str, ListenerTls]:
     """Return TLS of those listeners that have it, by name; raises ConfigError."""
     return {name: ListenerTls(name, settings) for name in names if settings.security_protocol(name).tls}
+
+
+def ops_tls(settings: Settings) -> ListenerTls | None:
+    """Return TLS of `ops.listen`, None if it has none; raises ConfigError."""
+    if not settings.ops_ssl_keystore_location:
+        return None
+    own = replace(
+        settings,
+        listener_security_protocol_map=f"{OPS}:SSL",
+        overrides={},
+        ssl_keystore_location=settings.ops_ssl_keystore_location,
+        ssl_keystore_certificate_chain="",
+        ssl_keystore_key="",
+        ssl_key_password=settings.ops_ssl_key_password,
+        ssl_client_auth="none",
+    )
+    try:
+        return ListenerTls(OPS, own)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(f"listener {OPS}: ssl.", "ops.ssl.")) from None
 
 
 def _context(settings: Settings, client_auth: str) -> tuple[ssl.SSLContext, float]:

@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import select
 import signal
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from korvet.admin.security import PLAINTEXT, from_configs, read_properties
 from korvet.config.settings import Settings
 from korvet.config.values import Address
-from korvet.console.access import AllowedHosts
+from korvet.console.access import AllowedHosts, Guard
+from korvet.console.api_client import BrokerAccess
 from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
+from korvet.logs import Log
 from korvet.redis import blocking
+from korvet.security.tls import ListenerTls, ops_tls
 from korvet.server.supervisor.child import SupervisorLink
+from korvet.server.supervisor.ports import Bound
 from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
 from korvet.telemetry.redis_metrics import redis_state
 
 PROBES = ("/healthz", "/readyz")
+# A broker that listens on all addresses is reached at the loopback one.
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to
+
+_log = Log(__name__)
 
 
 class Ops:
-    """Answers requests for the three pages and the console; `broker` is where the workers listen."""
+    """Answers requests for the three pages and the console."""
 
     def __init__(
-        self, settings: Settings, table: ProcessTable, metrics_directory: Path, broker: Address
+        self, settings: Settings, table: ProcessTable, metrics_directory: Path, listeners: Sequence[Bound]
     ) -> None:
         self._settings = settings
         self._table = table
@@ -43,6 +56,7 @@ class Ops:
         self._redis = blocking.connect(metrics_page.hurried(settings))
         self._registry = metrics_page.registry(settings, table, metrics_directory)
         self._hosts = AllowedHosts(settings)
+        self._guard = Guard(settings)
         self.pages: dict[str, Callable[[], Answer]] = {
             "/healthz": self.health,
             "/readyz": self.readiness,
@@ -50,13 +64,17 @@ class Ops:
         }
         self._console = None
         if settings.console_enable:
-            self._console = Console(settings, broker, table, metrics_directory, self._redis_state)
+            access = broker_access(settings, listeners)
+            if access.problem:
+                _log.error("the console cannot connect to its broker", reason=access.problem)
+            self._console = Console(settings, access, table, metrics_directory, self._redis_state)
 
     def answer(self, request: Request) -> Answer:
         """Answer any request; probes by any name, since kubelet asks by the pod's address and balancers by theirs."""
-        refusal = None if request.path in PROBES else self._hosts.refuse(request)
-        if refusal is not None:
-            return refusal
+        if request.path not in PROBES:
+            refusal = self._hosts.refuse(request) or self._guard.refuse_read(request)
+            if refusal is not None:
+                return refusal
         page = self.pages.get(request.path)
         if page is None:
             shown = self._console.answer(request) if self._console else None
@@ -99,19 +117,47 @@ class Ops:
         return "ok"
 
 
+def broker_access(settings: Settings, listeners: Sequence[Bound]) -> BrokerAccess:
+    """Return how the console connects: by a listener with the protocol of `console.client.config`, or with PLAINTEXT.
+
+    A loopback address comes first; the certificate is that of the advertised address all the same.
+    """
+    first, security = listeners[0].address, PLAINTEXT
+    if settings.console_client_config:
+        try:
+            security = from_configs(read_properties(Path(settings.console_client_config)))
+        except ValueError as error:
+            return BrokerAccess(first, problem=f"console.client.config: {error}")
+    fitting = [each for each in listeners if settings.security_protocol(each.name) == security.protocol]
+    if not fitting:
+        login = "it connects by a listener that is, or as console.client.config says"
+        if settings.console_client_config:
+            login = f"console.client.config {settings.console_client_config} has this security.protocol"
+        return BrokerAccess(first, problem=f"no listener is {security.protocol}: {login}")
+    chosen = min(fitting, key=lambda each: not _is_loopback(each.address.host))
+    host = _WILDCARDS.get(chosen.address.host, chosen.address.host)
+    security = msgspec.structs.replace(security, server_name=chosen.advertised.host)
+    return BrokerAccess(Address(host, chosen.address.port), security)
+
+
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(_WILDCARDS.get(host, host)).is_loopback
+
+
 def main(
     settings: Settings,
     link: SupervisorLink,
     listener: socket.socket,
     metrics_directory: Path,
-    broker: Address,
+    listeners: Sequence[Bound],
 ) -> None:
     """Serve until SIGTERM or the end of the supervisor; runs in a child that was forked for it.
 
-    `broker` is where the workers listen.
+    `listeners` are those of the workers.
     """
-    ops = Ops(settings, link.table, metrics_directory, broker)
-    server = HttpServer(listener, ops.answer)
+    ops = Ops(settings, link.table, metrics_directory, listeners)
+    tls = ops_tls(settings)
+    server = HttpServer(listener, ops.answer, partial(_context, tls) if tls else None)
     sigterm_fd, wakeup_fd = os.pipe()
     os.set_blocking(wakeup_fd, False)
     signal.set_wakeup_fd(wakeup_fd)
@@ -122,6 +168,11 @@ def main(
         poll.register(fd, select.POLLIN)
     while not {link.life_fd, sigterm_fd} & {fd for fd, _ in poll.poll()}:
         server.handle_request()
+
+
+def _context(tls: ListenerTls) -> ssl.SSLContext:
+    tls.refresh()
+    return tls.context
 
 
 def _json(good: bool, content: dict[str, object]) -> Answer:  # noqa: FBT001 - what decides the status

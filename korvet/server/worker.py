@@ -55,7 +55,7 @@ from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
 from korvet.security.quotas import QuotaStore
 from korvet.security.sasl import SaslListener
-from korvet.security.tls import ListenerTls, listeners_tls
+from korvet.security.tls import ListenerTls, listeners_tls, ops_tls
 from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
@@ -186,7 +186,9 @@ def main(
     live.follow(set_level)
     acceptor.start()
     keeping = gevent.spawn(lease.keep)
-    gevent.spawn(_watch_certificates, [each.tls for each in bound if each.tls])
+    # That of ops too: what the process of ops would report is not among the metrics of workers.
+    certificates = [*(each.tls for each in bound), ops_tls(settings)]
+    gevent.spawn(_watch_certificates, [each for each in certificates if each])
     watching = gevent.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.

@@ -73,6 +73,24 @@ def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
         assert found["cluster.id"]["finding"] in broker.output()
 
 
+def test_a_broker_whose_listeners_are_secured_has_no_errors(tmp_path: Path) -> None:
+    store = Authority(tmp_path / "ca").issue("/CN=broker").store
+    secured = (
+        *("--set", "listeners=SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"),
+        *("--set", f"ssl.keystore.location={store}", "--set", "embedded.maxmemory.bytes=67108864"),
+    )
+    with korvet_broker(tmp_path, *secured, listen=()) as broker:
+        ports = [f"{name}://127.0.0.1:{broker.at(name)[1]}" for name in ("SSL", "SASL_PLAINTEXT")]
+        flags = ["--ops-listen", broker.ops_address, "--data-dir", str(broker.data_dir)]
+        flags += ["--set", f"listeners={','.join(ports)}", "--set", f"ssl.keystore.location={store}"]
+        code, found = doctor(*flags)
+        assert [each for each in found.values() if each["level"] == "error"] == []
+        assert code == 0
+        assert "a broker listens" in found["listeners"]["finding"]
+        for name in ("SSL", "SASL_PLAINTEXT"):
+            assert found[f"advertised ({name})"]["finding"].endswith("answers")
+
+
 def test_the_table_says_what_the_json_says(tmp_path: Path) -> None:
     flags = ["--listen", "0.0.0.0:0", "--ops-listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "none")]
     table = korvet("doctor", *flags)
@@ -395,6 +413,7 @@ def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> No
     [
         {},
         {"ops__listen": "0.0.0.0:9093", "console__enable": "false"},
+        {"ops__listen": "0.0.0.0:9093", "console__read__token__file": "/etc/korvet/token"},
         {"redis__url": "redis://:p@redis.example"},
         {"redis__url": "redis://127.0.0.1"},
     ],
@@ -407,13 +426,15 @@ def test_a_configuration_that_is_none_is_a_mistake_and_no_finding() -> None:
     assert "no.such" in refused("doctor", "--set", "no.such=1")
 
 
-def test_a_file_without_a_token_or_that_all_can_read_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["console.token.file", "console.read.token.file"])
+def test_a_file_without_a_token_or_that_all_can_read_is_named(tmp_path: Path, name: str) -> None:
     assert list(settings_checks.examine_console(Settings())) == []
     file = tmp_path / "token"
 
     def said(level: Level) -> str:
-        [found] = settings_checks.examine_console(Settings(console_token_file=str(file)))
-        assert (found.what, found.level) == ("console.token.file", level)
+        given = settings(**{name.replace(".", "__"): str(file)})
+        [found] = settings_checks.examine_console(given)
+        assert (found.what, found.level) == (name, level)
         assert bool(found.advice) == (level is not Level.OK)
         return found.said
 

@@ -32,7 +32,7 @@ _NAMED = re.compile(
     r"\((?P<name>[A-Z0-9_-]+)(?:, [A-Z_]+)?(?:, \d+ workers?)?(?:, listening on (?P<bound>\S+))?\)$",
     re.MULTILINE,
 )
-_OPS = re.compile(r"^  ops +http://(\S+)", re.MULTILINE)
+_OPS = re.compile(r"^  ops +https?://(\S+)", re.MULTILINE)
 _REPLACED = "the workers are replaced"
 _STARTED = re.compile(r"supervisor started child=(\S+) pid=(\d+)")
 

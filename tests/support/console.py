@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -24,15 +25,20 @@ class Reply(NamedTuple):
 
 
 class Caller:
-    """Calls one ops port; `token` goes with changes."""
+    """Calls one ops port, by TLS if that is given; `token` goes with changes."""
 
-    def __init__(self, address: str, token: str | None = TOKEN) -> None:
+    def __init__(self, address: str, token: str | None = TOKEN, tls: ssl.SSLContext | None = None) -> None:
         self._address = address
+        self._tls = tls
         self._token = token
 
     def call(self, method: str, target: str, body: Any = None, **headers: str) -> Reply:
         """Return the response; headers have `_` for `-`, and a body that is not bytes is sent as JSON."""
-        connection = http.client.HTTPConnection(self._address, timeout=60)
+        connection = (
+            http.client.HTTPSConnection(self._address, timeout=60, context=self._tls)
+            if self._tls
+            else http.client.HTTPConnection(self._address, timeout=60)
+        )
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()

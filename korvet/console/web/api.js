@@ -72,7 +72,7 @@ async function answered(path, { signal, ...options }) {
   const late = AbortSignal.timeout(SECONDS_MAX * 1000);
   const signals = signal ? AbortSignal.any([signal, late]) : late;
   try {
-    return await fetch(path, { cache: "no-store", credentials: "omit", redirect: "error", ...options, signal: signals });
+    return await fetch(path, { cache: "no-store", credentials: "same-origin", redirect: "error", ...options, signal: signals });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Failed(0, late.aborted ? "the broker did not answer in time" : "the broker cannot be reached");

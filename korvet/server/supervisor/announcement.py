@@ -54,13 +54,14 @@ def facts(runtime: Runtime, settings: Settings, workers: int) -> dict[str, str]:
         *(_reached(each, settings, named=True) for each in others),
     ]
     where = lake(settings)
+    scheme = "https" if settings.ops_ssl_keystore_location else "http"
     return {
         "bootstrap": "\n".join(reached),
         "broker": f"{settings.broker_id} of cluster {settings.cluster_id}",
         "data": f"{runtime.data}, {redis.name} {redis.version}",
         "durability": redis.durability(),
         **({"lake": where} if where else {}),
-        "ops": f"http://{ops} (console, /healthz /readyz /metrics)" if ops else "off",
+        "ops": f"{scheme}://{ops} (console, /healthz /readyz /metrics)" if ops else "off",
     }
 
 

@@ -64,7 +64,8 @@ def _run_ops(runtime: Runtime, settings: Settings, link: SupervisorLink) -> None
     from korvet.server import ops  # noqa: PLC0415 - its threads and imports belong to the child
 
     if runtime.ops_listener is not None:
-        ops.main(settings, link, runtime.ops_listener, runtime.metrics_directory, runtime.listen)
+        listeners = runtime.listeners(settings)
+        ops.main(settings, link, runtime.ops_listener, runtime.metrics_directory, listeners)
 
 
 def _become_lake_reader(directory: Path, settings: Settings, link: SupervisorLink) -> NoReturn:

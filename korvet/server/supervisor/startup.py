@@ -27,7 +27,7 @@ from korvet.config.values import Address, listed, parse_address
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
 from korvet.security.password_file import read_passwords
-from korvet.security.tls import listeners_tls
+from korvet.security.tls import listeners_tls, ops_tls
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
 from korvet.server.supervisor import ports, redis_check, run_state
@@ -159,8 +159,9 @@ def check_lake(settings: Settings) -> None:
 
 
 def check_tls(settings: Settings, listeners: Sequence[Listener]) -> None:
-    """Raise ConfigError if keys or certificates of a listener cannot be used."""
+    """Raise ConfigError if keys or certificates of a listener, or of `ops.listen`, cannot be used."""
     listeners_tls([each.name for each in listeners], settings)
+    ops_tls(settings)
 
 
 def check_sasl(settings: Settings, listeners: Sequence[Listener]) -> None:
