@@ -26,7 +26,8 @@ def note(session: Session, request: Message, response: Any) -> None:  # noqa: AN
     if outcomes is None or response is None or getattr(request, "validate_only", False):
         return
     done, failed = [], {}
-    for what, code in outcomes(request, response):
+    # Once each: an ACL may be in the results of several filters.
+    for what, code in dict.fromkeys(outcomes(request, response)):
         if code:
             failed[what] = ErrorCode(code).name
         else:

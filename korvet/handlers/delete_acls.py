@@ -8,6 +8,7 @@ from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.describe_acls import acl_filter, authorizer_of
 from korvet.handlers.registry import register
 from korvet.protocol.messages import delete_acls as wire
+from korvet.security.acls import Acl
 
 FILTERS_MAX = 1_000
 """Filters of one request: each goes through all ACLs."""
@@ -20,7 +21,13 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
         message = f"One request may have {FILTERS_MAX} filters."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
+    deleted: dict[Acl, None] = {}
+
     def delete(asked: wire.DeleteAclsFilter) -> wire.DeleteAclsFilterResult:
+        meant = acl_filter(asked)
+        # As in Kafka: what an earlier filter of the request has deleted is in the result of this one too.
+        found = {acl: None for acl in deleted if meant.matches(acl)} | dict.fromkeys(authorizer.remove(meant))
+        deleted.update(found)
         matching = [
             wire.DeleteAclsMatchingAcl(
                 error_message=None,
@@ -32,7 +39,7 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
                 operation=rule.operation,
                 permission_type=rule.permission,
             )
-            for resource, rule in authorizer.remove(acl_filter(asked))
+            for resource, rule in found
         ]
         return wire.DeleteAclsFilterResult(error_message=None, matching_acls=matching)
 

@@ -1,0 +1,128 @@
+"""DescribeAcls, CreateAcls and DeleteAcls by bytes: filters, and results in the order of the request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from korvet.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from korvet.protocol.messages.describe_acls import DescribeAclsRequest
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from tests.handlers.rights import ROOT, Served
+
+ANY, ALLOW = AclPermissionType.ANY, AclPermissionType.ALLOW
+EVERYTHING: dict[str, Any] = {
+    "resource_type_filter": AclResourceType.ANY,
+    "resource_name_filter": None,
+    "pattern_type_filter": PatternType.ANY,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": AclOperation.ANY,
+    "permission_type": ANY,
+}
+
+
+@pytest.fixture
+def served(redis_url: str) -> Iterator[Served]:
+    made = Served(redis_url)
+    yield made
+    made.storage.close()
+
+
+def creation(name: str, pattern: PatternType = PatternType.LITERAL, **fields: Any) -> AclCreation:
+    given: dict[str, Any] = {
+        "principal": "User:bob",
+        "host": "*",
+        "operation": AclOperation.READ,
+        "permission_type": ALLOW,
+    }
+    return AclCreation(
+        resource_type=AclResourceType.TOPIC,
+        resource_name=name,
+        resource_pattern_type=pattern,
+        **given | fields,
+    )
+
+
+def create(served: Served, *creations: AclCreation) -> list[tuple[int, str | None]]:
+    answer = served.call(CreateAclsRequest(creations=list(creations)), session=ROOT)
+    return [(each.error_code, each.error_message) for each in answer.results]
+
+
+def described(served: Served, version: int = 3, **filters: Any) -> list[tuple[str, int, int]]:
+    """Return of each resource pattern its name, its type and the number of its rules."""
+    answer = served.call(DescribeAclsRequest(**EVERYTHING | filters), version, session=ROOT)
+    assert answer.error_code == 0, answer.error_message
+    return [(each.resource_name, each.pattern_type, len(each.acls)) for each in answer.resources]
+
+
+def deleted(served: Served, *filters: dict[str, Any]) -> list[tuple[int, list[str]]]:
+    asked = [DeleteAclsFilter(**EVERYTHING | each) for each in filters]
+    answer = served.call(DeleteAclsRequest(filters=asked), session=ROOT)
+    return [
+        (each.error_code, [acl.resource_name for acl in each.matching_acls]) for each in answer.filter_results
+    ]
+
+
+def test_what_is_created_is_answered_in_its_order_and_described_together(served: Served) -> None:
+    ok, bad = (0, None), (ErrorCode.INVALID_REQUEST, "Invalid operation ANY")
+    asked = [
+        creation("orders"),
+        creation("orders", operation=AclOperation.ANY),
+        creation("orders", operation=AclOperation.WRITE),
+        creation("orders"),
+        creation("ord", PatternType.PREFIXED),
+        creation("*"),
+    ]
+    assert create(served, *asked) == [ok, bad, ok, ok, ok, ok]
+    assert sorted(described(served)) == [("*", 3, 1), ("ord", 4, 1), ("orders", 3, 2)]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_filters_by_name_and_pattern(served: Served, version: int) -> None:
+    create(
+        served, creation("orders"), creation("ord", PatternType.PREFIXED), creation("*"), creation("other")
+    )
+
+    def found(pattern: PatternType, name: str | None) -> list[str]:
+        names = described(served, version, pattern_type_filter=pattern, resource_name_filter=name)
+        return sorted(each for each, _, _ in names)
+
+    assert found(PatternType.ANY, "orders") == ["orders"]
+    assert found(PatternType.MATCH, "orders") == ["*", "ord", "orders"]
+    assert found(PatternType.MATCH, None) == ["*", "ord", "orders", "other"]
+    assert found(PatternType.LITERAL, None) == ["*", "orders", "other"]
+    assert found(PatternType.LITERAL, "*") == ["*"]
+    assert found(PatternType.PREFIXED, "orders") == []
+    assert found(PatternType.PREFIXED, "ord") == ["ord"]
+    assert described(served, version, principal_filter="User:nobody") == []
+
+
+def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(served, creation("orders"), creation("other"))
+    filters: list[dict[str, Any]] = [
+        {"resource_name_filter": "orders"},
+        {"operation": AclOperation.UNKNOWN},
+        {"principal_filter": "User:bob"},
+        {"resource_name_filter": "orders"},
+        {"resource_name_filter": "nothing"},
+    ]
+    with caplog.at_level(logging.INFO, "korvet.audit"):
+        found = deleted(served, *filters)
+    assert found == [
+        (0, ["orders"]),
+        (ErrorCode.INVALID_REQUEST, []),
+        (0, ["orders", "other"]),
+        (0, ["orders"]),
+        (0, []),
+    ]
+    assert described(served) == []
+    [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
+    assert line["done"].count("User:bob") == len(("orders", "other"))
