@@ -21,7 +21,8 @@ def handle(
     request: wire.AlterClientQuotasRequest, caller: Caller, api: SecurityApi
 ) -> wire.AlterClientQuotasResponse:
     """Alter each entity; the failure of one leaves the others unaffected."""
-    times = Counter(_pairs(each) for each in request.entries)
+    # The types of an entity have no order.
+    times = Counter(frozenset(_pairs(each)) for each in request.entries)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "The request names the entity twice.")
 
     def alter(entry: wire.EntryData) -> wire.EntryResult:
@@ -33,7 +34,7 @@ def handle(
             audit.changed(caller.session, "quotas altered", entity=dict(entity), **changes)
         return _result(entry, None)
 
-    entries = {_pairs(each): each for each in request.entries}
+    entries = {frozenset(_pairs(each)): each for each in request.entries}
     each_given = [(entry, twice if times[pairs] > 1 else None) for pairs, entry in entries.items()]
     return wire.AlterClientQuotasResponse(entries=each_done(each_given, alter, _result))
 

@@ -89,8 +89,9 @@ def test_what_cannot_be_set_is_refused_whole_and_the_others_are_set(
     assert described(client) == {other: {"producer_byte_rate": HIGH}}
 
 
-def test_an_entity_that_is_named_twice_is_not_altered(client: Client) -> None:
-    twice = [entry(ALICE, ("producer_byte_rate", value)) for value in (HIGH, HIGH + 1)]
+@pytest.mark.parametrize("again", [BOTH, BOTH[::-1]])
+def test_an_entity_that_is_named_twice_is_not_altered(client: Client, again: Pairs) -> None:
+    twice = [entry(BOTH, ("producer_byte_rate", HIGH)), entry(again, ("producer_byte_rate", HIGH + 1))]
     [result] = alter(client, *twice)
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert described(client) == {}
