@@ -113,8 +113,10 @@ class Channel:
         size = sum(map(len, pieces))
         if size > max(JOIN_BYTES, PIECE_BYTES_MIN * len(pieces)):
             self._send_pieces(deque(memoryview(piece) for piece in pieces), seconds)
-        else:
-            self._send_all(b"".join(pieces), seconds)
+            return size
+        left = memoryview(b"".join(pieces))
+        while left:
+            left = left[self._sent(self._socket.send, left, seconds) :]
         return size
 
     def is_peer_gone(self) -> bool:
@@ -158,11 +160,6 @@ class Channel:
             watcher.stop()
             watcher.close()
         self._socket.close()
-
-    def _send_all(self, data: Buffer, seconds: float) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[self._sent(self._socket.send, left, seconds) :]
 
     def _send_pieces(self, left: deque[memoryview], seconds: float) -> None:
         while left:

@@ -213,6 +213,11 @@ class TlsChannel(Channel):
         if self._outgoing.pending:
             self._send_all(self._outgoing.read(), self._patience)
 
+    def _send_all(self, data: bytes, seconds: float) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._sent(self._socket.send, left, seconds) :]
+
     def _send_at_once(self) -> None:
         """Send what OpenSSL has to say, if the peer takes it now."""
         with contextlib.suppress(OSError):
