@@ -144,12 +144,15 @@ def bootstrap(
     with _stored(settings) as stored:
         if user in stored.iterations() and not replace:
             raise click.ClickException(printable(f"{user} exists: --replace gives it another password"))
-        from korvet.security import scram  # noqa: PLC0415 - other commands start without it
+        from korvet.security.credentials import Upsertion  # noqa: PLC0415 - other commands start without it
+        from korvet.security.scram import new_salt, salt_password  # noqa: PLC0415 - the same
 
+        changes = []
         for each in _chosen(names):
-            salt = scram.new_salt()
-            salted = scram.salt_password(each, password, salt, iterations)
-            stored.upsert(user, each, iterations, salt, salted)
+            salt = new_salt()
+            salted = salt_password(each, password, salt, iterations)
+            changes.append(Upsertion(each, iterations, salt, salted))
+        stored.alter(user, changes)
     _done("created", user, names, as_json=False)
 
 

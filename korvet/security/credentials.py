@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from korvet.cluster.rows import RowStore
 from korvet.errors import ErrorCode, KafkaError
@@ -39,6 +40,25 @@ _SECRET = ""
 
 UserRow = dict[str, ScramCredential]
 """A user's credentials by the name of their mechanism."""
+
+
+class Deletion(NamedTuple):
+    """Deletes a credential; `mechanism` is its number in the protocol."""
+
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """Creates or replaces a credential."""
+
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        """Show nothing of it."""
+        return f"Upsertion(mechanism={self.mechanism})"
 
 
 class UserCredentials:
@@ -100,40 +120,35 @@ class UserCredentials:
             for user, row in self._users.items()
         }
 
-    def upsert(self, user: str, mechanism: int, iterations: int, salt: bytes, salted_password: bytes) -> None:
-        """Create or replace a user's credential for one mechanism; raises KafkaError for one that is not allowed."""
-        known = _check(user, mechanism)
-        if iterations < ITERATIONS_MIN:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
-        if iterations > ITERATIONS_MAX:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-        if not 0 < len(salt) <= SALT_BYTES_MAX:
+    def alter(self, user: str, changes: Sequence[Upsertion | Deletion]) -> None:
+        """Change a user's credentials, all or none; raises KafkaError for a change that is not allowed."""
+        if not user:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        if len(user.encode()) > USER_BYTES_MAX:
             raise KafkaError(
-                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salt has between 1 and {SALT_BYTES_MAX} bytes"
+                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes"
             )
-        if len(salted_password) != hashlib.new(known.digest).digest_size:
+        named = [_mechanism(each.mechanism).sasl_name for each in changes]
+        if len(set(named)) < len(named):
             raise KafkaError(
-                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A salted password of another length than {known.digest}"
+                ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
             )
-        credential = make_credential(known, salted_password, salt, iterations)
+        made = {name: _credential(each) for name, each in zip(named, changes, strict=True)}
+
+        def altered(row: UserRow | None) -> UserRow | None:
+            found = dict(row or {})
+            for name, credential in made.items():
+                if credential is not None:
+                    found[name] = credential
+                elif found.pop(name, None) is None:
+                    raise KafkaError(
+                        ErrorCode.RESOURCE_NOT_FOUND,
+                        "Attempt to delete a user credential that does not exist",
+                    )
+            return found or None
+
         self._rows.alter(_SECRET, lambda row: row or {_SECRET: _secret(self._secret)})
-        self._alter(user, lambda row: {**row, known.sasl_name: credential})
-
-    def delete(self, user: str, mechanism: int) -> None:
-        """Delete a user's credential for one mechanism; raises KafkaError RESOURCE_NOT_FOUND if there is none."""
-        name = _check(user, mechanism).sasl_name
-
-        def without(row: UserRow) -> UserRow:
-            if name not in row:
-                raise KafkaError(
-                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
-                )
-            return {each: credential for each, credential in row.items() if each != name}
-
-        self._alter(user, without)
-
-    def _alter(self, user: str, change: Callable[[UserRow], UserRow]) -> None:
-        row = self._rows.alter(user, lambda row: change(row or {}) or None)
+        row = self._rows.alter(user, altered)
         # What is answered counts here already.
         if row is None:
             self._users.pop(user, None)
@@ -145,11 +160,26 @@ def _secret(salt: bytes) -> ScramCredential:
     return ScramCredential(salt=salt, stored_key=b"", server_key=b"", iterations=0)
 
 
-def _check(user: str, mechanism: int) -> ScramMechanism:
-    if not user:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    if len(user.encode()) > USER_BYTES_MAX:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes")
-    if mechanism not in MECHANISMS:
+def _mechanism(number: int) -> ScramMechanism:
+    if number not in MECHANISMS:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-    return ScramMechanism(mechanism)
+    return ScramMechanism(number)
+
+
+def _credential(change: Upsertion | Deletion) -> ScramCredential | None:
+    """Return what is to be stored, None for nothing; raises KafkaError if that is not allowed."""
+    if isinstance(change, Deletion):
+        return None
+    mechanism = _mechanism(change.mechanism)
+    problem = ""
+    if change.iterations < ITERATIONS_MIN:
+        problem = "Too few iterations"
+    elif change.iterations > ITERATIONS_MAX:
+        problem = "Too many iterations"
+    elif not 0 < len(change.salt) <= SALT_BYTES_MAX:
+        problem = f"A salt has between 1 and {SALT_BYTES_MAX} bytes"
+    elif len(change.salted_password) != hashlib.new(mechanism.digest).digest_size:
+        problem = f"A salted password of another length than {mechanism.digest}"
+    if problem:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
+    return make_credential(mechanism, change.salted_password, change.salt, change.iterations)

@@ -46,7 +46,8 @@ class Outcome(NamedTuple):
 class Tools:
     """A running tests/jvm/java/Tools.java."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
+        self.directory = directory
         assert process.stdin is not None
         assert process.stdout is not None
         self._questions: IO[bytes] = process.stdin
@@ -95,11 +96,11 @@ class AtBroker:
 
 
 @contextlib.contextmanager
-def kafka_tools(directory: Path) -> Iterator[Tools]:
-    """Start the JVM; ends it at the end. What it writes of itself goes to a file in `directory`."""
+def kafka_tools(directory: Path, *more: str) -> Iterator[Tools]:
+    """Start the JVM, with `more` flags; ends it at the end. What it writes of itself goes to a file in `directory`."""
     # Its garbage collector and compiler threads are few: brokers and tests share the cores with it.
     flags = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-    command = ["java", *flags, "-cp", f"{JARS}/*", str(HERE / "java" / "Tools.java")]
+    command = ["java", *flags, *more, "-cp", f"{JARS}/*", str(HERE / "java" / "Tools.java")]
     with (
         (directory / "java.err").open("wb") as err,
         subprocess.Popen(
@@ -111,6 +112,6 @@ def kafka_tools(directory: Path) -> Iterator[Tools]:
         ) as process,
     ):
         try:
-            yield Tools(process)
+            yield Tools(process, directory)
         finally:
             process.kill()

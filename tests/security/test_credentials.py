@@ -11,7 +11,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.types import ScramMechanism
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.security.credentials import USER_BYTES_MAX, UserCredentials
+from korvet.security.credentials import USER_BYTES_MAX, Deletion, Upsertion, UserCredentials
 from korvet.security.scram import is_password, salt_password
 
 KEYS = Keys("korvet")
@@ -34,7 +34,7 @@ def add(
 ) -> None:
     salt = given.get("salt", b"salt")
     salted = salt_password(ScramMechanism(mechanism or 1), PASSWORD, salt, iterations)
-    users.upsert(user, mechanism, iterations, salt, given.get("salted", salted))
+    users.alter(user, [Upsertion(mechanism, iterations, salt, given.get("salted", salted))])
 
 
 def test_a_user_is_known_to_another_worker_once_it_refreshes(redis: Redis) -> None:
@@ -48,10 +48,10 @@ def test_a_user_is_known_to_another_worker_once_it_refreshes(redis: Redis) -> No
     there.refresh()
     assert there.get("alice", SHA_256) == stored
     assert there.iterations() == {"alice": {SHA_256: 4096, SHA_512: 8192}}
-    here.delete("alice", SHA_256)
+    here.alter("alice", [Deletion(SHA_256)])
     there.refresh()
     assert there.iterations() == {"alice": {SHA_512: 8192}}
-    here.delete("alice", SHA_512)
+    here.alter("alice", [Deletion(SHA_512)])
     assert here.iterations() == there.iterations() == {}
 
 
@@ -93,7 +93,7 @@ def test_what_is_not_there_is_not_deleted(redis: Redis) -> None:
     add(users)
     for user, mechanism in (("bob", SHA_256), ("alice", SHA_512)):
         with pytest.raises(KafkaError, match="that does not exist") as caught:
-            users.delete(user, mechanism)
+            users.alter(user, [Deletion(mechanism)])
         assert caught.value.code is ErrorCode.RESOURCE_NOT_FOUND
 
 
@@ -137,3 +137,21 @@ def test_a_user_that_is_not_there_looks_as_one_that_is(redis: Redis) -> None:
     assert shown.salt != one.get_or_stand_in("bob", SHA_512).salt
     assert not is_password(SHA_256, shown, PASSWORD)
     assert one.get_or_stand_in("alice", SHA_256).salt == b"s" * 26
+
+
+def test_the_changes_of_a_user_are_made_together_or_not_at_all(redis: Redis) -> None:
+    users = users_of(redis)
+    add(users)
+    salted = salt_password(SHA_512, PASSWORD, b"salt", 4096)
+    both = [Deletion(SHA_256), Upsertion(SHA_512, 4096, b"salt", salted)]
+    for wrong in (
+        Deletion(SHA_512),
+        Upsertion(SHA_512, 1, b"salt", salted),
+        Upsertion(SHA_256, 4096, b"", b""),
+    ):
+        with pytest.raises(KafkaError):
+            users.alter("alice", [Deletion(SHA_256), wrong])
+        assert users.iterations() == {"alice": {SHA_256: 4096}}
+    users.alter("alice", both)
+    assert users.iterations() == {"alice": {SHA_512: 4096}}
+    assert repr(salted) not in repr(both)
