@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +31,13 @@ SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 PASSWORD = "the-password-of-alice-in-this-test"
 IN_FILE = "the-password-of-carol-in-the-file"
 REAUTH_MS = 1500
+TLS = Path(__file__).parents[1] / "support" / "tls"
 SETTINGS = {
-    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0,BOUND://127.0.0.1:0",
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0,BOUND://127.0.0.1:0,"
+    "SASL_SSL://127.0.0.1:0",
     "listener.security.protocol.map": (
-        "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,BOUND:SASL_PLAINTEXT"
+        "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,BOUND:SASL_PLAINTEXT,"
+        "SASL_SSL:SASL_SSL"
     ),
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
     "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
@@ -53,7 +58,9 @@ def password_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, password_file: Path) -> Iterator[Broker]:
-    settings = SETTINGS | {"sasl.plain.users.file": password_file}
+    key_store = password_file.with_name("key-store.pem")
+    key_store.write_text(f"{(TLS / 'key.pem').read_text()}{(TLS / 'certificate.pem').read_text()}")
+    settings = SETTINGS | {"sasl.plain.users.file": password_file, "ssl.keystore.location": key_store}
     with steady_broker(tmp_path_factory.mktemp("broker"), settings=settings, listen=(), workers=1) as running:
         with Client(running.at("PLAINTEXT")) as admin:
             admin.create("orders")
@@ -384,3 +391,24 @@ def test_an_exchange_is_not_replayed_on_another_connection(broker: Broker, clien
         thief.authenticate(scram.first())
         assert thief.authenticate(final).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert "the nonce is not that of this exchange" in audited(broker, thief)
+
+
+def secured(broker: Broker) -> SaslClient:
+    context = ssl.create_default_context(cafile=TLS / "certificate.pem")
+    context.check_hostname = False
+    plain = socket.create_connection(broker.at("SASL_SSL"), 30)
+    return SaslClient(context.wrap_socket(plain))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_a_user_logs_in_over_tls(broker: Broker, mechanism: str) -> None:
+    with secured(broker) as client:
+        client.authenticated("alice", PASSWORD, mechanism)
+        assert client.produce("orders", batch(b"x" * 100_000)).error_code == 0
+    with secured(broker) as client:
+        assert client.log_in("alice", "wrong", mechanism).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed_by_broker()
+    with secured(broker) as client:
+        client.handshake("PLAIN", 0)
+        assert client.token(f"\0alice\0{PASSWORD}".encode()) == b""
+        assert client.described("orders").error_code == 0
