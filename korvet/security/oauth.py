@@ -13,6 +13,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from math import inf
 from typing import Any, NamedTuple
 
@@ -44,6 +45,8 @@ TOKEN_CHARS_MAX = 65_536
 JWKS_BYTES_MAX = 1024 * 1024
 JWKS_SECONDS_MAX = 10.0
 _PIECE_BYTES = 65_536
+_FETCH_ERRORS = (OSError, HTTPException, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What a provider can cause that is away, or answers with something else."""
 
 _FIRST = re.compile(
     r"[ny],(?:a=(?P<authzid>(?:[^\0\x01,=]|=2C|=3D)+))?,\x01"
@@ -103,10 +106,10 @@ class SigningKeys:
                 self._pauses.reset()
             try:
                 with gevent.Timeout(JWKS_SECONDS_MAX, TimeoutError("no answer in time")):
-                    self._keys = _parse(self._threads.apply(self._fetch, (self._url,)))
+                    self._keys = _parse(self._threads.apply(_outcome, (self._fetch, self._url)))
                 self._fetched_at = time.monotonic()
-            except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
-                _log.error("jwks", "cannot fetch the keys of tokens", url=self._url, reason=str(error))
+            except _FETCH_ERRORS as error:
+                _log.error(self._url, "cannot fetch the keys of tokens", url=self._url, reason=str(error))
             self._attempts += 1
             # After a success too: a key that is not there yet is asked for again, but not with every token.
             self._not_before = time.monotonic() + self._pauses.next_s()
@@ -129,8 +132,18 @@ def fetch_jwks(url: str) -> bytes:
     return b"".join(parts)
 
 
-def _parse(document: bytes) -> dict[str | None, SigningKey]:
-    """Return the keys that can have signed a token; raises ValueError, TypeError, LookupError."""
+def _outcome(fetch: Callable[[str], bytes], url: str) -> bytes | Exception:
+    """Return what `fetch` returns or raises: gevent prints a traceback of what is raised in a thread."""
+    try:
+        return fetch(url)
+    except _FETCH_ERRORS as error:
+        return error
+
+
+def _parse(document: bytes | Exception) -> dict[str | None, SigningKey]:
+    """Return the keys that can have signed a token; raises ValueError, TypeError, LookupError, or what is given."""
+    if isinstance(document, Exception):
+        raise document
     found = {}
     for each in json.loads(document)["keys"]:
         algorithms = _OF_KIND.get((each.get("kty"), each.get("crv")), frozenset())

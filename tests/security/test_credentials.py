@@ -143,7 +143,7 @@ def test_the_changes_of_a_user_are_made_together_or_not_at_all(redis: Redis) -> 
     users = users_of(redis)
     add(users)
     salted = salt_password(SHA_512, PASSWORD, b"salt", 4096)
-    both = [Deletion(SHA_256), Upsertion(SHA_512, 4096, b"salt", salted)]
+    both: list[Deletion | Upsertion] = [Deletion(SHA_256), Upsertion(SHA_512, 4096, b"salt", salted)]
     for wrong in (
         Deletion(SHA_512),
         Upsertion(SHA_512, 1, b"salt", salted),

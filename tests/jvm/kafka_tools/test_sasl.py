@@ -12,7 +12,7 @@ from korvet.protocol.types import ScramMechanism
 from tests.jvm import jars
 from tests.jvm.tools import AtBroker, Tools, kafka_tools
 from tests.support.broker import Broker
-from tests.support.identity_provider import Provider, identity_provider
+from tests.support.identity_provider import AUDIENCE, Provider, identity_provider
 from tests.support.records import topic_name
 from tests.support.sasl_broker import PASSWORD, PASSWORDS, USER, bootstrap, sasl_broker
 from tests.support.sasl_client import SaslClient
@@ -72,7 +72,7 @@ def config(java: Tools, provider: Provider, tmp_path: Path) -> Config:
         ]
         if mechanism == "OAUTHBEARER":
             token = java.directory / "token"
-            token.write_text(provider.token(**({} if password == PASSWORD else {"aud": "else"})))
+            token.write_text(provider.token(aud=AUDIENCE if password == PASSWORD else "else"))
             handler = f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
             lines += [
                 f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}",
