@@ -7,6 +7,7 @@ the elements stay; damage changes bytes anywhere.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -239,5 +240,7 @@ class Requests:
             return rng.random() < 0.5
         if kind.code == "16s":
             return rng.choice((ZERO_UUID, rng.randbytes(16)))
+        if kind.code == "d":
+            return rng.choice((0.0, -1.0, 0.5, 1e300, math.inf, rng.random()))
         low, high = RANGES[kind.code]
         return rng.choice((low, high, 0, 1, max(low, -1), rng.randint(low, high)))
