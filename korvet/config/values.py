@@ -55,6 +55,11 @@ def parse_address(text: str, port_default: int | None = None) -> Address:
     return Address(host, int(port))
 
 
+def is_local(host: str) -> bool:
+    """Whether a host is this machine and none else."""
+    return host.startswith(("localhost", "127.", "::1"))
+
+
 def key_values(text: str) -> dict[str, str]:
     """Read `NAME=VALUE,...`; a value may have `=` in it, and no comma. Raises ValueError."""
     pairs = [part.strip().partition("=") for part in text.split(",")] if text else []

@@ -15,9 +15,9 @@ from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
 from korvet.config.listeners import SecurityProtocol, wanted_listeners
 from korvet.config.settings import Settings
-from korvet.config.values import Address, parse_address
+from korvet.config.values import Address, is_local, parse_address
 from korvet.doctor import redis_server
-from korvet.doctor.finding import Finding, error, is_local, ok, warning
+from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.errors import ConfigError
 from korvet.server.supervisor import ports, run_state
 from korvet.server.supervisor.ports import Bound
@@ -54,6 +54,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
     except ConfigError as problem:
         yield error("advertised", str(problem), "give clients an address that they can connect to")
         return
+    for name, lacks in ports.unguarded(settings, wanted).items():
+        said = f"{lacks}: everybody who reaches it may do what it lets them"
+        yield warning(
+            f"listener {name}", said, "secure it (docs/security.md), or listen on a private network"
+        )
     for listener in bound:
         yield _advertised(listener, runs=runs[listener.name])
 

@@ -28,8 +28,3 @@ class Finding(msgspec.Struct, frozen=True):
 ok = Finding
 warning = partial(Finding, level=Level.WARNING)
 error = partial(Finding, level=Level.ERROR)
-
-
-def is_local(host: str) -> bool:
-    """Whether a host is this machine and none else."""
-    return host.startswith(("localhost", "127.", "::1"))

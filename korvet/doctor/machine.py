@@ -17,7 +17,8 @@ import redis
 
 from korvet.config.definition import INT32_MAX
 from korvet.config.settings import Settings
-from korvet.doctor.finding import Finding, error, is_local, ok, warning
+from korvet.config.values import is_local
+from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.redis import url as redis_url
 from korvet.server.supervisor import startup
 

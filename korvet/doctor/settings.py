@@ -9,9 +9,9 @@ from pathlib import Path
 
 from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
-from korvet.config.values import WILDCARDS, parse_address
+from korvet.config.values import WILDCARDS, is_local, parse_address
 from korvet.console.access import TOKEN_CHARS_MIN, NoTokenError, read_token
-from korvet.doctor.finding import Finding, error, is_local, ok, warning
+from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
 from korvet.security.tls import listeners_tls

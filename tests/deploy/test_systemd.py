@@ -17,8 +17,7 @@ from korvet.cli.main import korvet
 from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import load
-from korvet.config.values import parse_address
-from korvet.doctor.finding import is_local
+from korvet.config.values import is_local, parse_address
 from korvet.server.supervisor import ports
 from tests.deploy.files import DEPLOY
 from tests.deploy.units import COMMAND, SERVICES, UNITS, directives

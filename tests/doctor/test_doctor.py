@@ -271,6 +271,32 @@ def test_a_broker_of_another_cluster_on_the_port_is_no_healthy_one(tmp_path: Pat
         assert "a broker listens" in found["listen"]["finding"]
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "no authentication and no authorizer"),
+        ({"authorizer__class__name": "StandardAuthorizer"}, "no authentication:"),
+        ({"listeners": "SASL_PLAINTEXT://0.0.0.0:0"}, "no authorizer:"),
+        ({"listeners": "SASL_SSL://0.0.0.0:0", "authorizer__class__name": "StandardAuthorizer"}, ""),
+        ({"listen": "127.0.0.1:0"}, ""),
+    ],
+)
+def test_a_listener_beyond_this_machine_that_lets_everybody_do_everything(
+    values: dict[str, str], said: str
+) -> None:
+    if "listeners" in values:
+        values = values | {
+            "advertised__listeners": values["listeners"].replace("0.0.0.0:0", "192.0.2.1:9092")
+        }
+    else:
+        values = {"listen": "0.0.0.0:0", "advertised": "192.0.2.1:9092"} | values
+    given = settings(ops__listen="", **values)
+    found = [
+        each.said for what, each in bad(addresses.examine(given)).items() if what.startswith("listener ")
+    ]
+    assert [each[: len(said)] for each in found] == ([said] if said else [])
+
+
 def test_an_address_that_this_machine_does_not_have() -> None:
     found = bad(addresses.examine(settings(listen="192.0.2.1:0", ops__listen="")))
     assert "no interface of this machine" in found["listen"].said
@@ -286,8 +312,8 @@ def test_an_address_that_this_machine_does_not_have() -> None:
     ids=["none", "name", "loopback"],
 )
 def test_an_advertised_address_that_leads_nowhere(values: dict[str, str], level: Level, said: str) -> None:
-    (finding,) = bad(addresses.examine(settings(ops__listen="", **values))).values()
-    assert finding.what.startswith("advertised")
+    found = bad(addresses.examine(settings(ops__listen="", **values)))
+    (finding,) = (each for what, each in found.items() if what.startswith("advertised"))
     assert finding.level is level
     assert said in finding.said
 

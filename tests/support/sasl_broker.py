@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from korvet.protocol.types import ScramMechanism
@@ -18,8 +18,16 @@ PASSWORDS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @contextlib.contextmanager
-def sasl_broker(directory: Path, provider: Provider | None = None, reauth_ms: int = 0) -> Iterator[Broker]:
-    """Run the broker, with the listeners ADMIN (no SASL) and SASL_PLAINTEXT; USER has PASSWORD."""
+def sasl_broker(
+    directory: Path,
+    provider: Provider | None = None,
+    reauth_ms: int = 0,
+    more: Mapping[str, str] | None = None,
+) -> Iterator[Broker]:
+    """Run the broker, with the listeners ADMIN (no SASL) and SASL_PLAINTEXT, and `more` settings.
+
+    USER has PASSWORD.
+    """
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0,ADMIN://127.0.0.1:0",
         "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,ADMIN:PLAINTEXT",
@@ -33,6 +41,7 @@ def sasl_broker(directory: Path, provider: Provider | None = None, reauth_ms: in
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "sasl.oauthbearer.expected.issuer": ISSUER,
         }
+    settings |= more or {}
     flags = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
     with korvet_broker(directory, *flags, listen=(), workers=2) as running:
         with Client(running.at("ADMIN")) as admin:

@@ -21,7 +21,7 @@ from korvet.config.listeners import (
     wanted_listeners,
 )
 from korvet.config.settings import Settings
-from korvet.config.values import WILDCARDS, Address, parse_address
+from korvet.config.values import WILDCARDS, Address, is_local, parse_address
 from korvet.errors import ConfigError
 
 
@@ -165,6 +165,19 @@ def bind_listeners(settings: Settings, listeners: Sequence[Listener]) -> tuple[B
         Bound(each.name, each.address, advertised.get(each.name) or _reachable(settings, each))
         for each in listeners
     )
+
+
+def unguarded(settings: Settings, listeners: Sequence[Listener]) -> dict[str, str]:
+    """Return which listeners other machines may reach without showing who they are, or without ACLs, and what lacks."""
+    found = {}
+    for each in listeners:
+        protocol = settings.security_protocol(each.name)
+        certificate = protocol.tls and settings.for_listener(each.name).ssl_client_auth == "required"
+        lacks = [] if protocol.sasl or certificate else ["no authentication"]
+        lacks += [] if settings.authorizer_class_name else ["no authorizer"]
+        if lacks and not is_local(each.address.host):
+            found[each.name] = " and ".join(lacks)
+    return found
 
 
 def endpoints(listeners: Sequence[Bound]) -> dict[str, Endpoint]:

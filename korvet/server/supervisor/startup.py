@@ -103,6 +103,8 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     check_sasl(settings, reserved)
     check_tls(settings, reserved)
     bound = ports.bind_listeners(settings, reserved)
+    for name, lacks in ports.unguarded(settings, reserved).items():
+        _log.warning("listener beyond this machine", listener=name, reason=lacks)
     ops_listener = None
     if settings.ops_listen:
         ops_address = parse_address(settings.ops_listen)
