@@ -20,16 +20,21 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
 from korvet.errors import LakeError
+from korvet.protocol.types import ScramMechanism
 from korvet.spark.options import sink_options
 from korvet.spark.sink import BatchSink, checked_options
 from korvet.spark.source import KorvetDataSource, register
-from tests.support.broker import Broker, korvet_broker
+from tests.support.authority import Authority
+from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.docs import PAGES
 from tests.support.reading import create_topic, read_all
 from tests.support.records import Received
+from tests.support.sasl_client import set_password
+from tests.support.topic_client import Client
 from tests.support.tutorial import section_of
 
 _NUMBERS = itertools.count()
+PASSWORD = "the-password-of-alice-in-this-test"
 
 
 @pytest.fixture(scope="module")
@@ -228,3 +233,33 @@ def test_wrong_columns_options_and_modes_are_one_clear_error_each(
     frame = spark.range(1).select(col("id").cast("string").alias("value")).write.format("korvet")
     with pytest.raises(PySparkException, match="records can only be appended"):
         frame.option("bootstrap.servers", broker.bootstrap).option("topic", topic).mode("overwrite").save()
+
+
+def test_rows_are_written_to_a_listener_with_a_login_by_tls(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    authority = Authority(tmp_path / "ca")
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.location": authority.issue("/CN=broker").store,
+    }
+    login = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(authority.certificate),
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'a.ScramLoginModule required username="alice" password="{PASSWORD}";',
+    }
+    with steady_broker(tmp_path, settings=settings, listen=(), workers=1) as secured:
+        (host, port), plain = secured.at("SASL_SSL"), "{}:{}".format(*secured.at("PLAINTEXT"))
+        with Client(secured.at("PLAINTEXT")) as admin:
+            set_password(admin, "alice", PASSWORD, ScramMechanism.SCRAM_SHA_512)
+        create_topic(plain, "secured", 3)
+        writer = spark.range(20).selectExpr("cast(id as string) value").write.format("korvet")
+        writer = writer.option("bootstrap.servers", f"{host}:{port}").option("topic", "secured")
+        writer.options(**login).mode("append").save()
+        found = read_all(plain, "secured", range(3), 20)
+        assert sorted(int(each.value or b"") for each in found) == list(range(20))
+        wrong = login["kafka.sasl.jaas.config"].replace(PASSWORD, "wrong-password")
+        with pytest.raises(PySparkException, match="Authentication failed") as refused:
+            writer.options(**login | {"kafka.sasl.jaas.config": wrong}).mode("append").save()
+        assert "wrong-password" not in str(refused.value)
