@@ -48,11 +48,10 @@ _PIECE_BYTES = 65_536
 _FETCH_ERRORS = (OSError, HTTPException, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """What a provider can cause that is away, or answers with something else."""
 
-_FIRST = re.compile(
-    r"[ny],(?:a=(?P<authzid>(?:[^\0\x01,=]|=2C|=3D)+))?,\x01"
-    r"(?:[A-Za-z]+=[^\0\x01]*\x01)*?auth=[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[A-Za-z0-9_.-]+)\x01"
-    r"(?:[A-Za-z]+=[^\0\x01]*\x01)*\x01"
-)
+_PAIRS_MAX = 100  # of a message: the token, and extensions, of which Korvet knows none
+_HEADER = re.compile(r"[ny],(?:a=((?:[^\0\x01,=]|=2C|=3D)+))?,")
+_PAIR = re.compile(r"[A-Za-z]+=[^\0]*")
+_AUTH = re.compile(r"auth=[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9_.-]+)")
 _ERROR = b'{"status":"invalid_token"}'
 
 
@@ -220,19 +219,36 @@ class OAuthServer:
         """Return the answer to the client's next message; raises AuthenticationError."""
         if self._refusal is not None:
             raise self._refusal
+        wanted, bearer = _parse_first(token)
         try:
-            found = _FIRST.fullmatch(token.decode())
-        except UnicodeDecodeError:
-            found = None
-        if found is None:
-            raise AuthenticationError("malformed message of OAUTHBEARER")
-        try:
-            user, expires_at = self._validator.validate(found["token"])
+            user, expires_at = self._validator.validate(bearer)
         except AuthenticationError as error:
             self._refusal = AuthenticationError(error.reason, _ERROR.decode(), user=error.user)
             return _ERROR
-        wanted = (found["authzid"] or "").replace("=2C", ",").replace("=3D", "=")
         if wanted not in {"", user}:
             raise AuthenticationError("another authorization id than the user of the token", user=user)
         self.user, self.expires_at, self.complete = user, expires_at, True
         return b""
+
+
+def _parse_first(message: bytes) -> tuple[str, str]:
+    """Return the authorization id and the token of a client's first message; raises AuthenticationError.
+
+    One expression for all of it would try every way to read it, at the expense of all clients.
+    """
+    malformed = AuthenticationError("malformed message of OAUTHBEARER")
+    try:
+        first, *pairs = message.decode().split("\x01", _PAIRS_MAX)
+    except UnicodeDecodeError:
+        raise malformed from None
+    header = _HEADER.fullmatch(first)
+    auth = [_AUTH.fullmatch(pair) for pair in pairs if pair.startswith("auth=")]
+    if (
+        header is None
+        or pairs[-2:] != ["", ""]
+        or not all(map(_PAIR.fullmatch, pairs[:-2]))
+        or len(auth) != 1
+        or auth[0] is None
+    ):
+        raise malformed
+    return (header[1] or "").replace("=2C", ",").replace("=3D", "="), auth[0][1]

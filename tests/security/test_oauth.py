@@ -285,6 +285,11 @@ def test_a_refusal_is_a_message_and_then_an_error(provider: Provider) -> None:
         b"n,,\x01auth=Bearer x\x01",
         b"p=x,,\x01auth=Bearer x\x01\x01",
         b"n,,\x01" + b"a=b\x01" * 100_000,
+        b"n,,\x01auth=Bearer x\x01auth=Bearer y\x01\x01",
+        b"n,,\x01auth=Bearer x\x01=\x01\x01",
+        # An expression for the whole of it took minutes for these.
+        b"n,,\x01" + b"auth=Bearer x\x01" * 37_000,
+        b"n,,\x01" + b"auth=Bearer x\x01" * 37_000 + b"!",
     ],
 )
 def test_a_message_that_cannot_be_is_refused(provider: Provider, message: bytes) -> None:
