@@ -13,10 +13,10 @@ from gevent import socket
 from korvet.config.settings import Settings
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.server.net.budget import FETCH_BYTES_MIN, Budgets, ByteBudget, OverBudgetError
-from korvet.server.net.framing import ConnectionLimits, FrameReader
+from korvet.server.net.framing import SMALL_FRAME_BYTES, ConnectionLimits, FrameReader
 from korvet.server.net.socket import Channel
 from tests.support.topic_client import produce_request
-from tests.support.wire_client import request_frame
+from tests.support.wire_client import frame, request_frame
 
 SOON, LATE = 0.05, 30.0
 PRODUCE = request_frame(produce_request("topic"), 8)
@@ -164,3 +164,20 @@ def test_a_fetch_may_take_a_part_of_what_is_free_and_always_something() -> None:
     first.close()
     second.close()
     assert budget.free == 1_000_000
+
+
+def test_what_clients_send_before_they_have_logged_in_is_taken_from_others_by_none() -> None:
+    shared = Budgets.of(4 * SMALL_FRAME_BYTES)
+    with frames(shared) as (first, send_first), frames(shared) as (second, send_second):
+        token = frame(bytes(2 * SMALL_FRAME_BYTES))
+        send_first(token[:-1])
+        waiting = gevent.spawn(first.reader.next, len(token), raw=True)
+        while shared.logins.free > shared.logins.bytes_max - SMALL_FRAME_BYTES:
+            gevent.sleep(0.001)
+        assert shared.received.free == shared.received.bytes_max
+        produced = request_frame(produce_request("topic", bytes(2 * SMALL_FRAME_BYTES)), 8)
+        gevent.spawn(send_second, produced)
+        assert second.reader.next() is not None
+        assert shared.received.free < shared.received.bytes_max
+        waiting.kill()
+    assert shared.logins.free == shared.logins.bytes_max

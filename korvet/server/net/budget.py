@@ -1,6 +1,7 @@
 """The bytes of large requests, of what is decoded, and of what is fetched, that a worker holds at once.
 
-Each has a budget of queued.max.request.bytes.
+Each has a budget of queued.max.request.bytes. Clients that have not logged in share a small one of their own: what they
+send and never finish is nobody else's.
 
 Bytes are charged as they arrive, never by the size that a peer announces: a peer that announces much and sends little
 takes nothing from others. Requests that have arrived in part could then wait for each other indefinitely; so the one
@@ -21,6 +22,10 @@ FETCH_SHARE = 4
 """A fetch may hold this part of what is free: those that are not taken leave something for the others."""
 
 
+LOGINS_SHARE = 8
+"""All that clients send before they have logged in may hold this part of a budget."""
+
+
 class OverBudgetError(Exception):
     """The worker held too many bytes of requests for too long to take in more of this one."""
 
@@ -28,17 +33,21 @@ class OverBudgetError(Exception):
 class Budgets(NamedTuple):
     """What bounds a worker's memory: bytes of large requests, what is decoded of produce requests, fetched records.
 
+    `logins` is for the bytes of large requests of clients that have not logged in.
+
     They are apart, so that peers that send or receive slowly delay no small request.
     """
 
     received: ByteBudget
     decoded: ByteBudget
     fetched: ByteBudget
+    logins: ByteBudget
 
     @classmethod
     def of(cls, bytes_max: int) -> Budgets:
-        """Give each `bytes_max`."""
-        return cls(ByteBudget(bytes_max), ByteBudget(bytes_max), ByteBudget(bytes_max))
+        """Give each `bytes_max`, and logins their share."""
+        received, decoded, fetched = (ByteBudget(bytes_max) for _ in range(3))
+        return cls(received, decoded, fetched, ByteBudget(bytes_max // LOGINS_SHARE))
 
 
 class ByteBudget:

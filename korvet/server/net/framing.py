@@ -119,7 +119,8 @@ class FrameReader:
     def next(self, size_max: int | None = None, *, raw: bool = False) -> Frame | None:
         """Wait for the next frame; None if the peer has closed between two of them.
 
-        `size_max` replaces the limits of the connection. A `raw` frame holds no request, and no header.
+        `size_max` replaces the limits of the connection, for a client that has not logged in. A `raw` frame holds no
+        request, and no header.
         Raises ProtocolError (a size that cannot be, an end within a frame), OverBudgetError, TimeoutError, OSError.
         """
         size = self._read_size(size_max, 0 if raw else REQUEST_HEADER_MIN)
@@ -128,7 +129,8 @@ class FrameReader:
         came_after = self._came_after
         produces = not raw and peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
         budgets, seconds = self._budgets, self._limits.receive
-        received, decoded = budgets.received.charge(seconds), budgets.decoded.charge(seconds)
+        received = (budgets.received if size_max is None else budgets.logins).charge(seconds)
+        decoded = budgets.decoded.charge(seconds)
         try:
             data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
             times = self._arrived, came_after
