@@ -49,6 +49,8 @@ PATTERNS_MAX = 100_000
 """Resource patterns with ACLs: every worker has all of them in memory."""
 DECISIONS_MAX = 200_000
 """Cached decisions of a worker; more, and the cache begins again."""
+DECISION_CHARS = 250
+"""Characters of a name that count as one decision: no name of a topic is longer."""
 CALLERS_MAX = 20_000
 """Principals, each from one host, with cached decisions."""
 _PROBE_NAME = "hardcode"
@@ -68,7 +70,8 @@ def refusal(resource: AclResourceType) -> KafkaError:
     return KafkaError(code, f"{code.name.replace('_', ' ').capitalize()}.")
 
 
-Decisions = dict[tuple[AclOperation, AclResourceType, str], bool]
+Decisions = dict[tuple[AclOperation, AclResourceType, str | None], bool]
+"""By operation, type of resource, and name; None: with some resource of the type."""
 
 
 class StoredRule(msgspec.Struct, frozen=True):
@@ -232,7 +235,8 @@ class Authorizer:
         """Return whether the principal may do that, from the host."""
         if principal in self._super_users:
             return True
-        self._decision_count += 1
+        # A name may have 32 KiB of a client's choice, and its decision is kept with it.
+        self._decision_count += 1 + len(name) // DECISION_CHARS
         if self._decision_count > DECISIONS_MAX:
             self._forget_decisions()
         decided = self._index.decide(str(principal), host, operation, resource, name)
@@ -341,7 +345,11 @@ class Rights:
         """Whether it may do that with some resource of the type."""
         if self._authorizer is None:
             return True
-        return self._authorizer.decide_any(self._session.principal, self._host, operation, resource)
+        key = (operation, resource, None)
+        if key not in self._decisions:  # all ACLs are gone through for it
+            allowed = self._authorizer.decide_any(self._session.principal, self._host, operation, resource)
+            self._decisions[key] = allowed
+        return self._decisions[key]
 
     def allows_cluster(self, operation: AclOperation, *, log: bool = True) -> bool:
         """Whether it may do that with the cluster."""

@@ -13,7 +13,7 @@ from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceTy
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.security import authorizer as module
-from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, ResourcePattern, Rule
+from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, AclIndex, ResourcePattern, Rule
 from korvet.security.authorizer import ALL_RIGHTS, AclStore, Authorizer, Rights
 from korvet.security.session import Principal, Session
 from tests.support.proxy import Proxy
@@ -211,6 +211,17 @@ def test_the_cache_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> 
         assert len(cached) <= 6
 
 
+def test_long_names_of_a_clients_choice_do_not_fill_the_cache(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DECISIONS_MAX", 100)
+    authorizer = an_authorizer(redis)
+    for each in range(100):
+        may(authorizer, topic=f"{each}".ljust(10_000))
+        cached = [key[2] or "" for decisions in authorizer._decisions.values() for key in decisions]
+        assert sum(map(len, cached)) <= 100 * module.DECISION_CHARS + 10_000
+
+
 def test_operations_are_all_that_kafka_knows_for_the_resource(redis: Redis) -> None:
     authorizer = an_authorizer(redis)
     authorizer.add([READ_ORDERS])
@@ -220,7 +231,9 @@ def test_operations_are_all_that_kafka_knows_for_the_resource(redis: Redis) -> N
     assert ALL_RIGHTS.operations(AclResourceType.GROUP, "g") == 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
-def test_a_right_on_any_topic_is_asked_for_as_kafka_does(redis: Redis) -> None:
+def test_a_right_on_any_topic_is_asked_for_as_kafka_does(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authorizer = an_authorizer(redis)
 
     def rights() -> Rights:
@@ -230,6 +243,9 @@ def test_a_right_on_any_topic_is_asked_for_as_kafka_does(redis: Redis) -> None:
     authorizer.add([READ_ORDERS])
     assert rights().allows_any(AclOperation.READ, TOPIC)
     assert not rights().allows_any(AclOperation.WRITE, TOPIC)
+    # Without going through all ACLs a second time.
+    monkeypatch.delattr(AclIndex, "decide_any")
+    assert rights().allows_any(AclOperation.READ, TOPIC)
 
 
 def test_a_refusal_is_in_the_audit_log(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
