@@ -38,15 +38,17 @@ class PlainUsers:
     def is_password(self, user: str, password: str) -> bool:
         """Return whether this is the user's password; takes as long for a user that does not exist."""
         self._refresh()
-        if user in self._passwords:
-            return hmac.compare_digest(self._passwords[user].encode(), password.encode())
+        of_file = self._passwords.get(user)
+        if of_file is not None and hmac.compare_digest(of_file.encode(), password.encode()):
+            return True
         mechanism = next(
             (each for each in reversed(ScramMechanism) if each and self._stored.get(user, each)),
             ScramMechanism.SCRAM_SHA_512,
         )
         credential = self._stored.get_or_stand_in(user, mechanism)
         fits: bool = self._threads.apply(is_password, (mechanism, credential, password))
-        return fits
+        # A wrong password of the file has taken as long: nobody learns by that who stands there.
+        return fits and of_file is None
 
     def _refresh(self) -> None:
         """Read the file if it has changed; a file that cannot be used has no users."""
