@@ -31,7 +31,7 @@ def handle(
         changes = parse_changes(entity, ops)
         if not request.validate_only:
             api.quotas.alter(entity, changes)
-            audit.changed(caller.session, "quotas altered", entity=dict(entity), **changes)
+            audit.changed(caller.session, "quotas altered", entity=dict(entity), changes=changes)
         return _result(entry, None)
 
     entries = {frozenset(_pairs(each)): each for each in request.entries}

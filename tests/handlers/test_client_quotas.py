@@ -58,6 +58,13 @@ def test_what_is_only_validated_is_not_set(client: Client) -> None:
     assert described(client) == {}
 
 
+@pytest.mark.parametrize("key", ["principal", "x\n2026-01-01T00:00:00.000Z INFO worker-1 forged"])
+def test_a_key_that_is_removed_is_no_field_of_the_audit_log(client: Client, key: str) -> None:
+    """As in Kafka any key may be removed; a line of the log has no part of a client's choice but values."""
+    [result] = alter(client, entry(ALICE, (key, None)))
+    assert (result.error_code, result.error_message) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("entity", "ops", "said"),
     [
