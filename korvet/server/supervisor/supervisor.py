@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import resource
 import signal
 import sys
 import time
@@ -70,6 +71,8 @@ class Supervisor:
     def run(self) -> int:
         """See `run`."""
         logs.configure(self._configured, "supervisor")
+        # A core would hold the password of Redis, the keys of TLS and records. The limit of a process may be raised.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         self._manager = ServiceManager(os.environ)
         with ExitStack() as cleanup:
             self._signals = cleanup.enter_context(closing(Signals()))
