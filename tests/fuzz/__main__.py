@@ -91,8 +91,9 @@ def run_live(seed: int, numbers: Iterable[int]) -> list[str]:
     finally:
         shutil.rmtree(directory)
     print(
-        f"live: {count} connections, {live.frames} requests, {len(live.sent)} of {len(REQUESTS)} versions sent whole, "
-        f"{len(live.answered)} answered; {live.keys} keys in Redis\n"
+        f"live: {count} connections, {live.logins} logins, {live.frames} requests, "
+        f"{len(live.sent)} of {len(REQUESTS)} versions sent whole, {len(live.answered)} answered; "
+        f"{live.keys} keys in Redis\n"
         f"healthy client: {live.healthy} records, longest {live.healthy_seconds_max:.2f} s; "
         f"worker's memory in MiB: {[each >> 20 for each in live.rss_bytes]}"
     )

@@ -34,7 +34,7 @@ from korvet.protocol.messages.delete_records import (
 from korvet.protocol.messages.fetch import FetchRequest
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
-from tests.fuzz import watched_broker
+from tests.fuzz import logins, watched_broker
 from tests.fuzz.requests import REQUESTS, TOPICS, Learned, Requests, damaged, lying
 from tests.support import batches, redis_servers
 from tests.support.broker import Broker, korvet_broker
@@ -67,7 +67,10 @@ SETTINGS = {
     "group.min.session.timeout.ms": 50,
     "connection.receive.timeout.ms": 2000,
     "record.decompressed.max.bytes": 8 * 1024 * 1024,
+    **logins.SETTINGS,
 }
+LOGIN_RATE = 0.3
+"""Of the cases: a hostile login follows."""
 _PRODUCE_AND_FETCH = [each for each in REQUESTS if each[0] in {ProduceRequest, FetchRequest}]
 _FAULTS = ("Traceback", "request failed", "unexpected error", watched_broker.SLOW)
 
@@ -91,7 +94,7 @@ class Live:
         self.sent: set[tuple[str, int]] = set()
         """API and version of each whole request that was sent, and of those that were answered."""
         self.answered: set[tuple[str, int]] = set()
-        self.frames = self.healthy = 0
+        self.frames = self.healthy = self.logins = 0
         self.healthy_seconds_max = 0.0
         self.rss_bytes: list[int] = []
         self.keys = 0
@@ -109,7 +112,9 @@ class Live:
             settings = [text for name, value in SETTINGS.items() for text in ("--set", f"{name}={value}")]
             program = (sys.executable, "-m", "tests.fuzz.watched_broker", "serve")
             self.broker: Broker = stack.enter_context(
-                korvet_broker(self._directory, "--redis-url", url, *settings, workers=1, program=program)
+                korvet_broker(
+                    self._directory, "--redis-url", url, *settings, workers=1, listen=(), program=program
+                )
             )
             [self.worker_pid] = self.broker.worker_pids()
             self._client = stack.enter_context(Client(self.broker.address, client_id="sweep"))
@@ -156,6 +161,23 @@ class Live:
         self._open.append(connection)
         if len(self._open) > OPEN_MAX or rng.random() < 0.7:
             self._open.popleft().close()
+        self._log_in(Random(f"login {self.seed} {number}"))
+
+    def _log_in(self, rng: Random) -> None:
+        """Now and then be a client that may be nobody, at the listener with SASL, and read what it is answered."""
+        if rng.random() > LOGIN_RATE:
+            return
+        self.logins += 1
+        with (
+            socket.create_connection(self.broker.at("SASL_PLAINTEXT"), 30) as connection,
+            contextlib.suppress(OSError, ClosedByBrokerError),
+        ):
+            connection.settimeout(ANSWER_SECONDS_MAX)
+            for piece in _pieces(rng, logins.login(rng)):
+                connection.sendall(piece)
+            client = WireClient(connection)
+            while True:
+                client.receive_frame()
 
     def sweep(self) -> None:
         """Read back all that was written and delete it, make the topics that are missing, and look for faults."""
