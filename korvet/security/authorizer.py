@@ -84,7 +84,8 @@ class StoredRule(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError for names that this version does not know."""
-        if self.operation not in AclOperation.__members__ or self.permission not in ("ALLOW", "DENY"):
+        known = AclOperation.__members__.get(self.operation, AclOperation.ANY) > AclOperation.ANY
+        if not known or self.permission not in ("ALLOW", "DENY"):
             raise ValueError(f"there is no {self.permission} {self.operation}")
 
     def rule(self) -> Rule:
@@ -172,7 +173,7 @@ def _stored(rule: Rule) -> StoredRule:
 def _parse_row_name(name: str) -> ResourcePattern | None:
     resource_type, pattern, resource = (*name.split(":", 2), "", "")[:3]
     if (
-        resource_type not in AclResourceType.__members__
+        AclResourceType.__members__.get(resource_type, AclResourceType.ANY) <= AclResourceType.ANY
         or pattern not in ("LITERAL", "PREFIXED")
         or not resource
     ):

@@ -119,6 +119,11 @@ def test_acls_have_limits(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None
             "TOPIC:LITERAL:orders",
             b'[{"principal":"User:alice","host":"*","operation":"FLY","permission":"ALLOW"}]',
         ),
+        (
+            "TOPIC:LITERAL:orders",
+            b'[{"principal":"User:alice","host":"*","operation":"ANY","permission":"DENY"}]',
+        ),
+        ("ANY:LITERAL:orders", b"[]"),
         ("TOPIC:PREFIXED:ord", b"[1]"),
         ("TOPIC:LITERAL:*", b""),
         ("topic:literal:payments", b"[]"),
