@@ -44,7 +44,8 @@ def test_each_file_holds_one_request_and_its_response_and_bears_their_name() -> 
 def test_each_file_opens_with_key_versions_and_flexible_version() -> None:
     for name, (request, _) in declared().items():
         api = request.api
-        head = f"(key {api.key}), versions {api.versions[0]}-{api.versions[1]}, flexible from {api.flexible}."
+        flexible = "none flexible" if api.flexible is None else f"flexible from {api.flexible}"
+        head = f"(key {api.key}), versions {api.versions[0]}-{api.versions[1]}, {flexible}."
         assert head in str(importlib.import_module(f"{messages.__name__}.{name}").__doc__)
 
 

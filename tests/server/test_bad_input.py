@@ -57,7 +57,9 @@ def memory_peak_bytes(pid: int) -> int:
 
 
 def lines_about(broker: Broker, peer: str) -> list[str]:
-    return [line for line in broker.log().splitlines() if f"peer={peer} " in f"{line} "]
+    """Return the log's lines about a connection; those of the audit log are about its requests."""
+    lines = [line for line in broker.log().splitlines() if f"peer={peer} " in f"{line} "]
+    return [line for line in lines if "administrative request" not in line]
 
 
 def peer_of(client: WireClient) -> str:

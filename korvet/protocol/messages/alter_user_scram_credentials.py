@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51), version 0, flexible from 0. Sets and deletes SCRAM credentials.
+"""AlterUserScramCredentials (key 51), versions 0-0, flexible from 0. Sets and deletes SCRAM credentials.
 
 Since KIP-554. The client salts and hashes the password: the broker never gets it.
 """

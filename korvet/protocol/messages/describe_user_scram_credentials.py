@@ -1,4 +1,7 @@
-"""DescribeUserScramCredentials (key 50), version 0, flexible from 0. Which users have SCRAM credentials (KIP-554)."""
+"""DescribeUserScramCredentials (key 50), versions 0-0, flexible from 0. Which users have credentials.
+
+Since KIP-554.
+"""
 
 from __future__ import annotations
 
