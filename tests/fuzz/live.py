@@ -69,7 +69,7 @@ SETTINGS = {
     "record.decompressed.max.bytes": 8 * 1024 * 1024,
     **logins.SETTINGS,
 }
-LOGIN_RATE = 0.3
+LOGIN_RATE = 0.1
 """Of the cases: a hostile login follows."""
 _PRODUCE_AND_FETCH = [each for each in REQUESTS if each[0] in {ProduceRequest, FetchRequest}]
 _FAULTS = ("Traceback", "request failed", "unexpected error", watched_broker.SLOW)
@@ -175,6 +175,7 @@ class Live:
             connection.settimeout(ANSWER_SECONDS_MAX)
             for piece in _pieces(rng, logins.login(rng)):
                 connection.sendall(piece)
+            connection.shutdown(socket.SHUT_WR)
             client = WireClient(connection)
             while True:
                 client.receive_frame()
