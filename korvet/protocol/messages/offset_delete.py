@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), versions 0-0, flexible from None. An administrator has a group forget offsets (KIP-496)."""
+"""OffsetDelete (key 47), versions 0-0, none flexible. An administrator has a group forget offsets (KIP-496)."""
 
 from __future__ import annotations
 
