@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import gevent
@@ -21,7 +22,10 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.server.net.tls import HANDSHAKES_MAX, Handshakes
+from korvet.security.tls import ListenerTls
+from korvet.server.net.socket import Channel
+from korvet.server.net.tls import HANDSHAKES_MAX, RECEIVED_BYTES, Handshakes, TlsChannel
+from korvet.turns import in_parts
 from tests.support import ops, processes
 from tests.support.authority import Authority
 from tests.support.batches import values
@@ -266,6 +270,41 @@ def test_everybody_else_runs_between_two_handshakes() -> None:
     assert steps.count("handshake") == 50
     longest = max(len(list(group)) for kind, group in itertools.groupby(steps) if kind == "handshake")
     assert longest == 1
+
+
+def test_everybody_else_runs_while_tiny_records_are_decrypted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of one byte costs as much as a large one: 40,000 have come at once."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(site.authority.issue("/CN=broker").store)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = TlsChannel(ours, cast("ListenerTls", SimpleNamespace(context=server)), Handshakes())
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = site.authority.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        for _ in range(4):
+            for tls in (client, channel._tls):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    tls.do_handshake()
+            channel._incoming.write(outgoing.read())
+            incoming.write(channel._outgoing.read())
+        for _ in range(40_000):
+            client.write(b"x")
+        pieces = iter(in_parts(outgoing.read(), RECEIVED_BYTES))
+        monkeypatch.setattr(Channel, "receive_at_once", lambda _self, _size: next(pieces, None))
+        turns: list[int] = []
+
+        def others() -> None:
+            while True:
+                turns.append(1)
+                gevent.sleep(0)
+
+        running = gevent.spawn(others)
+        assert channel.receive(RECEIVED_BYTES, 60.0) == b"x" * 40_000
+        running.kill()
+        channel.close()
+    assert turns
 
 
 def test_a_flood_of_handshakes_leaves_clients_their_turn(site: Site) -> None:

@@ -38,6 +38,16 @@ PIECE_BYTES = 64 * 1024
 RECEIVED_BYTES = 256 * 1024
 """Taken from the kernel at once."""
 
+FED_BYTES = RECORD_BYTES + 256
+"""Given to OpenSSL at once, about a record: of records without data it takes in all that it has, in one call."""
+
+BARREN_BYTES_MAX = 64 * 1024
+"""Bytes without any data in them: an honest peer sends a change of keys at times, and an alert."""
+
+_LOOK_SECONDS = 0.002  # of decrypting, before the other greenlets may have their turn
+
+_NOTHING = memoryview(b"")
+
 _received = bytearray(RECEIVED_BYTES)
 """Where everything is decrypted, and copied from before another greenlet runs."""
 
@@ -85,8 +95,10 @@ class TlsChannel(Channel):
     """A connected socket with TLS; to be used after `handshake`."""
 
     __slots__ = (
+        "_barren",
         "_closed",
         "_dropped",
+        "_encrypted",
         "_handshakes",
         "_incoming",
         "_outgoing",
@@ -102,7 +114,9 @@ class TlsChannel(Channel):
         self._handshakes = handshakes
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = server.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._encrypted = _NOTHING
         self._patience = 0.0
+        self._barren = 0
         self._closed = self._dropped = False
 
     def handshake(self, seconds: float) -> Principal:
@@ -126,26 +140,23 @@ class TlsChannel(Channel):
 
     def receive(self, size_max: int, seconds: float | None) -> bytes:
         """See Channel. `seconds` are for all of a record: a peer that sends one slowly gets no more."""
-        view = memoryview(_received)[:size_max]
         due = None if seconds is None else time.monotonic() + seconds
         waited = False
-        while not (size := self._take_in(view)) and not (self._closed or self._ended):
+        while not (data := self._take_in(size_max)) and not (self._closed or self._ended):
             waited = True
-            self._answer()
             try:
                 self._wait(self._readable, None if due is None else max(0.0, due - time.monotonic()))
             except TimeoutError:
                 if not self._ended:
                     raise
         self.waited = waited
-        return self._taken(view[:size])
+        return data
 
     def receive_at_once(self, size_max: int) -> bytes | None:
         """See Channel."""
-        view = memoryview(_received)[:size_max]
         self.waited = False
-        size = self._take_in(view)
-        return self._taken(view[:size]) if size or self._closed else None
+        data = self._take_in(size_max)
+        return data if data or self._closed else None
 
     def send(self, pieces: Sequence[Buffer], seconds: float) -> int:
         """See Channel; each piece is encrypted when those before it are on their way."""
@@ -169,22 +180,43 @@ class TlsChannel(Channel):
         self._say_goodbye()
         super().close()
 
-    def _take_in(self, view: memoryview) -> int:
-        """Decrypt what is here into `view` and return its size.
+    def _take_in(self, size_max: int) -> bytes:
+        """Return what is here, decrypted, up to `size_max` bytes; send what OpenSSL itself has to say.
 
-        It is less than `view` has only if nothing is left in the kernel: what is known of the time when a request came
-        follows from that.
+        It is less only if nothing is left in the kernel: what is known of the time when a request came follows from
+        that. A record of one byte, or of new keys, costs as much as a large one: others have their turn meanwhile.
         """
-        size = self._decrypt(view)
+        parts: list[bytes] = []
+        view = memoryview(_received)[:size_max]
+        size, is_empty, began = self._decrypt(view), False, time.monotonic()
         while size < len(view) and not self._closed:
-            data = super().receive_at_once(RECEIVED_BYTES)
-            if data is None:
-                break
-            self._closed = not data
-            self._incoming.write(data)
-            size += self._decrypt(view[size:])
-            if len(data) < RECEIVED_BYTES:
-                break
+            if not self._encrypted:
+                data = None if is_empty else super().receive_at_once(RECEIVED_BYTES)
+                if data is None:
+                    break
+                self._closed, is_empty = not data, len(data) < RECEIVED_BYTES
+                self._encrypted = memoryview(data)
+            size += self._feed(view[size:])
+            if time.monotonic() - began > _LOOK_SECONDS:
+                parts.append(bytes(view[:size]))  # others decrypt to the same place
+                view, size = view[: len(view) - size], 0
+                self._answer()
+                give_turn(CALLS_PER_LOOK)
+                is_empty, began = False, time.monotonic()
+        parts.append(bytes(view[:size]))
+        self._answer()
+        return b"".join(parts)
+
+    def _feed(self, view: memoryview) -> int:
+        """Decrypt the next of the bytes that are taken from the kernel into `view`, and return the size."""
+        fed, self._encrypted = self._encrypted[:FED_BYTES], self._encrypted[FED_BYTES:]
+        if not self._encrypted:
+            self._encrypted = _NOTHING  # an empty view would keep all that it is of in memory
+        self._incoming.write(fed)
+        size = self._decrypt(view)
+        self._barren = 0 if size else self._barren + len(fed)
+        if self._barren > BARREN_BYTES_MAX:
+            raise ProtocolError("TLS: the peer sends messages of TLS alone, and no data")
         return size
 
     def _decrypt(self, view: memoryview) -> int:
@@ -202,11 +234,6 @@ class TlsChannel(Channel):
             self._send_at_once()
             raise ProtocolError(f"TLS: {reason(error)}") from None
         return size
-
-    def _taken(self, view: memoryview) -> bytes:
-        data = bytes(view)
-        self._answer()
-        return data
 
     def _answer(self) -> None:
         """Send what OpenSSL itself has to say, to a peer that asks for new keys or a new handshake."""
