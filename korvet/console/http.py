@@ -130,7 +130,8 @@ class HttpServer(ThreadingHTTPServer):
             return False
         # Its thread finds that the peer has closed, and ends.
         with contextlib.suppress(OSError):
-            oldest.shutdown(socket.SHUT_RDWR)
+            # Not SSLSocket's own: that forgets first that it encrypts, and what its thread then sends is plain.
+            socket.socket.shutdown(oldest, socket.SHUT_RDWR)
         return self._room.acquire(timeout=_SECONDS_MAX)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as above

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from math import inf
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import gevent
 import jwt
@@ -114,13 +115,33 @@ class SigningKeys:
             self._not_before = time.monotonic() + self._pauses.next_s()
 
 
+class _SameScheme(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect from https to http, as Java: anybody on the way could give keys."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: Any,  # noqa: ANN401 - as urllib has it
+        code: int,
+        msg: str,
+        headers: Any,  # noqa: ANN401 - the same
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme != req.type:
+            raise OSError(f"redirected from {req.type} to another scheme")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_opener = urllib.request.build_opener(_SameScheme)
+
+
 def fetch_jwks(url: str) -> bytes:
     """Return the document at a URL, http(s) or file; raises OSError, ValueError. Blocks the calling thread."""
     deadline = time.monotonic() + JWKS_SECONDS_MAX
     parts: list[bytes] = []
     size = 0
     # The setting allows http, https and file.
-    with urllib.request.urlopen(url, timeout=JWKS_SECONDS_MAX / 2) as response:  # noqa: S310 - as said above
+    with _opener.open(url, timeout=JWKS_SECONDS_MAX / 2) as response:
         while part := response.read1(_PIECE_BYTES):
             parts.append(part)
             size += len(part)

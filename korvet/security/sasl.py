@@ -18,6 +18,7 @@ from typing import Protocol
 import gevent
 import msgspec
 
+from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.config.values import listed
 from korvet.errors import AuthenticationError, ErrorCode, KafkaError, ProtocolError
@@ -216,7 +217,7 @@ class Authenticator:
         outcome = "renewed" if self._is_known else "authenticated"
         metrics.AUTHENTICATIONS.labels(self._session.listener, self._mechanism, outcome).inc()
         self._is_known = True
-        return 0 if lifetime_ms == inf else int(lifetime_ms)
+        return 0 if lifetime_ms == inf else min(int(lifetime_ms), INT64_MAX)
 
     def _fail(self, mechanism: str, reason: str, user: str = "") -> None:
         """Note a login that failed, and let its client wait for the answer."""

@@ -52,7 +52,7 @@ class ListenerTls:
         else:
             self._client_auth = self._settings.ssl_client_auth
         self._mapper = PrincipalMapper(self._settings.ssl_principal_mapping_rules)
-        self._files = self._look()
+        self._files = self._refused = self._look()
         self.context, self.expires_at = self._load()
 
     def refresh(self) -> None:
@@ -60,12 +60,17 @@ class ListenerTls:
         files = self._look()
         if files == self._files:
             return
-        self._files = files
         try:
             self.context, self.expires_at = self._load()
-        except ConfigError as error:
-            _log.error("the changed certificate cannot be used; the former one stays in use", reason=error)
+        except (ConfigError, OSError) as error:
+            # Tried again each time: the reason may be a lack of descriptors, or permissions that are still to be given.
+            if files != self._refused:
+                _log.error(
+                    "the changed certificate cannot be used; the former one stays in use", reason=error
+                )
+            self._refused = files
         else:
+            self._files = files
             _log.info("certificate read again", listener=self.listener, expires=_date(self.expires_at))
 
     def principal(self, certificate: bytes | None) -> Principal:

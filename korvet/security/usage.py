@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
 from collections import Counter
 from hashlib import blake2b
@@ -32,6 +33,8 @@ ADDRESS_WAYS = 16
 """Addresses of a worker's connections that are counted for the other workers too: those of 8192 clients."""
 
 _INT = 8
+_SECRET = os.urandom(16)
+"""Of the supervisor, and by the fork of its workers: nobody chooses names that share a bucket."""
 _SAMPLE = 3
 """Numbers of a sample: when it began, when it last grew (ms of the monotonic clock), and its value."""
 _KEYS = struct.Struct(f"@{WAYS}q")
@@ -67,7 +70,9 @@ class Rate(NamedTuple):
 
 def entry_key(*names: str) -> int:
     """Return the name of an entry as it stands in the table."""
-    digest = blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=_INT).digest()
+    digest = blake2b(
+        "\0".join(names).encode("utf-8", "surrogatepass"), digest_size=_INT, key=_SECRET
+    ).digest()
     # 0 is a free place.
     return _ONE.unpack(digest)[0] or 1
 

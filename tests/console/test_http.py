@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 
 from korvet.console.http import CONNECTIONS_MAX, Answer, HttpServer, Request, plain
+from tests.support.authority import Authority
 
 
 @contextmanager
@@ -142,3 +145,17 @@ def test_a_peer_that_sends_half_of_a_request_is_closed_without_an_answer(
     monkeypatch.setattr("korvet.console.http._SECONDS_MAX", 0.1)
     assert ask(server, b"GET / HTTP/1.0\r\n") == b""
     assert ask(server, b"POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\n{}") == b""
+
+
+def test_a_connection_that_is_ended_for_another_still_encrypts_what_it_sends(tmp_path: Path) -> None:
+    """Its thread may be about to send: nothing of it may go out in plain."""
+    authority = Authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("/CN=broker").store)
+    with serving(lambda _request: plain(HTTPStatus.OK, "here")) as server:
+        ours, theirs = socket.socketpair()
+        with theirs, context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False) as waiting:
+            server.waiting[waiting] = None
+            server._close_waiting()
+            assert waiting._sslobj is not None  # type: ignore[attr-defined]  # what encrypts; typeshed leaves it out
+            assert theirs.recv(1) == b""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError
+from korvet.security import tls as tls_module
 from korvet.security.session import ANONYMOUS, Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, listeners_tls
 from tests.support.authority import Authority, Issued
@@ -280,6 +283,28 @@ def test_listeners_have_tls_by_their_protocol_and_with_their_own_settings(
     assert list(listeners_tls(["A", "SSL"], settings)) == ["SSL"]
     with pytest.raises(ConfigError, match=r"^listener B: ssl\.keystore\.location /other: No such file"):
         listeners_tls(["A", "SSL", "B"], settings)
+
+
+def test_a_certificate_is_tried_again_until_it_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system without descriptors, which clients can bring about, must not leave a certificate that ends in use."""
+    authority = Authority(tmp_path / "authority")
+    store = tmp_path / "store.pem"
+    authority.issue("/CN=first").store.rename(store)
+    server = tls(ssl_keystore_location=str(store))
+    former = server.context
+    authority.issue("/CN=second").store.rename(store)
+    with monkeypatch.context() as without:
+        without.setattr(tls_module, "_in_memory", _no_descriptors)
+        server.refresh()
+    assert server.context is former
+    server.refresh()
+    assert server.context is not former
+
+
+def _no_descriptors(_text: str) -> NoReturn:
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 def test_a_certificate_that_was_replaced_is_taken_up_and_one_that_cannot_be_used_is_not(

@@ -59,6 +59,15 @@ def test_a_session_lasts_as_long_as_its_token(client: SaslClient, provider: Prov
     assert client.is_closed_by_broker()
 
 
+def test_a_token_without_an_end_in_sight_is_a_session_of_as_long_as_can_be_said(
+    client: SaslClient, provider: Provider
+) -> None:
+    client.handshake("OAUTHBEARER")
+    answer = client.authenticate(first(provider.token(exp=10**17)))
+    assert (answer.error_code, answer.session_lifetime_ms) == (0, 2**63 - 1)
+    client.call(MetadataRequest(topics=[]), 9)
+
+
 def test_a_token_that_does_not_count_is_refused_in_two_steps(
     broker: Broker, client: SaslClient, provider: Provider
 ) -> None:
