@@ -1,0 +1,48 @@
+"""The rights that docs/console.md gives the console's user, under ACLs: they are enough to read, and not to change."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import done, run
+from tests.console.test_login import PASSWORD
+from tests.support.broker import steady_broker
+from tests.support.console import Caller
+from tests.support.docs import PAGES
+
+COMMANDS = re.findall(r"^    korvet (acls add .*)$", PAGES["docs/console.md"], re.MULTILINE)
+PATHS = ("cluster", "topics", "topic?name=orders", "groups", "group?name=billing", "records?topic=orders")
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_consoles_user_needs_the_rights_of_the_page(tmp_path: Path, *, given: bool) -> None:
+    (tmp_path / "users.toml").write_text(f'console = "{PASSWORD}"\n')
+    (tmp_path / "users.toml").chmod(0o600)
+    (tmp_path / "client.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.username=console\nsasl.password={PASSWORD}\n"
+    )
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.plain.users.file": tmp_path / "users.toml",
+        "console.client.config": tmp_path / "client.properties",
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with steady_broker(tmp_path, settings=settings, listen=(), workers=1) as broker:
+        at = ("-b", "{}:{}".format(*broker.at("PLAINTEXT")))
+        done(run("produce", "orders", *at, given=b"one\n"))
+        done(run("consume", "orders", "--group", "billing", "--exit", *at))
+        for command in COMMANDS if given else ():
+            done(run(*shlex.split(command), *at))
+        console = Caller(broker.ops_address)
+        found = {path: console.get(f"/api/{path}").status == 200 for path in PATHS}
+        assert found["records?topic=orders"] is found["topic?name=orders"] is given, found
+        assert not given or all(found.values()), found
+        topics = console.get("/api/topics").data
+        assert ("orders" in str(topics)) is given
