@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-kafka-tools test-connect test-loadtest test-faults test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
+.PHONY: help run lake check test test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-loadtest test-faults test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -53,6 +53,9 @@ test-kcat: $(VENV)/.dev ## test with kcat, which must be installed
 
 test-tls: $(VENV)/.dev ## test listeners with TLS by `openssl s_client`: versions, suites, tricks
 	@$(BIN)/python -m pytest tests/tls_matrix $(ARGS)
+
+test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs; needs Go, and Node with npm
+	@$(BIN)/python -m pytest tests/logins $(ARGS)
 
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars

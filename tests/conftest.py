@@ -24,7 +24,7 @@ hypothesis.settings.load_profile("korvet")
 # of their own run them, and fail where something is missing.
 collect_ignore = [
     *("browser", "cli/lake", "deploy_tools", "dist", "faults", "jvm", "kcat", "lake", "lake_processes"),
-    *("loadtest_runs", "machines", "outages", "processes", "spark", "stores", "tls_matrix"),
+    *("loadtest_runs", "logins", "machines", "outages", "processes", "spark", "stores", "tls_matrix"),
 ]
 
 

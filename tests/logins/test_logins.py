@@ -1,0 +1,87 @@
+"""franz-go and kafkajs log in by each mechanism, write a record and read it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker import Broker
+from tests.support.identity_provider import Provider, identity_provider
+from tests.support.records import topic_name
+from tests.support.sasl_broker import PASSWORD, PASSWORDS, USER, bootstrap, sasl_broker
+
+HERE = Path(__file__).parent
+SECONDS_MAX = 100
+EACH = pytest.mark.parametrize("mechanism", [*PASSWORDS, "OAUTHBEARER"])
+
+Run = Callable[[str, str], subprocess.CompletedProcess[str]]
+"""Logs in by a mechanism with a secret."""
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with identity_provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Broker]:
+    with sasl_broker(tmp_path_factory.mktemp("broker"), provider) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Compile the program, and return its command."""
+    program = str(tmp_path_factory.mktemp("go") / "login")
+    command = ["go", "build", "-mod=readonly", "-o", program, "."]
+    subprocess.run(command, cwd=HERE, check=True, env={**os.environ, "CGO_ENABLED": "0"})
+    return [program]
+
+
+@pytest.fixture(scope="module")
+def kafkajs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Install the library as the lock file has it, and return the program's command."""
+    directory = tmp_path_factory.mktemp("node")
+    for name in ("package.json", "package-lock.json", "kafkajs.mjs"):
+        shutil.copy(HERE / name, directory)
+    subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=directory, check=True)
+    return ["node", str(directory / "kafkajs.mjs")]
+
+
+@pytest.fixture(params=["franz_go", "kafkajs"])
+def run(request: pytest.FixtureRequest, broker: Broker) -> Run:
+    """Give what logs in by one library."""
+    command: list[str] = request.getfixturevalue(request.param)
+
+    def login(mechanism: str, secret: str) -> subprocess.CompletedProcess[str]:
+        arguments = (bootstrap(broker), topic_name("logins"), mechanism, USER, secret)
+        return subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+        )
+
+    return login
+
+
+@EACH
+def test_a_client_with_the_right_secret_writes_and_reads(
+    run: Run, provider: Provider, mechanism: str
+) -> None:
+    done = run(mechanism, provider.token() if mechanism == "OAUTHBEARER" else PASSWORD)
+    assert (done.returncode, done.stdout) == (0, f"by {mechanism}\n"), done
+
+
+@EACH
+def test_a_client_with_a_wrong_secret_gets_nothing(
+    run: Run, broker: Broker, provider: Provider, mechanism: str
+) -> None:
+    before = broker.log().count("authentication refused")
+    done = run(mechanism, provider.token(aud="else") if mechanism == "OAUTHBEARER" else "wrong")
+    assert done.returncode == 1
+    assert done.stdout.startswith("failed ")
+    assert broker.log().count("authentication refused") > before
