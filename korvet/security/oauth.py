@@ -234,17 +234,17 @@ class OAuthServer:
         self.complete = False
         self.expires_at: float | None = None
         self._validator = validator
-        self._refusal: AuthenticationError | None = None
+        self.refusal: AuthenticationError | None = None
 
     def evaluate(self, token: bytes) -> bytes:
         """Return the answer to the client's next message; raises AuthenticationError."""
-        if self._refusal is not None:
-            raise self._refusal
+        if self.refusal is not None:
+            raise self.refusal
         wanted, bearer = _parse_first(token)
         try:
             user, expires_at = self._validator.validate(bearer)
         except AuthenticationError as error:
-            self._refusal = AuthenticationError(error.reason, _ERROR.decode(), user=error.user)
+            self.refusal = AuthenticationError(error.reason, _ERROR.decode(), user=error.user)
             return _ERROR
         if wanted not in {"", user}:
             raise AuthenticationError("another authorization id than the user of the token", user=user)

@@ -75,6 +75,7 @@ class PlainServer:
         self.user = ""
         self.complete = False
         self.expires_at: float | None = None
+        self.refusal: AuthenticationError | None = None
         self._users = users
 
     def evaluate(self, token: bytes) -> bytes:

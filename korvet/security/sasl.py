@@ -44,12 +44,13 @@ class SaslServer(Protocol):
     """The server's side of one exchange of a mechanism.
 
     `user` is whom the client claims to be, and is once the exchange is `complete`; `expires_at` is when its credential
-    ends (seconds since 1970), None if it does not.
+    ends (seconds since 1970), None if it does not. `refusal` is why the next token will be refused, whatever it is.
     """
 
     user: str
     complete: bool
     expires_at: float | None
+    refusal: AuthenticationError | None
 
     def evaluate(self, token: bytes) -> bytes:
         """Return the answer to the client's next token; raises AuthenticationError."""
@@ -189,6 +190,9 @@ class Authenticator:
         try:
             answer = server.evaluate(token)
             if not server.complete:
+                if server.refusal is not None:
+                    # Its client need not send another token to be known as one that failed.
+                    self._note_refusal(self._mechanism, server.refusal.reason, server.refusal.user)
                 return answer, 0
             lifetime_ms = self._complete(server)
         except AuthenticationError as error:
@@ -221,8 +225,13 @@ class Authenticator:
 
     def _fail(self, mechanism: str, reason: str, user: str = "") -> None:
         """Note a login that failed, and let its client wait for the answer."""
+        noted = self._server is not None and self._server.refusal is not None
         self.failed, self.complete, self._server = True, False, None
+        if not noted:
+            self._note_refusal(mechanism, reason, user)
+        gevent.sleep(self._listener.failure_delay_seconds)
+
+    def _note_refusal(self, mechanism: str, reason: str, user: str) -> None:
         label = mechanism if mechanism in self._listener.mechanisms else "unknown"
         metrics.AUTHENTICATIONS.labels(self._session.listener, label, "refused").inc()
         audit.refused(self._session, "authentication refused", user=user, mechanism=mechanism, reason=reason)
-        gevent.sleep(self._listener.failure_delay_seconds)

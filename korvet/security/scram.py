@@ -115,6 +115,7 @@ class ScramServer:
         self.user = ""
         self.complete = False
         self.expires_at: float | None = None
+        self.refusal: AuthenticationError | None = None
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._credential: ScramCredential | None = None

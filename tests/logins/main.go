@@ -29,7 +29,7 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	record := &kgo.Record{Topic: topic, Value: []byte("by " + mechanism)}
 	if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {

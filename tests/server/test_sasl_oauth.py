@@ -74,11 +74,15 @@ def test_a_token_that_does_not_count_is_refused_in_two_steps(
     client.handshake("OAUTHBEARER")
     answer = client.authenticate(first(provider.token(aud="else")))
     assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+    peer = "{}:{}".format(*client.socket.getsockname())
+    refused = f"authentication refused principal=User:ANONYMOUS peer={peer} "
+    wait_until(lambda: refused in broker.log(), "the audit log has it before the client answers")
     answer = client.authenticate(b"\x01")
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert answer.error_message == '{"status":"invalid_token"}'
     assert client.is_closed_by_broker()
     wait_until(lambda: "Audience doesn't match" in broker.log(), "the reason is logged")
+    assert broker.log().count(refused) == 1
 
 
 def test_a_token_of_a_megabyte_is_not_read(client: SaslClient) -> None:
