@@ -21,6 +21,7 @@ from korvet.cli.config import file_option, loader, set_option
 from korvet.cli.options import Command, add_options, json_option, repeated_option
 from korvet.cli.output import printable, waiting
 from korvet.errors import KafkaError, LakeError
+from korvet.spark import is_submitted
 
 if TYPE_CHECKING:
     from korvet.lake.source import LakeSource
@@ -127,7 +128,8 @@ def started_spark(name: str, master: str | None) -> Iterator[Any]:
     from korvet.spark.session import session  # noqa: PLC0415 - other commands start without Spark
 
     with contextlib.ExitStack() as stack:
-        with waiting("starting Spark"):
+        # spark-submit has started it, and has what is said on stderr written on stdout.
+        with contextlib.nullcontext() if is_submitted() else waiting("starting Spark"):
             spark = stack.enter_context(session(name, master=master))
         yield spark
 
