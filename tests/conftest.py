@@ -23,8 +23,18 @@ hypothesis.settings.load_profile("korvet")
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
 collect_ignore = [
-    *("browser", "cli/lake", "deploy_tools", "dist", "faults", "jvm", "kcat", "lake", "lake_processes"),
-    *("loadtest_runs", "logins", "machines", "outages", "processes", "spark", "stores", "tls_matrix"),
+    *("browser", "cli/lake", "clients", "deploy_tools", "dist", "faults", "fuzz", "jvm", "kcat", "lake"),
+    *(
+        "lake_processes",
+        "loadtest_runs",
+        "logins",
+        "machines",
+        "outages",
+        "processes",
+        "spark",
+        "stores",
+        "tls_matrix",
+    ),
 ]
 
 
