@@ -130,8 +130,8 @@ class Retention:
         self._log = log
         self._store = store
         self._trimmer = trimmer
-        # By stream: topic id, log start, and the timestamp (ms) of the first record that has one.
-        self._oldest: dict[str, tuple[str, int, int]] = {}
+        # By stream: log start, which compacted log it is of, and the timestamp (ms) of the first record that has one.
+        self._oldest: dict[str, tuple[object, int]] = {}
 
     def enforce(
         self, logs: Sequence[RetainedLog], check: CheckStep = lambda: None
@@ -201,15 +201,17 @@ class Retention:
         if policy.retention_ms < 0 or extent.totals.start >= extent.totals.end:
             return None
         expired_before_ms = now_ms - policy.retention_ms
-        topic_id, start, timestamp = self._oldest.get(partition.stream, ("", -1, -1))
-        if (topic_id, start) == (partition.topic_id, extent.totals.start) and timestamp >= expired_before_ms:
-            return None
         start = extent.totals.start
+        # A pass of compaction may remove the oldest record, and leave the start where it is.
+        log = (partition.topic_id, extent.totals.segment, extent.totals.compacted_end)
+        remembered, timestamp = self._oldest.get(partition.stream, (None, -1))
+        if remembered == (start, log) and timestamp >= expired_before_ms:
+            return None
         for next_offset, timestamp in self._timestamps(partition, extent, check):
             if timestamp >= expired_before_ms:
                 if len(self._oldest) >= _OLDEST_REMEMBERED_MAX:
                     self._oldest.clear()
-                self._oldest[partition.stream] = (partition.topic_id, start, timestamp)
+                self._oldest[partition.stream] = ((start, log), timestamp)
                 break
             if timestamp >= 0:
                 start = next_offset

@@ -197,3 +197,25 @@ def test_retention_goes_on_past_an_interval_of_which_every_record_is_over(
     log.retain(log.older_than(35 * TICK_MS))
     assert [each.value for each in log.records] == [b"late"]
     log.close()
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_what_a_compaction_leaves_as_the_oldest_is_over_by_its_own_time(
+    storage_format: Format, redis_server: str, raw: Any
+) -> None:
+    """The record that held up retention may go by compaction, with the log's start where it is."""
+    raw.flushall()
+    log = LogLife(redis_server, raw, storage_format, 10, keep_tombstones=True)
+    young, old, edge = 50 * TICK_MS, 10 * TICK_MS, 30 * TICK_MS
+    log.produce([Record(b"1", b"young", young), Record(b"2", b"old", old)], NONE)
+    log.produce([Record(b"3", b"old", old), Record(b"4", b"other", old)], NONE)
+    log.retain(log.older_than(edge))
+    assert log.records[0].key == b"young"
+    log.produce([Record(b"5", b"young", young), Record(b"6", b"last", young)], NONE)
+    log.compact()
+    assert log.records[0].key == b"old"
+    log.retain(log.older_than(edge))
+    if storage_format == "record":
+        assert log.records[0].key == b"young"
+    log.check()
+    log.close()
