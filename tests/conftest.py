@@ -11,6 +11,7 @@ import pytest
 import redis as redis_py
 
 from korvet.redis.client import Redis
+from tests.support import redis_cluster as clusters
 from tests.support import redis_servers
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench
@@ -97,6 +98,20 @@ def record_bench(redis: Redis, raw_redis: Any) -> Bench:
 def batch_bench(redis: Redis, raw_redis: Any) -> Bench:
     """Give a log store in format `batch`."""
     return Bench(redis, raw_redis, "batch")
+
+
+@pytest.fixture(scope="session")
+def cluster_server() -> Iterator[clusters.RedisCluster]:
+    """Give this session's private Redis Cluster, not emptied: three masters without replicas."""
+    with clusters.redis_cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def redis_cluster(cluster_server: clusters.RedisCluster) -> clusters.RedisCluster:
+    """Give a private Redis Cluster that holds nothing, for tests that leave its nodes and slots as they are."""
+    cluster_server.empty()
+    return cluster_server
 
 
 @pytest.fixture

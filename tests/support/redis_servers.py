@@ -29,7 +29,8 @@ def _program() -> str:
     return str(get_binary_path()) if chosen == "docker" else chosen
 
 
-def _started(directory: str, *options: str) -> subprocess.Popen[bytes]:
+def started(directory: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start a server without persistence, with a unix socket alone unless `options`, its flags, say more."""
     command = [_program(), "--port", "0", "--unixsocket", f"{directory}/redis.sock", "--dir", directory]
     # A replica is in step within 0.2 s. By default it looks each second whether the file that it was sent is whole,
     # and a master without a file may wait a second for the first answer of a replica.
@@ -50,7 +51,7 @@ def embedded_server(*options: str) -> Iterator[str]:
     """Run a private server without persistence; yields its `unix://` URL. `options` are server flags."""
     # Not under pytest's tmp_path: a unix socket's path is limited to 107 bytes.
     with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
-        process = _started(directory, "--appendonly", "no", *options)
+        process = started(directory, "--appendonly", "no", *options)
         try:
             yield f"unix://{directory}/redis.sock"
         finally:
@@ -122,7 +123,7 @@ class DurableServer:
 
     def _start(self) -> None:
         durable = ("--appendonly", "yes", "--appendfsync", "always")
-        self._process = _started(self._directory.name, *durable, *self._options)
+        self._process = started(self._directory.name, *durable, *self._options)
 
     def kill(self) -> None:
         """Kill it, for good."""

@@ -1,0 +1,264 @@
+"""A real Redis Cluster on 127.0.0.1: masters with replicas, to be killed, frozen, restarted and given other slots.
+
+The program is that of TEST_KORVET_REDIS (tests/support/redis_servers.py). A cluster is there within 3 s: a master of
+Redis takes no writes before 2 s of its life. What waits, waits for a condition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import redis
+from redis.crc import key_slot
+
+from tests.support.processes import free_port, wait_until
+from tests.support.redis_servers import started
+
+SLOTS = 16384
+_MIGRATE_TIMEOUT_MS = 60_000
+_KEYS_AT_ONCE = 10
+_UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
+
+
+class ClusterNode:
+    """One server of a cluster, and a plain redis-py client of it alone, over its unix socket."""
+
+    def __init__(self, *options: str) -> None:
+        """`options` are server flags, which override its own."""
+        self.port, self._bus_port = free_port(), free_port()
+        self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
+        self._options = options
+        self.restart()
+        self.client: Any = redis.Redis(unix_socket_path=f"{self._directory.name}/redis.sock")
+        self.id = self.call("CLUSTER", "MYID").decode()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as the cluster names it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def answers(self) -> bool:
+        """Whether its process runs and is not frozen."""
+        return self._process.poll() is None and not self._frozen
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def call(self, *command: str | bytes | int) -> Any:
+        """Send a command, each word by itself, and return the reply: redis-py knows none of that name to parse."""
+        return self.client.execute_command(*command)
+
+    def info(self) -> dict[str, str]:
+        """Return CLUSTER INFO."""
+        lines = self.call("CLUSTER", "INFO").decode().split()
+        return dict(line.split(":") for line in lines)
+
+    def known(self) -> dict[str, frozenset[tuple[int, int]]]:
+        """Return the slot ranges that each node id has, as this node knows it."""
+        found = {}
+        for line in self.call("CLUSTER", "NODES").decode().splitlines():
+            words = line.split()
+            ranges = [word.partition("-") for word in words[8:] if not word.startswith("[")]
+            found[words[0]] = frozenset((int(first), int(last or first)) for first, _, last in ranges)
+        return found
+
+    def is_master(self) -> bool:
+        """Whether it answers, and that it is a master."""
+        try:
+            return self.answers and bool(self.client.role()[0] == b"master")
+        except _UNANSWERED:
+            return False
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """Let it take what it is sent, and do and answer nothing of it until `thaw` (SIGSTOP)."""
+        self._process.send_signal(signal.SIGSTOP)
+        self._frozen = True
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
+        self._frozen = False
+
+    def restart(self) -> None:
+        """Start it on what it had on disk: with the append-only file off, on its part in the cluster alone."""
+        flags = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "cluster-enabled": "yes",
+            "cluster-port": str(self._bus_port),
+            "cluster-announce-ip": "127.0.0.1",
+            "enable-debug-command": "yes",
+        }
+        named = itertools.chain(*((f"--{name}", value) for name, value in flags.items()))
+        self._process = started(self._directory.name, *named, *self._options)
+        self._frozen = False
+
+    def meet(self, other: ClusterNode) -> None:
+        """Make the other one known to it."""
+        self.call("CLUSTER", "MEET", "127.0.0.1", other.port, other._bus_port)
+
+    def close(self) -> None:
+        """Kill it, and remove its files."""
+        self.client.close()
+        self.kill()
+        self._directory.cleanup()
+
+
+class RedisCluster:
+    """The nodes of a cluster, and what an operator does to them."""
+
+    def __init__(self, nodes: list[ClusterNode]) -> None:
+        self.nodes = nodes
+
+    @property
+    def url(self) -> str:
+        """What `redis.url` takes."""
+        return f"redis+cluster://{','.join(node.address for node in self.nodes)}"
+
+    def living(self) -> list[ClusterNode]:
+        """Return the nodes whose processes run and are not frozen."""
+        return [node for node in self.nodes if node.answers]
+
+    def masters(self) -> list[ClusterNode]:
+        """Return the nodes that are masters now."""
+        return [node for node in self.nodes if node.is_master()]
+
+    def replicas_of(self, master: ClusterNode) -> list[ClusterNode]:
+        """Return the nodes that replicate this one, and answer."""
+        replicas = [node for node in self.living() if not node.is_master()]
+        return [node for node in replicas if node.client.role()[2] == master.port]
+
+    def owner(self, slot: int) -> ClusterNode:
+        """Return the master that serves a slot, by what it says itself."""
+        for node in self.masters():
+            if any(first <= slot <= last for first, last in node.known()[node.id]):
+                return node
+        raise AssertionError(f"no master serves slot {slot}")
+
+    def node_of(self, key: str) -> ClusterNode:
+        """Return the master that serves a key."""
+        return self.owner(key_slot(key.encode()))
+
+    def is_ok(self) -> bool:
+        """Whether each node that answers has found the cluster in order, all agree, and the replicas are in step."""
+        living = self.living()
+        try:
+            if any(node.info()["cluster_state"] != "ok" for node in living):
+                return False
+            if any(node.known() != living[0].known() for node in living):
+                return False
+            replicas = [node.client.info("replication") for node in living if not node.is_master()]
+        except _UNANSWERED:
+            return False
+        return all(found["master_link_status"] == "up" for found in replicas)
+
+    def wait_ok(self) -> None:
+        """Wait until `is_ok`: a killed master is replaced then, if it had a replica."""
+        wait_until(self.is_ok, "the cluster is in order")
+
+    def wait_promoted(self, *but: ClusterNode) -> list[ClusterNode]:
+        """Wait until all slots have a master apart from these, known to all that answer; return the masters."""
+        gone = {node.id for node in but}
+
+        def promoted() -> bool:
+            slots = [
+                sum(last + 1 - first for first, last in ranges)
+                for node, ranges in self.masters()[0].known().items()
+                if node not in gone
+            ]
+            return sum(slots) == SLOTS and self.is_ok()
+
+        wait_until(promoted, "a replica is promoted")
+        return self.masters()
+
+    def begin_move(self, slot: int, to: ClusterNode) -> ClusterNode:
+        """Mark a slot as moving, as redis-cli does first; return the node that it moves from."""
+        source = self.owner(slot)
+        to.call("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+        return source
+
+    def move_keys(self, source: ClusterNode, to: ClusterNode, keys: Iterable[bytes]) -> None:
+        """MIGRATE some keys."""
+        source.call("MIGRATE", "127.0.0.1", to.port, "", 0, _MIGRATE_TIMEOUT_MS, "KEYS", *keys)
+
+    def end_move(self, slot: int, source: ClusterNode, to: ClusterNode) -> None:
+        """Move what keys are left, and give the slot to its new node, which is made known to the others."""
+        while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, _KEYS_AT_ONCE):
+            self.move_keys(source, to, keys)
+        others = [node for node in self.masters() if node not in (source, to)]
+        for node in (to, source, *others):
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", to.id)
+
+    def move_slot(self, slot: int, to: ClusterNode) -> None:
+        """Move a slot with its keys, step by step as `redis-cli --cluster reshard` does."""
+        self.end_move(slot, self.begin_move(slot, to), to)
+
+    def reshard(self, slots: int, source: ClusterNode, to: ClusterNode) -> None:
+        """Move a number of slots from one master to another, the lowest first."""
+        ranges = sorted(source.known()[source.id])
+        owned = itertools.chain(*(range(first, last + 1) for first, last in ranges))
+        for slot in itertools.islice(owned, slots):
+            self.move_slot(slot, to)
+
+    def empty(self) -> None:
+        """Remove all keys and scripts."""
+        for node in self.masters():
+            node.client.flushall()
+            node.client.script_flush()
+
+
+@contextlib.contextmanager
+def redis_cluster(
+    masters: int = 3,
+    replicas: int = 0,
+    *options: str,
+    node_timeout_ms: int = 15_000,
+    append_only: bool = False,
+) -> Iterator[RedisCluster]:
+    """Run a cluster, in order, whose slots are spread evenly over `masters` with `replicas` each.
+
+    `options` are flags of each server. A master that is dead for `node_timeout_ms` is replaced by its replica. Without
+    replicas the rest goes on: `cluster-require-full-coverage` is off, as Korvet asks for.
+    """
+    flags = (
+        *("--cluster-node-timeout", str(node_timeout_ms)),
+        *("--cluster-require-full-coverage", "no"),
+        *("--appendonly", "yes" if append_only else "no"),
+    )
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for _ in range(masters * (1 + replicas)):
+            nodes.append(ClusterNode(*flags, *options))
+            stack.callback(nodes[-1].close)
+        made = RedisCluster(nodes)
+        _form(made, masters)
+        yield made
+
+
+def _form(cluster: RedisCluster, masters: int) -> None:
+    for number, node in enumerate(cluster.nodes):
+        node.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        if number < masters:
+            first, end = number * SLOTS // masters, (number + 1) * SLOTS // masters
+            node.call("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+    for one, other in itertools.combinations(cluster.nodes, 2):
+        one.meet(other)
+    ids = {node.id for node in cluster.nodes}
+    wait_until(lambda: all(node.known().keys() == ids for node in cluster.nodes), "the nodes know each other")
+    for number, node in enumerate(cluster.nodes[masters:]):
+        node.call("CLUSTER", "REPLICATE", cluster.nodes[number % masters].id)
+    cluster.wait_ok()
