@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import msgspec
 
@@ -24,7 +24,7 @@ from korvet.config.listeners import (
     wanted_listeners,
 )
 from korvet.config.settings import SETTINGS, Settings
-from korvet.config.values import without_secrets
+from korvet.config.values import read_password, without_secrets
 from korvet.errors import ConfigError
 
 DEFAULT = "default"
@@ -100,17 +100,14 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
 def _with_password(settings: Settings) -> str:
     """Return redis.url with the password of redis.password.file; raises ConfigError, which has neither."""
     name = f"redis.password.file = {settings.redis_password_file}"
-    parts = urlsplit(settings.redis_url)
-    if not parts.scheme or parts.password:
+    # Not by urlsplit, which takes no list of hosts with IPv6 addresses in it.
+    scheme, _, rest = settings.redis_url.partition("://")
+    where = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, at, _ = where.rpartition("@")
+    if not scheme or user.partition(":")[2]:
         raise ConfigError(f"{name}: redis.url has to be set, and to have no password of its own")
-    try:
-        password = Path(settings.redis_password_file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
-    if not password:
-        raise ConfigError(f"{name}: it is empty")
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.removesuffix(':')}:{quote(password, safe='')}@{host}"))
+    password = quote(read_password(settings.redis_password_file, name), safe="")
+    return f"{scheme}://{user.removesuffix(':')}:{password}@{rest.removeprefix(user + at)}"
 
 
 def check_together(settings: Settings, origins: Mapping[str, str]) -> None:

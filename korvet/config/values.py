@@ -5,7 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
+
+from korvet.errors import ConfigError
 
 Form = Callable[[str], str]
 """Returns what is allowed for a text that does not have the form, and "" for one that has it."""
@@ -23,7 +26,7 @@ _PLAIN_OPTION = re.compile(
     re.IGNORECASE,
 )
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----[^-]*-----END [A-Z0-9 ]+-----\s*)+")
-_SECRET_PARAMETER = re.compile(r"([?&](?:password|ssl_password)=)[^&\s]*", re.IGNORECASE)
+_SECRET_PARAMETER = re.compile(r"([?&](?:(?:ssl_|sentinel_)?password)=)[^&\s]*", re.IGNORECASE)
 
 
 class Address(NamedTuple):
@@ -127,7 +130,8 @@ def principals(text: str) -> str:
 
 # The rest of the URL is read by the room that connects.
 redis_url = _matching(
-    r"(redis|rediss|unix)://\S*", "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH"
+    r"(rediss?(\+(sentinel|cluster))?|unix)://\S*",
+    "redis://HOST:PORT/DB, redis+sentinel://HOST,HOST/MASTER, redis+cluster://HOST,HOST, with TLS rediss.., unix:///PATH",
 )
 path = _matching(r"[^\0]+", "a path")
 # What can stand in a name of a key beside `:`, `{` and `}`.
@@ -210,6 +214,17 @@ def without_option_secrets(text: str) -> str:
         for name, value in options.items()
     )
     return ",".join(shown)
+
+
+def read_password(file: str, name: str) -> str:
+    """Return the password in a file; raises ConfigError that begins with `name`."""
+    try:
+        password = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
+    if not password:
+        raise ConfigError(f"{name}: it is empty")
+    return password
 
 
 def without_secrets(text: str) -> str:

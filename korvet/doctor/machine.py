@@ -44,7 +44,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield warning(
             "workers", f"{workers} on {cores} cores: they take turns", "leave workers at 0, or lower it"
         )
-    if not settings.redis_url or is_local(redis_url.parse(settings.redis_url).host or "localhost"):
+    servers = redis_url.parse_url(settings.redis_url).addresses if settings.redis_url else ()
+    if all(is_local(each.host or "localhost") for each in servers):
         yield from kernel_memory(HUGE_PAGES, OVERCOMMIT)
     if not settings.redis_url:
         yield disk(settings)

@@ -52,7 +52,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     try:
         facts = redis_check.check(settings, _no_pause, lambda _: None)
         with blocking.connected(settings) as client:
-            yield ok("redis", f"{redis_url.parse(settings.redis_url)}, {facts.name} {facts.version}")
+            yield ok("redis", f"{redis_url.parse_url(settings.redis_url)}, {facts.name} {facts.version}")
             yield _durability(facts)
             yield from _judged(client.info(), settings, limit_setting)
             yield _cluster_id(client, settings)

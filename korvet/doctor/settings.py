@@ -130,8 +130,9 @@ def _exposure(settings: Settings) -> Iterator[Finding]:
             advice = "set console.read.token.file or listen on a private network; or console.enable to false"
             yield warning("ops.listen", said, advice)
     if settings.redis_url:
-        server = redis_url.parse(settings.redis_url)
-        if server.host and not is_local(server.host) and not server.password:
-            said = f"{server} needs no password: everybody who reaches it reads and deletes records"
+        target = redis_url.parse_url(settings.redis_url)
+        remote = [each for each in target.addresses if each.host and not is_local(each.host)]
+        if remote and not target.login.password:
+            said = f"{target} needs no password: everybody who reaches it reads and deletes records"
             advice = "give Korvet a user of its own in Redis (docs/redis.md lists its permissions)"
             yield warning("redis.url", said, advice)

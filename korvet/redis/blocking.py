@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -13,24 +14,45 @@ from redis.retry import Retry
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
+from korvet.redis.url import RedisAddress
 
 
 def connect(settings: Settings) -> redis.Redis:
-    """Return a client that tries each command once, with the settings' time limits."""
-    return redis.Redis.from_url(
-        settings.redis_url,
-        socket_timeout=settings.redis_timeout_ms / 1000,
-        socket_connect_timeout=settings.redis_connect_timeout_ms / 1000,
-        retry=Retry(NoBackoff(), 0),
+    """Return a client that tries each command once, with the settings' time limits; raises ConfigError."""
+    return redis.Redis(**_options(redis_url.parse(settings.redis_url), settings))
+
+
+def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
+    """Return redis-py's options for a connection to a server."""
+    options: dict[str, Any] = {
+        "username": address.username or None,
+        "password": address.password or None,
+        "db": address.db,
+        "socket_timeout": settings.redis_timeout_ms / 1000,
+        "socket_connect_timeout": settings.redis_connect_timeout_ms / 1000,
+        "retry": Retry(NoBackoff(), 0),
         # HELLO is unknown to old servers, whose version the check of a start wants to name.
-        protocol=2,
-    )
+        "protocol": 2,
+    }
+    if address.path:
+        return options | {"unix_socket_path": address.path}
+    options |= {"host": address.host, "port": address.port}
+    if (tls := address.tls) is not None:
+        options |= {
+            "ssl": True,
+            "ssl_ca_certs": tls.ca_certs,
+            "ssl_cert_reqs": "required" if tls.verify else "none",
+            "ssl_check_hostname": tls.check_hostname,
+            "ssl_certfile": tls.certfile,
+            "ssl_keyfile": tls.keyfile,
+        }
+    return options
 
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[redis.Redis]:
     """Give a client and close it; what fails with it is a ConfigError of one line, without the password."""
-    where = redis_url.parse(settings.redis_url)
+    where = redis_url.parse_url(settings.redis_url)
     try:
         with connect(settings) as client:
             yield client

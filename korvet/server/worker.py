@@ -273,7 +273,7 @@ def build_apis(
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
     log_dir = RedisLogDir(
-        redis_url.parse(settings.redis_url).safe_url if data_dir is None else str(data_dir),
+        redis_url.parse_url(settings.redis_url).safe_url if data_dir is None else str(data_dir),
         storage.reads,
         UsageStore(storage.redis, with_file=False),
     )

@@ -13,7 +13,7 @@ from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig, load
 from korvet.config.values import Address, parse_address, without_secrets
 from korvet.errors import ConfigError
-from korvet.redis.url import parse as parse_url
+from korvet.redis.url import parse_url
 
 
 def write(directory: Path, text: str) -> Path:
@@ -352,6 +352,8 @@ def test_a_password_is_neither_in_an_error_nor_in_the_shown_value_nor_in_the_rep
         "redis://user:a@hunter2@host",
         "redis://host/0?password=hunter2&db=1",
         "unix://user:hunter2@/run/redis.sock",
+        "redis+sentinel://user:hunter2@h1,h2/master",
+        "redis+sentinel://h1,h2/master?db=1&sentinel_password=hunter2",
     ],
 )
 def test_passwords_are_masked_wherever_a_url_holds_them(url: str) -> None:
@@ -409,11 +411,13 @@ def test_the_password_of_redis_may_come_from_a_file(tmp_path: Path) -> None:
         ("redis://redis.example:6379/0", "redis://:p%40ss%2Fw%3Ard%25@redis.example:6379/0"),
         ("rediss://korvet@[::1]:6380?db=1", "rediss://korvet:p%40ss%2Fw%3Ard%25@[::1]:6380?db=1"),
         ("unix:///run/redis.sock", "unix://:p%40ss%2Fw%3Ard%25@/run/redis.sock"),
+        ("redis+sentinel://h1,[::1]:7/m?db=1", "redis+sentinel://:p%40ss%2Fw%3Ard%25@h1,[::1]:7/m?db=1"),
+        ("redis+cluster://korvet@h1:7,h2", "redis+cluster://korvet:p%40ss%2Fw%3Ard%25@h1:7,h2"),
     ):
         overrides = {"redis.url": url, "redis.password.file": str(file)}
         settings = load(None, {}, overrides).settings
         assert settings.redis_url == becomes
-        assert parse_url(becomes).password == "p@ss/w:rd%"
+        assert parse_url(becomes).login.password == "p@ss/w:rd%"
         assert "p%40ss" not in repr(settings)
 
 

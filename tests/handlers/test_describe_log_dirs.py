@@ -60,7 +60,7 @@ def test_a_log_has_the_bytes_of_its_entries(
 
 def test_the_directory_is_named_by_the_place_of_the_data(client: Client, broker_redis: str) -> None:
     name = directory(client, {}).log_dir
-    assert name == redis_url.parse(broker_redis).safe_url
+    assert name == redis_url.parse_url(broker_redis).safe_url
 
 
 def test_each_log_is_reported_by_the_broker_that_leads_it(ends: tuple[Client, Client], topic: str) -> None:

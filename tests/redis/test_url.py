@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
-from korvet.redis.url import RedisAddress, Tls
+from korvet.redis.url import RedisAddress, RedisTarget, Tls
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,26 @@ def test_every_documented_form_is_read(url: str, address: RedisAddress) -> None:
     ("url", "complaint"),
     [
         ("", "must begin with"),
+        ("sentinel://h/m", "must begin with"),
+        ("redis+http://h", "must begin with"),
+        ("unix+sentinel:///run/r.sock", "must begin with"),
+        ("redis://u:s3cret@h1,h2", "names one server"),
+        ("redis://u:12/s3cret@h", "not a number"),
+        ("redis+sentinel://u:s3cret@h1,h2", "the master is missing"),
+        ("redis+sentinel://:26/s3cret@h/name", "the master is missing"),
+        ("redis+sentinel://u:s3cret@h1,,h2/m", "malformed"),
+        ("redis+sentinel://u:s3cret@::1:26379/m", "malformed"),
+        ("redis+sentinel://u:s3cret@h1:0,h2/m", "port"),
+        ("redis+sentinel://h/m?db=s3cret", "not a number"),
+        ("redis+sentinel://h/m?sentinel_username=u", "no sentinel_password"),
+        ("redis+sentinel://h/m?sentinel_password=s3cret&sentinel_password_file=/f", "one at most"),
+        ("redis+sentinel://h/m?sentinel_password_file=/nowhere", "No such file"),
+        ("redis+sentinel://h/m?ssl_ca_certs=/s3cret", "unknown option 'ssl_ca_certs'"),
+        ("rediss+sentinel://h/m?sentinel_ssl_cert_reqs=s3cret", "sentinel_ssl_cert_reqs"),
+        ("redis+cluster://u:s3cret@h1,h2/1", "database 0 only"),
+        ("redis+cluster://u:s3cret@h1,h2?db=2", "database 0 only"),
+        ("redis+cluster://u:s3cret@h1/s3cret", "not a number"),
+        ("redis+cluster://h?sentinel_password=s3cret", "unknown option 'sentinel_password'"),
         ("localhost:6379", "must begin with"),
         ("http://h", "must begin with"),
         ("redis://u:s3cret@h:port", "malformed"),
@@ -65,8 +87,90 @@ def test_every_documented_form_is_read(url: str, address: RedisAddress) -> None:
 )
 def test_a_wrong_url_is_refused_without_its_secrets(url: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
-        redis_url.parse(url)
+        redis_url.parse_url(url)
     assert "s3cret" not in str(caught.value)
+
+
+NOBODY = RedisAddress()
+
+
+def sentinels(*addresses: RedisAddress, login: RedisAddress = NOBODY) -> RedisTarget:
+    """Return the target of Sentinels that watch the master `m`."""
+    return RedisTarget(kind="sentinel", addresses=addresses, master_name="m", login=login)
+
+
+def cluster(*addresses: RedisAddress, login: RedisAddress = NOBODY) -> RedisTarget:
+    """Return the target of nodes of a cluster."""
+    return RedisTarget(kind="cluster", addresses=addresses, login=login)
+
+
+SENTINEL = RedisAddress(host="h", port=26379)
+KORVET = RedisAddress(username="u", password="p,@")
+CA = Tls(ca_certs="/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("redis+sentinel://h/m", sentinels(SENTINEL)),
+        (
+            "redis+sentinel://h1:7000,[::1],[::2]:7002/m?db=3",
+            sentinels(
+                RedisAddress(host="h1", port=7000),
+                RedisAddress(host="::1", port=26379),
+                RedisAddress(host="::2", port=7002),
+                login=RedisAddress(db=3),
+            ),
+        ),
+        ("redis+sentinel://u:p%2C%40@h/m", sentinels(SENTINEL, login=KORVET)),
+        (
+            "redis+sentinel://u:p%2C%40@h/m?sentinel_username=s&sentinel_password=q%26",
+            sentinels(
+                RedisAddress(host="h", port=26379, username="s", password="q&"),
+                login=KORVET,
+            ),
+        ),
+        (
+            "rediss+sentinel://h/m?ssl_ca_certs=/ca.pem",
+            sentinels(RedisAddress(host="h", port=26379, tls=CA), login=RedisAddress(tls=CA)),
+        ),
+        (
+            "rediss+sentinel://h/m?ssl_ca_certs=/ca.pem&sentinel_ssl_check_hostname=false",
+            sentinels(
+                RedisAddress(host="h", port=26379, tls=Tls(check_hostname=False)),
+                login=RedisAddress(tls=CA),
+            ),
+        ),
+        (
+            "redis+cluster://h1,h2:7000",
+            cluster(RedisAddress(host="h1", port=6379), RedisAddress(host="h2", port=7000)),
+        ),
+        (
+            "rediss+cluster://u:p%2C%40@[::1]/0?ssl_ca_certs=/ca.pem",
+            cluster(
+                RedisAddress(host="::1", port=6379, username="u", password="p,@", tls=CA),
+                login=RedisAddress(username="u", password="p,@", tls=CA),
+            ),
+        ),
+    ],
+)
+def test_sentinels_and_clusters_are_read(url: str, target: RedisTarget) -> None:
+    assert redis_url.parse_url(url) == target
+    with pytest.raises(ConfigError, match=f"one server is needed here, not a {target.kind}"):
+        redis_url.parse(url)
+
+
+def test_a_server_that_sentinels_name_is_connected_as_the_url_says() -> None:
+    target = redis_url.parse_url("rediss+sentinel://u:p@h/m?db=2&sentinel_password=q&ssl_ca_certs=/ca.pem")
+    named = RedisAddress(host="10.0.0.1", port=6380, username="u", password="p", db=2, tls=CA)
+    assert target.at("10.0.0.1", 6380) == named
+
+
+def test_the_password_of_sentinels_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("q&/ \n", encoding="utf-8")
+    [sentinel] = redis_url.parse_url(f"redis+sentinel://h/m?sentinel_password_file={file}").addresses
+    assert sentinel.password == "q&/"
 
 
 @pytest.mark.parametrize(
@@ -75,12 +179,17 @@ def test_a_wrong_url_is_refused_without_its_secrets(url: str, complaint: str) ->
         ("redis://u:s3cret@db:7000/1", "db:7000"),
         ("redis://:s3cret@[::1]", "[::1]:6379"),
         ("unix://u:s3cret@/run/r.sock", "/run/r.sock"),
+        (
+            "redis+sentinel://u:s3cret@h1,[::1]:7/m?sentinel_password=s3cret",
+            "m of the Sentinels h1:26379, [::1]:7",
+        ),
+        ("redis+cluster://u:s3cret@h1,h2:7", "cluster h1:6379, h2:7"),
     ],
 )
-def test_an_address_in_a_message_shows_no_credentials(url: str, text: str) -> None:
-    address = redis_url.parse(url)
-    assert str(address) == text
-    assert "s3cret" not in repr(address)
+def test_a_target_in_a_message_shows_no_credentials(url: str, text: str) -> None:
+    target = redis_url.parse_url(url)
+    assert str(target) == text
+    assert "s3cret" not in repr(target)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +198,12 @@ def test_an_address_in_a_message_shows_no_credentials(url: str, text: str) -> No
         ("redis://u:s3cret@db:7000/1", "redis://db:7000/1"),
         ("rediss://:s3cret@[::1]?ssl_keyfile=/s3cret", "rediss://[::1]:6379/0"),
         ("unix://u:s3cret@/run/r.sock?db=2", "unix:///run/r.sock?db=2"),
+        (
+            "redis+sentinel://u:s3cret@h1,[::1]:7/m?db=2&sentinel_password=s3cret",
+            "redis+sentinel://h1:26379,[::1]:7/m?db=2",
+        ),
+        ("rediss+cluster://u:s3cret@h1,h2:7", "rediss+cluster://h1:6379,h2:7"),
     ],
 )
 def test_the_place_of_a_database_is_a_url_without_credentials(url: str, place: str) -> None:
-    assert redis_url.parse(url).safe_url == place
+    assert redis_url.parse_url(url).safe_url == place

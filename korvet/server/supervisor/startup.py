@@ -132,7 +132,7 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     )
     broker_id = redis_check.register(settings, start, own=embedded is not None)
     resolved = {"redis_url": settings.redis_url, "cluster_id": settings.cluster_id, "broker_id": broker_id}
-    server = redis_url.parse(settings.redis_url)
+    server = redis_url.parse_url(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
     return Runtime(resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation)
 
