@@ -30,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 _REGISTER = scripts.get("broker/register")
 _UNREGISTER = scripts.get("broker/unregister")
 _LOOK = scripts.get("broker/look")
+_HOLDER = scripts.get("keeper/look")
 
 NOBODY = -1
 """In the place of a leader, or controller, that cannot be reached by a client's listener."""
@@ -94,14 +95,18 @@ class BrokerStore:
             self._redis.script(script, (self._keys.brokers,), args)
 
     def begin_read(self) -> PendingReplies:
-        """Ask who is live; commands given to Redis before the reply is awaited share its round trip."""
-        call = (_LOOK, (self._keys.brokers, self._keys.keeper_lease), ())
-        return self._redis.begin_scripts([call])
+        """Ask who is live; commands given to Redis before the replies are awaited share their round trip."""
+        calls = [(_LOOK, (self._keys.brokers,), ()), (_HOLDER, (self._keys.keeper_lease,), ())]
+        return self._redis.begin_scripts(calls)
 
-    def read(self, reply: Reply) -> RegisteredBrokers:
-        """Return the brokers in a reply of lua/broker/look.lua; raises KafkaError for another reply."""
+    def read(self, replies: Sequence[Reply]) -> RegisteredBrokers:
+        """Return the brokers in the replies to `begin_read`; raises KafkaError for other replies.
+
+        The lease may lie on another node of a Redis Cluster: if that does not answer, no keeper is known.
+        """
+        brokers, holder = replies
         try:
-            now_text, holder, *flat = cast("list[bytes]", value_of(reply))
+            now_text, *flat = cast("list[bytes]", value_of(brokers))
             now_ms = int(now_text)
             rows = dict(zip(flat[::2], flat[1::2], strict=True))
         except (RespError, TypeError, ValueError) as error:
@@ -119,7 +124,7 @@ class BrokerStore:
             if row.until > now_ms:
                 address = Endpoint(row.host, row.port)
                 live.append(RegisteredBroker(broker_id, address, row.listeners, row.started))
-        keeper, _, _ = holder.partition(b":")
+        keeper, _, _ = holder.partition(b":") if isinstance(holder, bytes) else (b"", b"", b"")
         live.sort(key=lambda broker: broker.broker_id)
         return RegisteredBrokers(tuple(live), int(keeper) if keeper.isdigit() else None)
 
@@ -275,8 +280,7 @@ class ClusterView:
             return
         yield
         with contextlib.suppress(KafkaError):
-            [reply] = pending.result()
-            self._update(self._store.read(reply))
+            self._update(self._store.read(pending.result()))
 
     def refresh(self) -> LiveBrokers:
         """Read who is live, and return that."""

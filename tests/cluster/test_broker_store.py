@@ -12,7 +12,7 @@ import pytest
 from korvet.cluster.brokers import BrokerStore, RegisteredBroker, RegisteredBrokers
 from korvet.cluster.leases import LeaseStore
 from korvet.cluster.registration import Endpoint, Registration
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 
@@ -33,8 +33,7 @@ def store(redis: Redis) -> BrokerStore:
 
 
 def look(store: BrokerStore) -> RegisteredBrokers:
-    [reply] = store.begin_read().result()
-    return store.read(reply)
+    return store.read(store.begin_read().result())
 
 
 def live(store: BrokerStore) -> list[tuple[int, str, int]]:
@@ -79,6 +78,13 @@ def test_the_broker_whose_keeper_holds_the_lease_is_returned(
     assert look(store).keeper == 17
     raw_redis.set("korvet:keeper", "some other text")
     assert look(store).keeper is None
+
+
+def test_brokers_are_known_though_the_lease_is_not(store: BrokerStore) -> None:
+    store.register(ONE, LEASE_MS)
+    brokers, _ = store.begin_read().result()
+    away = StorageUnavailableError("the node of the lease is away")
+    assert store.read([brokers, away]) == store.read([brokers, b""])
 
 
 def test_the_id_of_a_live_broker_elsewhere_is_refused(store: BrokerStore) -> None:
