@@ -251,6 +251,15 @@ def test_a_document_without_end_is_not_read(provider: Provider) -> None:
         oauth.fetch_jwks(provider.url)
 
 
+def test_keys_are_not_fetched_by_another_scheme(provider: Provider) -> None:
+    """From https to http anybody on the way could give keys."""
+    provider.redirects = [provider.url.replace("http:", "https:")]
+    with pytest.raises(OSError, match="redirected from http to another scheme"):
+        oauth.fetch_jwks(provider.url)
+    provider.redirects = [provider.url]
+    assert oauth.fetch_jwks(provider.url) == provider.jwks()
+
+
 def first_message(token: str, authzid: str = "", more: str = "") -> bytes:
     return f"n,{authzid},\x01{more}auth=Bearer {token}\x01\x01".encode()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import sys
+from hashlib import blake2b
 
 import pytest
 
@@ -89,6 +92,23 @@ def test_a_full_bucket_gives_the_place_of_the_entry_that_was_used_longest_ago() 
     assert [bool(usage.rate(key, now).value) for key in keys] == [True, False] + [True] * (WAYS - 1)
     # An entry begins with nothing of the one whose place it took.
     assert usage.rate(keys[-1], BEGIN + len(keys) - 1).value == 1
+
+
+def test_names_that_share_a_bucket_by_their_public_hash_do_not_share_it_here() -> None:
+    """Else a client could choose names that push out the entry of another, whose quota then counts from 0."""
+    shared = "producer_byte_rate\0{}\0".format
+
+    def bucket(name: str) -> int:
+        digest = blake2b(shared(name).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, sys.byteorder, signed=True) % BUCKETS
+
+    numbered = (f"user-{number}" for number in itertools.count())
+    names = list(itertools.islice((each for each in numbered if bucket(each) == 7), 2 * WAYS))
+    usage = table().worker(0)
+    for at, name in enumerate(names):
+        usage.record(entry_key("producer_byte_rate", name, ""), 10, BEGIN + at)
+    now = BEGIN + len(names)
+    assert all(usage.rate(entry_key("producer_byte_rate", each, ""), now).value for each in names)
 
 
 def test_a_bucket_lends_tokens_once_and_then_refills() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import itertools
 import signal
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -16,15 +18,16 @@ from typing import cast
 
 import gevent
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gevent import socket as gevent_socket
 
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.security.tls import ListenerTls
 from korvet.server.net.socket import Channel
-from korvet.server.net.tls import HANDSHAKES_MAX, RECEIVED_BYTES, Handshakes, TlsChannel
+from korvet.server.net.tls import BARREN_BYTES_MAX, HANDSHAKES_MAX, RECEIVED_BYTES, Handshakes, TlsChannel
 from korvet.turns import in_parts
 from tests.support import ops, processes
 from tests.support.authority import Authority
@@ -276,23 +279,10 @@ def test_everybody_else_runs_while_tiny_records_are_decrypted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record of one byte costs as much as a large one: 40,000 have come at once."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(site.authority.issue("/CN=broker").store)
-    ours, theirs = socket.socketpair()
-    with theirs:
-        channel = TlsChannel(ours, cast("ListenerTls", SimpleNamespace(context=server)), Handshakes())
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = site.authority.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
-        for _ in range(4):
-            for tls in (client, channel._tls):
-                with contextlib.suppress(ssl.SSLWantReadError):
-                    tls.do_handshake()
-            channel._incoming.write(outgoing.read())
-            incoming.write(channel._outgoing.read())
+    with connected_channel(site) as (channel, client, outgoing):
         for _ in range(40_000):
             client.write(b"x")
-        pieces = iter(in_parts(outgoing.read(), RECEIVED_BYTES))
-        monkeypatch.setattr(Channel, "receive_at_once", lambda _self, _size: next(pieces, None))
+        arrive(monkeypatch, outgoing.read())
         turns: list[int] = []
 
         def others() -> None:
@@ -303,8 +293,79 @@ def test_everybody_else_runs_while_tiny_records_are_decrypted(
         running = gevent.spawn(others)
         assert channel.receive(RECEIVED_BYTES, 60.0) == b"x" * 40_000
         running.kill()
-        channel.close()
     assert turns
+
+
+@contextlib.contextmanager
+def connected_channel(
+    site: Site, keys: Path | None = None
+) -> Iterator[tuple[TlsChannel, ssl.SSLObject, ssl.MemoryBIO]]:
+    """Give a channel, a client in memory whose handshake with it is done, and what the client has to send.
+
+    The client writes its secrets to the file `keys`.
+    """
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(site.authority.issue("/CN=broker").store)
+    context = site.authority.client()
+    if keys is not None:
+        context.keylog_filename = str(keys)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        channel = TlsChannel(ours, cast("ListenerTls", SimpleNamespace(context=server)), Handshakes())
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        for _ in range(4):
+            for tls in (client, channel._tls):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    tls.do_handshake()
+            channel._incoming.write(outgoing.read())
+            incoming.write(channel._outgoing.read())
+        yield channel, client, outgoing
+        channel.close()
+
+
+def arrive(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Have these bytes be all that is in the kernel."""
+    pieces = iter(in_parts(data, RECEIVED_BYTES))
+    monkeypatch.setattr(Channel, "receive_at_once", lambda _self, _size: next(pieces, None))
+
+
+KEY_UPDATE = b"\x18\0\0\x01\0\x16"
+"""The message by which a client changes its keys, and the type of its record (RFC 8446, 4.6.3)."""
+
+
+def key_updates(client: ssl.SSLObject, keys: Path, number: int) -> bytes:
+    """Return that many changes of the client's keys, one after the other, which Python's ssl cannot send."""
+    name, _, bits = client.cipher() or ("", "", 0)
+    digest = name.rpartition("_")[2].lower()
+    [line] = [each for each in keys.read_text().splitlines() if each.startswith("CLIENT_TRAFFIC_SECRET_0")]
+    secret = bytes.fromhex(line.split()[2])
+
+    def expanded(label: str, size: int) -> bytes:
+        text = f"tls13 {label}".encode()
+        return hmac.digest(secret, struct.pack("!HB", size, len(text)) + text + b"\0\x01", digest)[:size]
+
+    head = struct.pack("!BHH", 23, 0x0303, len(KEY_UPDATE) + 16)
+    sent = b""
+    for _ in range(number):
+        cipher, nonce = AESGCM(expanded("key", bits // 8)), expanded("iv", 12)
+        sent += head + cipher.encrypt(nonce, KEY_UPDATE, head)
+        secret = expanded("traffic upd", len(secret))
+    return sent
+
+
+def test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change is 27 bytes, and costs more than decrypting a kilobyte."""
+    with connected_channel(site, tmp_path / "keys") as (channel, client, _):
+        changes = key_updates(client, tmp_path / "keys", BARREN_BYTES_MAX // 27 + 1000)
+        allowed = BARREN_BYTES_MAX // 27 * 27
+        arrive(monkeypatch, changes[:allowed])
+        assert channel.receive_at_once(RECEIVED_BYTES) is None
+        arrive(monkeypatch, changes[allowed:])
+        with pytest.raises(ProtocolError, match="messages of TLS alone, and no data"):
+            channel.receive_at_once(RECEIVED_BYTES)
 
 
 def test_a_flood_of_handshakes_leaves_clients_their_turn(site: Site) -> None:

@@ -22,13 +22,17 @@ ISSUER, AUDIENCE = "https://idp.example", "korvet"
 
 
 class Provider:
-    """Keys by their ids. `requests` counts what was asked of the server, which does not answer while it `hangs`."""
+    """Keys by their ids. `requests` counts what was asked of the server, which does not answer while it `hangs`.
+
+    While there are `redirects` it answers with the next of them.
+    """
 
     def __init__(self) -> None:
         self.keys: dict[str, tuple[str, Any]] = {}
         self.document: bytes | None = None
         self.requests = 0
         self.url = ""
+        self.redirects: list[str] = []
         self.hangs = threading.Event()
         self.released = threading.Event()
 
@@ -102,7 +106,11 @@ def identity_provider() -> Iterator[Provider]:
             if provider.hangs.is_set():
                 provider.released.wait(60)
             body = provider.jwks()
-            self.send_response(200 if self.path == "/keys" else 404)
+            if provider.redirects:
+                self.send_response(302)
+                self.send_header("Location", provider.redirects.pop(0))
+            else:
+                self.send_response(200 if self.path == "/keys" else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             with contextlib.suppress(OSError):
