@@ -13,12 +13,11 @@ from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_client_quotas as wire
-from korvet.security import audit
 from korvet.security.quotas import parse_changes, parse_entity
 
 
 def handle(
-    request: wire.AlterClientQuotasRequest, caller: Caller, api: SecurityApi
+    request: wire.AlterClientQuotasRequest, _caller: Caller, api: SecurityApi
 ) -> wire.AlterClientQuotasResponse:
     """Alter each entity; the failure of one leaves the others unaffected."""
     # The types of an entity have no order.
@@ -31,7 +30,6 @@ def handle(
         changes = parse_changes(entity, ops)
         if not request.validate_only:
             api.quotas.alter(entity, changes)
-            audit.changed(caller.session, "quotas altered", entity=dict(entity), changes=changes)
         return _result(entry, None)
 
     entries = {frozenset(_pairs(each)): each for each in request.entries}

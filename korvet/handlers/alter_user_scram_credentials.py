@@ -11,21 +11,17 @@ from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_user_scram_credentials as wire
-from korvet.security import audit
 from korvet.security.credentials import Deletion, Upsertion
 
 
 def handle(
-    request: wire.AlterUserScramCredentialsRequest, caller: Caller, api: SecurityApi
+    request: wire.AlterUserScramCredentialsRequest, _caller: Caller, api: SecurityApi
 ) -> wire.AlterUserScramCredentialsResponse:
     """Change the credentials of each user."""
     changes = _by_user(request)
 
     def alter(user: str) -> wire.AlterUserScramCredentialsResult:
         api.users.alter(user, changes[user])
-        for each in changes[user]:
-            what = "deleted" if isinstance(each, Deletion) else "set"
-            audit.changed(caller.session, f"credential {what}", user=user, mechanism=each.mechanism)
         return _result(user, None)
 
     results = each_done([(user, None) for user in changes], alter, _result)

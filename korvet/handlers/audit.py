@@ -1,6 +1,6 @@
 """What administrative requests have changed, for the audit log: read from their responses, never a value of a config.
 
-So nothing secret gets there: configs are named, and of ACLs all is written.
+So nothing secret gets there: configs and credentials are named, and of ACLs and quotas all is written.
 """
 
 from __future__ import annotations
@@ -11,10 +11,18 @@ from typing import Any
 from korvet.errors import ErrorCode
 from korvet.handlers.create_acls import acl_of
 from korvet.protocol.schema import Message
-from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType, ResourceType
+from korvet.protocol.types import (
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    ResourceType,
+    ScramMechanism,
+)
 from korvet.security.acls import Acl, ResourcePattern, Rule
 from korvet.security.audit import requested
 from korvet.security.session import Session
+from korvet.turns import in_turns
 
 Outcome = tuple[str, int]
 """What was to be changed, and the error code."""
@@ -22,12 +30,12 @@ Outcome = tuple[str, int]
 
 def note(session: Session, request: Message, response: Any) -> None:  # noqa: ANN401 - any message
     """Write the changes of a request to the audit log, if it is an administrative one."""
-    outcomes = _CHANGES.get(request.api.key)
+    outcomes = CHANGES.get(request.api.key)
     if outcomes is None or response is None or getattr(request, "validate_only", False):
         return
     done, failed = [], {}
     # Once each: an ACL may be in the results of several filters.
-    for what, code in dict.fromkeys(outcomes(request, response)):
+    for what, code in dict.fromkeys(in_turns(outcomes(request, response))):
         if code:
             failed[what] = ErrorCode(code).name
         else:
@@ -45,11 +53,11 @@ def _topics(field: str) -> Callable[[Any, Any], Iterable[Outcome]]:
 
 
 def _partitions(
-    field: str, results: str = "partitions", of: Callable[[Any], str] = lambda _request: ""
+    field: str, of: Callable[[Any], str] = lambda _request: ""
 ) -> Callable[[Any, Any], Iterable[Outcome]]:
     def outcomes(request: object, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - of several APIs
         for topic in getattr(response, field):
-            for each in getattr(topic, results):
+            for each in topic.partitions:
                 yield f"{of(request)}{topic.name}:{each.partition_index}", each.error_code
 
     return outcomes
@@ -84,7 +92,38 @@ def _deleted_acls(_request: object, response: Any) -> Iterable[Outcome]:  # noqa
             yield str(Acl(resource, Rule(each.principal, each.host, operation, permission))), each.error_code
 
 
-_CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
+def _elections(_request: object, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    for topic in response.replica_election_results:
+        for each in topic.partition_result:
+            yield f"{topic.topic}:{each.partition_id}", each.error_code
+
+
+def _quotas(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    ops = {_entity(each): each.ops for each in request.entries}
+    for each in response.entries:
+        entity = _entity(each)
+        pairs = sorted(entity, key=lambda pair: (pair[0], pair[1] or ""))
+        names = ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in pairs)
+        values = (f"{op.key} {'removed' if op.remove else op.value}" for op in ops[entity])
+        yield f"{names} ({', '.join(values)})", each.error_code
+
+
+def _entity(entry: Any) -> frozenset[tuple[str, str | None]]:  # noqa: ANN401 - of a request or a response
+    return frozenset((each.entity_type, each.entity_name) for each in entry.entity)
+
+
+def _credentials(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    changes: dict[str, list[str]] = {}
+    for what, some in (("deleted", request.deletions), ("set", request.upsertions)):
+        for each in some:
+            known = each.mechanism in tuple(ScramMechanism)
+            mechanism = ScramMechanism(each.mechanism).sasl_name if known else f"mechanism {each.mechanism}"
+            changes.setdefault(each.name, []).append(f"{mechanism} {what}")
+    for each in response.results:
+        yield f"user {each.user} ({', '.join(changes[each.user])})", each.error_code
+
+
+CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     19: _topics("topics"),  # CreateTopics
     20: _topics("responses"),  # DeleteTopics
     21: _partitions("topics"),  # DeleteRecords
@@ -93,11 +132,14 @@ _CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     33: _configs,  # AlterConfigs
     37: _topics("results"),  # CreatePartitions
     42: lambda _request, response: ((f"group {each.group_id}", each.error_code) for each in response.results),
+    43: _elections,  # ElectLeaders
     44: _configs,  # IncrementalAlterConfigs
     45: _partitions("responses"),  # AlterPartitionReassignments
     47: _partitions("topics", of=lambda request: f"group {request.group_id} "),  # OffsetDelete
+    49: _quotas,  # AlterClientQuotas
+    51: _credentials,  # AlterUserScramCredentials
 }
 """By API key: what a request was to change, and with which outcome; 42 is DeleteGroups.
 
-AlterClientQuotas and AlterUserScramCredentials note each change themselves.
+Metadata, which may create topics too, notes those itself: its response does not say which they are.
 """

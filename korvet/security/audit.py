@@ -33,20 +33,15 @@ def denied(session: Session, api: str, operation: str, resource: str, name: str)
     _rate_limited_log.info(api, "authorization denied", **_who(session), **fields)
 
 
-def changed(session: Session, what: str, /, **fields: object) -> None:
-    """Note that a client has changed something that is the administrators'."""
-    _log.info(what, **_who(session), **fields)
-
-
 def requested(session: Session, api: str, done: Sequence[str], failed: Mapping[str, str]) -> None:
     """Note what an administrative request has changed, and with which errors it has not changed the rest."""
     metrics.ADMIN_CHANGES.labels(api, "done").inc(len(done))
     metrics.ADMIN_CHANGES.labels(api, "failed").inc(len(failed))
     errors = [f"{what} {error}" for what, error in failed.items()]
     parts = {"done": done, "failed": errors}
-    changed(
-        session,
+    _log.info(
         "administrative request",
+        **_who(session),
         api=api,
         **{outcome: _listed(names) for outcome, names in parts.items() if names},
     )

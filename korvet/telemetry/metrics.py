@@ -107,8 +107,8 @@ AUTHORIZATION_DENIED = Counter(
 )
 ADMIN_CHANGES = Counter(
     "korvet_admin_changes",
-    "Number of topics, configs, groups, ACLs and others that administrative requests changed, by outcome: done or"
-    " failed.",
+    "Number of topics, configs, groups, ACLs, quotas, users and others that administrative requests changed, by"
+    " outcome: done or failed.",
     ("api", "outcome"),
 )
 

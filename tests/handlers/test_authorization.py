@@ -15,10 +15,13 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, ProtocolError
+from korvet.handlers.audit import CHANGES
 from korvet.handlers.authorization import TABLE
 from korvet.handlers.registry import HANDLERS
 from korvet.protocol import messages as wire_messages
 from korvet.protocol.messages import (
+    alter_client_quotas,
+    alter_user_scram_credentials,
     api_versions,
     create_topics,
     delete_acls,
@@ -27,6 +30,7 @@ from korvet.protocol.messages import (
     describe_configs,
     describe_groups,
     describe_topic_partitions,
+    elect_leaders,
     find_coordinator,
     init_producer_id,
     list_groups,
@@ -43,7 +47,9 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security.acls import CLUSTER_NAME
 from korvet.security.usage import UsageTable
 from korvet.server.worker import Storage, build_apis
+from korvet.telemetry import metrics
 from tests.handlers.kafka_operations import BEYOND, DOCUMENTED, NOT_ASKED
+from tests.handlers.quotas import entry
 from tests.handlers.rights import (
     ACL_FILTER,
     ANY_FAILED,
@@ -418,3 +424,62 @@ def test_administrative_changes_are_in_the_audit_log(
         ("DeleteAcls", "ALLOW User:bob from * READ on TOPIC:LITERAL:orders", None),
         ("Metadata", "topic made-by-asking", None),
     ]
+
+
+def test_changes_of_quotas_users_and_leaders_are_in_the_audit_log_and_counted(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted = metrics.ADMIN_CHANGES.labels("AlterClientQuotas", "done")._value
+    before = counted.get()
+    served.call(named("orders"), session=ROOT)
+    with caplog.at_level(logging.INFO, "korvet.audit"):
+        app = (("user", "bob"), ("client-id", None))
+        served.call(
+            alter_client_quotas.AlterClientQuotasRequest(
+                entries=[
+                    entry(app, ("producer_byte_rate", 1000.0), ("request_percentage", None)),
+                    entry((("user", None), ("user", "bob")), ("producer_byte_rate", 1.0)),
+                ],
+                validate_only=False,
+            ),
+            session=ROOT,
+        )
+        deletions = [
+            alter_user_scram_credentials.ScramCredentialDeletion(name="bob", mechanism=each)
+            for each in (2, 9)
+        ]
+        for each in deletions:
+            served.call(
+                alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+                    deletions=[each], upsertions=[]
+                ),
+                session=ROOT,
+            )
+        wanted = elect_leaders.TopicPartitions(topic="orders", partitions=[0])
+        served.call(
+            elect_leaders.ElectLeadersRequest(election_type=0, topic_partitions=[wanted]), session=ROOT
+        )
+    lines = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
+    assert [(each["api"], each.get("done"), each.get("failed")) for each in lines] == [
+        (
+            "AlterClientQuotas",
+            "default client-id, user bob (producer_byte_rate 1000.0, request_percentage removed)",
+            "default user, user bob (producer_byte_rate 1.0) INVALID_REQUEST",
+        ),
+        ("AlterUserScramCredentials", None, "user bob (SCRAM-SHA-512 deleted) RESOURCE_NOT_FOUND"),
+        ("AlterUserScramCredentials", None, "user bob (mechanism 9 deleted) UNSUPPORTED_SASL_MECHANISM"),
+        ("ElectLeaders", None, "orders:0 ELECTION_NOT_NEEDED"),
+    ]
+    assert counted.get() - before == 1
+
+
+def test_every_api_that_changes_something_is_in_the_audit_log() -> None:
+    """What a right is needed for that neither reads nor writes records; of Metadata the line is its handler's."""
+    no_changes = {READ, WRITE, DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.IDEMPOTENT_WRITE}
+    no_changes |= {AclOperation.CLUSTER_ACTION}
+    changing = {
+        key
+        for key, rules in TABLE.items()
+        if any(operation not in no_changes for rule in rules for operation, _ in rule.rights)
+    }
+    assert changing - {metadata.MetadataRequest.api.key} == CHANGES.keys()
