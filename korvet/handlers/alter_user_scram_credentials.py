@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (key 51), version 0: creates, changes and deletes SCRAM credentials (KIP-554).
 
-All changes of a user are made or none; the failure of one user leaves the others unaffected. Several mechanisms of a
-user may be changed at once, as kafka-configs does and Kafka's documentation shows.
+The failure of one user leaves the others unaffected. As by Kafka's controller one request changes one credential of a
+user: that of another mechanism comes with the next one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ def handle(
 ) -> wire.AlterUserScramCredentialsResponse:
     """Change the credentials of each user."""
     changes = _by_user(request)
+    twice = KafkaError(
+        ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+    )
 
     def alter(user: str) -> wire.AlterUserScramCredentialsResult:
         api.users.alter(user, changes[user])
         return _result(user, None)
 
-    results = each_done([(user, None) for user in changes], alter, _result)
+    each_given = [(user, twice if len(some) > 1 else None) for user, some in changes.items()]
+    results = each_done(each_given, alter, _result)
     return wire.AlterUserScramCredentialsResponse(results=results)
 
 

@@ -128,12 +128,7 @@ class UserCredentials:
             raise KafkaError(
                 ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes"
             )
-        named = [_mechanism(each.mechanism).sasl_name for each in changes]
-        if len(set(named)) < len(named):
-            raise KafkaError(
-                ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
-            )
-        made = {name: _credential(each) for name, each in zip(named, changes, strict=True)}
+        made = {_mechanism(each.mechanism).sasl_name: _credential(each) for each in changes}
 
         def altered(row: UserRow | None) -> UserRow | None:
             found = dict(row or {})

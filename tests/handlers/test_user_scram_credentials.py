@@ -91,14 +91,20 @@ def test_an_empty_list_of_users_is_all(client: Client) -> None:
     assert [each.user for each in answer.results] == ["alice"]
 
 
-def test_mechanisms_of_a_user_are_altered_together(client: Client) -> None:
-    assert alter(client, upsertion("alice"), upsertion("alice", SHA_512)) == {"alice": (0, None)}
-    assert alter(client, deletion("alice"), upsertion("alice", SHA_512, 8192)) == {"alice": (0, None)}
-    assert describe(client) == {"alice": {SHA_512: 8192}}
-
-
-def test_a_credential_named_twice_is_refused_and_the_others_are_done(client: Client) -> None:
-    found = alter(client, deletion("alice"), upsertion("alice"), upsertion("bob"))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (deletion("alice"), upsertion("alice")),
+        (upsertion("alice"), upsertion("alice", SHA_512)),
+        (deletion("alice"), upsertion("alice", SHA_512)),
+        (deletion("alice"), deletion("alice", SHA_512)),
+    ],
+)
+def test_a_user_that_is_named_twice_is_refused_and_the_others_are_done(
+    client: Client, changes: tuple[Any, ...]
+) -> None:
+    """As by Kafka's controller, whichever mechanisms the changes are of."""
+    found = alter(client, *changes, upsertion("bob"))
     assert found["alice"] == (
         ErrorCode.DUPLICATE_RESOURCE,
         "A user credential cannot be altered twice in the same request",

@@ -112,9 +112,15 @@ def test_a_java_client_says_that_it_may_not_log_in(tools: AtBroker, config: Conf
 
 def test_kafka_configs_manages_users(admin: AtBroker, broker: Broker) -> None:
     of = ("--entity-type", "users", "--entity-name", "bob")
-    credentials = "SCRAM-SHA-256=[iterations=8192,password=bob-secret],SCRAM-SHA-512=[password=bob-secret]"
-    said = admin.done("kafka-configs", "--alter", *of, "--add-config", credentials)
-    assert said == "Completed updating config for user bob.\n"
+    credentials = (
+        "SCRAM-SHA-256=[iterations=8192,password=bob-secret]",
+        "SCRAM-SHA-512=[password=bob-secret]",
+    )
+    for each in credentials:
+        said = admin.done("kafka-configs", "--alter", *of, "--add-config", each)
+        assert said == "Completed updating config for user bob.\n"
+    both = admin.refused("kafka-configs", "--alter", *of, "--add-config", ",".join(credentials))
+    assert "A user credential cannot be altered twice in the same request" in both
     said = admin.done("kafka-configs", "--describe", *of)
     assert said == (
         "SCRAM credential configs for user-principal 'bob' are"
