@@ -17,6 +17,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import errors_about, listed, value_of
+from korvet.turns import in_turns
 
 _log = logging.getLogger(__name__)
 _REPLACE = scripts.get("row/replace")
@@ -73,7 +74,8 @@ class RowStore(Generic[R]):
         for gone in self.unreadable.keys() - texts.keys():
             del self.unreadable[gone]
         rows = {
-            name.decode("utf-8", "backslashreplace"): self._row(name, text) for name, text in texts.items()
+            name.decode("utf-8", "backslashreplace"): self._row(name, text)
+            for name, text in in_turns(texts.items())
         }
         return {name: row for name, row in rows.items() if row is not None}
 

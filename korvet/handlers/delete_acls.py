@@ -9,6 +9,7 @@ from korvet.handlers.describe_acls import acl_filter, authorizer_of
 from korvet.handlers.registry import register
 from korvet.protocol.messages import delete_acls as wire
 from korvet.security.acls import Acl
+from korvet.turns import in_turns
 
 FILTERS_MAX = 1_000
 """Filters of one request: each goes through all ACLs."""
@@ -26,7 +27,8 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
     def delete(asked: wire.DeleteAclsFilter) -> wire.DeleteAclsFilterResult:
         meant = acl_filter(asked)
         # As in Kafka: what an earlier filter of the request has deleted is in the result of this one too.
-        found = {acl: None for acl in deleted if meant.matches(acl)} | dict.fromkeys(authorizer.remove(meant))
+        found = {acl: None for acl in in_turns(deleted) if meant.matches(acl)}
+        found |= dict.fromkeys(authorizer.remove(meant))
         deleted.update(found)
         matching = [
             wire.DeleteAclsMatchingAcl(
@@ -39,7 +41,7 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
                 operation=rule.operation,
                 permission_type=rule.permission,
             )
-            for resource, rule in found
+            for resource, rule in in_turns(found)
         ]
         return wire.DeleteAclsFilterResult(error_message=None, matching_acls=matching)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.turns import in_turns
 
 WILDCARD = "*"
 """As a literal resource name and as a host: any."""
@@ -182,7 +183,7 @@ class AclIndex:
         self.acls = tuple(acls)
         self._literal: dict[tuple[AclResourceType, str], list[Rule]] = {}
         self._prefixed: dict[tuple[AclResourceType, str], list[Rule]] = {}
-        for (resource_type, pattern, name), rule in self.acls:
+        for (resource_type, pattern, name), rule in in_turns(self.acls):
             by_name = self._prefixed if pattern is PatternType.PREFIXED else self._literal
             rules = by_name.setdefault((resource_type, name), [])
             rules.append(rule._replace(host=canonical_host(rule.host)))

@@ -38,6 +38,7 @@ from korvet.security.acls import (
     check,
 )
 from korvet.security.session import Principal, Session, parse_principals
+from korvet.turns import in_turns
 
 _log = Log(__name__)
 
@@ -118,7 +119,7 @@ class AclStore:
             if resource is None:
                 misnamed.add(name)
             else:
-                acls += [Acl(resource, each.rule()) for each in rules]
+                acls += [Acl(resource, each.rule()) for each in in_turns(rules)]
         for name in sorted(misnamed - self._misnamed):
             _log.error("ACLs with an unknown name: everything is denied", key=self._key, row=name)
         self._misnamed = misnamed
@@ -153,7 +154,7 @@ class AclStore:
         def reduced(row: list[StoredRule] | None) -> list[StoredRule] | None:
             unreadable = name.encode() in self._rows.unreadable
             rules = [_DENY_ALL] if unreadable else row or []
-            gone = [each for each in rules if meant.matches(Acl(resource, each.rule()))]
+            gone = {each: None for each in in_turns(rules) if meant.matches(Acl(resource, each.rule()))}
             if unreadable and not gone:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"The ACLs about {name} cannot be read.")
             removed[:] = [Acl(resource, each.rule()) for each in gone]
@@ -255,7 +256,7 @@ class Authorizer:
         """Return the ACLs that are meant, as of now; raises KafkaError INVALID_REQUEST, StorageUnavailableError."""
         _check_filter(meant)
         self.refresh()
-        return [each for each in self._index.acls if meant.matches(each)]
+        return [each for each in in_turns(self._index.acls) if meant.matches(each)]
 
     def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
         """Add ACLs; returns for each why it was not added. Every worker has them within milliseconds."""

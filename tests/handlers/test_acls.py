@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 
+from korvet import turns
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.protocol.messages.describe_acls import DescribeAclsRequest
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.redis.keys import Keys
 from tests.handlers.rights import ROOT, Served
 
 ANY, ALLOW = AclPermissionType.ANY, AclPermissionType.ALLOW
@@ -126,3 +130,29 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
     assert described(served) == []
     [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
     assert line["done"].count("User:bob") == len(("orders", "other"))
+
+
+def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_deleted(
+    served: Served, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the ACLs are about one pattern, half about one each."""
+    half = 3200
+    row = '[{"principal":"User:bob","host":"*","operation":"READ","permission":"ALLOW"}]'
+    raw_redis.hset(Keys("korvet").acls, mapping={f"TOPIC:LITERAL:t{number}": row for number in range(half)})
+    some = [creation("orders", principal=f"User:{number}") for number in range(half)]
+    assert {code for code, _ in create(served, *some)} == {0}
+    given: list[float] = []
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(turns, "gevent", SimpleNamespace(sleep=given.append))
+    [(_, names), nothing] = deleted(
+        served, {"resource_name_filter": "orders"}, {"resource_name_filter": "no"}
+    )
+    assert (len(names), nothing) == (half, (0, []))
+    steps = (
+        ("all are gone through", 2),
+        ("those of the pattern", 1),
+        ("what is left: its rows, rules and index", 3),
+        ("what is deleted: listed, encoded, noted", 3),
+        ("what is left and what is deleted, by the second filter", 2),
+    )
+    assert len(given) * turns.CALLS_PER_LOOK // half >= sum(count for _, count in steps)
