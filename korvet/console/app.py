@@ -42,14 +42,13 @@ HEADERS = (
             "require-trusted-types-for 'script'; trusted-types 'none'"
         ),
     ),
-    ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "DENY"),
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
-"""The headers of every answer of the console, pages and data."""
+"""The headers of every answer of the console, pages and data, beside those of the server."""
 
 _WEB = Path(__file__).parent / "web"
 _TYPES = {

@@ -224,6 +224,11 @@ class _RequestHandler(BaseHTTPRequestHandler):
         """Answer DELETE, which may have a body."""
         self._answer_with_body("DELETE")
 
+    def end_headers(self) -> None:
+        """Tell browsers to take no answer, be it an error or /metrics, for anything but what it is said to be."""
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - the base class's signature
         """Log nothing: probes come every second, and their outcome is in the response."""
 

@@ -133,6 +133,13 @@ def test_a_head_that_says_two_things_is_refused(server: HttpServer) -> None:
     assert b" 200 " in ask(server, b"GET / HTTP/1.0\r\nVia: a\r\nVia: b\r\n\r\n")
 
 
+@pytest.mark.parametrize(
+    "request_", [b"GET / HTTP/1.0\r\n\r\n", b"PUT / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.0\r\nx: " + b"x" * 8192]
+)
+def test_browsers_may_take_no_answer_for_anything_else(server: HttpServer, request_: bytes) -> None:
+    assert ask(server, request_).count(b"X-Content-Type-Options: nosniff\r\n") == 1
+
+
 def test_an_error_is_plain_text_without_what_the_peer_sent(server: HttpServer) -> None:
     answer = ask(server, b"PUT /<b> HTTP/1.0\r\n\r\n")
     assert b"Content-Type: text/plain" in answer
