@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+import gevent
+import gevent.socket
 import pytest
 
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.redis.client import Redis
+from korvet.server.net import listener
 from tests.handlers.configs import BROKER, change, refused, value
 from tests.handlers.quotas import described, set_quotas
 from tests.support import ops, processes
 from tests.support.broker import Broker, korvet_broker, steady_broker
+from tests.support.dispatching import client_quotas, dispatcher
 from tests.support.topic_client import Client
 from tests.support.wire_client import ClosedByBrokerError, worker_of
 
@@ -204,3 +213,30 @@ def test_overrides_that_mean_nothing_are_refused(admins: tuple[Client, Client], 
     code, said = refused(admins[0], BROKER, "0", {"max.connections.per.ip.overrides": text})
     assert code == ErrorCode.INVALID_REQUEST
     assert "ADDRESS:COUNT, comma-separated" in said
+
+
+class FullSocket(gevent.socket.socket):
+    """A listening socket of a process that has no descriptor left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts = 0
+
+    def accept(self) -> Any:
+        self.attempts += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_process_without_descriptors_tries_again_and_says_so_once(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.001)
+    with FullSocket() as full:
+        bound = listener.BoundListener("PLAINTEXT", full)
+        acceptor = listener.Acceptor([bound], dispatcher(redis, {}, []), Settings(), client_quotas(redis))
+        acceptor.start()
+        while full.attempts < 10:
+            gevent.sleep(0.001)
+        acceptor.close()
+    [line] = [vars(each)["korvet_fields"] for each in caplog.records if "cannot accept" in each.getMessage()]
+    assert line == {"listener": "PLAINTEXT", "reason": "[Errno 24] Too many open files"}

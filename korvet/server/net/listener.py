@@ -43,8 +43,7 @@ from korvet.server.supervisor import ports
 from korvet.telemetry import metrics
 from korvet.turns import give_turn
 
-_log = Log(__name__)
-_rate_limited_log = RateLimitedLogger(_log)
+_rate_limited_log = RateLimitedLogger(Log(__name__))
 
 _SO_ATTACH_FILTER = 26
 _LOAD_BYTE, _JUMP_IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06
@@ -172,7 +171,10 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     if listener.socket.gettimeout() == 0:
                         return
-                    _log.warning("cannot accept connections", listener=listener.name, reason=str(error))
+                    reason = str(error)
+                    _rate_limited_log.warning(
+                        reason, "cannot accept connections", listener=listener.name, reason=reason
+                    )
                     gevent.sleep(PAUSE_SECONDS)
                 continue  # any other error: a peer that left before it was accepted
             try:
