@@ -19,6 +19,7 @@ from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, Routes
 from korvet.admin.types import Outcomes, Resource, TopicPartition, by_topic, settled
+from korvet.errors import ErrorCode
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
@@ -58,9 +59,16 @@ def new_identity(client: AdminClient) -> Identity:
 
 
 def batch_bytes_max(client: AdminClient, topic: str) -> int | None:
-    """Return the largest batch that a topic accepts, None if its brokers do not say. Raises AdminError."""
+    """Return the largest batch that a topic accepts, None if its brokers do not say. Raises AdminError.
+
+    They do not say it to all who may write: that takes the right DescribeConfigs.
+    """
     resource = Resource.topic(topic)
-    config = settled(client.configs.describe([resource], names=[_LIMIT]))[resource].get(_LIMIT)
+    found = client.configs.describe([resource], names=[_LIMIT])
+    error = found[resource]
+    if isinstance(error, BrokerError) and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return None
+    config = settled(found)[resource].get(_LIMIT)
     return None if config is None or config.value is None else int(config.value)
 
 

@@ -220,7 +220,12 @@ class Replay:
     def _begin(self) -> None:
         """Commit what will be replayed, before anything is."""
         for index, each in self._planned.items():
-            identity = new_identity(self.admin)
+            try:
+                identity = new_identity(self.admin)
+            except BrokerError as error:
+                raise ReplayError(
+                    f"brokers give no producer id to write {self._spec.target}: {error}"
+                ) from error
             note = ReplayNote(
                 spec=self._spec.digest,
                 target_id=self._target_id,
@@ -243,7 +248,7 @@ class Replay:
         return [TopicPartition(self._spec.target, each) for each in indexes]
 
     def commit(self, index: int, state: ReplayState) -> None:
-        """Commit the progress of a partition; raises AdminError."""
+        """Commit the progress of a partition; raises ReplayError, AdminError."""
         save_states(self.admin, self.name, self._spec.source, {index: state})
         self.states[index] = state
 

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from korvet.admin.client import AdminClient
+from korvet.admin.errors import BrokerError
 from korvet.admin.offsets import CommittedOffset
 from korvet.admin.producer import Identity
 from korvet.admin.types import Resource, TopicPartition, settled
@@ -103,10 +104,14 @@ class ReplayState(msgspec.Struct, frozen=True):
 def load_states(admin: AdminClient, name: str, spec: ReplaySpec, target_id: str) -> dict[int, ReplayState]:
     """Return the progress of a replay, by partitions of the source; nothing if it has not begun.
 
-    Raises ReplayError if the name is another replay's or group's; AdminError.
+    Raises ReplayError if the name is another replay's or group's, or may not be read; AdminError.
     """
+    try:
+        progress = admin.offsets.committed(name)
+    except BrokerError as error:
+        raise ReplayError(f"group {name} does not give the progress of the replay: {error}") from error
     found = {}
-    for place, committed in admin.offsets.committed(name).items():
+    for place, committed in progress.items():
         try:
             note = msgspec.json.decode(committed.metadata, type=ReplayNote)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -131,7 +136,7 @@ def load_states(admin: AdminClient, name: str, spec: ReplaySpec, target_id: str)
 
 
 def save_states(admin: AdminClient, name: str, source: str, states: Mapping[int, ReplayState]) -> None:
-    """Commit the progress of a replay; raises AdminError."""
+    """Commit the progress of a replay; raises ReplayError if it is refused, AdminError."""
     outcomes = admin.offsets.alter(
         name,
         {
@@ -141,7 +146,10 @@ def save_states(admin: AdminClient, name: str, source: str, states: Mapping[int,
             for index, each in states.items()
         },
     )
-    settled({place: error for place, error in outcomes.items() if error is not None})
+    try:
+        settled({place: error for place, error in outcomes.items() if error is not None})
+    except BrokerError as error:
+        raise ReplayError(f"group {name} does not take the progress in {source}: {error}") from error
 
 
 def landed(
@@ -154,7 +162,10 @@ def landed(
     note = state.note
     if not any(note.counts):
         return [True] * len(targets)
-    producers = settled(admin.partitions.producers(targets))
+    try:
+        producers = settled(admin.partitions.producers(targets))
+    except BrokerError as error:
+        raise ReplayError(f"{name}: {targets[0].topic} does not say which records it has: {error}") from error
     found = []
     for target, sequence, count in zip(targets, note.sequences, note.counts, strict=True):
         last = [
@@ -197,5 +208,11 @@ def now_ms() -> int:
 
 def _expiration_ms(admin: AdminClient) -> int:
     broker = Resource.broker(min(admin.topology().brokers, default=0))
-    config = settled(admin.configs.describe([broker], names=[_EXPIRATION]))[broker].get(_EXPIRATION)
+    try:
+        configs = settled(admin.configs.describe([broker], names=[_EXPIRATION]))[broker]
+    except BrokerError as error:
+        raise ReplayError(
+            f"brokers do not say how long they remember producers ({_EXPIRATION}): {error}"
+        ) from error
+    config = configs.get(_EXPIRATION)
     return _EXPIRATION_DEFAULT_MS if config is None or config.value is None else int(config.value)

@@ -91,9 +91,12 @@ def bare(records: Sequence[StoredRecord]) -> list[Bare]:
 
 
 @contextmanager
-def stage_in(directory: Path, *flags: str) -> Iterator[Stage]:
+def stage_in(
+    directory: Path, *flags: str, listen: Sequence[str] = ("--listen", "127.0.0.1:0")
+) -> Iterator[Stage]:
     """Run a broker on its embedded server; topics have their lake beside it."""
-    with korvet_broker(directory, "--set", f"lake.path={directory / 'lake'}", *flags, workers=1) as broker:
+    lake = ("--set", f"lake.path={directory / 'lake'}")
+    with korvet_broker(directory, *lake, *flags, workers=1, listen=listen) as broker:
         url = f"unix://{quote(str(socket_of(broker.data_dir)))}"
         with topics_in(url, directory / "lake") as topics, AdminClient(broker.bootstrap) as admin:
             yield Stage(broker, topics, admin)

@@ -1,0 +1,203 @@
+"""`korvet lake replay` by a user who logs in over TLS and has just the rights that it needs, for as long as that is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from korvet.admin.acls import AclBinding, AclBindingFilter
+from korvet.admin.types import settled
+from korvet.lake.source import SourceTopic
+from korvet.protocol.types import (
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+    ScramMechanism,
+)
+from tests.cli.commands import done, failed, korvet_process
+from tests.support.authority import Authority
+from tests.support.docs import PAGES
+from tests.support.processes import die_with_tests, wait_until
+from tests.support.replaying import Stage, stage_in
+from tests.support.sasl_client import set_password
+from tests.support.topic_client import Client
+from tests.support.tutorial import section_of
+
+USER, PASSWORD = "alice", "the-password-of-alice-in-this-test"
+SESSION_MS = 1500
+RECORDS = 400
+
+
+class Secured(NamedTuple):
+    """A broker with an authorizer, where who has not logged in is a super user, and the flags of USER."""
+
+    stage: Stage
+    flags: tuple[str, ...]
+
+    def line(self, source: SourceTopic, target: SourceTopic, *arguments: str) -> list[str]:
+        where = ("--redis-url", self.stage.topics.source.redis_url, "--lake", self.stage.topics.lake)
+        return ["lake", "replay", *where, *self.flags, source.name, "--to", target.name, *arguments]
+
+    def allow(self, *rights: AclBinding) -> None:
+        settled(self.stage.admin.acls.create(rights))
+
+    def take_away(self, right: AclBinding) -> None:
+        found = settled(self.stage.admin.acls.delete([AclBindingFilter(*right)]))
+        assert list(found.values()) == [[right]]
+
+    def log_in_with(self, password: str) -> None:
+        with Client(self.stage.broker.at("PLAINTEXT")) as admin:
+            set_password(admin, USER, password, ScramMechanism.SCRAM_SHA_512)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
+    authority = Authority(directory / "ca")
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.location": authority.issue("/CN=broker").store,
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "connections.max.reauth.ms": SESSION_MS,
+        "connection.failed.authentication.delay.ms": 10,
+    }
+    given = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
+    file = directory / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={authority.certificate}\nsasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username="{USER}" password="{PASSWORD}";\n'
+    )
+    with stage_in(directory, *given, listen=()) as stage:
+        host, port = stage.broker.at("SASL_SSL")
+        found = Secured(stage, ("-b", f"{host}:{port}", "--command-config", str(file)))
+        found.log_in_with(PASSWORD)
+        yield found
+        assert "Traceback" not in stage.broker.log()
+
+
+@pytest.fixture
+def source(secured: Secured) -> Iterator[SourceTopic]:
+    """Give a topic; in the end USER has no rights any more."""
+    topic = secured.stage.make()
+    secured.stage.topics.produce(topic.partitions[0], *(b"%d" % at for at in range(RECORDS)))
+    yield topic
+    settled(secured.stage.admin.acls.delete([AclBindingFilter()]))
+
+
+def right(kind: AclResourceType, name: str, operation: AclOperation, *, prefix: bool = False) -> AclBinding:
+    pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL
+    return AclBinding(kind, pattern, name, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+
+
+def rights(source: SourceTopic, target: SourceTopic) -> dict[str, AclBinding]:
+    """Return the rights that the page names."""
+    return {
+        "read the source": right(AclResourceType.TOPIC, source.name, AclOperation.READ),
+        "write the target": right(AclResourceType.TOPIC, target.name, AclOperation.WRITE),
+        "read the target": right(AclResourceType.TOPIC, target.name, AclOperation.READ),
+        "commit": right(
+            AclResourceType.GROUP, f"korvet-replay.{source.name}.", AclOperation.READ, prefix=True
+        ),
+    }
+
+
+def test_the_rights_of_the_page_are_all_that_a_replay_needs(secured: Secured, source: SourceTopic) -> None:
+    stage, target = secured.stage, secured.stage.make()
+    section = section_of(PAGES["docs/lake/security.md"], "Replays")
+    *rights_of, replay = (
+        line.replace("clicks-again", target.name).replace("clicks", source.name).split()
+        for line in re.findall(r"^    korvet (.*)$", section, re.MULTILINE)
+    )
+    for each in rights_of:
+        done(korvet_process(*each, "-b", stage.broker.bootstrap))
+    assert replay[:8] == [
+        *("lake", "replay", "-b", "broker.example:9094", "--command-config", "alice.properties"),
+        *("--lake", "./lake"),
+    ]
+    given = secured.line(source, target, "--json", "--rate", "150")
+    assert replay[8:] == given[-6:-3]
+    # Longer than a session, which is renewed meanwhile.
+    [partition] = json.loads(done(korvet_process(*given)))["partitions"]
+    assert partition["records"] == RECORDS
+    assert stage.contents(target) == stage.produced(source)
+
+
+@pytest.mark.parametrize(
+    ("taken", "says"),
+    [
+        ("write the target", r"\S+:0 did not take offsets \d+ to \d+ of \S+: TOPIC_AUTHORIZATION_FAILED: .*"),
+        ("read the source", r"group \S+ does not take the progress in \S+: TOPIC_AUTHORIZATION_FAILED"),
+        ("commit", r"group \S+ does not take the progress in \S+: GROUP_AUTHORIZATION_FAILED: .*"),
+        ("password", r"127.0.0.1:\d+: Authentication failed during re-authentication .*"),
+    ],
+)
+def test_a_right_that_is_taken_away_ends_a_replay_that_goes_on_with_it(
+    secured: Secured, source: SourceTopic, taken: str, says: str
+) -> None:
+    stage, target = secured.stage, secured.stage.make()
+    needed = rights(source, target)
+    secured.allow(*needed.values())
+    line = secured.line(source, target)
+    with subprocess.Popen(
+        [sys.executable, "-m", "korvet", *line, "--rate", "50"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_tests,
+    ) as process:
+        wait_until(lambda: stage.contents(target) or process.poll(), "first records")
+        if taken == "password":
+            secured.log_in_with("another")
+        else:
+            secured.take_away(needed[taken])
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, ""), said
+    assert re.fullmatch(f"Error: {says}\n", said), said
+    assert PASSWORD not in said
+    before = stage.contents(target)
+    assert 0 < len(before) < RECORDS
+    # Without the right it fails again, and changes nothing.
+    failed(korvet_process(*line))
+    assert stage.contents(target) == before
+    if taken == "password":
+        secured.log_in_with(PASSWORD)
+    else:
+        secured.allow(needed[taken])
+    result = korvet_process(*line)
+    assert (result.returncode, result.stderr.partition(" ")[0]) == (0, "resuming"), result.stderr
+    assert stage.contents(target) == stage.produced(source)
+
+
+def test_each_right_that_is_missing_is_one_clear_error(secured: Secured, source: SourceTopic) -> None:
+    stage, target, other = secured.stage, secured.stage.make(), secured.stage.make()
+    needed = rights(source, target)
+    cluster = right(AclResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
+
+    def refused_until(*given: AclBinding, says: str) -> None:
+        said = failed(korvet_process(*secured.line(source, target)))
+        assert re.search(f"^Error: {says}", said, re.MULTILINE), said
+        assert stage.contents(target) == []
+        secured.allow(*given)
+
+    topics = (needed["read the source"], needed["read the target"])
+    refused_until(*topics, says=r"topic \S+: TOPIC_AUTHORIZATION_FAILED")
+    refused_until(needed["commit"], says=r"group \S+ does not give the progress of the replay: GROUP_AUTHOR")
+    elsewhere = right(AclResourceType.TOPIC, other.name, AclOperation.WRITE)
+    refused_until(elsewhere, says=r"brokers give no producer id to write \S+: CLUSTER_AUTHORIZATION_FAILED")
+    refused_until(needed["write the target"], says=r"\S+:0 did not take offsets 0 to 399 .*: TOPIC_AUTHORI")
+    # Nothing has come: whether that is certain depends on a config of the brokers.
+    secured.take_away(needed["read the target"])
+    refused_until(needed["read the target"], says=r".*: \S+ does not say which records it has: TOPIC_AUTHOR")
+    refused_until(cluster, says=r"brokers do not say how long they remember .*: CLUSTER_AUTHORIZATION_FAILED")
+    assert korvet_process(*secured.line(source, target)).returncode == 0
+    assert stage.contents(target) == stage.produced(source)
