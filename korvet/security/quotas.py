@@ -93,22 +93,26 @@ def parse_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
 
 def parse_changes(entity: Entity, changes: Iterable[tuple[str, float | None]]) -> dict[str, float | None]:
     """Return the values to set by quota, None for one to remove; raises KafkaError INVALID_REQUEST."""
-    allowed = (Quota.CONNECTION_CREATION_RATE,) if entity[0][0] == IP else _OF_CLIENTS
     found: dict[str, float | None] = {}
     for key, value in changes:
         if key in found:
             raise _invalid(f"Duplicate quota key {key}")
         found[key] = value
-        if value is None:
-            continue
-        if key not in allowed:
-            raise _invalid(f"Invalid configuration key {key}")
-        # An address with rate 0 is shut out. Of all else 0 allows nothing, not even to learn of it.
-        if not math.isfinite(value) or value < 0 or (value == 0 and key != Quota.CONNECTION_CREATION_RATE):
-            raise _invalid(f"Quota {key} must be greater than 0")
-        if key in _WHOLE_NUMBERS and abs(math.floor(value + _EPSILON) - value) > _EPSILON:
-            raise _invalid(f"{key} cannot be a fractional value.")
+        if value is not None and (problem := _problem(entity, key, value)):
+            raise _invalid(problem)
     return found
+
+
+def _problem(entity: Entity, key: str, value: float) -> str:
+    """Return why a quota cannot have that value, "" if it can."""
+    if key not in ((Quota.CONNECTION_CREATION_RATE,) if entity[0][0] == IP else _OF_CLIENTS):
+        return f"Invalid configuration key {key}"
+    # An address with rate 0 is shut out. Of all else 0 allows nothing, not even to learn of it.
+    if not math.isfinite(value) or value < 0 or (value == 0 and key != Quota.CONNECTION_CREATION_RATE):
+        return f"Quota {key} must be greater than 0"
+    if key in _WHOLE_NUMBERS and abs(math.floor(value + _EPSILON) - value) > _EPSILON:
+        return f"{key} cannot be a fractional value."
+    return ""
 
 
 def parse_filter(components: Iterable[tuple[str, int, str | None]]) -> dict[str, Match]:
@@ -158,16 +162,29 @@ class QuotaStore:
     def __init__(self, redis: Redis, keys: Keys) -> None:
         self._rows = RowStore(redis, keys, keys.quotas, FEED_MEMBER, Values)
         self.changed = self._rows.changed
+        self._ignored: set[tuple[str, str]] = set()
 
     def load(self) -> dict[Entity, Values]:
-        """Return what is set on each entity; what cannot be read counts as not set, with one log line (RowStore)."""
+        """Return what is set on each entity.
+
+        What cannot be read, or be set by a request, counts as not set, with one log line.
+        """
         found = {}
+        ignored = set()
         for name, values in self._rows.load_all().items():
             try:
                 names = msgspec.json.decode(name, type=dict[str, str | None])
-                found[parse_entity(list(names.items()))] = values
+                entity = parse_entity(list(names.items()))
             except (msgspec.DecodeError, KafkaError) as error:
-                _log.error("ignoring the quotas of %r: %s", name, error)
+                ignored.add((name, str(error)))
+                continue
+            problems = {key: _problem(entity, key, value) for key, value in values.items()}
+            ignored |= {(name, problem) for problem in problems.values() if problem}
+            if not all(problems.values()):
+                found[entity] = {key: value for key, value in values.items() if not problems[key]}
+        for name, problem in sorted(ignored - self._ignored):
+            _log.error("ignoring a quota of %r: %s", name, problem)
+        self._ignored = ignored
         return found
 
     def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> None:

@@ -141,3 +141,28 @@ def test_mutations_are_refused_once_tokens_are_owed_and_permissive_ones_are_only
     unlimited.take(10**6)
     unlimited.take(1)
     assert unlimited.throttle_ms == 0
+
+
+def test_values_that_no_request_could_set_do_not_count_and_are_logged_once(
+    connection: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has written them to Redis; a bound of 0 would be divided by."""
+    [quotas] = of_workers(connection, 1, Clock())
+    row = '{"controller_mutation_rate":0,"producer_byte_rate":1000,"request_percentage":-1,"later_rate":5}'
+    rows = ('{"user":"alice"}', row, '{"user":"carol"}', '{"consumer_byte_rate":0.5}')
+    connection.call("HSET", Keys("korvet").quotas, *rows)
+    quotas.alter(parse_entity([("user", "bob")]), {RATE: 1.0})
+    assert [dict(each) for each in sorted(quotas.table.entities)] == [{"user": "alice"}, {"user": "bob"}]
+    quotas.mutations("alice", "app", strict=False).take(10)
+    assert quotas.charge(RATE, "alice", "app", 12_000) == 2000
+    assert quotas.charge(Quota.REQUEST_PERCENTAGE, "alice", "app", 500) == 0
+    # A change leaves the others as they are stored: another version may know them.
+    quotas.alter(parse_entity([("user", "alice")]), {RATE: 2000.0})
+    assert "later_rate" in str(connection.call("HGET", Keys("korvet").quotas, '{"user":"alice"}'))
+    said = [each.getMessage().partition(": ")[2] for each in caplog.records]
+    assert sorted(said) == [
+        "Invalid configuration key later_rate",
+        "Quota controller_mutation_rate must be greater than 0",
+        "Quota request_percentage must be greater than 0",
+        "consumer_byte_rate cannot be a fractional value.",
+    ]
