@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
+from korvet.admin.security import from_configs, read_properties
 from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
 from korvet.config.values import WILDCARDS, is_local, parse_address
@@ -14,7 +16,7 @@ from korvet.console.access import TOKEN_CHARS_MIN, NoTokenError, read_token
 from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
-from korvet.security.tls import listeners_tls
+from korvet.security.tls import OPS, ListenerTls, listeners_tls, ops_tls
 from korvet.server.supervisor import startup
 
 CERTIFICATE_DAYS_MIN = 14
@@ -31,7 +33,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def examine_console(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the files with tokens of the console, those that there should be."""
+    """Yield what is true of the console's files with tokens, and with configs of its client, that there should be."""
     files = {
         "console.token.file": (settings.console_token_file, "the console makes no changes"),
         "console.read.token.file": (
@@ -43,6 +45,12 @@ def examine_console(settings: Settings) -> Iterator[Finding]:
         used = settings.ops_listen and (settings.console_enable or name == "console.read.token.file")
         if path and used:
             yield _token_file(name, Path(path), effect)
+    if settings.console_client_config and settings.ops_listen and settings.console_enable:
+        try:
+            from_configs(read_properties(Path(settings.console_client_config)))
+        except ValueError as problem:
+            said = f"{problem}: the console cannot connect to its broker"
+            yield warning("console.client.config", said, "correct the file")
 
 
 def _token_file(name: str, path: Path, effect: str) -> Finding:
@@ -60,26 +68,35 @@ def _token_file(name: str, path: Path, effect: str) -> Finding:
 
 
 def examine_tls(settings: Settings) -> Iterator[Finding]:
-    """Yield what is true of the key stores of listeners with TLS."""
+    """Yield what is true of the key stores of listeners with TLS, and of that of `ops.listen`."""
     for listener in wanted_listeners(settings.listeners, settings.listen):
-        what = f"TLS ({listener.name})"
-        try:
-            found = listeners_tls([listener.name], settings)
-        except ConfigError as problem:
-            yield error(what, str(problem), "make key and certificates readable by the broker's user")
-            continue
-        for tls in found.values():
-            days = int((tls.expires_at - time.time()) // 86_400)
-            if days < 0:
-                said = "the certificate has expired: clients do not connect"
-                yield error(what, said, "have it renewed, and replace the file")
-            elif days < CERTIFICATE_DAYS_MIN:
-                yield warning(what, f"the certificate expires in {days} days", "have it renewed")
-            else:
-                yield ok(what, f"the certificate is valid for {days} days")
-            if tls.is_key_readable_by_all():
-                said = "every user of this machine can read the private key"
-                yield warning(f"ssl.keystore.location ({listener.name})", said, "chmod o-rwx the file")
+        found = partial(listeners_tls, [listener.name], settings)
+        yield from _key_store(listener.name, f"ssl.keystore.location ({listener.name})", found)
+    if settings.ops_listen and settings.ops_ssl_keystore_location:
+        yield from _key_store("ops.listen", "ops.ssl.keystore.location", lambda: {OPS: ops_tls(settings)})
+
+
+def _key_store(
+    listener: str, setting: str, read: Callable[[], Mapping[str, ListenerTls | None]]
+) -> Iterator[Finding]:
+    what = f"TLS ({listener})"
+    try:
+        found = read()
+    except ConfigError as problem:
+        yield error(what, str(problem), "make key and certificates readable by the broker's user")
+        return
+    for tls in filter(None, found.values()):
+        days = int((tls.expires_at - time.time()) // 86_400)
+        if days < 0:
+            said = "the certificate has expired: clients do not connect"
+            yield error(what, said, "have it renewed, and replace the file")
+        elif days < CERTIFICATE_DAYS_MIN:
+            yield warning(what, f"the certificate expires in {days} days", "have it renewed")
+        else:
+            yield ok(what, f"the certificate is valid for {days} days")
+        if tls.is_key_readable_by_all():
+            said = "every user of this machine can read the private key"
+            yield warning(setting, said, "chmod o-rwx the file")
 
 
 def examine_lake(settings: Settings, problem_of: LakeProblem) -> Iterator[Finding]:
@@ -123,12 +140,17 @@ def _sizes(settings: Settings) -> Iterator[Finding]:
 
 
 def _exposure(settings: Settings) -> Iterator[Finding]:
-    if settings.ops_listen and settings.console_enable and not settings.console_read_token_file:
-        host = parse_address(settings.ops_listen).host
-        if host in WILDCARDS or not is_local(host):
+    host = parse_address(settings.ops_listen).host if settings.ops_listen else ""
+    if host and (host in WILDCARDS or not is_local(host)):
+        if settings.console_enable and not settings.console_read_token_file:
             said = f"{settings.ops_listen}: everybody who reaches it sees all records on the console"
             advice = "set console.read.token.file or listen on a private network; or console.enable to false"
             yield warning("ops.listen", said, advice)
+        token = settings.console_read_token_file or (settings.console_enable and settings.console_token_file)
+        if token and not settings.ops_ssl_keystore_location:
+            said = f"{settings.ops_listen}: tokens, and what they let read, come over the network in clear"
+            advice = "set ops.ssl.keystore.location, or listen on loopback for a proxy that has TLS"
+            yield warning("ops.ssl.keystore.location", said, advice)
     if settings.redis_url:
         target = redis_url.parse_url(settings.redis_url)
         remote = [each for each in target.addresses if each.host and not is_local(each.host)]

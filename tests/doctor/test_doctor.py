@@ -419,6 +419,9 @@ def test_a_lake_without_java(tmp_path: Path) -> None:
     assert "Java" in found["lake"]["finding"]
 
 
+BEYOND_LOOPBACK = {"ops__listen": "0.0.0.0:9093"}
+
+
 @pytest.mark.parametrize(
     ("values", "what"),
     [
@@ -427,6 +430,11 @@ def test_a_lake_without_java(tmp_path: Path) -> None:
         ({"message__max__bytes": "200000000"}, "message.max.bytes"),
         ({"message__max__bytes": "20000000"}, "message.max.bytes"),
         ({"ops__listen": "0.0.0.0:9093"}, "ops.listen"),
+        (BEYOND_LOOPBACK | {"console__read__token__file": "/etc/token"}, "ops.ssl.keystore.location"),
+        (
+            BEYOND_LOOPBACK | {"console__read__token__file": "/etc/token", "console__enable": "false"},
+            "ops.ssl.keystore.location",
+        ),
         ({"redis__url": "redis://redis.example"}, "redis.url"),
     ],
 )
@@ -438,8 +446,10 @@ def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> No
     "values",
     [
         {},
-        {"ops__listen": "0.0.0.0:9093", "console__enable": "false"},
-        {"ops__listen": "0.0.0.0:9093", "console__read__token__file": "/etc/korvet/token"},
+        BEYOND_LOOPBACK | {"console__enable": "false", "console__token__file": "/etc/token"},
+        BEYOND_LOOPBACK
+        | {"console__read__token__file": "/etc/token", "ops__ssl__keystore__location": "/etc/pem"},
+        {"ops__listen": "127.0.0.1:9093", "console__read__token__file": "/etc/token"},
         {"redis__url": "redis://:p@redis.example"},
         {"redis__url": "redis://127.0.0.1"},
     ],
@@ -474,6 +484,19 @@ def test_a_file_without_a_token_or_that_all_can_read_is_named(tmp_path: Path, na
     assert str(file) in said(Level.OK)
 
 
+def test_configs_of_the_consoles_client_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    given = settings(console__client__config=str(file))
+    assert "cannot read" in bad(settings_checks.examine_console(given))["console.client.config"].said
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\n")
+    said = bad(settings_checks.examine_console(given))["console.client.config"].said
+    assert said.startswith("PLAIN needs sasl.username and sasl.password")
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=b\n"
+    )
+    assert list(settings_checks.examine_console(given)) == []
+
+
 def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     names = ("GOOD", "SOON", "LATE", "NONE")
@@ -503,3 +526,35 @@ def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(
     named = bad(settings_checks.examine_tls(settings(**given)))
     assert named["ssl.keystore.location (GOOD)"].said == "every user of this machine can read the private key"
     assert list(settings_checks.examine_tls(Settings())) == []
+
+
+def test_a_key_store_of_the_ops_port_that_cannot_be_used_expires_soon_or_that_all_can_read(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+
+    def found(store: Path, listen: str = "127.0.0.1:9093") -> list[tuple[str, Level, str]]:
+        given = settings(ops__ssl__keystore__location=str(store), ops__listen=listen)
+        return [(each.what, each.level, each.said) for each in settings_checks.examine_tls(given)]
+
+    good, other, soon = (authority.issue("/CN=broker", days=days) for days in (30, 30, 5))
+    for each in (good, soon):
+        each.store.chmod(0o600)
+    assert found(good.store) == [("TLS (ops.listen)", Level.OK, "the certificate is valid for 29 days")]
+    assert found(soon.store) == [("TLS (ops.listen)", Level.WARNING, "the certificate expires in 4 days")]
+    assert found(good.store, listen="") == []
+    good.store.chmod(0o644)
+    assert found(good.store)[1] == (
+        "ops.ssl.keystore.location",
+        Level.WARNING,
+        "every user of this machine can read the private key",
+    )
+    good.store.write_text(other.key.read_text() + good.certificate.read_text())
+    for store, said in (
+        (good.store, "does not belong to the first certificate"),
+        (tmp_path / "none", "No such"),
+    ):
+        [(what, level, problem)] = found(store)
+        assert (what, level) == ("TLS (ops.listen)", Level.ERROR)
+        assert problem.startswith(f"ops.ssl.keystore.location {store}: ")
+        assert said in problem
