@@ -6,15 +6,15 @@ Certificates and keys are PEM: files, or the text itself where Kafka has a confi
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from korvet.config.values import file_in_memory
 
 if TYPE_CHECKING:
     import ssl  # a client without TLS starts without it
@@ -120,7 +120,7 @@ class ClientSecurity(msgspec.Struct, frozen=True, kw_only=True):
         chain_file = configs.get("ssl.certificate.location") or configs.get("ssl.keystore.location")
         chain, key = configs.get("ssl.keystore.certificate.chain"), configs.get("ssl.keystore.key")
         try:
-            with _as_file(f"{key}\n{chain}" if chain and key else None) as made:
+            with file_in_memory(f"{key}\n{chain}") if chain and key else nullcontext() as made:
                 if made or chain_file:
                     # Without a password a protected key would ask for one at the terminal.
                     password = configs.get("ssl.key.password", "")
@@ -225,20 +225,6 @@ def _unescaped(text: str) -> str:
         return chr(int(code, 16)) if code else _ESCAPES.get(match["char"], match["char"])
 
     return re.sub(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))", one, text)
-
-
-@contextmanager
-def _as_file(text: str | None) -> Iterator[str | None]:
-    """Give the name of a file in memory with a text: Python's ssl reads keys from files only."""
-    if text is None:
-        yield None
-        return
-    memory = hasattr(os, "memfd_create")  # on Linux; elsewhere a file that has no name any more
-    with os.fdopen(os.memfd_create("pem"), "wb") if memory else tempfile.TemporaryFile() as file:
-        file.write(text.encode())
-        file.flush()
-        file.seek(0)
-        yield f"/dev/fd/{file.fileno()}"
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -1,10 +1,13 @@
-"""The forms that a setting's text may have: addresses, URLs, names and lists; and texts without their secrets."""
+"""The forms of texts of settings: addresses, URLs, names, lists; and texts without their secrets, or as files."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -225,6 +228,17 @@ def read_password(file: str, name: str) -> str:
     if not password:
         raise ConfigError(f"{name}: it is empty")
     return password
+
+
+@contextmanager
+def file_in_memory(text: str) -> Iterator[str]:
+    """Give a path to a text, for keys, which OpenSSL takes from files only: none gets to a disk by that."""
+    memory = hasattr(os, "memfd_create")  # on Linux; elsewhere a file that has no name any more
+    with os.fdopen(os.memfd_create("korvet"), "wb") if memory else tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        file.flush()
+        file.seek(0)
+        yield f"/dev/fd/{file.fileno()}"
 
 
 def without_secrets(text: str) -> str:

@@ -6,18 +6,15 @@ its password is written anywhere: errors name settings and files.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import ssl
 import stat
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from korvet.config.settings import Settings
-from korvet.config.values import listed
+from korvet.config.values import file_in_memory, listed
 from korvet.errors import ConfigError
 from korvet.logs import Log
 from korvet.security.certificates import PemBlock, expires_at, pem_blocks, subject
@@ -140,7 +137,7 @@ def _context(settings: Settings, client_auth: str) -> tuple[ssl.SSLContext, floa
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _limit_versions(context, settings)
     blocks = _key_store(settings)
-    with _in_memory("".join(each.text for each in blocks)) as path:
+    with file_in_memory("".join(each.text for each in blocks)) as path:
         try:
             # Without a password OpenSSL would ask for it at the terminal.
             context.load_cert_chain(path, password=lambda: settings.ssl_key_password)
@@ -236,17 +233,6 @@ def _read(setting: str, path: str) -> str:
         return Path(path).read_text(encoding="ascii", errors="replace")
     except OSError as error:
         raise ConfigError(f"{setting} {path}: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def _in_memory(text: str) -> Iterator[str]:
-    """Give a path to a text, which OpenSSL takes from files only; no private key gets to a disk by that."""
-    memory = hasattr(os, "memfd_create")  # on Linux; elsewhere a file that has no name any more
-    with os.fdopen(os.memfd_create("korvet"), "wb") if memory else tempfile.TemporaryFile() as file:
-        file.write(text.encode())
-        file.flush()
-        file.seek(0)
-        yield f"/dev/fd/{file.fileno()}"
 
 
 def _key_problem(error: Exception, settings: Settings) -> str:

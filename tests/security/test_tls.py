@@ -296,7 +296,7 @@ def test_a_certificate_is_tried_again_until_it_can_be_read(
     former = server.context
     authority.issue("/CN=second").store.rename(store)
     with monkeypatch.context() as without:
-        without.setattr(tls_module, "_in_memory", _no_descriptors)
+        without.setattr(tls_module, "file_in_memory", _no_descriptors)
         server.refresh()
     assert server.context is former
     server.refresh()
