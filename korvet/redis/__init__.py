@@ -6,6 +6,7 @@ url              redis.url, parsed; the URL of the embedded server
 replies          replies, and error replies as Korvet's errors
 client           commands, pipelines and scripts, for greenlets; reconnects
 connection       one socket: handshake, RESP, coalesced writes
+sentinel         the way to a server, or to the master that Sentinels name
 pubsub           subscriptions to channels, on a connection of their own
 blocking         redis-py, for processes without greenlets
 """

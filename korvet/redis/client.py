@@ -30,7 +30,6 @@ from korvet.redis.connection import (
     Arg,
     Observer,
     RedisConnection,
-    connect,
     pack,
     reconnect_backoff,
 )
@@ -45,6 +44,7 @@ from korvet.redis.replies import (
     value_of,
 )
 from korvet.redis.scripts import Script
+from korvet.redis.sentinel import connect_to
 
 __all__ = ["Arg", "HistoryChangedError", "Redis", "Reply", "RespError", "ScriptCall"]
 
@@ -349,7 +349,7 @@ class Redis:
 
         Connections that only read do not notice a failover, and have to reconnect.
         """
-        self._address = redis_url.parse(url)
+        self._target = redis_url.parse_url(url)
         self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
         self._timeout_s = timeout_ms / 1000
         self._limit = InFlightLimit(commands_max, bytes_max)
@@ -546,7 +546,7 @@ class Redis:
     def _connected(self, deadline: float) -> Multiplexer:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
         if self._closed:
-            raise StorageUnavailableError(f"the connection to Redis at {self._address} is closed")
+            raise StorageUnavailableError(f"the connection to Redis at {self._target} is closed")
         attempt = self._attempt
         if attempt is None:
             if time.monotonic() < self._not_before:
@@ -561,11 +561,11 @@ class Redis:
             # One exception object per caller: tracebacks gather in it.
             raise StorageUnavailableError(outcome.message)
         # Not yet, or the attempt was ended by close().
-        raise StorageUnavailableError(f"Redis at {self._address} could not be reached in time")
+        raise StorageUnavailableError(f"Redis at {self._target} could not be reached in time")
 
     def _connect(self) -> Multiplexer | StorageUnavailableError:
         try:
-            connected, history = connect(self._address, self._connect_timeout_ms)
+            connected, history = connect_to(self._target, self._connect_timeout_ms, self.reconnect)
         except StorageUnavailableError as error:
             self._refusal = error.message
             self._not_before = time.monotonic() + self._backoff.next_s()
@@ -579,7 +579,7 @@ class Redis:
             self.history = history
             self._multiplexer = Multiplexer(
                 connected,
-                str(self._address),
+                str(self._target),
                 self._limit,
                 self._reply_limit,
                 self._timeout_ms,

@@ -219,6 +219,17 @@ def connect(address: RedisAddress, timeout_ms: int) -> tuple[socket.socket, str]
 
     Raises StorageUnavailableError after at most `timeout_ms`.
     """
+    connected, reply = open_connection(address, timeout_ms, ("INFO", "replication"))
+    return connected, history_of(reply)
+
+
+def open_connection(
+    address: RedisAddress, timeout_ms: int, command: tuple[Arg, ...]
+) -> tuple[socket.socket, Reply]:
+    """Open and authenticate a connection; returns it, and the reply to its first command, which may be an error.
+
+    Raises StorageUnavailableError after at most `timeout_ms`.
+    """
     opened: socket.socket | None = None
     try:
         with gevent.Timeout(timeout_ms / 1000, _TimedOutError):
@@ -226,9 +237,9 @@ def connect(address: RedisAddress, timeout_ms: int) -> tuple[socket.socket, str]
             if address.tls is not None:
                 # Closing the wrapped socket closes the inner one, which is detached by then.
                 opened = _tls_context(address.tls).wrap_socket(opened, server_hostname=address.host)
-            history = _shake_hands(opened, address)
+            reply = _shake_hands(opened, address, command)
             connected, opened = opened, None
-            return connected, history
+            return connected, reply
     except _TimedOutError as error:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from error
     except (OSError, UnicodeError) as error:
@@ -274,22 +285,20 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _shake_hands(connected: socket.socket, address: RedisAddress) -> str:
-    """Authenticate, choose the database and give the connection its name, in one round trip; returns the history."""
-    commands: list[tuple[str | int, ...]] = []
+def _shake_hands(connected: socket.socket, address: RedisAddress, first: tuple[Arg, ...]) -> Reply:
+    """Authenticate, choose the database and name the connection, in one round trip with its first command."""
+    commands: list[tuple[Arg, ...]] = []
     if address.password:
         commands.append(("AUTH", *((address.username,) if address.username else ()), address.password))
     if address.db:
         commands.append(("SELECT", address.db))
-    commands += [("CLIENT", "SETNAME", "korvet"), ("INFO", "replication")]
+    commands.append(("CLIENT", "SETNAME", "korvet"))
     # Redis may refuse and close before it has read a word; why it did is still there to be read.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connected.sendall(b"".join(map(pack, commands)))
+        connected.sendall(b"".join(map(pack, (*commands, first))))
     reader = new_reader()
     for command in commands:
         reply = _next_reply(connected, reader)
-        if command[0] == "INFO":
-            return history_of(reply)
         if not isinstance(reply, RespError | KafkaError):
             continue
         text = f"{reply.name} {reply.message}" if isinstance(reply, RespError) else reply.message
@@ -298,8 +307,8 @@ def _shake_hands(connected: socket.socket, address: RedisAddress) -> str:
             continue
         # Redis repeats the arguments of a command that it does not know.
         text = text.replace(address.password or "\0", "***")
-        raise StorageUnavailableError(f"Redis at {address} refused the connection ({command[0]}): {text}")
-    return ""
+        raise StorageUnavailableError(f"Redis at {address} refused the connection ({command[0]!s}): {text}")
+    return _next_reply(connected, reader)
 
 
 def _next_reply(connected: socket.socket, reader: hiredis.Reader) -> Reply:

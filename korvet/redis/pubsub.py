@@ -25,8 +25,9 @@ from gevent.hub import get_hub
 
 from korvet.errors import StorageUnavailableError
 from korvet.redis import url as redis_url
-from korvet.redis.connection import NO_OBSERVER, Observer, RedisConnection, connect, pack, reconnect_backoff
+from korvet.redis.connection import NO_OBSERVER, Observer, RedisConnection, pack, reconnect_backoff
 from korvet.redis.replies import Reply
+from korvet.redis.sentinel import connect_to
 from korvet.turns import in_turns
 
 Listener: TypeAlias = Callable[[bytes | None], None]
@@ -67,7 +68,7 @@ class Subscriptions:
         """Raise ConfigError for a malformed `url`; `connect_timeout_ms` bounds a connect and a confirmation."""
         self._observer = observer
         self._served = False
-        self._address = redis_url.parse(url)
+        self._target = redis_url.parse_url(url)
         self._timeout_ms, self._timeout_s = connect_timeout_ms, connect_timeout_ms / 1000
         self._linger_s, self._ping_interval_s = linger_ms / 1000, ping_interval_ms / 1000
         self._channels: dict[bytes, _Subscription] = {}
@@ -132,7 +133,7 @@ class Subscriptions:
     def close(self) -> None:
         """End the connection and call nobody any more."""
         self._closed = True
-        self._refusal = f"the subscriptions on Redis at {self._address} are closed"
+        self._refusal = f"the subscriptions on Redis at {self._target} are closed"
         for entry in self._channels.values():
             entry.answered.set()
         self._channels.clear()
@@ -164,7 +165,7 @@ class Subscriptions:
         for entry in waiting:
             answered = entry.answered.wait(max(deadline - time.monotonic(), 0.001))
             if not answered:
-                text = f"Redis at {self._address} did not confirm a subscription within {self._timeout_ms} ms"
+                text = f"Redis at {self._target} did not confirm a subscription within {self._timeout_ms} ms"
                 raise StorageUnavailableError(text)
             if not entry.live:
                 raise StorageUnavailableError(self._refusal)
@@ -216,7 +217,7 @@ class Subscriptions:
         while self._channels:
             confirmations = self._confirmations
             try:
-                connected = connect(self._address, self._timeout_ms)[0]
+                connected = connect_to(self._target, self._timeout_ms, self.reconnect)[0]
             except StorageUnavailableError as error:
                 self._refusal = error.message
                 self._observer.connect_failed()
@@ -263,7 +264,7 @@ class Subscriptions:
     def _on_lost(self, reason: str) -> None:
         self._connection = None
         if not self._closed:
-            self._refusal = f"the connection to Redis at {self._address} was lost ({reason})"
+            self._refusal = f"the connection to Redis at {self._target} was lost ({reason})"
         self._idle.clear()
         for name, entry in list(self._channels.items()):
             if not entry.listeners:

@@ -89,7 +89,7 @@ class RedisTarget(msgspec.Struct, frozen=True, kw_only=True):
         listed = ", ".join(map(str, self.addresses))
         if self.kind == "server":
             return listed
-        return f"{self.master_name} of the Sentinels {listed}" if self.master_name else f"cluster {listed}"
+        return f"{self.master_name} (Sentinels {listed})" if self.master_name else f"cluster {listed}"
 
     @property
     def safe_url(self) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ from tests.support import processes
 from tests.support.authority import Authority
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
-from tests.support.redis_servers import embedded_server, master, sentinel
+from tests.support.redis_servers import embedded_server, master
+from tests.support.sentinels import Sentinel
 
 KORVET = [sys.executable, "-m", "korvet", "doctor"]
 
@@ -150,7 +152,8 @@ def test_the_limit_of_memory_that_is_advised_is_two_thirds_of_the_machine_s(dura
 
 
 def test_a_sentinel_is_named_as_one() -> None:
-    with master() as watched, sentinel(watched.port) as url:
+    with master() as watched, closing(Sentinel(watched.port)) as sentinel:
+        url = f"redis://{sentinel.address}"
         found = bad(redis_server.examine(settings(redis__url=url)))
     assert found["redis"].level is Level.ERROR
     assert "leads to a Sentinel" in found["redis"].said

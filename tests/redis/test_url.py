@@ -181,7 +181,7 @@ def test_the_password_of_sentinels_may_come_from_a_file(tmp_path: Path) -> None:
         ("unix://u:s3cret@/run/r.sock", "/run/r.sock"),
         (
             "redis+sentinel://u:s3cret@h1,[::1]:7/m?sentinel_password=s3cret",
-            "m of the Sentinels h1:26379, [::1]:7",
+            "m (Sentinels h1:26379, [::1]:7)",
         ),
         ("redis+cluster://u:s3cret@h1,h2:7", "cluster h1:6379, h2:7"),
     ],

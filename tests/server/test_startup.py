@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
-from tests.support.redis_servers import embedded_server, master, sentinel
+from tests.support.redis_servers import embedded_server, master
+from tests.support.sentinels import Sentinel
 
 
 def refusal(directory: Path, *values: str, data: Path | None = None) -> str:
@@ -137,7 +138,8 @@ def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
 
 
 def test_a_sentinel_is_refused_with_the_master_that_it_watches(tmp_path: Path) -> None:
-    with master() as watched, sentinel(watched.port) as url:
+    with master() as watched, closing(Sentinel(watched.port)) as sentinel:
+        url = f"redis://{sentinel.address}"
         line = refusal(tmp_path, f"redis.url={url}")
     assert "redis.url leads to a Sentinel" in line
     assert line.endswith(f"(mymaster at 127.0.0.1:{watched.port})")

