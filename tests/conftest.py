@@ -61,7 +61,7 @@ def redis_server() -> Iterator[str]:
 @pytest.fixture
 def redis_url(redis_server: str) -> str:
     """Give the URL of a private Redis that holds nothing: no keys, no scripts, default configuration."""
-    with redis_py.Redis.from_url(redis_server) as client:
+    with redis_servers.connected(redis_server) as client:
         client.flushall()
         client.script_flush()
     return redis_server
@@ -70,7 +70,7 @@ def redis_url(redis_server: str) -> str:
 @pytest.fixture
 def raw_redis(redis_url: str) -> Iterator[redis_py.Redis]:
     """Give a plain redis-py client on an empty private Redis: what any Redis user would hold."""
-    with redis_py.Redis.from_url(redis_url) as client:
+    with redis_servers.connected(redis_url) as client:
         yield client
 
 

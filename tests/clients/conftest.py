@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from tests.support import redis_servers
 from tests.support.broker import Broker, korvet_broker
 
 
@@ -20,6 +21,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def stored(broker: Broker) -> Iterator[redis.Redis]:
-    """Give a plain redis-py client on the broker's embedded server."""
-    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+    """Give a plain redis-py client on the broker's Redis."""
+    with redis_servers.connected(broker.redis_url) as client:
         yield client

@@ -229,6 +229,7 @@ def test_producers_are_described(brokers: list[Broker], admin: Any, topic: str) 
         admin.describe_producers([Partition(topic, 9)], broker_id=0)
 
 
+@pytest.mark.embedded
 def test_the_embedded_servers_log_directory_is_where_its_data_is(broker: Broker) -> None:
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     [answer] = client.describe_log_dirs()

@@ -6,6 +6,7 @@ import filecmp
 import shutil
 from pathlib import Path
 
+import pytest
 import redis
 
 from tests.support import processes, reading
@@ -16,6 +17,7 @@ PARTITIONS = 2
 MANIFEST = "appendonlydir/appendonly.aof.manifest"
 
 
+@pytest.mark.embedded
 def test_a_copy_made_under_load_holds_what_was_acknowledged_before_it(tmp_path: Path) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
     with korvet_broker(tmp_path / "first", data_dir=data) as broker:

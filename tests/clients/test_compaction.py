@@ -43,12 +43,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture
-def stored(broker: Broker) -> Iterator[redis.Redis]:
-    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
-        yield client
-
-
 def produce(broker: Broker, topic: str, pairs: list[tuple[bytes, bytes | None]], **config: Any) -> list[Pair]:
     """Send to partition 0 with timestamps long past, and wait; returns what was sent with its offsets."""
     offsets: list[int] = []

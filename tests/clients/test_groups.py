@@ -66,12 +66,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture
-def stored(broker: Broker) -> Iterator[redis.Redis]:
-    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
-        yield client
-
-
 def produce(broker: Broker, topic: str, values: set[bytes]) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for number, value in enumerate(sorted(values)):

@@ -52,7 +52,7 @@ def broker(
 @pytest.fixture
 def stored(broker_redis: str) -> Iterator[redis.Redis]:
     """Give a plain redis-py client on the broker's Redis."""
-    with redis.Redis.from_url(broker_redis) as client:
+    with redis_servers.connected(broker_redis) as client:
         yield client
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import redis
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_topics import (
@@ -16,6 +15,7 @@ from korvet.protocol.messages.create_topics import (
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support import redis_servers
 from tests.support.broker import Broker
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
@@ -26,7 +26,7 @@ PARTITIONS = 40
 @pytest.fixture
 def acting(cluster_redis: str, brokers: list[Broker]) -> int:
     """Give the broker whose keeper acts: the controller."""
-    with redis.Redis.from_url(cluster_redis) as client:
+    with redis_servers.connected(cluster_redis) as client:
         wait_until(lambda: client.exists("korvet:keeper"), "a keeper acts")
         holder: Any = client.get("korvet:keeper")
         return int(holder.partition(b":")[0])

@@ -8,7 +8,6 @@ from typing import Any
 
 import kafka
 import pytest
-import redis
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AsyncTopicPartition
 from confluent_kafka import Producer
@@ -19,7 +18,7 @@ from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.compression import Codec
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
-from tests.support import reading
+from tests.support import reading, redis_servers
 from tests.support.batches import ZSTD, batch
 from tests.support.broker import Broker, korvet_broker
 from tests.support.domain import domain
@@ -42,7 +41,7 @@ def produce(broker: Broker, topic: str, codec: str) -> None:
 
 
 def stored_codecs(broker: Broker, topic: str) -> set[str]:
-    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+    with redis_servers.connected(broker.redis_url) as client:
         entries: Any = client.xrange(f"korvet:{topic}:0")
     assert entries
     return {

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import redis
 
-from tests.support import processes
+from tests.support import processes, redis_servers
 
 START_SECONDS_MAX = 120.0
 """A start takes 1.5 s of CPU in six processes, which may be half a minute where other tests use every core."""
@@ -45,6 +45,9 @@ class Broker:
 
     def __init__(self, command: Sequence[str], directory: Path, data_dir: Path) -> None:
         self.data_dir = data_dir
+        self.redis_url = f"unix://{data_dir}/server.sock"
+        if "--redis-url" in command:
+            self.redis_url = command[command.index("--redis-url") + 1]
         self.bootstrap = ""
         self.ops_address = ""
         self._paths = [directory / name for name in ("broker.out", "broker.err")]
@@ -190,14 +193,20 @@ def korvet_broker(
 ) -> Iterator[Broker]:
     """Run `korvet serve` with the embedded server (or `--redis-url` in `flags`), ready, on free ports.
 
+    Without a `data_dir` of the test's own it may be a cluster instead (tests/support/redis_servers.py).
+
     `listen` are the flags that say where it listens, `program` is what to run. Records are kept indefinitely unless
     `flags` say otherwise: those of tests carry any timestamps.
     """
+    own = data_dir is None and "--redis-url" not in flags and redis_servers.is_cluster()
     data_dir = data_dir or tmp_path / "data"
     common = ("--ops-listen", "127.0.0.1:0", "--workers", str(workers))
     command = [*program, *listen, *common, "--data-dir", str(data_dir), "--set", "log.retention.ms=-1"]
     command += flags
-    with started(command, tmp_path, data_dir) as broker:
+    with contextlib.ExitStack() as running:
+        if own:
+            command += ["--redis-url", running.enter_context(redis_servers.server())]
+        broker = running.enter_context(started(command, tmp_path, data_dir))
         broker.wait_until_ready()
         yield broker
 

@@ -1,6 +1,7 @@
 """A private Redis for the tests: the embedded server's program on a unix socket, another one's, or testcontainers'.
 
 TEST_KORVET_REDIS chooses: the path of a `redis-server` or `valkey-server`, or `docker`; by default the embedded one's.
+With TEST_KORVET_CLUSTER=1 a broker or worker under test gets a cluster of three such masters instead.
 Knows how to start, empty and stop one; the servers die with the test process (PDEATHSIG) even when it is killed.
 """
 
@@ -177,6 +178,30 @@ def wait_until_ready(url: str) -> None:
             return
 
 
+@contextlib.contextmanager
+def _cluster() -> Iterator[str]:
+    from tests.support.redis_cluster import redis_cluster  # it starts its nodes by this module
+
+    with redis_cluster() as running:
+        yield running.url
+
+
+def is_cluster() -> bool:
+    """Whether TEST_KORVET_CLUSTER asks for a cluster."""
+    return os.environ.get("TEST_KORVET_CLUSTER") == "1"
+
+
 def server() -> contextlib.AbstractContextManager[str]:
-    """Return the server that TEST_KORVET_REDIS chooses."""
+    """Return the server or cluster that the environment chooses."""
+    if is_cluster():
+        return _cluster()
     return docker_server() if os.environ.get("TEST_KORVET_REDIS") == "docker" else embedded_server()
+
+
+@contextlib.contextmanager
+def connected(url: str) -> Iterator[Any]:
+    """Give a plain redis-py client of what `server` or a broker's embedded server gives: any Redis user's."""
+    address = url.removeprefix("redis+cluster://")
+    first = f"redis://{address.partition(',')[0]}"
+    with redis.Redis.from_url(url) if address == url else redis.RedisCluster.from_url(first) as client:
+        yield client
