@@ -90,23 +90,24 @@ def load(config_file: Path | None, environ: Mapping[str, str], overrides: Mappin
     }
     settings = msgspec.convert(values | {"overrides": _overrides(found)}, Settings)
     if settings.redis_password_file:
-        settings = dataclasses.replace(settings, redis_url=_with_password(settings))
+        redis_url = with_password(settings.redis_url, settings.redis_password_file)
+        settings = dataclasses.replace(settings, redis_url=redis_url)
     origins = dict.fromkeys(SETTINGS, DEFAULT) | {name: origin for name, (_, origin) in found.items()}
     _check_listeners(settings, origins)
     check_together(settings, origins)
     return BrokerConfig(settings, origins)
 
 
-def _with_password(settings: Settings) -> str:
+def with_password(redis_url: str, password_file: str) -> str:
     """Return redis.url with the password of redis.password.file; raises ConfigError, which has neither."""
-    name = f"redis.password.file = {settings.redis_password_file}"
+    name = f"redis.password.file = {password_file}"
     # Not by urlsplit, which takes no list of hosts with IPv6 addresses in it.
-    scheme, _, rest = settings.redis_url.partition("://")
+    scheme, _, rest = redis_url.partition("://")
     where = re.split(r"[/?#]", rest, maxsplit=1)[0]
     user, at, _ = where.rpartition("@")
     if not scheme or user.partition(":")[2]:
         raise ConfigError(f"{name}: redis.url has to be set, and to have no password of its own")
-    password = quote(read_password(settings.redis_password_file, name), safe="")
+    password = quote(read_password(password_file, name), safe="")
     return f"{scheme}://{user.removesuffix(':')}:{password}@{rest.removeprefix(user + at)}"
 
 

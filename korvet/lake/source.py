@@ -79,6 +79,10 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 0
     min_insync_replicas: int = 1
 
+    def __repr__(self) -> str:
+        """Name namespace and lake; the URL of Redis may have a password."""
+        return f"LakeSource({self.namespace!r}, {self.lake!r})"
+
     @classmethod
     def of(cls, settings: Settings, redis_url: str) -> LakeSource:
         """Return the source of a broker with these settings, at `redis_url`."""

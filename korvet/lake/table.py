@@ -254,6 +254,10 @@ class Lake(NamedTuple):
     path: str = ""
     storage_options: StorageOptions = None
 
+    def __repr__(self) -> str:
+        """Name the place; the options have the keys of a store."""
+        return f"Lake({self.path!r})"
+
     @classmethod
     def of(cls, path: str, storage_options: str) -> Lake:
         """Return the lake that the settings lake.path and lake.storage.options name; raises ValueError."""

@@ -15,6 +15,7 @@ import msgspec
 
 from korvet.admin.security import FAMILIES, ClientSecurity, from_configs
 from korvet.config.settings import Settings
+from korvet.config.sources import with_password
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from korvet.protocol.records.compression import Codec
@@ -25,7 +26,7 @@ EARLIEST, LATEST = -2, -1
 """As offsets of one partition."""
 
 _NAMES = (
-    *("redis.url", "data.dir", "namespace", "topic", "lake", "lake.storage.options"),
+    *("redis.url", "redis.password.file", "data.dir", "namespace", "topic", "lake", "lake.storage.options"),
     *("replicas", "min.insync.replicas"),
     *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("maxRecordsPerPartition", "maxRecordsPerTrigger", "failOnDataLoss"),
@@ -67,7 +68,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise ValueError("endingOffsets cannot be earliest")
     return ReadOptions(
         source=LakeSource(
-            redis_url=found.get("redis.url") or _embedded(found),
+            redis_url=_redis_url(found),
             lake=Lake.of(found.get("lake", ""), found.get("lake.storage.options", "")),
             namespace=found.get("namespace", "korvet"),
             replicas=_count(found, "replicas") or 0,
@@ -89,6 +90,12 @@ def _known(given: Mapping[str, str], names: Sequence[str], of_spark: set[str], k
     if unknown:
         raise ValueError(f"unknown option {unknown[0]}; {known} are {', '.join(names)}")
     return found
+
+
+def _redis_url(found: Mapping[str, str]) -> str:
+    """Return where the log is; a password is read here, and goes to Spark's workers with their tasks."""
+    url, password_file = found.get("redis.url", ""), found.get("redis.password.file")
+    return with_password(url, password_file) if password_file else url or _embedded(found)
 
 
 def _embedded(found: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from korvet.errors import KafkaError
+from korvet.errors import ConfigError, KafkaError
 from korvet.lake.scan import ScanPart, offset_after
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
@@ -399,6 +399,24 @@ def test_without_a_redis_url_the_log_is_that_of_the_embedded_server(
     assert read_options(given).source.redis_url == f"unix://{tmp_path}/korvet-data/server.sock"
     found = read_options(given | {"data.dir": "./others data"})
     assert found.source.redis_url == f"unix://{tmp_path}/others%20data/server.sock"
+
+
+def test_a_password_is_read_from_a_file_and_no_text_of_the_options_has_it(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch(0o600)
+    file.write_text("hunter2\n")
+    given = {
+        "topic": "orders",
+        "redis.url": "rediss://korvet@h/1?ssl_ca_certs=/ca.pem",
+        "redis.password.file": str(file),
+    }
+    found = read_options(given | {"lake": "s3://lakes", "lake.storage.options": "KEY=store-key"})
+    assert found.source.redis_url == "rediss://korvet:hunter2@h/1?ssl_ca_certs=/ca.pem"
+    assert "LakeSource('korvet', Lake('s3://lakes'))" in repr(found)
+    assert "hunter2" not in repr(found)
+    assert "store-key" not in repr(found)
+    with pytest.raises(ConfigError, match=r"redis\.url has to be set, and to have no password of its own"):
+        read_options(given | {"redis.url": "redis://:other-secret@h"})
 
 
 def test_an_end_is_given_in_one_way_only() -> None:
