@@ -29,9 +29,12 @@ from korvet.console.app import Console
 from korvet.console.http import Answer, HttpServer, Request, plain
 from korvet.logs import Log
 from korvet.redis import blocking
-from korvet.security.tls import ListenerTls, ops_tls
+from korvet.security import audit
+from korvet.security.session import Session
+from korvet.security.tls import OPS, ListenerTls, ops_tls
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
+from korvet.telemetry import metrics
 from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
 from korvet.telemetry.redis_metrics import redis_state
@@ -39,6 +42,9 @@ from korvet.telemetry.redis_metrics import redis_state
 PROBES = ("/healthz", "/readyz")
 # A broker that listens on all addresses is reached at the loopback one.
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to
+
+_MECHANISM = "token"
+"""What stands for the mechanism of a login, in the metric and in the audit log."""
 
 _log = Log(__name__)
 
@@ -70,7 +76,16 @@ class Ops:
             self._console = Console(settings, access, table, metrics_directory, self._redis_state)
 
     def answer(self, request: Request) -> Answer:
-        """Answer any request; probes by any name, since kubelet asks by the pod's address and balancers by theirs."""
+        """Answer any request; one with a wrong token is a login that was refused."""
+        answer = self._answer(request)
+        if answer.status is HTTPStatus.UNAUTHORIZED and "authorization" in request.headers:
+            metrics.AUTHENTICATIONS.labels(OPS, _MECHANISM, "refused").inc()
+            session = Session(request.peer, OPS)
+            audit.refused(session, "authentication refused", mechanism=_MECHANISM, path=request.path)
+        return answer
+
+    def _answer(self, request: Request) -> Answer:
+        # Probes by any name, since kubelet asks by the pod's address and balancers by theirs.
         if request.path not in PROBES:
             refusal = self._hosts.refuse(request) or self._guard.refuse_read(request)
             if refusal is not None:

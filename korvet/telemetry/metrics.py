@@ -77,7 +77,7 @@ CONNECTIONS_CLOSED = Counter(
 AUTHENTICATIONS = Counter(
     "korvet_authentications",
     "Number of logins by SASL, by listener, mechanism and outcome: authenticated, renewed (on a connection that had"
-    " logged in) or refused.",
+    " logged in) or refused. Of tokens at ops.listen those that are refused, as OPS.LISTEN and token.",
     ("listener", "mechanism", "outcome"),
 )
 TLS_CERTIFICATE_EXPIRY = Gauge(

@@ -16,6 +16,7 @@ from tests.support.broker import Broker, steady_broker
 from tests.support.console import TOKEN, Caller
 
 READ_TOKEN = "another token for tests, to read"
+WRONG = "what-somebody-guesses"
 PASSWORD = "the-password-of-the-console-in-this-test"
 EVERY_DATA = ("/", "/console/app.js", "/api/overview", "/api/topics", "/api/nothing", "/metrics", "/nothing")
 
@@ -89,6 +90,34 @@ def test_both_tokens_read_in_both_schemes(secured: Broker, token: str, path: str
     caller = Caller(secured.ops_address)
     for authorization in (basic(token), f"bearer {token}"):
         assert caller.call("GET", path, Authorization=authorization).status == 200
+
+
+def test_a_wrong_token_is_in_the_audit_log_and_counted(secured: Broker) -> None:
+    caller = Caller(secured.ops_address)
+
+    def counted() -> float:
+        page = caller.call("GET", "/metrics", Authorization=basic(READ_TOKEN)).body.decode()
+        sample = 'korvet_authentications_total{listener="OPS.LISTEN",mechanism="token",outcome="refused"} '
+        return sum(float(line.removeprefix(sample)) for line in page.splitlines() if line.startswith(sample))
+
+    before = counted()
+    attempts = {
+        "/api/a": basic(WRONG),
+        "/api/b?token=1": f"Bearer {WRONG}",
+        "/api/session": f"Bearer {READ_TOKEN}",  # which checks the token for changes
+    }
+    for path, authorization in attempts.items():
+        assert caller.call("GET", path, Authorization=authorization).status == 401
+    assert caller.get("/api/without-a-token").status == 401
+    assert counted() - before == len(attempts)
+    lines = [line for line in secured.log().splitlines() if "authentication refused" in line]
+    said = "principal=User:ANONYMOUS peer=127.0.0.1 listener=OPS.LISTEN mechanism=token path="
+    assert [line.partition(said)[2] for line in lines[-len(attempts) :]] == [
+        "/api/a",
+        "/api/b",
+        "/api/session",
+    ]
+    assert WRONG not in secured.log()
 
 
 def test_probes_are_open(secured: Broker) -> None:
