@@ -231,7 +231,12 @@ def steady_broker(
 
 @contextlib.contextmanager
 def korvet_cluster(
-    directory: Path, redis_url: str, *flags: str, brokers: int = 2, workers: int = 1
+    directory: Path,
+    redis_url: str,
+    *flags: str,
+    brokers: int = 2,
+    workers: int = 1,
+    listen: Sequence[str] = ("--listen", "127.0.0.1:0"),
 ) -> Iterator[list[Broker]]:
     """Run several brokers on one Redis, with the ids 0, 1, ...; all are ready, and each knows of the others."""
     with contextlib.ExitStack() as running:
@@ -242,6 +247,7 @@ def korvet_cluster(
                     *("--redis-url", redis_url, "--broker-id", str(number)),
                     *flags,
                     workers=workers,
+                    listen=listen,
                 )
             )
             for number in range(brokers)
