@@ -44,7 +44,7 @@ check: lint ## run all checks and the fast tests, in two minutes; ARGS are flags
 	@echo "==> pytest, the fast tests"
 	@$(PYTEST) --quiet -m "not slow" $(FAST) $(ARGS)
 
-test: lint ## run all checks and the tests of the broker (some need Java 17), in eight minutes; ARGS are flags of pytest
+test: lint ## run all checks and the tests of the broker, in eight minutes; ARGS are flags of pytest
 	@echo "==> pytest"
 	@$(PYTEST) $(ARGS)
 
