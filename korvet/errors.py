@@ -201,6 +201,14 @@ class StorageUnavailableError(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
+class NodeAwayError(StorageUnavailableError):
+    """The node of a Redis Cluster that has the keys is away: nothing was done, and clients ask for the leader again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class OutcomeUnknownError(StorageUnavailableError):
     """A request was sent to Redis, and its reply did not come: it was done or not, or will be yet."""
 

@@ -20,8 +20,9 @@ import msgspec
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError
+from korvet.pending import Pending
 from korvet.redis import scripts
-from korvet.redis.client import PendingReplies, Redis
+from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, errors_about, value_of
@@ -94,7 +95,7 @@ class BrokerStore:
         with errors_about(self._keys.brokers):
             self._redis.script(script, (self._keys.brokers,), args)
 
-    def begin_read(self) -> PendingReplies:
+    def begin_read(self) -> Pending[list[Reply]]:
         """Ask who is live; commands given to Redis before the replies are awaited share their round trip."""
         calls = [(_LOOK, (self._keys.brokers,), ()), (_HOLDER, (self._keys.keeper_lease,), ())]
         return self._redis.begin_scripts(calls)

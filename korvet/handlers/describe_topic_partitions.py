@@ -6,10 +6,11 @@ created by asking. A partition has no leader (-1) only for clients of a listener
 
 from __future__ import annotations
 
-from korvet.cluster.brokers import ReachableBrokers
+from korvet.cluster.brokers import NOBODY, ReachableBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
+from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.protocol.messages import describe_topic_partitions as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.topics.registry import Topic, check_name
@@ -38,7 +39,6 @@ def handle(
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     described: list[wire.DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
-    epoch = api.epochs.current()
     for name in names:
         if left == 0:
             next_cursor = wire.Cursor(topic_name=name, partition_index=0)
@@ -54,7 +54,7 @@ def handle(
         first = cursor.partition_index if name == cursor.topic_name else 0
         end = min(first + left, len(topic.partitions))
         operations = caller.rights.operations(AclResourceType.TOPIC, name)
-        described.append(_described(topic, live, first, end, epoch, operations))
+        described.append(_described(topic, live, first, end, api.epochs, operations))
         if end < len(topic.partitions):
             next_cursor = wire.Cursor(topic_name=name, partition_index=end)
             break
@@ -108,24 +108,26 @@ def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, first: int, end: int, leader_epoch: int, operations: int
+    topic: Topic, live: ReachableBrokers, first: int, end: int, epochs: LeaderEpochs, operations: int
 ) -> wire.DescribeTopicPartitionsResponseTopic:
-    places = live.placed(topic.name, len(topic.partitions), topic.assignment)
+    places = live.placed(topic.name, len(topic.partitions), topic.assignment)[first:end]
+    leaders = epochs.of_leaders(topic.partitions[first:end])
     return wire.DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         partitions=[
             wire.DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if epoch is None else ErrorCode.NONE,
                 partition_index=index,
-                leader_id=placed.leader,
-                leader_epoch=leader_epoch,
+                leader_id=NOBODY if epoch is None else placed.leader,
+                leader_epoch=NO_EPOCH if epoch is None else epoch,
                 replica_nodes=placed.replicas,
                 isr_nodes=placed.live,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
                 offline_replicas=placed.offline,
             )
-            for index, placed in enumerate(places[first:end], first)
+            for index, (placed, epoch) in enumerate(zip(places, leaders, strict=True), first)
         ],
         topic_authorized_operations=operations,
     )

@@ -39,7 +39,7 @@ def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wir
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
 
     def query(asked: wire.ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
-        api.offsets.check_epoch(asked.current_leader_epoch)
+        api.offsets.check_epoch(partition, asked.current_leader_epoch)
         if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is unknown")
         return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage)

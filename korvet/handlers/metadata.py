@@ -17,6 +17,7 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.handlers.common import authorized, authorized_on_cluster
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
+from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.protocol.messages import metadata as wire
 from korvet.protocol.schema import VERSION_MAX
 from korvet.protocol.types import AclOperation, AclResourceType
@@ -42,17 +43,17 @@ def handle(request: wire.MetadataRequest, caller: Caller, api: TopicApi) -> Repl
     """Describe the cluster and the topics asked for."""
     # Another worker may have deleted a topic that this one knows, or created it again with another id.
     brokers, outage = _refresh(api)
-    live, epoch = brokers.on(caller.listener), api.epochs.current()
+    live = brokers.on(caller.listener)
     # As in Kafka nothing is refused here: who creates topics so is only throttled.
     mutations = caller.mutations(api.quotas, VERSION_MAX)
     if request.topics is None or (caller.version == 0 and not request.topics):
         topics = [
-            _described(topic, live, epoch, request, caller)
+            _described(topic, live, api.epochs, request, caller)
             for topic in in_turns(api.topics.list_cached())
             if _may(AclOperation.DESCRIBE, topic.name, caller, log=False)
         ]
     else:
-        topics = _asked(request, caller, api, live, epoch, outage, mutations=mutations)
+        topics = _asked(request, caller, api, live, outage, mutations=mutations)
     response = wire.MetadataResponse(
         brokers=[
             wire.MetadataResponseBroker(node_id=each.broker_id, host=each.host, port=each.port)
@@ -96,7 +97,6 @@ def _asked(
     caller: Caller,
     api: TopicApi,
     live: ReachableBrokers,
-    epoch: int,
     outage: StorageUnavailableError | None,
     *,
     mutations: Mutations,
@@ -125,7 +125,7 @@ def _asked(
     return [
         _failed(key, answer)
         if isinstance(answer, KafkaError)
-        else _described(answer, live, epoch, request, caller)
+        else _described(answer, live, api.epochs, request, caller)
         for key, answer in in_turns(found.items())
     ]
 
@@ -196,7 +196,7 @@ def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
 
 
 def _described(
-    topic: Topic, live: ReachableBrokers, leader_epoch: int, request: wire.MetadataRequest, caller: Caller
+    topic: Topic, live: ReachableBrokers, epochs: LeaderEpochs, request: wire.MetadataRequest, caller: Caller
 ) -> wire.MetadataResponseTopic:
     places = live.placed(topic.name, len(topic.partitions), topic.assignment)
     # As in Kafka; clients retry both, since the leader may have the listener after its next start.
@@ -204,15 +204,17 @@ def _described(
     unreached = ErrorCode.LISTENER_NOT_FOUND if code_known else ErrorCode.LEADER_NOT_AVAILABLE
     partitions = [
         wire.MetadataResponsePartition(
-            error_code=unreached if placed.leader == NOBODY else ErrorCode.NONE,
+            error_code=_placement_error(placed.leader, epoch, unreached),
             partition_index=index,
-            leader_id=placed.leader,
-            leader_epoch=leader_epoch,
+            leader_id=NOBODY if epoch is None else placed.leader,
+            leader_epoch=NO_EPOCH if epoch is None else epoch,
             replica_nodes=placed.replicas,
             isr_nodes=placed.live,
             offline_replicas=placed.offline,
         )
-        for index, placed in enumerate(in_turns(places))
+        for index, (placed, epoch) in enumerate(
+            in_turns(zip(places, epochs.of_leaders(topic.partitions), strict=True))
+        )
     ]
     return wire.MetadataResponseTopic(
         name=topic.name,
@@ -225,6 +227,13 @@ def _described(
             requested=request.include_topic_authorized_operations,
         ),
     )
+
+
+def _placement_error(leader: int, epoch: int | None, unreached: ErrorCode) -> ErrorCode:
+    """Return the error of a partition: no broker leads it if the node of Redis that has its log is away."""
+    if epoch is None:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return unreached if leader == NOBODY else ErrorCode.NONE
 
 
 def _failed(key: str | bytes, error: KafkaError) -> wire.MetadataResponseTopic:

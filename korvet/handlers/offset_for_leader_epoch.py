@@ -31,7 +31,7 @@ def handle(
     def query(
         asked: wire.OffsetForLeaderPartition, _topic: Topic, partition: Partition
     ) -> tuple[Partition, int]:
-        api.offsets.check_epoch(asked.current_leader_epoch)
+        api.offsets.check_epoch(partition, asked.current_leader_epoch)
         return partition, asked.leader_epoch
 
     return _response(request, iter(api.topics.ask(refs, query, api.offsets.epoch_ends)))

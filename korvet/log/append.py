@@ -170,20 +170,20 @@ class Appender:
         *,
         zstd_known: bool,
         reserve_memory: Callable[[int], None] = lambda _size: None,
-        insync: Callable[[], int] | None = None,
+        insync: Callable[[str], int] | None = None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
         Appends that are begun one after the other are written in that order; take their results in the same
         order (Pending.in_order). `zstd_known`: the producer's version may send zstd (KIP-110). `reserve_memory` is
         called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
-        until the request is answered. `insync` (for acks=all) gives how many servers of Redis are in sync: if a topic's
-        min.insync.replicas asks for more, its batches are refused with NOT_ENOUGH_REPLICAS.
+        until the request is answered. `insync` (for acks=all) gives how many servers of Redis are in sync for a
+        stream: if a topic's min.insync.replicas asks for more, its batches are refused with NOT_ENOUGH_REPLICAS.
         """
         return PendingAppends(self, batches, reserve_memory, insync, zstd_known=zstd_known)
 
     def prepare(
-        self, sent: SentBatch, *, zstd_known: bool, insync: Callable[[], int] | None
+        self, sent: SentBatch, *, zstd_known: bool, insync: Callable[[str], int] | None
     ) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
@@ -191,7 +191,7 @@ class Appender:
         """
         topic, partition = self.topics.partition(sent.topic, sent.partition)
         least = topic.config.min_insync_replicas
-        if least > 1 and insync is not None and (found := insync()) < least:
+        if least > 1 and insync is not None and (found := insync(partition.stream)) < least:
             message = f"{found} servers of Redis are in sync, and min.insync.replicas is {least}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
@@ -311,7 +311,7 @@ class PendingAppends:
         appender: Appender,
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
-        insync: Callable[[], int] | None,
+        insync: Callable[[str], int] | None,
         *,
         zstd_known: bool,
     ) -> None:

@@ -1,7 +1,7 @@
 """Leader epochs: which part of a log was written in which history of Redis (KIP-101, KIP-320).
 
 A history lasts as long as nothing that was acknowledged can have been lost: until Redis starts again, or another server
-becomes the master (`replies.history_of`). Each has one epoch, the same for all partitions and in every worker
+becomes the master (`replies.history_of`). Each has one epoch, the same for all partitions there and in every worker
 (lua/broker/epoch.lua). A partition keeps where its epochs began in its own state, so that this list and the log are cut
 together: the first record of an epoch begins it, at the end that the log had then. A consumer that has read past this
 end in an earlier epoch finds out that its position is no longer in the log (OffsetForLeaderEpoch).
@@ -14,17 +14,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias, cast
+
+import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
 from korvet.redis.client import Redis
-from korvet.redis.replies import RespError
+from korvet.redis.keys import Keys
+from korvet.redis.node import RedisNode
+from korvet.redis.replies import RespError, value_of
 from korvet.topics.types import Partition
+from korvet.turns import in_turns
 
 _EPOCH = scripts.get("broker/epoch")
 _log = RateLimitedLogger(Log(__name__), burst=10)
@@ -89,88 +95,149 @@ def epoch_end(epochs: Epochs, epoch: int, current: int, end: int) -> EpochStart:
     return EpochStart(max((each.epoch for each in epochs if each.epoch <= epoch), default=epoch), later)
 
 
+class _NodeEpoch(msgspec.Struct, gc=False):
+    """What is known of one node, over whichever connection: its last history, and the epoch that this has.
+
+    `refusal`: why a history got no epoch, and when, for a fetch checks each of its partitions.
+    """
+
+    history: str = ""
+    epoch: int = NO_EPOCH
+    learned_at: float = -math.inf
+    asked_at: float = -math.inf
+    refusal: tuple[str, str, float] = ("", "", -math.inf)
+
+
 class LeaderEpochs:
-    """The leader epoch of one worker, for its connections to one Redis."""
+    """The leader epochs of one worker: that of each node of Redis, which all of its partitions have.
 
-    def __init__(self, redis: Redis, key: str) -> None:
-        """`key` holds the epoch in Redis; `redis` carries the appends."""
+    A partition may come to another node of a cluster, with records of a later epoch than that node's. Then its epoch
+    becomes one that is later still, for all its partitions: what was never lost may well get a new epoch.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        """`redis` carries the appends."""
         self._redis = redis
-        self._key = key
-        self._history = ""
-        self._epoch = NO_EPOCH
-        self._learned_at = -math.inf
-        self._asked_at = -math.inf
-        # Why a Redis, by its history, gave no epoch, and when: a fetch checks each of its partitions.
-        self._refusal = ("", "", -math.inf)
+        self._keys = keys
+        self._nodes: dict[str, _NodeEpoch] = {}
 
-    def current(self) -> int:
-        """Return the epoch that Metadata reports: the last one known while Redis is away, NO_EPOCH if none is."""
+    def current(self, stream: str) -> int:
+        """Return the epoch that Metadata reports for a log: the last known while Redis is away, NO_EPOCH if none is."""
+        node = None
         with contextlib.suppress(StorageUnavailableError):
-            return self.of(self._redis)
-        return self._epoch
+            node = self._redis.node_of(stream)
+            return self.of(node)
+        return self._of(node).epoch if node else NO_EPOCH
 
-    def of(self, redis: Redis) -> int:
+    def of_leaders(self, partitions: Sequence[Partition]) -> Sequence[int | None]:
+        """Return for each partition what `current` does, None if the node that has it is away."""
+        if not self._redis.is_cluster:
+            return [self.current("")] * len(partitions)
+        return [self._of_leader(each.stream) for each in in_turns(partitions)]
+
+    def _of_leader(self, stream: str) -> int | None:
+        try:
+            return None if self._redis.node_of(stream).away else self.current(stream)
+        except StorageUnavailableError:
+            return None
+
+    def of(self, node: RedisNode) -> int:
         """Return the epoch of the history to which a connection leads; raises StorageUnavailableError."""
-        if redis.history == self._history and self._history:
-            return self._epoch
-        if redis.history and redis.connected_at < self._learned_at:
+        of = self._of(node)
+        if node.history == of.history and of.history:
+            return of.epoch
+        if node.history and node.connected_at < of.learned_at:
             # A later history was learned over another connection. This one may lead to the same server, or to a master
             # that was replaced and does not know it.
-            redis.refresh_history()
-            if redis.history == self._history:
-                return self._epoch
-            redis.reconnect("another Redis is the master now")
-        return self.refresh(redis)
+            node.refresh_history()
+            if node.history == of.history:
+                return of.epoch
+            node.reconnect("another Redis is the master now")
+        return self.refresh(node)
 
-    def refresh(self, redis: Redis) -> int:
-        """Ask Redis for the epoch, and return it; raises as `of` does."""
+    def refresh(self, node: RedisNode, last: int = NO_EPOCH) -> int:
+        """Ask a node for its epoch, and return it; raises as `of` does.
+
+        `last` is the epoch of records that it has. An earlier one of its own becomes a later one than that.
+        """
+        of = self._of(node)
+        epoch = self._ask(node, of, of.epoch, of.history)
+        return epoch if epoch >= last else self._ask(node, of, last, "")
+
+    def refresh_all(self, redis: Redis) -> None:
+        """Ask each node to which a client leads; raises as `of` does, in a cluster for none of them."""
+        for node in redis.nodes():
+            try:
+                self.refresh(node)
+            except StorageUnavailableError:
+                if not redis.is_cluster:
+                    raise
+
+    def _ask(self, node: RedisNode, of: _NodeEpoch, floor: int, floor_history: str) -> int:
+        key = self._keys.epoch_of(node.tag)
         try:
-            found, text = cast(
-                "tuple[bytes, bytes]", redis.script(_EPOCH, (self._key,), (self._epoch, self._history))
-            )
+            [reply] = node.begin_scripts([(_EPOCH, (key,), (floor, floor_history))]).result()
+            found, text = cast("tuple[bytes, bytes]", value_of(reply))
         except StorageUnavailableError:
             raise
         except (KafkaError, RespError) as error:
             # That of all logs, not of the one for which it is asked.
-            raise StorageUnavailableError(f"{self._key}: Redis gives no leader epoch: {error}") from error
+            raise StorageUnavailableError(f"{key}: Redis gives no leader epoch: {error}") from error
         history, epoch = found.decode(), int(text)
-        if epoch > self._epoch:
-            self._history, self._epoch, self._learned_at = history, epoch, time.monotonic()
-        if redis.history != history:
+        if epoch > of.epoch:
+            of.history, of.epoch, of.learned_at = history, epoch, time.monotonic()
+        if node.history != history:
             # It began after the connection was made.
-            redis.refresh_history()
-            if redis.history != history:
+            node.refresh_history()
+            if node.history != history:
                 raise StorageUnavailableError("another Redis became the master meanwhile")
         return epoch
 
-    def known(self, redis: Redis) -> int:
+    def known(self, node: RedisNode) -> int:
         """Return the epoch of the history to which a connection leads as far as it is known, else NO_EPOCH."""
-        return self._epoch if redis.history == self._history else NO_EPOCH
+        of = self._of(node)
+        return of.epoch if node.history == of.history else NO_EPOCH
 
-    def check(self, redis: Redis, epoch: int) -> int:
+    def check(self, node: RedisNode, epoch: int, last: int = NO_EPOCH) -> int:
         """Check the epoch that a client knows, NO_EPOCH for none, and return the current one (KIP-320).
 
-        Raises KafkaError FENCED_LEADER_EPOCH for an earlier one, UNKNOWN_LEADER_EPOCH for a later one; also as `of`.
+        `last` is that of the log's last record, if it was read. Raises KafkaError FENCED_LEADER_EPOCH for an earlier
+        one, UNKNOWN_LEADER_EPOCH for a later one; also as `of`.
         """
-        history, reason, refused_at = self._refusal
-        if redis.history == history and time.monotonic() - refused_at < _REFRESH_S_MIN:
+        of = self._of(node)
+        history, reason, refused_at = of.refusal
+        if node.history == history and time.monotonic() - refused_at < _REFRESH_S_MIN:
             raise StorageUnavailableError(reason)
         try:
-            current = self.of(redis)
+            current = self.of(node)
+            if last > current:
+                current = self.refresh(node, last)
         except StorageUnavailableError as error:
-            self._refusal = redis.history, error.message, time.monotonic()
+            of.refusal = node.history, error.message, time.monotonic()
             raise
         if epoch in (NO_EPOCH, current):
             return current
-        if epoch > current and time.monotonic() - self._asked_at >= _REFRESH_S_MIN:
+        if epoch > current and time.monotonic() - of.asked_at >= _REFRESH_S_MIN:
             # Another worker may have begun it, over a connection that was made after this one's.
-            self._asked_at = time.monotonic()
-            current = self.refresh(redis)
+            of.asked_at = time.monotonic()
+            current = self.refresh(node)
         if epoch < current:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
         if epoch > current:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
         return current
+
+    def _of(self, node: RedisNode) -> _NodeEpoch:
+        return self._nodes.get(node.name) or self._nodes.setdefault(node.name, _NodeEpoch())
+
+
+_LATER = re.compile(r" has leader epoch (\d+), not ")
+
+
+def later_epoch(error: KafkaError) -> int:
+    """Return the epoch that a script (lua/shared/leader_epoch.lua) found in a log, later than the worker's."""
+    found = _LATER.search(error.message)
+    return int(found[1]) if found else NO_EPOCH
 
 
 class KnownEnds:

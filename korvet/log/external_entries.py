@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.epochs import LeaderEpochs
+from korvet.log.epoch_scripts import EpochScripts
+from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.redis import scripts
-from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
-from korvet.redis.replies import Reply, parsed
+from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.replies import parsed
 from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
 _RENUMBER = scripts.get("log/renumber")
 _EXPEL = scripts.get("log/expel")
-_STALE = ErrorCode.NOT_LEADER_OR_FOLLOWER  # a later leader epoch than this worker's has begun
 
 ROUNDS_MAX = 5
 """Tries to append or read past external entries: each but the first has lost a race against an external writer."""
@@ -67,10 +67,8 @@ class ExternalEntries:
 
         In the answers KafkaError as `step` raises it. Raises StorageUnavailableError.
         """
-        replies = self._run(partitions)
-        if any(isinstance(each, KafkaError) and each.code is _STALE for each in replies):
-            self._epochs.refresh(self._redis)
-            replies = self._run(partitions)
+        calls = [_call(partition) for partition in partitions]
+        replies = [answer.reply for answer in EpochScripts(self._redis, self._epochs, calls).result()]
         steps = []
         for partition, reply in zip(partitions, replies, strict=True):
             what = "the answer of a script for external entries"
@@ -84,18 +82,6 @@ class ExternalEntries:
                     _LOG.info(message, partition.stream, some, step.high_watermark)
             steps.append(step)
         return steps
-
-    def _run(self, partitions: Sequence[Partition]) -> list[Reply]:
-        try:
-            return self._run_once(partitions)
-        except HistoryChangedError:
-            # The connection was lost: the next one leads to a history whose epoch is not known yet.
-            return self._run_once(partitions)
-
-    def _run_once(self, partitions: Sequence[Partition]) -> list[Reply]:
-        epoch = self._epochs.of(self._redis)
-        calls = [_call(partition, epoch) for partition in partitions]
-        return self._redis.begin_scripts(calls, self._redis.history).result()
 
     def settle(self, partition: Partition) -> KafkaError | None:
         """Do steps until no external entry is left; return what prevents it, an outage too, as a value.
@@ -112,12 +98,12 @@ class ExternalEntries:
         return outrun(partition)
 
 
-def _call(partition: Partition, epoch: int) -> ScriptCall:
+def _call(partition: Partition) -> ScriptCall:
     if partition.format == "batch":
         return _EXPEL, (partition.stream, partition.state), (partition.topic_id, _STEP_ENTRIES_MAX)
     keys = (partition.stream, partition.state, partition.moving, partition.index_key)
     limits = (_STEP_ENTRIES_MAX, _STEP_BYTES_MAX)
-    return _RENUMBER, keys, (partition.topic_id, epoch, partition.bits, *limits, partition.channel)
+    return _RENUMBER, keys, [partition.topic_id, NO_EPOCH, partition.bits, *limits, partition.channel]
 
 
 def warn_of_removal(partition: Partition, count: int) -> None:

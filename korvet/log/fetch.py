@@ -169,10 +169,10 @@ class Reader:
                     break
                 anything = anything or any(each.size_bytes for each in results)
             timer.end_stage(ENCODE)
-            history = self._log.watermarks.begin()
+            histories = self._log.watermarks.begin(each.spec.partition for each in round_)
             for found in self._read_round(round_, since):
                 timer.end_stage(REDIS)
-                shown = self._log.watermarks.limit(history, found, lambda each: each.spec.partition)
+                shown = self._log.watermarks.limit(histories, found, lambda each: each.spec.partition)
                 if shown is not found:
                     timer.end_stage(WAIT)
                 left, anything = self._take_all(shown, results, left, anything=anything)
@@ -349,7 +349,7 @@ class Reader:
         """
         refusal: KafkaError | None = None
         try:
-            current = self._log.check_epoch(spec.leader_epoch)
+            current = self._log.check_epoch(spec.partition, spec.leader_epoch, fetched.epochs)
         except StorageUnavailableError as error:
             # Redis answers reads and takes no writes: its history may have no epoch yet.
             refusal = error

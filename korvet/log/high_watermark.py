@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -22,9 +22,10 @@ import gevent
 from gevent.event import AsyncResult
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.replication import Replicas, Round
+from korvet.log.replication import NodeReplicas, Replicas, Round
 from korvet.log.types import Bounds, Fetched
 from korvet.redis.client import Redis
+from korvet.redis.node import RedisNode
 from korvet.topics.types import Partition
 
 WAIT_SECONDS = 0.5
@@ -46,6 +47,9 @@ R = TypeVar("R")
 _LogKey: TypeAlias = tuple[str, str]
 """The name of a stream, and the topic id: another topic may get the name."""
 
+Histories: TypeAlias = dict[RedisNode, str]
+"""The history of each node of which something is read."""
+
 
 class LogEnd(NamedTuple):
     """Where a log ended when it was read, and up to where what was read is to be shown."""
@@ -64,7 +68,7 @@ _NOTHING = _Held(-1, 0.0)
 
 
 class HighWatermarks:
-    """Those that one worker knows, of the history that `reads` leads to; without `replicas` there are none."""
+    """Those that one worker knows, of what `reads` leads to; without `replicas` there are none."""
 
     def __init__(
         self, reads: Redis, replicas: Replicas | None, clock: Callable[[], float] = time.monotonic
@@ -72,88 +76,49 @@ class HighWatermarks:
         self._reads = reads
         self._replicas = replicas
         self._clock = clock
-        self._history = ""
-        self._held: dict[_LogKey, _Held] = {}
-        self._outdated: str | None = None
-        # When a wait for that number of replicas was in vain: one that hangs counts as in sync for a while, and a fetch
-        # reads many times.
-        self._vain_at: dict[int, float] = {}
+        self._nodes: dict[RedisNode, _NodeWatermarks] = {}
 
-    def _wanted(self, partition: Partition) -> int:
-        """Return how many replicas must have what is shown of a log."""
-        return 0 if self._replicas is None else max(self._replicas.least, partition.replicas)
+    def begin(self, partitions: Iterable[Partition]) -> Histories:
+        """Return the histories of what is read of some logs from now on; raises StorageUnavailableError.
 
-    def begin(self) -> str:
-        """Return the history of what is read from now on; raises StorageUnavailableError."""
-        history = self._reads.connect()
-        if history == self._outdated:
-            # A round found another one: the connection knows only that of its beginning.
-            self._outdated = None
-            self._reads.refresh_history()
-            if not self._reads.history:
-                # It never writes, and would not notice.
-                self._reads.reconnect("the server is a replica")
-                self._reads.connect()
-        return self._reads.history
-
-    def _advance(self, history: str, ends: Iterable[LogEnd]) -> None:
-        """Ask replicas for logs that go on past their high watermarks; wait if something is to be shown of that."""
-        if history != self._reads.history:
-            return
-        asked: dict[int, list[LogEnd]] = {}
-        awaited: set[int] = set()
-        now = self._clock()
-        for each in ends:
-            count, held = self._wanted(each.partition), self._get(each.partition, history)
-            if not count or held.end >= each.end:
-                continue
-            if held.end < each.shown:
-                if now - self._vain_at.get(count, -math.inf) >= AGE_SECONDS:
-                    awaited.add(count)
-            elif now - held.found_at < AGE_SECONDS:
-                continue
-            asked.setdefault(count, []).append(each)
-        rounds = {count: round_ for count, of in asked.items() if (round_ := self._ask(history, count, of))}
-        if wait_for := {count: round_ for count, round_ in rounds.items() if count in awaited}:
-            gevent.wait(list(wait_for.values()), WAIT_SECONDS)
-            vain = [count for count, round_ in wait_for.items() if _was_vain(round_.value, count)]
-            self._vain_at |= dict.fromkeys(vain, self._clock())
-
-    def _ask(self, history: str, count: int, ends: list[LogEnd]) -> AsyncResult[Round] | None:
-        """Begin a round for logs, unless it would wait for replicas that are away."""
+        A node of a cluster that is away has none: what is read of it fails for itself.
+        """
         replicas = self._replicas
-        with contextlib.suppress(StorageUnavailableError):
-            if replicas is not None and replicas.insync() > count:
-                round_ = replicas.begin(count)
-                # Before those who wait are woken, for links are called in their order.
-                round_.rawlink(partial(self._note, history, count, ends))
-                return round_
-        return None
+        wanted = [each for each in partitions if self._wanted(each)]
+        if replicas is None or not wanted:
+            return {}
+        histories: Histories = {}
+        for each in wanted:
+            try:
+                node = self._reads.node_of(each.stream)
+                if node not in histories:
+                    histories[node] = self._of(node, replicas).begin()
+            except StorageUnavailableError:
+                if not self._reads.is_cluster:
+                    raise
+        return histories
 
     def limit(
         self,
-        history: str,
+        histories: Histories,
         found: list[tuple[R, Fetched | KafkaError]],
         partition_of: Callable[[R], Partition],
     ) -> list[tuple[R, Fetched | KafkaError]]:
-        """Return what was found by reads since `begin` returned `history`, up to the high watermarks."""
-        partitions = [partition_of(read) for read, _ in found]
-        if not self._matter(partitions):
+        """Return what was found by reads since `begin` returned `histories`, up to the high watermarks."""
+        replicas = self._replicas
+        if replicas is None or not any(self._wanted(partition_of(read)) for read, _ in found):
             return found
-        outcomes = list(zip(partitions, found, strict=True))
-        self._advance(
-            history,
-            [
-                LogEnd(partition, each.high_watermark, each.next_offset if each.holds_any else 0)
-                for partition, (_, each) in outcomes
-                if not isinstance(each, KafkaError)
-            ],
-        )
+        ends = [
+            LogEnd(partition_of(read), each.high_watermark, each.next_offset if each.holds_any else 0)
+            for read, each in found
+            if not isinstance(each, KafkaError)
+        ]
+        self._advance(histories, ends, replicas)
         return [
             (read, each)
-            if isinstance(each, KafkaError) or not self._wanted(partition)
-            else (read, cut(each, self._get(partition, history).end))
-            for partition, (read, each) in outcomes
+            if isinstance(each, KafkaError) or not self._wanted(partition_of(read))
+            else (read, cut(each, self._held(partition_of(read), histories)))
+            for read, each in found
         ]
 
     def bounds(
@@ -163,46 +128,160 @@ class HighWatermarks:
 
         That is final for those who ask, so what was known of the master before a failover is learned again first.
         """
-        if self._replicas is None or not self._matter(partitions):
+        replicas = self._replicas
+        if replicas is None or not any(map(self._wanted, partitions)):
             return read()
-        found = self._bounds_once(partitions, read)
+        found = self._bounds_once(partitions, read, replicas)
         for _ in range(_BOUNDS_RETRIES):
             unknown = [
-                self._wanted(partition)
+                partition
                 for partition, each in zip(partitions, found, strict=True)
                 if isinstance(each, Bounds) and each.high_watermark < 0
             ]
-            if not unknown or _are_too_few(self._replicas, min(unknown)):
+            if all(self._has_too_few(partition, replicas) for partition in unknown):
                 break
-            found = self._bounds_once(partitions, read)
+            found = self._bounds_once(partitions, read, replicas)
         return found
 
     def _bounds_once(
-        self, partitions: Sequence[Partition], read: Callable[[], list[Bounds | KafkaError]]
+        self,
+        partitions: Sequence[Partition],
+        read: Callable[[], list[Bounds | KafkaError]],
+        replicas: Replicas,
     ) -> list[Bounds | KafkaError]:
-        history = self.begin()
+        histories = self.begin(partitions)
         found = list(zip(partitions, read(), strict=True))
         ends = [
             LogEnd(partition, each.high_watermark, each.high_watermark)
             for partition, each in found
             if not isinstance(each, KafkaError)
         ]
-        self._advance(history, ends)
+        self._advance(histories, ends, replicas)
         return [
             each
             if isinstance(each, KafkaError) or not self._wanted(partition)
-            else cut_bounds(each, self._get(partition, history).end)
+            else cut_bounds(each, self._held(partition, histories))
             for partition, each in found
         ]
 
-    def _matter(self, partitions: Sequence[Partition]) -> bool:
-        replicas = self._replicas
-        return replicas is not None and (replicas.least > 0 or any(each.replicas for each in partitions))
+    def _advance(self, histories: Histories, ends: Sequence[LogEnd], replicas: Replicas) -> None:
+        """Ask replicas for logs that go on past their high watermarks; wait if something is to be shown of that."""
+        by_node: dict[RedisNode, list[LogEnd]] = {}
+        for each in ends:
+            if self._wanted(each.partition) and (node := self._node_in(histories, each.partition)):
+                by_node.setdefault(node, []).append(each)
+        # All nodes are asked before any is waited for.
+        waits = [
+            (self._of(node, replicas), self._of(node, replicas).ask(histories[node], some, self._wanted))
+            for node, some in by_node.items()
+        ]
+        if awaited := [round_ for _, rounds in waits for round_ in rounds.values()]:
+            gevent.wait(awaited, WAIT_SECONDS)
+            for watermarks, rounds in waits:
+                watermarks.note_vain(rounds)
+
+    def _held(self, partition: Partition, histories: Histories) -> int:
+        node = self._node_in(histories, partition)
+        return self._nodes[node].held(partition, histories[node]) if node else -1
+
+    def _node_in(self, histories: Histories, partition: Partition) -> RedisNode | None:
+        """Return the node that a log was read of, None if it has moved since."""
+        with contextlib.suppress(StorageUnavailableError):
+            node = self._reads.node_of(partition.stream)
+            return node if node in histories else None
+        return None
+
+    def _of(self, node: RedisNode, replicas: Replicas) -> _NodeWatermarks:
+        of = self._nodes.get(node)
+        if of is None:
+            # Those of nodes that are masters no more hold little, and are not many.
+            of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node), self._clock)
+        return of
+
+    def _wanted(self, partition: Partition) -> int:
+        """Return how many replicas must have what is shown of a log."""
+        return 0 if self._replicas is None else max(self._replicas.least, partition.replicas)
+
+    def _has_too_few(self, partition: Partition, replicas: Replicas) -> bool:
+        """Return whether Redis, asked again, has fewer replicas in sync than a log wants."""
+        with contextlib.suppress(StorageUnavailableError):
+            of = replicas.of(self._reads.node_of(partition.stream))
+            of.recount()
+            # 0: the connection led to a replica, and the next one may lead to the master.
+            return 0 < of.insync() <= self._wanted(partition)
+        return False
+
+
+class _NodeWatermarks:
+    """Those of the logs of one node."""
+
+    def __init__(self, node: RedisNode, replicas: NodeReplicas, clock: Callable[[], float]) -> None:
+        self._node, self._replicas, self._clock = node, replicas, clock
+        self._history = ""
+        self._ends: dict[_LogKey, _Held] = {}
+        self._outdated: str | None = None
+        # When a wait for that number of replicas was in vain: one that hangs counts as in sync for a while, and a fetch
+        # reads many times.
+        self._vain_at: dict[int, float] = {}
+
+    def begin(self) -> str:
+        """Return the history of what is read from now on; raises StorageUnavailableError."""
+        history = self._node.connect()
+        if history == self._outdated:
+            # A round found another one: the connection knows only that of its beginning.
+            self._outdated = None
+            self._node.refresh_history()
+            if not self._node.history:
+                # It never writes, and would not notice.
+                self._node.reconnect("the server is a replica")
+                self._node.connect()
+        return self._node.history
+
+    def ask(
+        self, history: str, ends: Iterable[LogEnd], wanted: Callable[[Partition], int]
+    ) -> dict[int, AsyncResult[Round]]:
+        """Begin rounds for logs that go on past their high watermarks; returns those to wait for, by their number."""
+        if history != self._node.history:
+            return {}
+        asked: dict[int, list[LogEnd]] = {}
+        awaited: set[int] = set()
+        now = self._clock()
+        for each in ends:
+            count, held = wanted(each.partition), self._get(each.partition, history)
+            if held.end >= each.end:
+                continue
+            if held.end < each.shown:
+                if now - self._vain_at.get(count, -math.inf) >= AGE_SECONDS:
+                    awaited.add(count)
+            elif now - held.found_at < AGE_SECONDS:
+                continue
+            asked.setdefault(count, []).append(each)
+        rounds = {count: round_ for count, of in asked.items() if (round_ := self._begin(history, count, of))}
+        return {count: round_ for count, round_ in rounds.items() if count in awaited}
+
+    def note_vain(self, rounds: Mapping[int, AsyncResult[Round]]) -> None:
+        """Note which rounds were waited for in vain."""
+        vain = [count for count, round_ in rounds.items() if _was_vain(round_.value, count)]
+        self._vain_at |= dict.fromkeys(vain, self._clock())
+
+    def held(self, partition: Partition, history: str) -> int:
+        """Return the high watermark of a log in a history, -1 if none is known."""
+        return self._get(partition, history).end
+
+    def _begin(self, history: str, count: int, ends: list[LogEnd]) -> AsyncResult[Round] | None:
+        """Begin a round for logs, unless it would wait for replicas that are away."""
+        with contextlib.suppress(StorageUnavailableError):
+            if self._replicas.insync() > count:
+                round_ = self._replicas.begin(count)
+                # Before those who wait are woken, for links are called in their order.
+                round_.rawlink(partial(self._note, history, count, ends))
+                return round_
+        return None
 
     def _get(self, partition: Partition, history: str) -> _Held:
-        if not history == self._history == self._reads.history:
+        if not history == self._history == self._node.history:
             return _NOTHING
-        return self._held.get((partition.stream, partition.topic_id), _NOTHING)
+        return self._ends.get((partition.stream, partition.topic_id), _NOTHING)
 
     def _note(self, history: str, count: int, ends: list[LogEnd], done: AsyncResult[Round]) -> None:
         """Note the ends of logs that were read before a round, if it confirms them."""
@@ -214,28 +293,19 @@ class HighWatermarks:
         self._vain_at.pop(count, None)
         if history != self._history:
             # What replicas held of another history says nothing: a failover may have cut the logs since.
-            self._held.clear()
+            self._ends.clear()
             self._history = history
-        if len(self._held) + len(ends) > REMEMBERED_MAX:
-            self._held.clear()
+        if len(self._ends) + len(ends) > REMEMBERED_MAX:
+            self._ends.clear()
         now = self._clock()
         for partition, end, _ in ends:
             key = partition.stream, partition.topic_id
-            self._held[key] = _Held(max(end, self._held.get(key, _NOTHING).end), now)
+            self._ends[key] = _Held(max(end, self._ends.get(key, _NOTHING).end), now)
 
 
 def _was_vain(round_: Round | None, count: int) -> bool:
     """Return whether a round took its time, None if it does yet; one that loses its connection takes none."""
     return round_ is None or (round_.history != "" and round_.held < count)
-
-
-def _are_too_few(replicas: Replicas, count: int) -> bool:
-    """Return whether Redis, asked again, has fewer replicas in sync than `count`."""
-    replicas.recount()
-    with contextlib.suppress(StorageUnavailableError):
-        # 0: the connection led to a replica, and the next one may lead to the master.
-        return 0 < replicas.insync() <= count
-    return False
 
 
 def cut(fetched: Fetched, high_watermark: int) -> Fetched:

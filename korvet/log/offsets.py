@@ -117,21 +117,24 @@ class OffsetLookup:
                 answers.append(_with_epoch(found, _bound(query, found)))
         return answers
 
-    def check_epoch(self, epoch: int) -> None:
-        """Check the leader epoch that a client knows; raises as LeaderEpochs.check does."""
-        self._log.check_epoch(epoch)
+    def check_epoch(self, partition: Partition, epoch: int) -> None:
+        """Check the leader epoch that a client knows of a log; raises as LeaderEpochs.check does."""
+        self._log.check_epoch(partition, epoch)
 
     def epoch_ends(self, partitions: Sequence[tuple[Partition, int]]) -> list[OffsetFound | KafkaError]:
         """Return for each partition the last epoch up to the one asked for, and the offset at which it ends.
 
         As Kafka does (epoch_end). Raises StorageUnavailableError.
         """
-        current = self._log.check_epoch(NO_EPOCH)
         bounds = self._log.bounds([partition for partition, _ in partitions])
         answers: list[OffsetFound | KafkaError] = []
-        for (_, epoch), found in zip(partitions, bounds, strict=True):
-            if isinstance(found, KafkaError):
-                answers.append(found)
+        for (partition, epoch), found in zip(partitions, bounds, strict=True):
+            try:
+                if isinstance(found, KafkaError):
+                    raise found
+                current = self._log.check_epoch(partition, NO_EPOCH, found.epochs)
+            except KafkaError as error:
+                answers.append(error.without_frames())
                 continue
             last, end = epoch_end(found.epochs, epoch, current, found.high_watermark)
             answers.append(OffsetFound(end, leader_epoch=last))

@@ -27,7 +27,7 @@ _Outcome = Fetched | KafkaError
 
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
-    """One read under way, or done; times by the clock of ReadAhead. `history` is what it is of (LogStore.history)."""
+    """One read under way, or done; times by the clock of ReadAhead, `history` by LogStore.history_of."""
 
     read: Read
     size_bytes: int
@@ -57,7 +57,7 @@ class ReadAhead:
         if self._held_bytes + size_bytes > HELD_BYTES_MAX:
             return
         greenlet = gevent.spawn(self._fetch, read)
-        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), self._log.history, greenlet)
+        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), self._log.history_of(stream), greenlet)
         self._held_bytes += size_bytes
         if self._expiring is None:
             self._expiring = gevent.spawn_later(HELD_SECONDS_MAX, self._expire)
@@ -83,7 +83,7 @@ class ReadAhead:
             else:
                 outcomes.append(piece.greenlet.get())
         for place, piece in pieces.items():
-            if piece.history != self._log.history:
+            if piece.history != self._log.history_of(piece.read.partition.stream):
                 # Another one has answered since.
                 [outcomes[place]] = self._log.read([piece.read])
         return outcomes
@@ -105,7 +105,7 @@ class ReadAhead:
         self._drop(stream)
         failed = piece.greenlet.dead and isinstance(piece.greenlet.value, KafkaError)
         # After a failover other records may lie at its offsets.
-        return None if failed or piece.history != self._log.history else piece
+        return None if failed or piece.history != self._log.history_of(stream) else piece
 
     def _drop(self, stream: str) -> None:
         piece = self._pieces.pop(stream, None)

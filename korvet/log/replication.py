@@ -7,6 +7,7 @@ WAIT counts the replicas that have the writes of its own connection only, and bl
 carries. So each number of replicas has a connection of its own, shared by all requests that wait for that number, and
 one small write goes before WAIT. The appends were answered before that write was sent: a replica that has this write
 has the appends, if both connections lead to one master. So the histories of both are compared (`replies.history_of`).
+Each node of a cluster has replicas of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import Reply, RespError, history_in, replication_info
 
 WAIT_SHARE = 0.8
@@ -62,7 +64,7 @@ _UNKNOWN = Round("", 0)
 
 
 class Replicas:
-    """The replicas of one worker's Redis; `appends` carries what it writes."""
+    """The replicas of the nodes that one worker writes to; `appends` carries what it writes."""
 
     def __init__(
         self, connection: Callable[[], Redis], appends: Redis, keys: Keys, *, replicas: int, timeout_ms: int
@@ -73,8 +75,94 @@ class Replicas:
         """
         self.least = replicas
         self._connection, self._appends = connection, appends
-        self._key = keys.replication_mark
+        self._keys = keys
         self._wait_ms = int(timeout_ms * WAIT_SHARE)
+        self._waits: dict[int, Redis] = {}
+        self._nodes: dict[str, NodeReplicas] = {}
+
+    def of(self, node: RedisNode) -> NodeReplicas:
+        """Return the replicas of a node, whichever connection it is named by."""
+        return self._nodes.get(node.name) or self._nodes.setdefault(node.name, NodeReplicas(self, node.name))
+
+    def insync(self, stream: str) -> int:
+        """Return how many servers have nearly all of a log, the master among them; INSYNC_AGE_S old at most.
+
+        Raises StorageUnavailableError.
+        """
+        return self.of(self._appends.node_of(stream)).insync()
+
+    def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode) -> T:
+        """Make a change of groups, topics or configs, and return its result once the replicas have it.
+
+        Raises KafkaError `unconfirmed`: before anything is done on a node of which too few replicas are in sync, or if
+        too few have the change in time; then it is made, but a failover may lose it.
+        """
+        if not self.least:
+            return change()
+        histories: dict[str, tuple[RedisNode, str]] = {}
+
+        def before(node: RedisNode) -> None:
+            if node.name in histories:
+                return
+            if self.of(node).insync() <= self.least:
+                raise KafkaError(unconfirmed, "too few replicas of Redis are in sync")
+            # Not the history of a connection that is lost: the change would go to another one.
+            histories[node.name] = node, node.connect()
+
+        with self._appends.before_scripts(before):
+            result = change()
+        rounds = [
+            (history, self.of(node), self.of(node).begin(self.least)) for node, history in histories.values()
+        ]
+        for history, replicas, begun in rounds:
+            if not replicas.wait(begun).confirms(history, self.least):
+                raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
+        return result
+
+    def confirm(self, results: Sequence[Appended | KafkaError]) -> list[Appended | KafkaError]:
+        """Wait until the replicas have what was appended; returns the results for the producer.
+
+        If too few have it in time, each append is NOT_ENOUGH_REPLICAS_AFTER_APPEND: the records are written, and an
+        idempotent producer that sends them again is answered as soon as the replicas have caught up. So is an append to
+        a master that has become another one since: the new master may not have it.
+        """
+        # All begin at once: the nodes and the numbers together take no longer than one.
+        begun: dict[tuple[str, int], tuple[NodeReplicas, AsyncResult[Round]]] = {}
+        for each in results:
+            if isinstance(each, Appended) and (count := max(self.least, each.replicas)):
+                at = (each.node, count)
+                if at not in begun:
+                    replicas = self._nodes.get(each.node) or self.of(self.node(each.node))
+                    begun[at] = replicas, replicas.begin(count)
+        rounds = {at: replicas.wait(round_) for at, (replicas, round_) in begun.items()}
+        message = "the records are written, but too few replicas of Redis have them yet"
+        short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
+        return [
+            each
+            if isinstance(each, KafkaError)
+            or not (count := max(self.least, each.replicas))
+            or rounds[each.node, count].confirms(each.history, count)
+            else short
+            for each in results
+        ]
+
+    def node(self, name: str) -> RedisNode:
+        """Return the node of that name over the connection that carries the appends."""
+        return self._appends.node_named(name)
+
+    def rounds(self, name: str, count: int) -> _Rounds:
+        """Return new rounds of a node for a number of replicas; one client waits for that number on all nodes."""
+        waits = self._waits.get(count)
+        if waits is None:
+            waits = self._waits[count] = self._connection()
+        return _Rounds(waits, name, self._keys, count, self._wait_ms)
+
+
+class NodeReplicas:
+    """The replicas of one node."""
+
+    def __init__(self, replicas: Replicas, name: str) -> None:
+        self._replicas, self._name = replicas, name
         self._rounds: dict[int, _Rounds] = {}
         self._insync = 0
         self._counted_at = -math.inf
@@ -89,63 +177,28 @@ class Replicas:
         Raises StorageUnavailableError.
         """
         if time.monotonic() - self._counted_at >= INSYNC_AGE_S:
-            self._insync = insync_of(self._appends.call("INFO", "replication"))
+            node = self._replicas.node(self._name)
+            self._insync = insync_of(node.call("INFO", "replication"))
             self._counted_at = time.monotonic()
             if not self._insync:
                 # No write would fail, and so show it: nothing is sent.
-                self._appends.reconnect("the server is a read-only replica")
+                node.reconnect("the server is a read-only replica")
         return self._insync
-
-    def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode) -> T:
-        """Make a change of groups, topics or configs, and return its result once the replicas have it.
-
-        Raises KafkaError `unconfirmed`: before anything is done if too few replicas are in sync, or if too few have the
-        change in time; then it is made, but a failover may lose it.
-        """
-        if self.least and self.insync() <= self.least:
-            raise KafkaError(unconfirmed, "too few replicas of Redis are in sync")
-        # Not the history of a connection that is lost: the change would go to another one.
-        history = self._appends.connect() if self.least else ""
-        result = change()
-        if self.least:
-            round_ = self._wait(self.begin(self.least))
-            if not round_.confirms(history, self.least):
-                raise KafkaError(unconfirmed, "too few replicas of Redis have the change yet")
-        return result
-
-    def confirm(self, results: Sequence[Appended | KafkaError]) -> list[Appended | KafkaError]:
-        """Wait until the replicas have what was appended; returns the results for the producer.
-
-        If too few have it in time, each append is NOT_ENOUGH_REPLICAS_AFTER_APPEND: the records are written, and an
-        idempotent producer that sends them again is answered as soon as the replicas have caught up. So is an append to
-        a master that has become another one since: the new master may not have it.
-        """
-        needed = [max(self.least, each.replicas) if isinstance(each, Appended) else 0 for each in results]
-        # All begin at once: the numbers together take no longer than one.
-        begun = {count: self.begin(count) for count in set(needed) if count}
-        rounds = {count: self._wait(each) for count, each in begun.items()}
-        message = "the records are written, but too few replicas of Redis have them yet"
-        short = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
-        return [
-            each
-            if isinstance(each, KafkaError) or not count or rounds[count].confirms(each.history, count)
-            else short
-            for each, count in zip(results, needed, strict=True)
-        ]
 
     def begin(self, count: int) -> AsyncResult[Round]:
         """Begin to wait until `count` replicas have all that was written before, or for WAIT_SHARE of the timeout."""
         rounds = self._rounds.get(count)
         if rounds is None:
-            rounds = self._rounds[count] = _Rounds(self._connection(), self._key, count, self._wait_ms)
+            rounds = self._rounds[count] = self._replicas.rounds(self._name, count)
         return rounds.begin()
 
-    def _wait(self, begun: AsyncResult[Round]) -> Round:
+    def wait(self, begun: AsyncResult[Round]) -> Round:
         """Wait for a round; learns the history of the appends if it is another one by now."""
         round_ = begun.get() or _UNKNOWN
-        if round_.history and self._appends.history != round_.history:
-            with contextlib.suppress(StorageUnavailableError):
-                self._appends.refresh_history()
+        with contextlib.suppress(StorageUnavailableError):
+            node = self._replicas.node(self._name)
+            if round_.history and node.history != round_.history:
+                node.refresh_history()
         return round_
 
 
@@ -165,8 +218,8 @@ class _Rounds:
     replicas have acknowledged by then (INFO) ends earlier rounds, so that replicas may lag by more than a WAIT takes.
     """
 
-    def __init__(self, waits: Redis, key: str, count: int, wait_ms: int) -> None:
-        self._waits, self._key, self._count = waits, key, count
+    def __init__(self, waits: Redis, name: str, keys: Keys, count: int, wait_ms: int) -> None:
+        self._waits, self._name, self._keys, self._count = waits, name, keys, count
         self._wait_ms, self._command_ms = wait_ms, min(wait_ms, COMMAND_MS_MAX)
         self._next: AsyncResult[Round] | None = None
         self._running = False
@@ -203,10 +256,11 @@ class _Rounds:
         If it gives the history of an append, the master did not change in between.
         """
         commands: list[tuple[Arg, ...]] = [("WAIT", self._count, self._command_ms), ("INFO", "replication")]
-        if write:
-            commands.insert(0, ("SET", self._key, "1"))
         try:
-            *written, held, info = self._waits.pipeline(commands)
+            node = self._waits.node_named(self._name)
+            if write:
+                commands.insert(0, ("SET", self._keys.replication_mark_of(node.tag), "1"))
+            *written, held, info = node.pipeline(commands)
         except StorageUnavailableError:
             return 0, None
         if not isinstance(held, int) or any(isinstance(each, RespError | KafkaError) for each in written):

@@ -24,7 +24,8 @@ from korvet.errors import (
 )
 from korvet.log import batch_format, record_format
 from korvet.log.batch_format import StoredBatch, read_batches
-from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
+from korvet.log.epoch_scripts import EpochScripts, ScriptReply
+from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.record_format import Entry, read_columns, read_entries
@@ -41,10 +42,10 @@ from korvet.log.state import (
     state_command,
 )
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
-from korvet.pending import Done, Pending
+from korvet.pending import Pending
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis import scripts
-from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, malformed, refused
@@ -83,7 +84,7 @@ class LogStore:
         `on_lost` is called for each log of which Redis has lost records that this worker knew of.
         """
         self._ends = KnownEnds(on_lost)
-        self.epochs = LeaderEpochs(redis, keys.epoch)
+        self.epochs = LeaderEpochs(redis, keys)
         self.external = ExternalEntries(redis, self.epochs)
         self._redis = redis
         self._reads = reads
@@ -93,19 +94,24 @@ class LogStore:
         self._segments = CompactedSegments()
         self.watermarks = HighWatermarks(reads, replicas)
 
-    @property
-    def history(self) -> str:
-        """The history that reads are of (`Redis.history`)."""
-        return self._reads.history
+    def history_of(self, stream: str) -> str:
+        """Return the history that reads of a log are of (RedisNode.history), "" while its node is not known."""
+        with contextlib.suppress(StorageUnavailableError):
+            return self._reads.node_of(stream).history
+        return ""
 
     @property
     def reconnected_at(self) -> float:
         """When the connection that carries the appends last replaced another one (time.monotonic)."""
         return self._redis.reconnected_at
 
-    def check_epoch(self, epoch: int) -> int:
-        """Check the leader epoch that a client knows against that of the reads; see LeaderEpochs.check."""
-        return self.epochs.check(self._reads, epoch)
+    def check_epoch(self, partition: Partition, epoch: int, epochs: Epochs = ()) -> int:
+        """Check the leader epoch that a client knows against that of the reads; see LeaderEpochs.check.
+
+        `epochs` are those of the log, if they were read.
+        """
+        last = epochs[-1].epoch if epochs else NO_EPOCH
+        return self.epochs.check(self._reads.node_of(partition.stream), epoch, last)
 
     def partition(
         self,
@@ -234,7 +240,7 @@ class LogStore:
             if stream != right:
                 return read
             end, remote = state.next_offset, state.remote
-            if (current := self.epochs.known(self._reads)) != NO_EPOCH:
+            if (current := self._known_epoch(partition)) != NO_EPOCH:
                 self._ends.note(partition, current, end, state.epochs)
             if remote is not None and offset < remote.end:
                 return Fetched(
@@ -263,6 +269,11 @@ class LogStore:
         more = external or more
         fetched = Fetched(start, first, end, records, more=more, remote=remote, epochs=state.epochs)
         return fetched, bool(records) or not (external or state.moving or offset > end)
+
+    def _known_epoch(self, partition: Partition) -> int:
+        with contextlib.suppress(StorageUnavailableError):
+            return self.epochs.known(self._reads.node_of(partition.stream))
+        return NO_EPOCH
 
     def _batches(self, partition: Partition, found: list[Entry], end: int) -> list[StoredBatch]:
         try:
@@ -338,7 +349,7 @@ class LogStore:
         for partition, place in zip(partitions, places, strict=True):
             read = read_batch_bounds if partition.format == "batch" else read_record_bounds
             bounds = read(partition, replies[place])
-            if isinstance(bounds, Bounds) and (current := self.epochs.known(self._reads)) != NO_EPOCH:
+            if isinstance(bounds, Bounds) and (current := self._known_epoch(partition)) != NO_EPOCH:
                 self._ends.note(partition, current, bounds.high_watermark, bounds.epochs)
             found.append(bounds)
         return found
@@ -354,12 +365,6 @@ _APPEND_BATCH = scripts.get("log/append_batch")
 
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
-
-_HISTORIES_MAX = 3
-"""Tries to send appends to the history whose epoch they carry: each but the first has met another one."""
-
-_EPOCH_AT = 1
-"""Where the leader epoch stands in the arguments of both append scripts."""
 
 # The reply of an append that removed external entries is one longer than others.
 _EXPELLED_FIELDS = 6
@@ -386,11 +391,9 @@ class AppendScripts:
         self._external = external
         self._epochs = epochs
         self._ends = ends
-        self._epoch = NO_EPOCH
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
-        self._history = ""
         for place, append in enumerate(appends):
             try:
                 self._waiting[place] = _call(append)
@@ -406,7 +409,7 @@ class AppendScripts:
     @property
     def ready(self) -> bool:
         """Whether the replies to what was sent are here."""
-        return self._replies.ready
+        return self._sent.ready
 
     def result(self) -> list[_Outcome]:
         """Wait for the replies, send again what must be, and return the outcomes in the order of the appends."""
@@ -433,28 +436,7 @@ class AppendScripts:
         self._send()
 
     def _send(self) -> None:
-        calls = list(self._wave.values())
-        try:
-            self._replies: Pending[list[Reply]] = self._sent(calls) if calls else Done([])
-        except KafkaError as error:
-            self._replies = Done(error)
-
-    def _sent(self, calls: list[ScriptCall], tries: int = _HISTORIES_MAX) -> Pending[list[Reply]]:
-        """Send scripts, with the epoch of the history that is to run them: another one may have lost records."""
-        try:
-            epoch = self._epochs.of(self._redis)
-        except OutcomeUnknownError as error:
-            raise StorageUnavailableError(error.message) from error  # of the append nothing was sent
-        self._history = self._redis.history
-        self._epoch = epoch
-        for _, _, args in calls:
-            cast("list[Arg]", args)[_EPOCH_AT] = epoch
-        try:
-            return self._redis.begin_scripts(calls, self._history)
-        except HistoryChangedError:
-            if tries == 1:
-                raise
-        return self._sent(calls, tries - 1)
+        self._sent = EpochScripts(self._redis, self._epochs, list(self._wave.values()))
 
     def _finish_wave(self) -> None:
         wave = self._wave
@@ -462,34 +444,25 @@ class AppendScripts:
             if round_:
                 self._sent_again = True
                 self._send()
-            try:
-                replies = self._replies.result()
-            except KafkaError as error:
-                replies = [error] * len(wave)
-            stale = not round_ and any(map(_is_stale, replies))
-            for place, reply in zip(list(wave), replies, strict=True):
+            answers = self._sent.result()
+            self._sent_again = self._sent_again or not self._sent.in_order
+            for place, answer in zip(list(wave), answers, strict=True):
                 partition = self._appends[place].partition
-                if removed := _expelled(reply):
+                if removed := _expelled(answer.reply):
                     warn_of_removal(partition, removed)
-                if stale and _is_stale(reply):
-                    continue
-                outcome = self._read(self._appends[place], reply)
+                outcome = self._read(self._appends[place], answer)
                 if outcome is not None:
                     self._outcomes[place] = outcome
                     del wave[place]
-            if stale:
-                # Nothing was written: once more, with the epoch that there is now.
-                with contextlib.suppress(KafkaError):
-                    self._epochs.refresh(self._redis)
             self._settle(wave)
             if not wave:
                 return
         self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
 
-    def _read(self, append: AppendRecords | AppendBatch, reply: Reply) -> Appended | KafkaError | None:
-        outcome = _read_appended(append, reply, self._history)
+    def _read(self, append: AppendRecords | AppendBatch, answer: ScriptReply) -> Appended | KafkaError | None:
+        outcome = _read_appended(append, answer)
         if isinstance(outcome, Appended):
-            self._ends.note(append.partition, self._epoch, outcome.base_offset + append.record_count)
+            self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
         return outcome
 
     def _settle(self, wave: dict[int, ScriptCall]) -> None:
@@ -500,11 +473,9 @@ class AppendScripts:
                 del wave[place]
 
 
-def _read_appended(
-    append: AppendRecords | AppendBatch, reply: Reply, history: str
-) -> Appended | KafkaError | None:
-    """Return the answer of an append script; None if something must be done about external entries first."""
-    partition = append.partition
+def _read_appended(append: AppendRecords | AppendBatch, answer: ScriptReply) -> Appended | KafkaError | None:
+    """Return the outcome of an append script; None if something must be done about external entries first."""
+    partition, reply = append.partition, answer.reply
     if isinstance(reply, OutcomeUnknownError):
         return AppendUnknownError(reply.message, idempotent=append.producer_id >= 0)
     if isinstance(reply, KafkaError):
@@ -523,16 +494,12 @@ def _read_appended(
             now_ms=now_ms,
             duplicate=outcome == b"DUPLICATE",
             row_bytes=int(row_bytes),
-            history=history,
+            history=answer.history,
             replicas=partition.replicas,
+            node=answer.node,
         )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")
-
-
-def _is_stale(reply: Reply) -> bool:
-    """Return whether a script refused because a later leader epoch than that of this worker has begun."""
-    return isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def _expelled(reply: Reply) -> int:

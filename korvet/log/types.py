@@ -62,7 +62,7 @@ class Appended(NamedTuple):
 
     `log_start` is the one that responses report (Bounds.first_offset), `now_ms` Redis' clock; `duplicate`: it was
     written there before. `row_bytes` is what ever came into the log in bytes as stored, if the append wrote a row of
-    its index, about once in 512 KiB; else 0. `history` is that of the Redis that has it (Redis.history).
+    its index, about once in 512 KiB; else 0. `history` is that of the `node` of Redis that has it (RedisNode.history).
     `timestamp` (ms) is the one that its records got instead of their own (LogAppendTime), -1 if they kept theirs; the
     caller knows it. `replicas` is that of the partition.
     """
@@ -75,6 +75,7 @@ class Appended(NamedTuple):
     history: str = ""
     timestamp: int = -1
     replicas: int = 0
+    node: str = ""
 
 
 class LogPosition(NamedTuple):

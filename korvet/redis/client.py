@@ -1,54 +1,30 @@
-"""The workers' way to Redis: any number of greenlets share one connection, which reconnects by itself.
+"""The workers' way to Redis, be it one server or a cluster: commands, pipelines, scripts.
 
-`Redis` is what callers see: commands, pipelines, scripts. It connects, pauses after a failed attempt, loads scripts
-that Redis lacks, and bounds what is in flight. `Multiplexer` owns the order of one connection: Redis answers in the
-order of the requests, so a queue of pending replies is all the bookkeeping. The reply to a caller that gave up (its own
-timeout, or it was killed) is dropped when it comes. A connection is closed if nothing was heard for a whole timeout
-while a reply was due, and if it leads to a master that became a replica: after a failover its name leads elsewhere.
-
-Nobody retries: a request that fails on a lost connection is never sent again, since an append may have been done. The
-caller decides. Nothing connects before the first call, so an instance may be made before a fork. A large reply delays
-all requests after it, so a process has one `Redis` for small commands and another for large reads.
+With one server all goes to it (node.py), and what prevents a call is raised. In a cluster each request goes to the node
+that has its key's slot (cluster.py), and what prevents it stands in the place of its reply, for the others may have
+succeeded. A large reply delays all requests after it on its connection, so a process has one `Redis` for small commands
+and another for large reads.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from math import inf
-from typing import TypeAlias, cast
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import cast
 
-import gevent
-from gevent import socket
-from gevent.hub import Waiter, get_hub
-
-from korvet.errors import KafkaError, LeaseEndedError, OutcomeUnknownError, StorageUnavailableError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis import url as redis_url
-from korvet.redis.connection import (
-    NO_OBSERVER,
-    Arg,
-    Observer,
-    RedisConnection,
-    pack,
-    reconnect_backoff,
-)
-from korvet.redis.replies import (
-    HistoryChangedError,
-    ReadOnlyError,
-    Reply,
-    RespError,
-    history_of,
-    listed,
-    name_of,
-    value_of,
-)
+from korvet.redis.cluster import ClusterReplies, RedisCluster
+from korvet.redis.connection import NO_OBSERVER, Arg, Observer
+from korvet.redis.node import NodeLimits, PendingReplies, RedisNode, ScriptCall
+from korvet.redis.replies import HistoryChangedError, Reply, RespError, listed, value_of
 from korvet.redis.scripts import Script
-from korvet.redis.sentinel import connect_to
+from korvet.redis.slots import SlotMap, slot_of
+from korvet.redis.url import RedisAddress, RedisTarget
 
-__all__ = ["Arg", "HistoryChangedError", "Redis", "Reply", "RespError", "ScriptCall"]
-
-ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
+__all__ = ["Arg", "HistoryChangedError", "PendingReplies", "Redis", "Reply", "RespError", "ScriptCall"]
 
 # What may be in flight at once. Redis answers ten thousand small commands in a tenth of a second, so more would only
 # lengthen the queue; the bytes bound a worker's memory (they lie here and in Redis' query buffer).
@@ -57,266 +33,11 @@ _BYTES_MAX = 64 * 1024 * 1024
 REPLY_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of large replies that may be under way at once: they lie in Redis' output buffer until they are read."""
 
-# Consumers wait so long for an answer (request.timeout.ms).
-_REPLY_ROOM_S_MAX = 30.0
-
-# A connection to a replica is not closed earlier: if the address leads to the same replica again, once in this time.
-_READ_ONLY_S_MIN = 1.0
-
-_UNKNOWN = "the outcome of the request is unknown"
-
-_MULTI = pack(("MULTI",))
-_EXEC = pack(("EXEC",))
-
-
-class InFlightLimit:
-    """How much may be in flight at once; callers that find it reached wait for their turn, first come first served.
-
-    The request that reaches a limit may exceed it, so one that is larger than the limit still goes through alone.
-    """
-
-    __slots__ = ("_bytes_max", "_commands_max", "_queue", "bytes", "commands")
-
-    def __init__(self, commands_max: int, bytes_max: int) -> None:
-        self.commands = 0
-        self.bytes = 0
-        self._commands_max, self._bytes_max = commands_max, bytes_max
-        self._queue: deque[_QueuedCaller] = deque()
-
-    def acquire(self, commands: int, size: int, deadline: float) -> None:
-        """Wait for room; raises StorageUnavailableError if there is none before `deadline` (time.monotonic)."""
-        if self._queue or self.commands >= self._commands_max or self.bytes >= self._bytes_max:
-            self._wait(_QueuedCaller(commands, size), deadline)
-            return
-        self.commands += commands
-        self.bytes += size
-
-    def release(self, commands: int, size: int) -> None:
-        """Free room that was acquired."""
-        self.commands -= commands
-        self.bytes -= size
-        queue = self._queue
-        while queue and self.commands < self._commands_max and self.bytes < self._bytes_max:
-            queued = queue.popleft()
-            queued.granted = True
-            self.commands += queued.commands
-            self.bytes += queued.size
-            get_hub().loop.run_callback(queued.waiter.switch, None)
-
-    def _wait(self, queued: _QueuedCaller, deadline: float) -> None:
-        error = StorageUnavailableError("too much is in flight to Redis: timed out before anything was sent")
-        self._queue.append(queued)
-        try:
-            with gevent.Timeout(max(deadline - time.monotonic(), 0.001), error):
-                queued.waiter.get()
-        except BaseException:
-            if queued.granted:
-                self.release(queued.commands, queued.size)
-            else:
-                self._queue.remove(queued)
-            raise
-
-
-class _QueuedCaller:
-    __slots__ = ("commands", "granted", "size", "waiter")
-
-    def __init__(self, commands: int, size: int) -> None:
-        self.commands, self.size = commands, size
-        self.granted = False
-        self.waiter: Waiter[None] = Waiter()
-
-
-class _PendingReply:
-    __slots__ = ("count", "deadline", "operation", "replies", "reply_bytes", "sent_at", "size", "waiter")
-
-    def __init__(
-        self,
-        waiter: Waiter[Reply],
-        count: int,
-        size: int,
-        deadline: float,
-        operation: str,
-        reply_bytes: int,
-    ) -> None:
-        self.waiter: Waiter[Reply] | None = waiter
-        self.count, self.size, self.deadline, self.reply_bytes = count, size, deadline, reply_bytes
-        self.operation, self.sent_at = operation, time.monotonic()
-        self.replies: list[Reply] = []
-
-
-class Multiplexer:
-    """One connection shared by any number of greenlets, from its first request to its loss."""
-
-    def __init__(
-        self,
-        connected: socket.socket,
-        name: str,
-        limit: InFlightLimit,
-        reply_limit: InFlightLimit,
-        timeout_ms: int,
-        on_round_trip: Callable[[str, float], None],
-    ) -> None:
-        """Take over a connection. `name` is the server's, for messages; the limits outlive the connection.
-
-        `on_round_trip` is called with the operation and the seconds of each exchange, late ones included.
-        """
-        self._on_round_trip = on_round_trip
-        self._name, self._timeout_s = name, timeout_ms / 1000
-        self._limit, self._reply_limit = limit, reply_limit
-        self._hub = get_hub()
-        self._pending: deque[_PendingReply] = deque()
-        self._check_at = inf
-        self._made_at = time.monotonic()
-        # Whether it was closed for that.
-        self.led_to_replica = False
-        self._timer = self._hub.loop.timer(0)
-        self._connection = RedisConnection(connected, self._on_replies, self._on_lost)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the connection is gone."""
-        return self._connection.lost is not None
-
-    def exchange(
-        self, data: bytes, count: int, deadline: float, operation: str, reply_bytes: int = 0
-    ) -> Waiter[Reply]:
-        """Send `count` packed commands; the waiter gets their replies (for one command: its reply, not in a list).
-
-        Room for them, and for `reply_bytes` of replies, has been acquired and is released here, or by the caller if
-        this raises. `deadline` is time.monotonic()'s; `operation` names them in metrics. Error replies are returned,
-        not raised. The waiter may raise OutcomeUnknownError.
-        """
-        if self._connection.lost is not None:
-            raise StorageUnavailableError(f"Redis at {self._name} is away: {self._connection.lost}")
-        waiter: Waiter[Reply] = Waiter(self._hub)
-        idle = not self._pending
-        self._pending.append(_PendingReply(waiter, count, len(data), deadline, operation, reply_bytes))
-        if deadline < self._check_at:
-            self._schedule_check(deadline)
-        # Redis has nothing to do for us: it may begin while others are on their way to it.
-        self._connection.send(data, at_once=idle)
-        return waiter
-
-    def close(self, reason: str) -> None:
-        """Close the connection; what is in flight fails with `reason`."""
-        self._connection.lose(reason)
-
-    def _on_replies(self, replies: list[Reply]) -> None:
-        pending = self._pending
-        ready: list[tuple[Waiter[Reply], Reply]] = []
-        read_only = False
-        heard_at = self._connection.heard_at
-        for reply in replies:
-            if not pending:
-                self._connection.lose(f"it sent a reply without a request: {str(reply)[:100]}")
-                break
-            oldest = pending[0]
-            answer: Reply = reply
-            if type(reply) is ReadOnlyError:
-                read_only = True
-            if oldest.count > 1:
-                oldest.replies.append(reply)
-                if len(oldest.replies) < oldest.count:
-                    continue
-                answer = oldest.replies
-            pending.popleft()
-            self._release(oldest)
-            self._on_round_trip(oldest.operation, heard_at - oldest.sent_at)
-            if oldest.waiter is not None:
-                ready.append((oldest.waiter, answer))
-        # First those that nobody waits for yet: a caller that waits for the oldest of several finds all of them. We are
-        # in the loop: what the woken greenlets ask next leaves in one write again.
-        ready.sort(key=_is_waited_for)
-        for waiter, answer in ready:
-            waiter.switch(answer)
-        if read_only and time.monotonic() - self._made_at >= _READ_ONLY_S_MIN:
-            self.led_to_replica = True
-            self._connection.lose("the server is a read-only replica")
-
-    def _on_lost(self, reason: str) -> None:
-        self._timer.stop()
-        self._timer.close()
-        text = f"the connection to Redis at {self._name} was lost ({reason}): {_UNKNOWN}"
-        pending, self._pending = self._pending, deque()
-        for each in pending:
-            self._release(each)
-        failed = [each.waiter for each in pending if each.waiter is not None]
-        self._hub.loop.run_callback(_fail, failed, text)
-
-    def _release(self, pending: _PendingReply) -> None:
-        self._limit.release(pending.count, pending.size)
-        if pending.reply_bytes:
-            self._reply_limit.release(0, pending.reply_bytes)
-
-    def _schedule_check(self, at: float) -> None:
-        self._check_at = at
-        self._timer.stop()
-        self._timer.close()
-        self._timer = self._hub.loop.timer(max(at - time.monotonic(), 0.001))
-        self._timer.start(self._check, update=True)
-
-    def _check(self) -> None:
-        """Fail the callers whose time is up, and close the connection if it has gone silent."""
-        self._check_at = inf
-        if not self._pending:
-            return
-        now = time.monotonic()
-        due = [each for each in self._pending if each.deadline <= now]
-        if due and now - self._connection.heard_at >= self._timeout_s:
-            self._connection.lose(f"nothing was heard for {self._timeout_s * 1000:.0f} ms")
-            return
-        timed_out = [each.waiter for each in due if each.waiter is not None]
-        for each in due:
-            each.waiter = None
-        _fail(timed_out, f"Redis at {self._name} did not answer in time: {_UNKNOWN}")
-        if self._pending:
-            waiting = [each.deadline for each in self._pending if each.deadline > now]
-            self._schedule_check(min(waiting, default=now + self._timeout_s))
-
-
-def _is_waited_for(ready: tuple[Waiter[Reply], Reply]) -> bool:
-    return ready[0].greenlet is not None
-
-
-def _fail(waiters: list[Waiter[Reply]], text: str) -> None:
-    for waiter in waiters:
-        waiter.throw(OutcomeUnknownError(text))
-
-
-class PendingReplies:
-    """Scripts that were sent (a Pending). Redis runs them in the order of sending, unless it has to load one."""
-
-    in_order = True
-
-    def __init__(
-        self,
-        redis: Redis,
-        calls: Sequence[ScriptCall],
-        packed: list[bytes],
-        waiter: Waiter[Reply] | None,
-        history: str | None,
-    ) -> None:
-        self._redis, self._calls, self._packed, self._waiter = redis, calls, packed, waiter
-        self._history = history
-
-    @property
-    def ready(self) -> bool:
-        """Whether the replies have arrived."""
-        return self._waiter is None or self._waiter.ready()
-
-    def result(self) -> list[Reply]:
-        """Wait for the replies and return them in the order of the calls; may be called once."""
-        if self._waiter is None:
-            return []
-        replies = _listed(self._waiter.get(), len(self._packed))
-        failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
-        if failed:
-            self._redis.rerun_missing(self._calls, self._packed, failed, replies, self._history)
-        return replies
+_BEFORE: ContextVar[Callable[[RedisNode], object] | None] = ContextVar("_BEFORE", default=None)
 
 
 class Redis:
-    """Redis over one multiplexed connection: coalesced writes, replies in order, a timeout on every call.
+    """Redis over one multiplexed connection per node: coalesced writes, replies in order, a timeout on every call.
 
     Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
     `timeout_ms`, loses the connection, or refuses because of its state (LOADING, READONLY, OOM ..:
@@ -336,42 +57,41 @@ class Redis:
         reply_bytes_max: int = REPLY_BYTES_MAX,
         observer: Observer = NO_OBSERVER,
         operation: str = "commands",
+        slots: SlotMap | None = None,
     ) -> None:
-        """Raise ConfigError for a malformed `url`. `commands_max` and `bytes_max` bound what is in flight.
+        """Raise ConfigError for a malformed `url`. The limits are those of each node's connection.
 
-        `reply_bytes_max` bounds the replies under way, by what their callers expect them to weigh.
-        `operation` is the name under which `observer` hears of commands that are not scripts.
+        `commands_max` and `bytes_max` bound what is in flight, `reply_bytes_max` the replies under way, by what their
+        callers expect them to weigh. `operation` is the name under which `observer` hears of commands that are not
+        scripts. `slots` is the map of the cluster that `url` names, for several clients to share.
         """
-        self._observer = observer
-        self._operation = operation
-        self.on_failover: Callable[[], object] = lambda: None
-        """Called after a reconnect because the old connection led to a replica.
+        self.timeout_s = timeout_ms / 1000
+        target = redis_url.parse_url(url)
+        limits = NodeLimits(timeout_ms, connect_timeout_ms, commands_max, bytes_max, reply_bytes_max)
 
-        Connections that only read do not notice a failover, and have to reconnect.
-        """
-        self._target = redis_url.parse_url(url)
-        self._timeout_ms, self._connect_timeout_ms = timeout_ms, connect_timeout_ms
-        self._timeout_s = timeout_ms / 1000
-        self._limit = InFlightLimit(commands_max, bytes_max)
-        self._reply_limit = InFlightLimit(1, reply_bytes_max)
-        self._multiplexer: Multiplexer | None = None
-        self._attempt: gevent.Greenlet[[], Multiplexer | StorageUnavailableError] | None = None
-        self._backoff = reconnect_backoff()
-        self._not_before = 0.0
-        self._refusal = ""
-        self._closed = False
-        # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
-        self.connections = 0
-        self.connected_at = -inf
-        """When the present connection was made (time.monotonic)."""
-        self.reconnected_at = -inf
-        """When a connection last replaced another one (time.monotonic)."""
-        self.history = ""
-        """The history of writes to which the present connection leads (`replies.history_of`)."""
-        self.lease_end_ms = 0
-        """Until when (Redis' clock) scripts that change groups and topics may come; 0: at any time."""
-        self.lease_ended = False
-        """Whether one came later and was refused since `lease_end_ms` was set."""
+        def node(address: RedisAddress) -> RedisNode:
+            server = RedisTarget(kind="server", addresses=(address,), login=address)
+            return RedisNode(server, limits, observer, operation, fails_fast=True)
+
+        self._cluster: RedisCluster | None = None
+        self._only: RedisNode | None = None
+        if target.kind == "cluster":
+            self._cluster = RedisCluster(slots or SlotMap(target, connect_timeout_ms), timeout_ms, node)
+        else:
+            self._only = RedisNode(target, limits, observer, operation, fails_fast=False)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether this is a cluster: then requests are prevented one by one."""
+        return self._cluster is not None
+
+    def node_of(self, key: str | bytes) -> RedisNode:
+        """Return the node that has a key; raises StorageUnavailableError."""
+        return self._only or self._in_cluster.node_at(slot_of(key))
+
+    def nodes(self) -> list[RedisNode]:
+        """Return the masters; raises StorageUnavailableError."""
+        return [self._only] if self._only else self._in_cluster.nodes()
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
@@ -379,30 +99,26 @@ class Redis:
         return value_of(reply)
 
     def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
-        """Send `commands` in one write and return their replies in order; error replies stay in their places.
+        """Send `commands`, to each node in one write, and return their replies in order; errors stay in their places.
 
-        Commands of other greenlets and other clients may run between them. If large replies are expected,
-        `reply_bytes` in all, it is their turn when there is room for them; what expects small ones does not wait.
+        Commands of other greenlets and other clients may run between them, but those from MULTI to EXEC go to one node
+        as one. If large replies are expected, `reply_bytes` in all, it is their turn when there is room for them; what
+        expects small ones does not wait.
         """
-        if not commands:
-            return []
-        packed = b"".join([pack(tuple(command)) for command in commands])
-        return _listed(
-            self._begin(packed, len(commands), self._operation, reply_bytes=reply_bytes).get(), len(commands)
-        )
+        if self._only:
+            return self._only.pipeline(commands, reply_bytes=reply_bytes)
+        return self._in_cluster.pipeline(commands, reply_bytes)
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
 
         If Redis refuses to queue a command, its error is raised and none has run.
         """
-        packed = [pack(tuple(command)) for command in commands]
-        whole = b"".join([_MULTI, *packed, _EXEC])
-        begun, *queued, done = self._exchange_all(whole, len(packed) + 2, self._operation)
+        begun, *queued, done = self.pipeline([("MULTI",), *commands, ("EXEC",)])
         # The first refusal says why; EXEC then only says EXECABORT.
         for reply in (begun, *queued, done):
             value_of(reply)
-        if not isinstance(done, list) or len(done) != len(packed):
+        if not isinstance(done, list) or len(done) != len(commands):
             raise StorageUnavailableError("Redis discarded a transaction: none of its commands has run")
         return done
 
@@ -435,165 +151,74 @@ class Redis:
         """
         return self.begin_scripts(calls).result()
 
-    def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
+    def begin_scripts(self, calls: Sequence[ScriptCall]) -> PendingReplies | ClusterReplies:
         """Send scripts as `scripts` does without waiting for their replies, which the caller must take in the end.
 
-        With `history` to that one only. Raises StorageUnavailableError if Redis cannot be reached, or has another one.
+        With one server this raises StorageUnavailableError if it cannot be reached.
         """
-        end = (self.lease_end_ms,)
-        packed = [
-            pack(("EVALSHA", script.sha, len(keys), *keys, *args, *(end if script.leased else ())))
-            for script, keys, args in calls
-        ]
-        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name, history) if packed else None
-        return PendingReplies(self, calls, packed, waiter, history)
+        if (before := _BEFORE.get()) is not None:
+            for node in {self.node_of(keys[0]) for _, keys, _ in calls}:
+                before(node)
+        if self._only:
+            return self._only.begin_scripts(calls)
+        return self._in_cluster.begin_scripts(calls)
 
-    def rerun_missing(
-        self,
-        calls: Sequence[ScriptCall],
-        packed: list[bytes],
-        failed: list[int],
-        replies: list[Reply],
-        history: str | None,
-    ) -> None:
-        """Run those of the `failed` calls again whose script Redis lacked, and report what still fails.
+    def node_named(self, name: str) -> RedisNode:
+        """Return a node by its name (RedisNode.name), over this connection; raises StorageUnavailableError."""
+        return self._only or self._in_cluster.node_named(name)
 
-        `replies` gets the new replies. A script that does not compile fails at its load, which says why.
-        """
-        missing = [at for at in failed if isinstance(it := replies[at], RespError) and it.name == "NOSCRIPT"]
-        if missing:
-            scripts = {calls[index][0].sha: calls[index][0] for index in missing}
-            loads = [pack(("SCRIPT", "LOAD", script.source)) for script in scripts.values()]
-            again = b"".join([*loads, *(packed[index] for index in missing)])
-            try:
-                late = self._exchange_all(again, len(scripts) + len(missing), self._operation, history)
-            except StorageUnavailableError as error:
-                # Of these calls only: the others were done, and their replies are here.
-                late = [error] * (len(scripts) + len(missing))
-            loaded = dict(zip(scripts, late, strict=False))
-            for index, reply in zip(missing, late[len(scripts) :], strict=True):
-                load = loaded[calls[index][0].sha]
-                replies[index] = load if isinstance(load, Exception) else reply
-        for index in failed:
-            if isinstance(reply := replies[index], RespError | KafkaError):
-                self._observer.script_failed(calls[index][0].name, name_of(reply))
-                self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
+    def known_nodes(self) -> list[RedisNode]:
+        """Return the nodes that were used."""
+        return [self._only] if self._only else list(self._in_cluster.known_nodes())
 
-    def connect(self) -> str:
-        """Connect if there is no connection, and return the history to which it leads.
+    def lease_nodes(self) -> None:
+        """Let new nodes of a cluster refuse what needs a lease until there is one for them."""
+        if self._cluster:
+            self._cluster.first_lease_end_ms = 1
 
-        Raises StorageUnavailableError.
-        """
-        if self._multiplexer is None or self._multiplexer.lost:
-            self._connected(time.monotonic() + self._timeout_s)
-        return self.history
+    def follow(self, refusals: Iterable[Reply], attempt: int) -> None:
+        """Learn from refusals where slots are now, or wait for those on their way: RedisCluster.follow."""
+        if self._cluster:
+            self._cluster.follow(refusals, attempt)
 
-    def refresh_history(self) -> None:
-        """Learn the history again; raises StorageUnavailableError.
+    def failed(self, error: KafkaError) -> KafkaError:
+        """Return the error for what a node could not be sent, or did not answer: RedisCluster.failed."""
+        return self._cluster.failed(error) if self._cluster else error.without_frames()
 
-        A master also begins a new history when its first replica connects.
-        """
-        connections = self.connections
-        found = history_of(self.call("INFO", "replication"))
-        if connections == self.connections:
-            self.history = found
+    @contextlib.contextmanager
+    def before_scripts(self, before: Callable[[RedisNode], object]) -> Iterator[None]:
+        """Call `before` with the node of each script that this greenlet sends meanwhile; what it raises prevents it."""
+        token = _BEFORE.set(before)
+        try:
+            yield
+        finally:
+            _BEFORE.reset(token)
+
+    @property
+    def connections(self) -> int:
+        """How many connections were made: a fact learned over one may not hold for the next."""
+        return self._only.connections if self._only else self._in_cluster.connections
+
+    @property
+    def reconnected_at(self) -> float:
+        """When a connection last replaced another one (time.monotonic)."""
+        return max((node.reconnected_at for node in self.known_nodes()), default=-math.inf)
+
+    def on_failover(self, call: Callable[[], object]) -> None:
+        """Call `call` when connections that only read have to reconnect: they do not notice that a master changed."""
+        if self._only:
+            self._only.on_failover = call
 
     def reconnect(self, reason: str) -> None:
-        """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""
-        if self._multiplexer is not None and not self._multiplexer.lost:
-            self._multiplexer.close(reason)
+        """Close the connections, and open others for the next calls; what is in flight fails with `reason`."""
+        for node in self.known_nodes():
+            node.reconnect(reason)
 
     def close(self) -> None:
-        """Close the connection for good: what is in flight or called later fails as if Redis were away."""
-        self._closed = True
-        if self._attempt is not None:
-            self._attempt.kill(block=False)
-            self._attempt = None
-        if self._multiplexer is not None:
-            self._multiplexer.close("closed by this broker")
+        """Close the connections for good: what is in flight or called later fails as if Redis were away."""
+        for node in self.known_nodes():
+            node.close()
 
-    def _exchange_all(
-        self, data: bytes, count: int, operation: str, history: str | None = None
-    ) -> list[Reply]:
-        return _listed(self._begin(data, count, operation, history).get(), count)
-
-    def _begin(
-        self, data: bytes, count: int, operation: str, history: str | None = None, reply_bytes: int = 0
-    ) -> Waiter[Reply]:
-        if reply_bytes:
-            self._reply_limit.acquire(0, reply_bytes, time.monotonic() + _REPLY_ROOM_S_MAX)
-        try:
-            deadline = time.monotonic() + self._timeout_s
-            self._limit.acquire(count, len(data), deadline)
-            try:
-                multiplexer = self._multiplexer
-                if multiplexer is None or multiplexer.lost:
-                    multiplexer = self._connected(deadline)
-                self._check_history(history)
-                return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
-            except BaseException:
-                self._limit.release(count, len(data))
-                raise
-        except BaseException:
-            if reply_bytes:
-                self._reply_limit.release(0, reply_bytes)
-            raise
-
-    def _check_history(self, history: str | None) -> None:
-        if history is not None and history != self.history:
-            raise HistoryChangedError("Redis has another history: nothing was sent")
-
-    def _connected(self, deadline: float) -> Multiplexer:
-        """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
-        if self._closed:
-            raise StorageUnavailableError(f"the connection to Redis at {self._target} is closed")
-        attempt = self._attempt
-        if attempt is None:
-            if time.monotonic() < self._not_before:
-                raise StorageUnavailableError(self._refusal)
-            # A greenlet of its own: the caller that began it may be killed, the others still need it.
-            attempt = self._attempt = gevent.spawn(self._connect)
-        attempt.join(max(deadline - time.monotonic(), 0.001))
-        outcome = attempt.value
-        if isinstance(outcome, Multiplexer):
-            return outcome
-        if isinstance(outcome, StorageUnavailableError):
-            # One exception object per caller: tracebacks gather in it.
-            raise StorageUnavailableError(outcome.message)
-        # Not yet, or the attempt was ended by close().
-        raise StorageUnavailableError(f"Redis at {self._target} could not be reached in time")
-
-    def _connect(self) -> Multiplexer | StorageUnavailableError:
-        try:
-            connected, history = connect_to(self._target, self._connect_timeout_ms, self.reconnect)
-        except StorageUnavailableError as error:
-            self._refusal = error.message
-            self._not_before = time.monotonic() + self._backoff.next_s()
-            self._observer.connect_failed()
-            return error
-        else:
-            self._backoff.reset()
-            before = self._multiplexer
-            self.connections += 1
-            self.connected_at = time.monotonic()
-            self.history = history
-            self._multiplexer = Multiplexer(
-                connected,
-                str(self._target),
-                self._limit,
-                self._reply_limit,
-                self._timeout_ms,
-                self._observer.round_trip,
-            )
-            if before is not None:
-                self.reconnected_at = self.connected_at
-                self._observer.reconnected()
-                if before.led_to_replica:
-                    self.on_failover()
-            return self._multiplexer
-        finally:
-            self._attempt = None
-
-
-def _listed(answer: Reply, count: int) -> list[Reply]:
-    return cast("list[Reply]", answer) if count > 1 else [answer]
+    @property
+    def _in_cluster(self) -> RedisCluster:
+        return cast("RedisCluster", self._cluster)

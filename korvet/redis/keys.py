@@ -43,6 +43,14 @@ class Keys:
         self.probe = f"{namespace}:probe"
         self.probe_side = f"{{{namespace}:probe}}:side"
 
+    def epoch_of(self, tag: str) -> str:
+        """Return the hash with the leader epoch of a node: by a hash tag of one of its slots, "" without a cluster."""
+        return f"{self.epoch}:{{{tag}}}" if tag else self.epoch
+
+    def replication_mark_of(self, tag: str) -> str:
+        """Return the key that is written before replicas are waited for, as `epoch_of`."""
+        return f"{self.replication_mark}:{{{tag}}}" if tag else self.replication_mark
+
     def stream(self, topic: str, partition: int) -> str:
         """Return the stream that is the log of one partition."""
         return f"{self.namespace}:{topic}:{partition}"

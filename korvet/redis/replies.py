@@ -21,7 +21,9 @@ _UNAVAILABLE = {
     "BUSY": "a script blocks it",
     "NOREPLICAS": "it has too few replicas to accept writes (min-replicas-to-write)",
     "MISCONF": "it cannot persist its data and refuses writes",
-    "TRYAGAIN": "it is moving the keys",
+    "TRYAGAIN": "it is moving the keys to another node",
+    "ASK": "it is moving the keys to another node",
+    "MOVED": "another node of the cluster has the keys",
     "UNKILLABLE": "a script blocks it",
     "NOAUTH": "it wants credentials: redis.url has none",
     "NOPERM": "the Redis user may not do this",
@@ -45,6 +47,21 @@ class ReadOnlyError(StorageUnavailableError):
     """The server is a replica: perhaps a former master whose name leads to another server by now."""
 
 
+class MovedError(StorageUnavailableError):
+    """Another node of the cluster has the keys: nothing was done. `host` is "" if it is the host that was asked."""
+
+    def __init__(self, message: str) -> None:
+        """Raise ValueError for a text that is not of the form `<reason> (MOVED <slot> <host>:<port>)`."""
+        super().__init__(message)
+        _, slot, address = message[message.rindex("(") + 1 : -1].split(" ")
+        host, _, port = address.rpartition(":")
+        self.slot, self.host, self.port = int(slot), host, int(port)
+
+
+class SlotMovingError(StorageUnavailableError):
+    """The keys are on their way to another node of the cluster: nothing was done."""
+
+
 class HistoryChangedError(StorageUnavailableError):
     """Redis has another history by now than the one that was asked for: nothing was sent."""
 
@@ -53,8 +70,21 @@ class MemoryFullError(StorageUnavailableError):
     """The server is at its maxmemory and refuses what needs more: nothing was written."""
 
 
-_KINDS = {"READONLY": ReadOnlyError, "OOM": MemoryFullError, "STALE_BROKER_EPOCH": LeaseEndedError}
-_NAMES: dict[type[KafkaError], str] = {kind: name for name, kind in _KINDS.items()}
+_KINDS = {
+    "READONLY": ReadOnlyError,
+    "OOM": MemoryFullError,
+    "STALE_BROKER_EPOCH": LeaseEndedError,
+    "MOVED": MovedError,
+    "TRYAGAIN": SlotMovingError,
+    "ASK": SlotMovingError,
+}
+_NAMES: dict[type[KafkaError], str] = {
+    ReadOnlyError: "READONLY",
+    MemoryFullError: "OOM",
+    LeaseEndedError: "STALE_BROKER_EPOCH",
+    MovedError: "MOVED",
+    SlotMovingError: "TRYAGAIN",
+}
 
 Parsed = TypeVar("Parsed")
 ReplyError: TypeAlias = RespError | KafkaError
@@ -66,8 +96,11 @@ def error_of(text: str) -> ReplyError:
     name, _, message = text.partition(" ")
     reason = _UNAVAILABLE.get(name)
     if reason is not None:
+        message = f"Redis refused: {reason} ({text})"
         kind = _KINDS.get(name, StorageUnavailableError)
-        return kind(f"Redis refused: {reason} ({text})")
+        with contextlib.suppress(ValueError):
+            return kind(message)
+        return StorageUnavailableError(message)
     if name in _CODES:
         return KafkaError(_CODES[name], message)
     return RespError(name, message)

@@ -16,15 +16,19 @@ scripts, and each script reads all that it decides by.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 
 import gevent
+from gevent.hub import Waiter
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.client import Redis
-from korvet.redis.replies import RespError, time_ms
+from korvet.redis.cluster import connected_first
+from korvet.redis.node import RedisNode, replies_of
+from korvet.redis.replies import Reply, RespError, time_ms, value_of
 from korvet.turns import SHORTEST_SECONDS
 
 RETRY_SECONDS_MAX = 1.0
@@ -45,6 +49,7 @@ class ServingLease:
 
     def __init__(self, redis: Redis, lease_ms: int) -> None:
         self._redis = redis
+        redis.lease_nodes()
         self._lease_ms = lease_ms
         # The last look at Redis' clock, and when it was answered (time.monotonic).
         self._looked_ms, self._looked_at = 0, -math.inf
@@ -70,7 +75,10 @@ class ServingLease:
 
     def is_late(self, came_after: float) -> bool:
         """Return whether a request may be late that came after that (time.monotonic); renews a lease that has ended."""
-        if self._redis.lease_ended or time.clock_gettime(_CLOCK) >= self._end:
+        if (
+            any(node.lease_ended for node in self._redis.known_nodes())
+            or time.clock_gettime(_CLOCK) >= self._end
+        ):
             if not self._away:
                 self.renew()
             return True
@@ -82,10 +90,25 @@ class ServingLease:
             return self._late_since_ms
         return self._looked_ms - math.ceil((self._looked_at - came_after) * 1000)
 
+    def _clocks_ms(self) -> dict[RedisNode, int]:
+        """Return the clock of each node; a script has its lease compared with that of its own. Raises KafkaError."""
+        asked: dict[RedisNode, Waiter[Reply]] = {}
+        clocks: dict[RedisNode, int] = {}
+        for node in connected_first(self._redis.nodes()):
+            with contextlib.suppress(KafkaError):
+                asked[node] = node.begin_pipeline([("TIME",)])
+        for node, begun in asked.items():
+            with contextlib.suppress(KafkaError, RespError):
+                clocks[node] = time_ms(value_of(replies_of(begun, 1)[0]))
+        if not clocks:
+            raise StorageUnavailableError("no node of Redis gave its time")
+        return clocks
+
     def _renew(self) -> None:
         asked = time.clock_gettime(_CLOCK)
         try:
-            now_ms = time_ms(self._redis.call("TIME"))
+            clocks = self._clocks_ms()
+            now_ms = next(iter(clocks.values()))
             answered_at = time.monotonic()
             before_ms = self._looked_ms
             is_late = 0 < before_ms < now_ms - self._lease_ms
@@ -97,8 +120,11 @@ class ServingLease:
         finally:
             self._renewal = None
         self._looked_ms, self._looked_at = now_ms, answered_at
-        self._away = self._redis.lease_ended = False
-        self._redis.lease_end_ms = now_ms + self._lease_ms
+        self._away = False
+        for node in self._redis.known_nodes():
+            node.lease_ended = False
+        for node, clock_ms in clocks.items():
+            node.lease_end_ms = clock_ms + self._lease_ms
         # The answer may have lain here for as long as the worker was stopped.
         self._end = asked + self._lease_ms / 1000
         if is_late:

@@ -50,6 +50,7 @@ from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
+from korvet.redis.slots import SlotMap
 from korvet.security.authorizer import AclStore, Authorizer
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
@@ -106,6 +107,8 @@ class Storage(msgspec.Struct, frozen=True):
     def of(cls, settings: Settings, lake: Path | None) -> Storage:
         """Prepare the connections; each is made at its first use. `lake`: the socket of the lake's process."""
         clients: list[Redis] = []
+        target = redis_url.parse_url(settings.redis_url)
+        slots = SlotMap(target, settings.redis_connect_timeout_ms) if target.kind == "cluster" else None
 
         def client(operation: str) -> Redis:
             made = Redis(
@@ -115,6 +118,7 @@ class Storage(msgspec.Struct, frozen=True):
                 reply_bytes_max=settings.redis_read_max_bytes,
                 observer=REDIS_METRICS,
                 operation=operation,
+                slots=slots,
             )
             clients.append(made)
             return made
@@ -131,7 +135,7 @@ class Storage(msgspec.Struct, frozen=True):
             observer=REDIS_METRICS,
         )
         redis, reads = client("commands"), client("reads")
-        redis.on_failover = reconnect
+        redis.on_failover(reconnect)
         remote = RemoteClient(lake, _observe_read) if lake else None
         replicas = Replicas(
             partial(client, "wait"),
@@ -311,7 +315,8 @@ def build_apis(
 def _authorizer(settings: Settings, storage: Storage, epochs: LeaderEpochs) -> Authorizer | None:
     if not settings.authorizer_class_name:
         return None
-    return Authorizer(AclStore(storage.redis, Keys(settings.namespace)), settings, epochs.current)
+    keys = Keys(settings.namespace)
+    return Authorizer(AclStore(storage.redis, keys), settings, partial(epochs.current, keys.topics))
 
 
 def _log_api(
@@ -383,7 +388,7 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
         # A replica refuses it: a worker that only reads would stay with a master that was replaced, and with what that
         # knew. And a server may have been a replica for a while, and lost records, with all connections alive.
         for each in (storage.redis, storage.reads):
-            apis.topics.epochs.refresh(each)
+            apis.topics.epochs.refresh_all(each)
 
     def exists(name: str, topic_id: str) -> bool:
         topic = api.topics.get_cached(name)

@@ -108,7 +108,7 @@ def test_a_gap_after_a_refusal_for_want_of_replicas_is_no_fault_of_the_producer(
     def append_at(sequence: int) -> AppendResult:
         delivery = PartitionRef(TopicRef(ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence))
         pending = here.appender.begin(
-            [delivery], zstd_known=True, insync=lambda: insync.pop(0) if insync else 2
+            [delivery], zstd_known=True, insync=lambda _stream: insync.pop(0) if insync else 2
         )
         [result] = pending.result()
         return result
@@ -171,7 +171,7 @@ def test_the_most_replicas_are_known_once_all_batches_are_sent(redis_url: str) -
         here.topics.create(TopicSpec(name="safe", configs={"min.insync.replicas": "3"}))
         sent = batch(bytes(90_000), codec=LZ4)
         deliveries = [PartitionRef(TopicRef(name), 0, sent) for name in (ORDERS, ORDERS, "safe")]
-        pending = here.appender.begin(deliveries, zstd_known=True, insync=lambda: 3)
+        pending = here.appender.begin(deliveries, zstd_known=True, insync=lambda _stream: 3)
         assert pending.replicas == 0
         assert [type(result) for result in pending.result()] == [Appended] * 3
         assert pending.replicas == 2

@@ -159,13 +159,27 @@ def test_appends_of_one_producer_keep_their_order_when_they_were_refused(own: Be
     other.redis.close()
 
 
-def test_a_worker_whose_epoch_stays_old_is_refused_and_has_written_nothing(own: Bench) -> None:
+def test_a_log_of_a_later_epoch_than_its_node_makes_the_node_begin_a_later_one(own: Bench) -> None:
+    """It has come from another node of a cluster: nothing was lost, and readers know its epoch."""
     own.append(b"a")
     later = own.epoch + 1000
     own.raw.hset(own.partition.state, "epochs", f"{later}@0")
     [outcome] = own.logs.append([own.made(b"b")])
-    assert code_of(outcome) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert own.values() == [b"a"]
+    assert isinstance(outcome, Appended)
+    assert own.epoch == later + 1
+    epochs = f"{later + 1}@{outcome.base_offset} {later}@0"
+    assert own.raw.hget(own.partition.state, "epochs") == epochs.encode()
+    assert own.values() == [b"a", b"b"]
+
+
+def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: Bench) -> None:
+    own.append(b"a")
+    later = own.epoch + 1000
+    own.raw.hset(own.partition.state, "epochs", f"{later}@0")
+    assert own.logs.check_epoch(own.partition, -1, parse_epochs(f"{later}@0".encode())) == later + 1
+    with pytest.raises(KafkaError) as refused:
+        own.logs.check_epoch(own.partition, later)
+    assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
@@ -196,12 +210,13 @@ def test_a_connection_to_the_master_that_was_replaced_is_closed() -> None:
             bench = Bench(appends, raw_old, "batch")
             Bench(Redis(new, timeout_ms=5000, connect_timeout_ms=5000), raw_new, "batch")
             logs = type(bench.logs)(appends, reads, KEYS)
-            first = logs.epochs.of(appends)
+            first = logs.epochs.of(appends.nodes()[0])
             # The name leads to another master. What reads connects again; what appends has noticed nothing.
             name.lead_to(new)
             reads.reconnect("for the test")
-            assert logs.epochs.of(reads) == logs.epochs.of(appends) > first
-            assert appends.history == reads.history == raw_new.info("replication")["master_replid"]
+            assert logs.epochs.of(reads.nodes()[0]) == logs.epochs.of(appends.nodes()[0]) > first
+            histories = {each.nodes()[0].history for each in (appends, reads)}
+            assert histories == {raw_new.info("replication")["master_replid"]}
             [outcome] = logs.append([bench.made(b"here")])
             assert isinstance(outcome, Appended)
             assert raw_new.xlen(bench.partition.stream) == 1
@@ -210,15 +225,15 @@ def test_a_connection_to_the_master_that_was_replaced_is_closed() -> None:
 
 
 def test_the_check_of_a_clients_epoch(own: Bench, server: str) -> None:
-    current = own.logs.check_epoch(-1)
-    assert own.logs.check_epoch(current) == current
+    current = own.logs.check_epoch(own.partition, -1)
+    assert own.logs.check_epoch(own.partition, current) == current
     for epoch, code in (
         (current - 1, ErrorCode.FENCED_LEADER_EPOCH),
         (-2, ErrorCode.FENCED_LEADER_EPOCH),
         (current + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ):
         with pytest.raises(KafkaError) as refused:
-            own.logs.check_epoch(epoch)
+            own.logs.check_epoch(own.partition, epoch)
         assert refused.value.code == code
 
 
@@ -226,7 +241,7 @@ def test_a_client_that_knows_a_later_epoch_makes_a_worker_ask_for_it(own: Bench,
     first = own.epoch
     begin_history(own.raw)
     other = another_worker(server, own)
-    assert own.logs.check_epoch(other.epoch) == other.epoch > first
+    assert own.logs.check_epoch(own.partition, other.epoch) == other.epoch > first
     other.redis.close()
 
 
@@ -235,11 +250,11 @@ def test_a_redis_that_takes_no_writes_is_not_asked_for_each_partition_of_a_fetch
     own.raw.config_set("min-replicas-to-write", 1)
     begin_history(own.raw)
     own.redis.reconnect("for the test")
-    own.redis.connect()
+    own.node.connect()
     own.raw.config_resetstat()
     for _ in range(10):
         with pytest.raises(StorageUnavailableError, match="NOREPLICAS"):
-            own.logs.check_epoch(-1)
+            own.logs.check_epoch(own.partition, -1)
     assert own.raw.info("errorstats")["errorstat_NOREPLICAS"]["count"] < 10
     own.raw.config_set("min-replicas-to-write", 0)
     until(lambda: _is_known(own))
@@ -252,16 +267,16 @@ def test_an_epoch_that_cannot_be_read_is_not_asked_for_for_each_partition_of_a_f
     own.append(b"a")
     begin_history(own.raw)
     own.redis.reconnect("for the test")
-    own.redis.connect()
+    own.node.connect()
     own.raw.delete(KEYS.epoch)
     command, *args = key
     own.raw.execute_command(command, KEYS.epoch, *args)
     own.raw.config_resetstat()
     for _ in range(10):
         with pytest.raises(StorageUnavailableError, match="gives no leader epoch"):
-            own.logs.check_epoch(-1)
+            own.logs.check_epoch(own.partition, -1)
     assert own.raw.info("commandstats")["cmdstat_evalsha"]["calls"] < 10
-    assert own.logs.epochs.current() > 0
+    assert own.logs.epochs.current(own.partition.stream) > 0
     own.raw.delete(KEYS.epoch)
     until(lambda: _is_known(own))
 
@@ -277,7 +292,7 @@ def test_external_entries_are_taken_in_over_a_connection_to_another_history(own:
 
 def _is_known(bench: Bench) -> bool:
     with contextlib.suppress(StorageUnavailableError):
-        return bench.logs.check_epoch(-1) > 0
+        return bench.logs.check_epoch(bench.partition, -1) > 0
     return False
 
 
@@ -285,15 +300,15 @@ def test_metadata_has_the_last_epoch_while_redis_is_away() -> None:
     with DurableServer() as durable, redis_py.Redis.from_url(durable.url) as raw:
         redis = Redis(durable.url, timeout_ms=5000, connect_timeout_ms=5000)
         bench = Bench(redis, raw, "batch")
-        assert bench.logs.epochs.current() > 0
+        assert bench.logs.epochs.current(bench.partition.stream) > 0
         epoch = bench.epoch
         durable.kill()
         with pytest.raises(StorageUnavailableError):
             redis.call("PING")
-        assert bench.logs.epochs.current() == epoch
+        assert bench.logs.epochs.current(bench.partition.stream) == epoch
         redis.close()
     never = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
-    assert type(bench.logs)(never, never, KEYS).epochs.current() == -1
+    assert type(bench.logs)(never, never, KEYS).epochs.current(bench.partition.stream) == -1
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])

@@ -127,10 +127,10 @@ def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
     watermarks = view.log.watermarks
     partition = view.topics.get("orders").partition(0)
     view.append("orders", b"two")
-    history = watermarks.begin()
+    histories = watermarks.begin([partition])
     [read] = view.log.read([Read(partition, 0, 100)])
     setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")  # as if it had been a replica in between
-    [(_, limited)] = watermarks.limit(history, [(partition, read)], lambda each: each)
+    [(_, limited)] = watermarks.limit(histories, [(partition, read)], lambda each: each)
     assert isinstance(limited, Fetched)
     assert limited.high_watermark < limited.log_end
     assert setup.shown() == [b"one", b"two"]
@@ -201,7 +201,7 @@ def test_what_was_read_ahead_of_a_former_history_is_read_again(setup: Setup) -> 
     ahead.begin(Read(partition, 0, 10), 100)
     setup.raw.delete(partition.stream)
     setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
-    view.redis.refresh_history()
+    view.redis.node_of(partition.stream).refresh_history()
     [found] = ahead.read([Read(partition, 0, 10)], ahead.now())
     assert isinstance(found, Fetched)
     assert not found.holds_any
@@ -250,7 +250,11 @@ def test_where_a_log_begins_asks_no_replicas(setup: Setup) -> None:
             first,
             same,
         ]
-        assert first == same == OffsetFound(setup.fetch().log_start, leader_epoch=view.log.epochs.current())
+        assert (
+            first
+            == same
+            == OffsetFound(setup.fetch().log_start, leader_epoch=view.log.epochs.current(partition.stream))
+        )
 
 
 def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None:

@@ -14,6 +14,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log import replication
 from korvet.log.replication import COMMAND_MS_MAX, WAIT_SHARE, Replicas, insync_of
 from korvet.log.types import Appended
+from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.support import redis_servers
@@ -72,8 +73,9 @@ class Writer:
     def write_all(self, value: str, *replicas: int) -> list[bool]:
         """Write, and return for each number of replicas whether it is confirmed."""
         self._redis.call("SET", "written", value)
-        history = self._redis.history
-        appended = [Appended(0, 0, 0, duplicate=False, history=history, replicas=each) for each in replicas]
+        [node] = self._redis.nodes()
+        done = Appended(0, 0, 0, duplicate=False, history=node.history, node=node.name)
+        appended = [done._replace(replicas=each) for each in replicas]
         refused = KafkaError(ErrorCode.INVALID_RECORD, "of no interest to replicas")
         *outcomes, other = self._replicas.confirm([*appended, refused])
         assert other is refused
@@ -83,8 +85,10 @@ class Writer:
 
     def change(self) -> None:
         """Make a change of topics, which is confirmed."""
+        keys = (KEYS.keeper_lease, KEYS.keeper_fence)
         self._replicas.confirm_call(
-            lambda: self._redis.call("SET", "changed", "x"), ErrorCode.REQUEST_TIMED_OUT
+            lambda: self._redis.script(scripts.get("keeper/lease"), keys, ("x", 10_000)),
+            ErrorCode.REQUEST_TIMED_OUT,
         )
 
     def lose_connection(self) -> None:

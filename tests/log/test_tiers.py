@@ -124,7 +124,7 @@ def test_what_both_tiers_hold_is_found_by_time_in_redis(redis_url: str, tmp_path
         made.archive(3)
         made.trim(1)
         made.worker.redis.call("XDEL", made.partition.stream, "2-0")
-        assert find(made, 2) == OffsetFound(2, 3, made.log.epochs.current())
+        assert find(made, 2) == OffsetFound(2, 3, made.log.epochs.current(made.partition.stream))
 
 
 def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, tmp_path: Path) -> None:
@@ -133,9 +133,13 @@ def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, tmp_path: Path
             made.worker.append(TOPIC, Record(b"v", timestamp=at))
         made.archive(4)
         made.trim(2)
-        assert find(made, SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(1, 9, made.log.epochs.current())
+        assert find(made, SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(
+            1, 9, made.log.epochs.current(made.partition.stream)
+        )
         made.trim(4)
-        assert find(made, SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(1, 9, made.log.epochs.current())
+        assert find(made, SpecialTimestamp.MAX_TIMESTAMP) == OffsetFound(
+            1, 9, made.log.epochs.current(made.partition.stream)
+        )
 
 
 def test_the_special_offsets_tell_the_tiers_apart(two: Tiers) -> None:

@@ -40,7 +40,8 @@ def connect() -> Iterator[Connect]:
     for one in made:
         one.close()
         gevent.sleep(0)
-        assert (one._limit.commands, one._limit.bytes, one._reply_limit.bytes) == (0, 0, 0)
+        [node] = one.nodes()
+        assert (node._limit.commands, node._limit.bytes, node._reply_limit.bytes) == (0, 0, 0)
 
 
 def eventually(connection: Redis, *command: str) -> object:
@@ -140,7 +141,7 @@ def test_many_callers_share_one_attempt_to_connect(
     network: Proxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The last call below lies in the pause, however late it comes.
-    monkeypatch.setattr("korvet.redis.client.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
+    monkeypatch.setattr("korvet.redis.node.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
     connection = connect(network.url, timeout_ms=400)
     network.silence()
     asked = [gevent.spawn(unavailable, connection, "PING") for _ in range(50)]
@@ -203,7 +204,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection(network: Proxy, conne
     connection = connect(network.url)
     connection.call("PING")
     network.say(b"+SURPRISE\r\n")
-    until(lambda: connection._multiplexer is not None and connection._multiplexer.lost)
+    until(lambda: not connection.nodes()[0].connected)
     assert connection.call("ECHO", "after") == b"after"
 
 
@@ -296,7 +297,7 @@ def test_no_more_than_the_limit_is_in_flight_and_callers_wait_their_turn(
 
     waiting = [gevent.spawn(push, number) for number in range(100)]
     gevent.sleep(0.05)
-    assert connection._limit.commands == 10
+    assert connection.nodes()[0]._limit.commands == 10
     gevent.killall(waiting[50:60])
     raw_redis.rpush("go", "now")
     gevent.joinall(waiting)
@@ -315,7 +316,7 @@ def test_bytes_in_flight_are_bounded_but_a_larger_request_goes_alone(
     gevent.sleep(0.02)
     waiting = [gevent.spawn(connection.call, "SET", f"k{number}", b"x" * 4000) for number in range(20)]
     gevent.sleep(0.05)
-    assert connection._limit.bytes < 10_000 + 5000
+    assert connection.nodes()[0]._limit.bytes < 10_000 + 5000
     raw_redis.rpush("go", "now")
     gevent.joinall([blocked, *waiting])
     assert [one.value for one in waiting] == [b"OK"] * 20
@@ -336,7 +337,7 @@ def test_large_replies_wait_for_room_and_small_ones_do_not(
     small = gevent.spawn(push, "small", 0)
     gevent.sleep(0.05)
     # Three reach the limit; they, the small one and the blocked one are in flight.
-    assert (connection._limit.commands, connection._reply_limit.bytes) == (5, 12_000)
+    assert (connection.nodes()[0]._limit.commands, connection.nodes()[0]._reply_limit.bytes) == (5, 12_000)
     gevent.killall(large[4:6])
     raw_redis.rpush("go", "now")
     gevent.joinall([small, *large])
@@ -358,7 +359,7 @@ def test_a_lost_connection_frees_the_room_of_its_replies(network: Proxy, connect
     gevent.sleep(0.05)
     second = gevent.spawn(connection.pipeline, [("ECHO", "after")], reply_bytes=1000)
     gevent.sleep(0.05)
-    assert connection._reply_limit.bytes == 1000
+    assert connection.nodes()[0]._reply_limit.bytes == 1000
     network.cut()
     network.speak()
     first.get()

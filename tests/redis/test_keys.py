@@ -10,6 +10,7 @@ from redis.crc import key_slot
 
 from korvet.errors import ConfigError
 from korvet.redis.keys import Keys, decode_group_id, encode_group_id
+from korvet.redis.slots import tag_of
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "redis-schema.md"
 KEYS = Keys("korvet")
@@ -40,8 +41,18 @@ def single_keys() -> set[str]:
 def test_the_schema_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
-    assert methods == named | {"clean", "append_channel", "group_channel", "membership_of", "parse_stream"}
-    assert section("Keys") == partitioned() | grouped() | single_keys()
+    others = {"clean", "append_channel", "group_channel", "membership_of", "parse_stream"}
+    assert methods == named | others | {"epoch_of", "replication_mark_of"}
+    assert section("Keys") == partitioned() | grouped() | single_keys() | of_nodes("tag")
+
+
+def of_nodes(tag: str) -> set[str]:
+    return {KEYS.epoch_of(tag), KEYS.replication_mark_of(tag)}
+
+
+def test_keys_of_nodes_have_the_slot_of_their_tag() -> None:
+    assert {key_slot(key.encode()) for key in of_nodes(tag_of(4711))} == {4711}
+    assert of_nodes("") == {KEYS.epoch, KEYS.replication_mark}
 
 
 def test_the_schema_lists_exactly_the_channels_of_the_code() -> None:

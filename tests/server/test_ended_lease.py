@@ -74,7 +74,7 @@ def test_a_change_that_came_to_redis_after_the_lease_is_done_by_a_second_try(
     raw_redis.config_resetstat()
     network.silence()
     serving = gevent.spawn(answer, served, change, version)
-    until(lambda: clock_ms(raw_redis) > storage.redis.lease_end_ms)
+    until(lambda: clock_ms(raw_redis) > storage.redis.nodes()[0].lease_end_ms)
     network.speak()
     assert not failed(serving.get())
     assert raw_redis.info("errorstats")["errorstat_STALE_BROKER_EPOCH"]["count"] == 1

@@ -82,7 +82,7 @@ def test_callers_get_an_error_if_the_connection_leaves_a_replica(
 ) -> None:
     moves: list[int] = []
     connection = Redis(network.url, timeout_ms=10_000, connect_timeout_ms=10_000)
-    connection.on_failover = lambda: moves.append(network.connections)
+    connection.on_failover(lambda: moves.append(network.connections))
     assert write(connection) == ""
     network.cut()
     until(lambda: write(connection) == "")

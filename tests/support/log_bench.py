@@ -16,6 +16,7 @@ from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetch
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.node import RedisNode
 from korvet.topics.store import TopicStore
 from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.support import batches
@@ -140,9 +141,14 @@ class Bench:
         return [each._replace(epochs=()) for each in found if isinstance(each, Bounds)]
 
     @property
+    def node(self) -> RedisNode:
+        """The server that has the log."""
+        return self.redis.node_of(self.partition.stream)
+
+    @property
     def epoch(self) -> int:
         """The leader epoch that there is now."""
-        return self.logs.epochs.current()
+        return self.logs.epochs.current(self.partition.stream)
 
     def external(self, count: int, entry_id: str = "*") -> None:
         """XADD in one pipeline, as any Redis client may."""

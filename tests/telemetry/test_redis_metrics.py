@@ -123,7 +123,7 @@ def test_connections_that_replace_others_and_those_that_fail_are_counted(
     observer: RedisMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second failure below lies in the pause, however late it comes.
-    monkeypatch.setattr("korvet.redis.client.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
+    monkeypatch.setattr("korvet.redis.node.reconnect_backoff", lambda: Backoff(first_s=60, max_s=60))
     reconnects, failures = "korvet_redis_reconnects_total", "korvet_redis_connect_failures_total"
     with redis_servers.server() as url:
         redis = Redis(url, timeout_ms=20_000, connect_timeout_ms=20_000, observer=observer)

@@ -1,0 +1,148 @@
+"""Scripts that write to logs: each carries the leader epoch of its node, and goes only to the history that has it.
+
+One that was refused because a later epoch has begun, or because its slot is at another node or on its way there, was
+not run: it is sent again, with the epoch that it needs there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+from korvet.errors import ErrorCode, KafkaError, OutcomeUnknownError, StorageUnavailableError
+from korvet.log.epochs import NO_EPOCH, LeaderEpochs, later_epoch
+from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
+from korvet.redis.cluster import connected_first, is_elsewhere
+from korvet.redis.node import PendingReplies, RedisNode
+from korvet.redis.replies import Reply
+
+EPOCH_AT = 1
+"""Where the leader epoch stands in the arguments of a script that carries it."""
+
+_HISTORIES_MAX = 3
+"""Tries to send scripts to the history whose epoch they carry: each but the first has met another one."""
+
+
+class ScriptReply(NamedTuple):
+    """The reply to a script, or what prevented it, and where it was sent with which epoch; "" if it was not."""
+
+    reply: Reply
+    node: str = ""
+    history: str = ""
+    epoch: int = NO_EPOCH
+
+
+_NO_ANSWER = ScriptReply(None)
+
+
+class _NodeScripts(NamedTuple):
+    places: Sequence[int]
+    node: str
+    history: str
+    epoch: int
+    replies: PendingReplies
+
+
+class EpochScripts:
+    """Scripts under way (a Pending). Where the arguments of one are a list, that at EPOCH_AT becomes the epoch."""
+
+    def __init__(self, redis: Redis, epochs: LeaderEpochs, calls: Sequence[ScriptCall]) -> None:
+        """Send them. What prevents one is its answer."""
+        self._redis, self._epochs, self._calls = redis, epochs, calls
+        self._answers = [_NO_ANSWER] * len(calls)
+        self._under_way: list[_NodeScripts] = []
+        self.in_order = True
+        """Whether none had to be sent again."""
+        self._begin(range(len(calls)))
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies to what was sent are here."""
+        return all(sent.replies.ready for sent in self._under_way)
+
+    def result(self) -> list[ScriptReply]:
+        """Wait for the replies, send again what must be, and return the answers in the order of the calls."""
+        self._collect()
+        deadline = time.monotonic() + self._redis.timeout_s
+        stale = [place for place, answer in enumerate(self._answers) if _is_stale(answer.reply)]
+        moved = self._moved()
+        attempt = 0
+        while (stale or moved) and time.monotonic() < deadline:
+            # Nothing was written: once more, with the epoch that there is now.
+            for place in stale:
+                self._learn(self._answers[place])
+            if moved:
+                self._redis.follow([self._answers[place].reply for place in moved], attempt)
+                attempt += 1
+            self.in_order = False
+            self._begin(sorted(stale + moved))
+            self._collect()
+            # A second time another worker is ahead of this one: its client may try again.
+            stale, moved = [], self._moved()
+        return self._answers
+
+    def _moved(self) -> list[int]:
+        return [place for place, answer in enumerate(self._answers) if is_elsewhere(answer.reply)]
+
+    def _learn(self, stale: ScriptReply) -> None:
+        with contextlib.suppress(KafkaError):
+            node = self._redis.node_named(stale.node)
+            if (last := later_epoch(cast("KafkaError", stale.reply))) > self._epochs.known(node):
+                self._epochs.refresh(node, last)
+
+    def _begin(self, places: Sequence[int]) -> None:
+        by_node: dict[RedisNode, list[int]] = {}
+        for place in places:
+            try:
+                node = self._redis.node_of(self._calls[place][1][0])
+            except StorageUnavailableError as error:
+                self._fail((place,), error)
+            else:
+                by_node.setdefault(node, []).append(place)
+        for node in connected_first(by_node):
+            try:
+                self._under_way.append(self._sent(node, by_node[node]))
+            except KafkaError as error:
+                self._fail(by_node[node], error)
+
+    def _sent(self, node: RedisNode, places: Sequence[int], tries: int = _HISTORIES_MAX) -> _NodeScripts:
+        """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records."""
+        try:
+            epoch = self._epochs.of(node)
+        except OutcomeUnknownError as error:
+            raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
+        calls = [self._calls[place] for place in places]
+        history = node.history
+        for _, _, args in calls:
+            if isinstance(args, list):
+                args[EPOCH_AT] = epoch
+        try:
+            return _NodeScripts(places, node.name, history, epoch, node.begin_scripts(calls, history))
+        except HistoryChangedError:
+            if tries == 1:
+                raise
+        return self._sent(node, places, tries - 1)
+
+    def _collect(self) -> None:
+        under_way, self._under_way = self._under_way, []
+        for places, node, history, epoch, sent in under_way:
+            try:
+                replies = sent.result()
+            except KafkaError as error:
+                self._fail(places, error)
+                continue
+            for place, reply in zip(places, replies, strict=True):
+                self._answers[place] = ScriptReply(reply, node, history, epoch)
+
+    def _fail(self, places: Iterable[int], error: KafkaError) -> None:
+        outcome = self._redis.failed(error)
+        for place in places:
+            self._answers[place] = ScriptReply(outcome)
+
+
+def _is_stale(reply: Reply) -> bool:
+    """Return whether a script refused because a later leader epoch than that of this worker has begun."""
+    is_refused = isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return is_refused and not isinstance(reply, StorageUnavailableError)

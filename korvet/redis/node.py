@@ -1,0 +1,330 @@
+"""One server of Redis: a connection that any number of greenlets share, and that reconnects by itself.
+
+`RedisNode` connects, pauses after a failed attempt, loads scripts that the server lacks, and bounds what is in flight.
+Nobody retries: a request that fails on a lost connection is never sent again, since an append may have been done. The
+caller decides. Nothing connects before the first call, so an instance may be made before a fork.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple, TypeAlias, cast
+
+import gevent
+from gevent.hub import Waiter
+
+from korvet.errors import KafkaError, LeaseEndedError, StorageUnavailableError
+from korvet.redis.connection import Arg, Observer, pack, reconnect_backoff
+from korvet.redis.multiplexer import InFlightLimit, Multiplexer
+from korvet.redis.replies import HistoryChangedError, Reply, RespError, history_of, name_of, value_of
+from korvet.redis.scripts import Script
+from korvet.redis.sentinel import connect_to
+from korvet.redis.url import RedisTarget
+
+ScriptCall: TypeAlias = tuple[Script, Sequence[str | bytes], Sequence[Arg]]
+
+# Consumers wait so long for an answer (request.timeout.ms).
+_REPLY_ROOM_S_MAX = 30.0
+
+
+class NodeLimits(NamedTuple):
+    """What bounds the traffic of one connection: times in ms, what is in flight, the replies by what they may weigh."""
+
+    timeout_ms: int
+    connect_timeout_ms: int
+    commands_max: int
+    bytes_max: int
+    reply_bytes_max: int
+
+
+class PendingReplies:
+    """Scripts that were sent (a Pending). Redis runs them in the order of sending, unless it has to load one."""
+
+    in_order = True
+
+    def __init__(
+        self,
+        node: RedisNode,
+        calls: Sequence[ScriptCall],
+        packed: list[bytes],
+        waiter: Waiter[Reply] | None,
+        history: str | None,
+    ) -> None:
+        self._node, self._calls, self._packed, self._waiter = node, calls, packed, waiter
+        self._history = history
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies have arrived."""
+        return self._waiter is None or self._waiter.ready()
+
+    def result(self) -> list[Reply]:
+        """Wait for the replies and return them in the order of the calls; may be called once."""
+        if self._waiter is None:
+            return []
+        replies = replies_of(self._waiter, len(self._packed))
+        failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
+        if failed:
+            self._node.rerun_missing(self._calls, self._packed, failed, replies, self._history)
+        return replies
+
+
+class RedisNode:
+    """One server over one multiplexed connection: coalesced writes, replies in order, a timeout on every call.
+
+    Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
+    `timeout_ms`, loses the connection, or refuses because of its state (LOADING, READONLY, OOM ..:
+    `replies.error_of`). If a request was sent and no reply came, that is an OutcomeUnknownError. An error reply
+    whose first word is one of Kafka's error names is a KafkaError, any other a RespError. A greenlet may be
+    killed while it waits; others do not notice.
+    """
+
+    def __init__(
+        self,
+        target: RedisTarget,
+        limits: NodeLimits,
+        observer: Observer,
+        operation: str,
+        *,
+        fails_fast: bool,
+    ) -> None:
+        """`operation` is the name under which `observer` hears of commands that are not scripts.
+
+        `fails_fast`: after a failed attempt to connect nobody waits for the next one, for others go on meanwhile.
+        """
+        self.name = str(target)
+        """The server's address, for messages and as its identity."""
+        self.tag = ""
+        """A hash tag of a slot of this node, for the keys that each node of a cluster has; "" without a cluster."""
+        self.on_failover: Callable[[], object] = lambda: None
+        """Called after a reconnect because the old connection led to a replica.
+
+        Connections that only read do not notice a failover, and have to reconnect.
+        """
+        self._observer = observer
+        self._operation = operation
+        self._target = target
+        self._timeout_ms, self._connect_timeout_ms = limits.timeout_ms, limits.connect_timeout_ms
+        self._timeout_s = limits.timeout_ms / 1000
+        self._limit = InFlightLimit(limits.commands_max, limits.bytes_max)
+        self._reply_limit = InFlightLimit(1, limits.reply_bytes_max)
+        self._fails_fast = fails_fast
+        self._multiplexer: Multiplexer | None = None
+        self._attempt: gevent.Greenlet[[], Multiplexer | StorageUnavailableError] | None = None
+        self._backoff = reconnect_backoff()
+        self._not_before = 0.0
+        self._refusal = ""
+        self._closed = False
+        # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
+        self.connections = 0
+        self.connected_at = -inf
+        """When the present connection was made (time.monotonic)."""
+        self.reconnected_at = -inf
+        """When a connection last replaced another one (time.monotonic)."""
+        self.history = ""
+        """The history of writes to which the present connection leads (`replies.history_of`)."""
+        self.lease_end_ms = 0
+        """Until when (Redis' clock) scripts that change groups and topics may come; 0: at any time."""
+        self.lease_ended = False
+        """Whether one came later and was refused since `lease_end_ms` was set."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._multiplexer is not None and not self._multiplexer.lost
+
+    @property
+    def away(self) -> bool:
+        """Whether the last attempt to connect failed."""
+        return bool(self._refusal)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in flight."""
+        return self._limit.commands > 0
+
+    def call(self, *command: Arg) -> Reply:
+        """Send one command and return its reply; raises the exception of an error reply."""
+        [reply] = self.pipeline([command])
+        return value_of(reply)
+
+    def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
+        """Send `commands` in one write and return their replies in order; error replies stay in their places.
+
+        Commands of other greenlets and other clients may run between them. If large replies are expected,
+        `reply_bytes` in all, it is their turn when there is room for them; what expects small ones does not wait.
+        """
+        if not commands:
+            return []
+        return replies_of(self.begin_pipeline(commands, reply_bytes), len(commands))
+
+    def begin_pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int = 0) -> Waiter[Reply]:
+        """Send `commands`, at least one, as `pipeline` does; `replies_of` waits for their replies."""
+        packed = b"".join([pack(tuple(command)) for command in commands])
+        return self._begin(packed, len(commands), self._operation, reply_bytes=reply_bytes)
+
+    def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
+        """Send scripts without waiting for their replies, which the caller must take in the end (Redis.begin_scripts).
+
+        With `history` to that one only. Raises StorageUnavailableError if Redis cannot be reached, or has another one.
+        """
+        end = (self.lease_end_ms,)
+        packed = [
+            pack(("EVALSHA", script.sha, len(keys), *keys, *args, *(end if script.leased else ())))
+            for script, keys, args in calls
+        ]
+        waiter = self._begin(b"".join(packed), len(packed), calls[0][0].name, history) if packed else None
+        return PendingReplies(self, calls, packed, waiter, history)
+
+    def rerun_missing(
+        self,
+        calls: Sequence[ScriptCall],
+        packed: list[bytes],
+        failed: list[int],
+        replies: list[Reply],
+        history: str | None,
+    ) -> None:
+        """Run those of the `failed` calls again whose script Redis lacked, and report what still fails.
+
+        `replies` gets the new replies. A script that does not compile fails at its load, which says why.
+        """
+        missing = [at for at in failed if isinstance(it := replies[at], RespError) and it.name == "NOSCRIPT"]
+        if missing:
+            scripts = {calls[index][0].sha: calls[index][0] for index in missing}
+            loads = [pack(("SCRIPT", "LOAD", script.source)) for script in scripts.values()]
+            again = b"".join([*loads, *(packed[index] for index in missing)])
+            try:
+                waiter = self._begin(again, len(scripts) + len(missing), self._operation, history)
+                late = replies_of(waiter, len(scripts) + len(missing))
+            except StorageUnavailableError as error:
+                # Of these calls only: the others were done, and their replies are here.
+                late = [error] * (len(scripts) + len(missing))
+            loaded = dict(zip(scripts, late, strict=False))
+            for index, reply in zip(missing, late[len(scripts) :], strict=True):
+                load = loaded[calls[index][0].sha]
+                replies[index] = load if isinstance(load, Exception) else reply
+        for index in failed:
+            if isinstance(reply := replies[index], RespError | KafkaError):
+                self._observer.script_failed(calls[index][0].name, name_of(reply))
+                self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
+
+    def connect(self) -> str:
+        """Connect if there is no connection, and return the history to which it leads.
+
+        Raises StorageUnavailableError.
+        """
+        if self._multiplexer is None or self._multiplexer.lost:
+            self._connected(time.monotonic() + self._timeout_s)
+        return self.history
+
+    def refresh_history(self) -> None:
+        """Learn the history again; raises StorageUnavailableError.
+
+        A master also begins a new history when its first replica connects.
+        """
+        connections = self.connections
+        found = history_of(self.call("INFO", "replication"))
+        if connections == self.connections:
+            self.history = found
+
+    def reconnect(self, reason: str) -> None:
+        """Close the connection, and open another one for the next call; what is in flight fails with `reason`."""
+        if self._multiplexer is not None and not self._multiplexer.lost:
+            self._multiplexer.close(reason)
+
+    def close(self) -> None:
+        """Close the connection for good: what is in flight or called later fails as if Redis were away."""
+        self._closed = True
+        if self._attempt is not None:
+            self._attempt.kill(block=False)
+            self._attempt = None
+        if self._multiplexer is not None:
+            self._multiplexer.close("closed by this broker")
+
+    def _begin(
+        self, data: bytes, count: int, operation: str, history: str | None = None, reply_bytes: int = 0
+    ) -> Waiter[Reply]:
+        if reply_bytes:
+            self._reply_limit.acquire(0, reply_bytes, time.monotonic() + _REPLY_ROOM_S_MAX)
+        try:
+            deadline = time.monotonic() + self._timeout_s
+            self._limit.acquire(count, len(data), deadline)
+            try:
+                multiplexer = self._multiplexer
+                if multiplexer is None or multiplexer.lost:
+                    multiplexer = self._connected(deadline)
+                self._check_history(history)
+                return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
+            except BaseException:
+                self._limit.release(count, len(data))
+                raise
+        except BaseException:
+            if reply_bytes:
+                self._reply_limit.release(0, reply_bytes)
+            raise
+
+    def _check_history(self, history: str | None) -> None:
+        if history is not None and history != self.history:
+            raise HistoryChangedError("Redis has another history: nothing was sent")
+
+    def _connected(self, deadline: float) -> Multiplexer:
+        """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
+        if self._closed:
+            raise StorageUnavailableError(f"the connection to Redis at {self._target} is closed")
+        attempt = self._attempt
+        if self._fails_fast and self._refusal and attempt is not None:
+            raise StorageUnavailableError(self._refusal)
+        if attempt is None:
+            if time.monotonic() < self._not_before:
+                raise StorageUnavailableError(self._refusal)
+            # A greenlet of its own: the caller that began it may be killed, the others still need it.
+            attempt = self._attempt = gevent.spawn(self._connect)
+        attempt.join(max(deadline - time.monotonic(), 0.001))
+        outcome = attempt.value
+        if isinstance(outcome, Multiplexer):
+            return outcome
+        if isinstance(outcome, StorageUnavailableError):
+            # One exception object per caller: tracebacks gather in it.
+            raise StorageUnavailableError(outcome.message)
+        # Not yet, or the attempt was ended by close().
+        raise StorageUnavailableError(f"Redis at {self._target} could not be reached in time")
+
+    def _connect(self) -> Multiplexer | StorageUnavailableError:
+        try:
+            connected, history = connect_to(self._target, self._connect_timeout_ms, self.reconnect)
+        except StorageUnavailableError as error:
+            self._refusal = error.message
+            self._not_before = time.monotonic() + self._backoff.next_s()
+            self._observer.connect_failed()
+            return error
+        else:
+            self._backoff.reset()
+            self._refusal = ""
+            before = self._multiplexer
+            self.connections += 1
+            self.connected_at = time.monotonic()
+            self.history = history
+            self._multiplexer = Multiplexer(
+                connected,
+                self.name,
+                self._limit,
+                self._reply_limit,
+                self._timeout_ms,
+                self._observer.round_trip,
+            )
+            if before is not None:
+                self.reconnected_at = self.connected_at
+                self._observer.reconnected()
+                if before.led_to_replica:
+                    self.on_failover()
+            return self._multiplexer
+        finally:
+            self._attempt = None
+
+
+def replies_of(waiter: Waiter[Reply], count: int) -> list[Reply]:
+    """Wait for the replies to `count` commands; raises StorageUnavailableError."""
+    answer = waiter.get()
+    return cast("list[Reply]", answer) if count > 1 else [answer]

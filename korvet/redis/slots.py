@@ -1,0 +1,154 @@
+"""Hash slots of Redis Cluster: of which a key is, and which master has it ("Redis cluster specification").
+
+A process has one `SlotMap`, shared by all its clients. It is read again when a node says that a slot moved, and after a
+request has failed; nothing asks for it while all is well.
+"""
+
+from __future__ import annotations
+
+import time
+from binascii import crc_hqx
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import count
+from typing import cast
+
+import gevent
+
+from korvet.errors import StorageUnavailableError
+from korvet.redis.connection import open_connection
+from korvet.redis.replies import MovedError, Reply
+from korvet.redis.url import RedisAddress, RedisTarget
+
+SLOTS = 16_384
+
+_REFRESH_S_MIN = 0.1
+"""How often failing requests have the map read again."""
+
+
+def slot_of(key: str | bytes) -> int:
+    """Return the slot of a key: of its hash tag, which is what stands in its first pair of braces, if it has one."""
+    name = key.encode() if isinstance(key, str) else key
+    opened = name.find(b"{")
+    if opened >= 0:
+        closed = name.find(b"}", opened + 1)
+        if closed > opened + 1:
+            name = name[opened + 1 : closed]
+    # The specification's CRC16 is XMODEM's, as that of binhex was.
+    return crc_hqx(name, 0) % SLOTS
+
+
+@lru_cache(maxsize=SLOTS)
+def tag_of(slot: int) -> str:
+    """Return a hash tag of a slot: a number as text, always the same."""
+    return next(text for text in map(str, count()) if crc_hqx(text.encode(), 0) % SLOTS == slot)
+
+
+class SlotMap:
+    """Which master has which slot, as far as is known."""
+
+    def __init__(self, target: RedisTarget, timeout_ms: int) -> None:
+        """`target` names nodes of the cluster; `timeout_ms` bounds each step of asking one of them."""
+        self.version = 0
+        """Changes with the map."""
+        self._target = target
+        self._timeout_ms = timeout_ms
+        self._masters: list[RedisAddress | None] = [None] * SLOTS
+        self._reading: gevent.Greenlet[[], StorageUnavailableError | None] | None = None
+        self._read_at = -_REFRESH_S_MIN
+        self._next = 0
+        self._followers: list[Callable[[], object]] = []
+
+    def follow(self, changed: Callable[[], object]) -> None:
+        """Call `changed` after every change of the map; it must not wait or raise."""
+        self._followers.append(changed)
+
+    def master_of(self, slot: int) -> RedisAddress:
+        """Return the master of a slot; raises StorageUnavailableError if there is none."""
+        if not self.version:
+            self.read()
+        address = self._masters[slot]
+        if address is None:
+            self.read_soon()
+            raise StorageUnavailableError(f"no master of the Redis cluster has slot {slot}")
+        return address
+
+    def masters(self) -> dict[RedisAddress, int]:
+        """Return the masters that have slots, each with the first of them; raises StorageUnavailableError."""
+        if not self.version:
+            self.read()
+        first: dict[RedisAddress, int] = {}
+        for slot, address in enumerate(self._masters):
+            if address is not None:
+                first.setdefault(address, slot)
+        return first
+
+    def moved(self, error: MovedError) -> None:
+        """Note where a node said that a slot is now, and read the rest of the map soon."""
+        before = self._masters[error.slot]
+        now = self._target.at(error.host or (before.host if before else ""), error.port)
+        if now != before:
+            self._masters[error.slot] = now
+            self._change()
+        self.read_soon()
+
+    def read_soon(self) -> None:
+        """Read the map in the background, unless that was done just now."""
+        if self._reading is None and time.monotonic() - self._read_at >= _REFRESH_S_MIN:
+            self._begin()
+
+    def read(self) -> None:
+        """Read the map; raises StorageUnavailableError if no node gives it."""
+        reading = self._reading or self._begin()
+        reading.join()
+        if isinstance(reading.value, StorageUnavailableError):
+            raise StorageUnavailableError(reading.value.message)
+
+    def _begin(self) -> gevent.Greenlet[[], StorageUnavailableError | None]:
+        self._reading = gevent.spawn(self._read)
+        return self._reading
+
+    def _read(self) -> StorageUnavailableError | None:
+        """Ask one node after the other, another one first each time: one that hangs must not delay every reading."""
+        known = list(dict.fromkeys([*filter(None, self._masters), *self._target.addresses]))
+        self._next += 1
+        begin = self._next % len(known)
+        failure: StorageUnavailableError | None = None
+        try:
+            for address in [*known[begin:], *known[:begin]]:
+                try:
+                    connected, reply = open_connection(address, self._timeout_ms, ("CLUSTER", "SLOTS"))
+                    connected.close()
+                    found = _parsed(self._target, address, reply)
+                except StorageUnavailableError as error:
+                    failure = error
+                    continue
+                if found != self._masters or not self.version:
+                    self._masters = found
+                    self._change()
+                return None
+            return failure
+        finally:
+            self._reading = None
+            self._read_at = time.monotonic()
+
+    def _change(self) -> None:
+        self.version += 1
+        for changed in self._followers:
+            changed()
+
+
+def _parsed(target: RedisTarget, asked: RedisAddress, reply: Reply) -> list[RedisAddress | None]:
+    """Return the master of each slot by the answer to CLUSTER SLOTS; raises StorageUnavailableError."""
+    masters: list[RedisAddress | None] = [None] * SLOTS
+    try:
+        # An answer of another form fails in here.
+        for start, end, (host, port, *_), *_ in cast(
+            "list[tuple[int, int, tuple[bytes | None, int]]]", reply
+        ):
+            # A node that does not know its own name leaves it to the client.
+            master = target.at(host.decode() if host and host != b"?" else asked.host, port)
+            masters[start : end + 1] = [master] * (end + 1 - start)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StorageUnavailableError(f"Redis at {asked} gives no slots of a cluster: {reply!r}") from error
+    return masters

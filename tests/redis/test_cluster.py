@@ -1,0 +1,123 @@
+"""The client over a real Redis Cluster: where requests go, also while slots move and nodes are away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gevent
+import pytest
+from redis.crc import key_slot
+
+from korvet.errors import NodeAwayError, OutcomeUnknownError
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.slots import SLOTS, slot_of, tag_of
+from tests.support.proxy import until
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import redis_cluster as started_cluster
+
+KEYS = Keys("korvet")
+STREAMS = [KEYS.stream("orders", index) for index in range(12)]
+
+
+@pytest.fixture
+def client(redis_cluster: RedisCluster) -> Iterator[Redis]:
+    connected = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+    yield connected
+    connected.close()
+
+
+def test_slots_are_those_of_the_specification() -> None:
+    for key in (
+        "",
+        "a",
+        "korvet:orders:0",
+        "{korvet:orders:0}:state",
+        "{}x",
+        "a{b}c{d}",
+        "}{",
+        "{x",
+        "größe",
+    ):
+        assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode()), key
+    for slot in (0, 1, 4711, SLOTS - 1):
+        assert slot_of(f"korvet:epoch:{{{tag_of(slot)}}}") == slot
+
+
+def test_a_pipeline_goes_to_the_nodes_of_its_keys(client: Redis, redis_cluster: RedisCluster) -> None:
+    assert client.pipeline([("SET", key, key) for key in STREAMS]) == [b"OK"] * len(STREAMS)
+    assert client.pipeline([("GET", key) for key in STREAMS]) == [key.encode() for key in STREAMS]
+    sizes = [node.client.dbsize() for node in redis_cluster.masters()]
+    assert sum(sizes) == len(STREAMS)
+    assert all(sizes)
+    reads = [command for key in STREAMS for command in (("MULTI",), ("GET", key), ("TYPE", key), ("EXEC",))]
+    found = client.pipeline([("TIME",), *reads])
+    assert found[4::4] == [[key.encode(), b"string"] for key in STREAMS]
+
+
+def test_scripts_go_to_the_nodes_of_their_keys(client: Redis) -> None:
+    lease = scripts.get("keeper/lease")
+    keys = [(f"{{{stream}}}:lease", f"{{{stream}}}:fence") for stream in STREAMS]
+    taken = client.scripts([(lease, each, ("me", 10_000)) for each in keys])
+    assert taken == [[1, b"1"]] * len(STREAMS)
+
+
+def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
+    with started_cluster(masters=2) as cluster:
+        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        [key] = [stream for stream in STREAMS if cluster.node_of(stream) is cluster.nodes[0]][:1]
+        assert client.call("INCR", key) == 1
+        cluster.move_slot(slot_of(key), cluster.nodes[1])
+        assert client.call("INCR", key) == 2
+        assert client.node_of(key).name == cluster.nodes[1].address
+        client.close()
+
+
+def test_a_script_waits_for_a_slot_on_its_way() -> None:
+    with started_cluster(masters=2) as cluster:
+        client = Redis(cluster.url, timeout_ms=10_000, connect_timeout_ms=2000)
+        slot, to = slot_of("{x}:lease"), next(n for n in cluster.nodes if n is not cluster.node_of("{x}"))
+        client.script(scripts.get("keeper/lease"), ("{x}:lease", "{x}:fence"), ("me", 60_000))
+        source = cluster.begin_move(slot, to)
+        cluster.move_keys(source, to, [b"{x}:lease"])
+        asked = gevent.spawn(
+            client.script, scripts.get("keeper/lease"), ("{x}:lease", "{x}:fence"), ("me", 60_000)
+        )
+        refused = "errorstat_TRYAGAIN"
+        until(lambda: source.client.info("errorstats").get(refused, {"count": 0})["count"] > 1)
+        assert not asked.ready()
+        cluster.end_move(slot, source, to)
+        assert asked.get() == [1, b"1"]
+        client.close()
+
+
+def test_a_node_that_is_away_costs_only_what_it_has() -> None:
+    with started_cluster(masters=3) as cluster:
+        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        assert client.pipeline([("SET", key, "1") for key in STREAMS]) == [b"OK"] * len(STREAMS)
+        gone = cluster.nodes[0]
+        theirs = [key for key in STREAMS if cluster.node_of(key) is gone]
+        gone.kill()
+        replies: dict[str, object] = {}
+        for _ in range(3):
+            replies = dict(zip(STREAMS, client.pipeline([("GET", key) for key in STREAMS]), strict=True))
+            assert {key: reply for key, reply in replies.items() if key not in theirs} == {
+                key: b"1" for key in STREAMS if key not in theirs
+            }
+            assert all(isinstance(replies[key], NodeAwayError | OutcomeUnknownError) for key in theirs)
+        assert all(isinstance(replies[key], NodeAwayError) for key in theirs)
+        client.close()
+
+
+def test_a_promoted_replica_is_found() -> None:
+    with started_cluster(masters=3, replicas=1) as cluster:
+        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        client.pipeline([("SET", key, "1") for key in STREAMS])
+        gone = cluster.node_of(STREAMS[0])
+        gone.call("WAIT", 1, 5000)
+        gone.kill()
+        cluster.wait_promoted(gone)
+        until(lambda: client.pipeline([("GET", key) for key in STREAMS]) == [b"1"] * len(STREAMS))
+        assert client.script(scripts.get("keeper/lease"), ("{x}:a", "{x}:b"), ("me", 10)) == [1, b"1"]
+        client.close()
