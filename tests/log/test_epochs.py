@@ -167,8 +167,9 @@ def test_a_log_of_a_later_epoch_than_its_node_makes_the_node_begin_a_later_one(o
     [outcome] = own.logs.append([own.made(b"b")])
     assert isinstance(outcome, Appended)
     assert own.epoch == later + 1
-    epochs = f"{later + 1}@{outcome.base_offset} {later}@0"
-    assert own.raw.hget(own.partition.state, "epochs") == epochs.encode()
+    first, before = parse_epochs(own.raw.hget(own.partition.state, "epochs"))[::-1]
+    assert (first.epoch, before) == (later + 1, EpochStart(later, 0))
+    assert before.start < first.start <= outcome.base_offset
     assert own.values() == [b"a", b"b"]
 
 
