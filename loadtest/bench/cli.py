@@ -15,7 +15,7 @@ from loadtest.bench import chart, processes, toolchain
 from loadtest.bench.load import Load
 from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.results import Results
-from loadtest.bench.run import PEERS, SCENARIOS, Plan, Run
+from loadtest.bench.run import DEFAULT_PEERS, PEERS, SCENARIOS, Plan, Run
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -72,12 +72,12 @@ def _flags() -> argparse.Namespace:
         "--seconds", type=float, default=0.0, help="of one measurement of throughput, 2 by default"
     )
     parser.add_argument("--directory", type=Path, help="where the peers keep their data, all on one disk")
-    for flag, known, text in (
-        ("--peers", tuple(PEERS), "who is measured"),
-        ("--only", SCENARIOS, "what is measured"),
+    for flag, known, default, text in (
+        ("--peers", tuple(PEERS), DEFAULT_PEERS, "who is measured"),
+        ("--only", SCENARIOS, list(SCENARIOS), "what is measured"),
     ):
         parser.add_argument(
-            flag, type=_names(known), default=list(known), help=f"{text}: {','.join(known)}", metavar="NAMES"
+            flag, type=_names(known), default=default, help=f"{text}: {','.join(known)}", metavar="NAMES"
         )
     return parser.parse_args()
 

@@ -31,7 +31,7 @@ class Latency:
         peer.create(self._load, topic, 1)
         answer = self._load.do(
             "latency",
-            bootstrap=peer.bootstrap,
+            **peer.address,
             topic=topic,
             rate=RATE,
             size=_SIZE,

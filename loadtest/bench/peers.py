@@ -30,16 +30,26 @@ class Peer(ABC):
     note = ""
     dense = True
     """Whether offsets count records, so that they tell how many were written."""
+    tls = False
+    """Whether the load generator's clients connect by TLS; everything else does without."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / self.name
         self.port = 0
+        self._tls_port = 0
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def bootstrap(self) -> str:
         """Address as clients take it."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def address(self) -> dict[str, object]:
+        """Where the load generator's clients connect, and whose certificate they trust."""
+        if not self.tls:
+            return {"bootstrap": self.bootstrap}
+        return {"bootstrap": f"127.0.0.1:{self._tls_port}", "tls": self._certificate}
 
     @property
     def pid(self) -> int:
@@ -57,6 +67,9 @@ class Peer(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
         self.port = processes.free_port()
+        if self.tls:
+            self._tls_port = processes.free_port()
+            self._make_certificate()
 
     def launch(self) -> None:
         """Start it and wait until it answers; NotAvailableError with its last words when it does not."""
@@ -84,6 +97,24 @@ class Peer(ABC):
     def command(self) -> list[str]:
         """Return what starts it."""
 
+    def _listeners(self) -> list[str]:
+        """Return where it listens, and its certificate, in the settings that Kafka and Korvet share."""
+        listeners = f"listeners=PLAINTEXT://{self.bootstrap}"
+        if not self.tls:
+            return [listeners]
+        keystore = ["ssl.keystore.type=PEM", f"ssl.keystore.location={self._certificate}"]
+        return [f"{listeners},SSL://127.0.0.1:{self._tls_port}", *keystore]
+
+    @property
+    def _certificate(self) -> Path:
+        return self.directory / "key-and-certificate.pem"
+
+    def _make_certificate(self) -> None:
+        names = ("-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1")
+        made = ("-keyout", "-", "-out", "-", "-days", "2", *names)
+        command = ["/usr/bin/env", "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *made]
+        self._certificate.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
+
     def configs(self) -> str:
         """Return the topic configs that make it what it is, name:value with commas."""
         return ""
@@ -93,12 +124,12 @@ class Peer(ABC):
 
     def create(self, load: Load, topic: str, partitions: int, count: int = 1) -> float:
         """Create `count` topics and return the seconds that took; LoadError when it refuses."""
-        options = {"bootstrap": self.bootstrap, "topic": topic, "partitions": partitions, "count": count}
+        options = {**self.address, "topic": topic, "partitions": partitions, "count": count}
         return load.do("create", **options, configs=self.configs())["seconds"]
 
     def delete(self, load: Load, topic: str) -> None:
         """Delete a topic and its records."""
-        load.do("delete", bootstrap=self.bootstrap, topic=topic)
+        load.do("delete", **self.address, topic=topic)
 
 
 class Korvet(Peer):
@@ -109,7 +140,8 @@ class Korvet(Peer):
 
     def command(self) -> list[str]:
         """`korvet serve`."""
-        flags = ["--listen", self.bootstrap, "--ops-listen", f"127.0.0.1:{processes.free_port()}"]
+        flags = [word for setting in self._listeners() for word in ("--set", setting)]
+        flags += ["--ops-listen", f"127.0.0.1:{processes.free_port()}"]
         flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
         return [sys.executable, "-m", "korvet", "serve", *flags]
 
@@ -143,6 +175,14 @@ class KorvetBatch(Korvet):
     note = f"storage.format=batch, {Korvet.workers} workers, embedded server, appendfsync everysec"
 
 
+class KorvetBatchTls(KorvetBatch):
+    """The same, with clients that connect by TLS."""
+
+    name = "korvet-batch-tls"
+    note = f"{KorvetBatch.note}; clients by TLS"
+    tls = True
+
+
 class Kafka(Peer):
     """Apache Kafka, broker and controller in one process (KRaft), with its own defaults."""
 
@@ -167,10 +207,13 @@ class Kafka(Peer):
         """Write its configuration and format its log directory."""
         super().prepare()
         controller = processes.free_port()
+        listeners, *tls = self._listeners()
         lines = [
             "process.roles=broker,controller",
             "node.id=1",
-            f"listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            *tls,
             "controller.listener.names=CONTROLLER",
             f"controller.quorum.voters=1@127.0.0.1:{controller}",
             f"log.dirs={self.directory / 'data'}",
@@ -195,6 +238,18 @@ class Kafka(Peer):
     def command(self) -> list[str]:
         """kafka.Kafka with the flags of its start script."""
         return [*toolchain.command("kafka.Kafka", *self.HEAP, *self.TUNING), str(self._config)]
+
+
+class KafkaTls(Kafka):
+    """The same, with clients that connect by TLS."""
+
+    name = "kafka-tls"
+    tls = True
+
+    @property
+    def note(self) -> str:  # type: ignore[override]  # as above
+        """Which Kafka it is."""
+        return f"{super().note}; clients by TLS"
 
 
 class Mock(Peer):

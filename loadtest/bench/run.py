@@ -19,15 +19,16 @@ from typing import NamedTuple
 import korvet
 from loadtest.bench import latency, throughput, toolchain
 from loadtest.bench.load import Load, LoadError
-from loadtest.bench.peers import Kafka, KorvetBatch, KorvetRecord, Mock, Peer
+from loadtest.bench.peers import Kafka, KafkaTls, KorvetBatch, KorvetBatchTls, KorvetRecord, Mock, Peer
 from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.redis_peer import Redis
 from loadtest.bench.results import Results
 from loadtest.bench.scale import Scale
 
 PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
-    kind.name: kind for kind in (Kafka, KorvetRecord, KorvetBatch, Redis, Mock)
+    kind.name: kind for kind in (Kafka, KorvetRecord, KorvetBatch, Redis, Mock, KafkaTls, KorvetBatchTls)
 }
+DEFAULT_PEERS = [name for name in PEERS if not name.endswith("-tls")]
 SCENARIOS = ("produce", "consume", "latency", "scale")
 
 

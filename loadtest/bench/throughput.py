@@ -154,7 +154,7 @@ class Throughput:
     def _do(self, peer: Peer, work: Work) -> tuple[float, float]:
         answer = self._load.do(
             work.verb,
-            bootstrap=peer.bootstrap,
+            **peer.address,
             topic=work.topic,
             records=work.records,
             dense=int(peer.dense),

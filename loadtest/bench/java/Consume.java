@@ -17,8 +17,7 @@ final class Consume {
     }
 
     static KafkaConsumer<byte[], byte[]> consumer(Load.Options options) {
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", options.text("bootstrap"));
+        Properties properties = options.client();
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "earliest");
         KafkaConsumer<byte[], byte[]> consumer =

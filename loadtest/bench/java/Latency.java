@@ -23,8 +23,7 @@ final class Latency {
     }
 
     private static void produce(Load.Options options, int records, int rate) {
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", options.text("bootstrap"));
+        Properties properties = options.client();
         properties.put("acks", options.text("acks", "all"));
         if (!options.text("linger.ms", "").isEmpty()) {
             properties.put("linger.ms", options.text("linger.ms"));

@@ -7,6 +7,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Properties;
 
 /**
  * The load generator: one warm process that puts the same load on each broker that it is given.
@@ -47,6 +48,18 @@ public final class Load {
 
         int number(String name, int absent) {
             return values.containsKey(name) ? number(name) : absent;
+        }
+
+        /** The configuration by which a client reaches the broker; `tls` is the certificate that it trusts. */
+        Properties client() {
+            Properties properties = new Properties();
+            properties.put("bootstrap.servers", text("bootstrap"));
+            if (values.containsKey("tls")) {
+                properties.put("security.protocol", "SSL");
+                properties.put("ssl.truststore.type", "PEM");
+                properties.put("ssl.truststore.location", text("tls"));
+            }
+            return properties;
         }
     }
 

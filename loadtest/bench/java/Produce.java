@@ -17,7 +17,8 @@ final class Produce {
             "--num-records", String.valueOf(records),
             "--payload-file", options.text("payloads"),
             "--throughput", "-1",
-            "--producer-props", "bootstrap.servers=" + options.text("bootstrap")));
+            "--producer-props"));
+        options.client().forEach((name, value) -> words.add(name + "=" + value));
         for (String name : List.of("acks", "compression.type", "batch.size", "linger.ms")) {
             String value = options.text(name, "");
             if (!value.isEmpty()) {

@@ -18,8 +18,7 @@ final class Topics {
     }
 
     private static Admin admin(Load.Options options) {
-        Properties properties = new Properties();
-        properties.put("bootstrap.servers", options.text("bootstrap"));
+        Properties properties = options.client();
         properties.put("default.api.timeout.ms", String.valueOf(SECONDS_MAX * 1000));
         properties.put("request.timeout.ms", "120000");
         return Admin.create(properties);
