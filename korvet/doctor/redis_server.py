@@ -16,6 +16,7 @@ import msgspec
 import redis
 
 from korvet.config.settings import Settings
+from korvet.doctor import sentinels
 from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.doctor.machine import clock
 from korvet.errors import ConfigError
@@ -50,9 +51,12 @@ def examine(settings: Settings) -> Iterator[Finding]:
             return
         settings = dataclasses.replace(settings, redis_url=url)
     try:
+        target = redis_url.parse_url(settings.redis_url)
         facts = redis_check.check(settings, _no_pause, lambda _: None)
         with blocking.connected(settings) as client:
-            yield ok("redis", f"{redis_url.parse_url(settings.redis_url)}, {facts.name} {facts.version}")
+            yield ok("redis", f"{target}, {facts.name} {facts.version}")
+            if target.kind == "sentinel":
+                yield from sentinels.examine(target, settings)
             yield _durability(facts)
             yield from _judged(client.info(), settings, limit_setting)
             yield _cluster_id(client, settings)

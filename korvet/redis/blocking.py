@@ -10,16 +10,54 @@ import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
-from korvet.redis.url import RedisAddress
+from korvet.redis.url import RedisAddress, RedisTarget
 
 
 def connect(settings: Settings) -> redis.Redis:
     """Return a client that tries each command once, with the settings' time limits; raises ConfigError."""
-    return redis.Redis(**_options(redis_url.parse(settings.redis_url), settings))
+    target = redis_url.parse_url(settings.redis_url)
+    if target.kind == "sentinel":
+        pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # untyped there
+            target.master_name, _Sentinels(target, settings), **_options(target.login, settings)
+        )
+        return redis.Redis.from_pool(pool)
+    return connect_to(redis_url.parse(settings.redis_url), settings)
+
+
+def connect_to(address: RedisAddress, settings: Settings) -> redis.Redis:
+    """Return such a client of one server, or of one Sentinel."""
+    return redis.Redis(**_options(address, settings))
+
+
+class _Sentinels:
+    """What redis-py asks for the master at each new connection. It leaves no connection open itself."""
+
+    def __init__(self, target: RedisTarget, settings: Settings) -> None:
+        self._target, self._settings = target, settings
+
+    def discover_master(self, name: str) -> tuple[str, int]:
+        """Return the first server that a Sentinel names and that is a master, as workers find it (`sentinel.py`)."""
+        problems = []
+        for address in self._target.addresses:
+            try:
+                with connect_to(address, self._settings) as sentinel:
+                    named = sentinel.sentinel_get_master_addr_by_name(name)
+                if named is None:
+                    problems.append(f"{address} knows no master {name}")
+                    continue
+                host, port = named[0].decode(errors="replace"), int(named[1])
+                with connect_to(self._target.at(host, port), self._settings) as server:
+                    if server.info("replication").get("role") == "master":
+                        return host, port
+                problems.append(f"{address} names {host}:{port}, which is no master")
+            except redis.RedisError as error:
+                problems.append(f"{address}: {one_line(error)}")
+        raise MasterNotFoundError("; ".join(problems))
 
 
 def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
@@ -36,7 +74,8 @@ def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
     }
     if address.path:
         return options | {"unix_socket_path": address.path}
-    options |= {"host": address.host, "port": address.port}
+    if address.host:
+        options |= {"host": address.host, "port": address.port}
     if (tls := address.tls) is not None:
         options |= {
             "ssl": True,

@@ -26,12 +26,11 @@ from gevent.hub import Hub, get_hub
 from korvet.errors import StorageUnavailableError
 from korvet.redis.connection import RedisConnection, connect, open_connection, pack, reconnect_backoff
 from korvet.redis.replies import Reply
-from korvet.redis.url import RedisAddress, RedisTarget
+from korvet.redis.url import SWITCHED, RedisAddress, RedisTarget
 
 OnMoved = Callable[[str], object]
 """A method that closes its object's connection, for the reason that is given."""
 
-_CHANNEL = "+switch-master"
 # A Sentinel that died without a word is noticed within twice this time.
 _PING_S = 10.0
 _PING = pack(("PING",))
@@ -118,7 +117,7 @@ class _MasterWatch:
         while self._forget_gone():
             for sentinel in list(self._sentinels):
                 try:
-                    opened, reply = open_connection(sentinel, self._timeout_ms, ("SUBSCRIBE", _CHANNEL))
+                    opened, reply = open_connection(sentinel, self._timeout_ms, ("SUBSCRIBE", SWITCHED))
                 except StorageUnavailableError:
                     continue
                 if isinstance(reply, list):

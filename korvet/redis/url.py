@@ -35,6 +35,9 @@ _SCHEME = re.compile(r"(?P<tls>redis|rediss)(\+(?P<kind>sentinel|cluster))?")
 # What Sentinel itself takes as the name of a master.
 _MASTER_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
+SWITCHED = "+switch-master"
+"""The channel on which a Sentinel says that another server is the master."""
+
 Kind = Literal["server", "sentinel", "cluster"]
 
 

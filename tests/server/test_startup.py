@@ -20,6 +20,7 @@ from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
+from tests.support.processes import free_port
 from tests.support.redis_servers import embedded_server, master
 from tests.support.sentinels import Sentinel
 
@@ -127,7 +128,10 @@ def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
     ("option", "reason"),
     [
         (("--maxmemory-policy", "allkeys-lru"), "maxmemory-policy is allkeys-lru, which would delete topics"),
-        (("--cluster-enabled", "yes"), "redis.url leads to a node of a Redis Cluster"),
+        (
+            ("--cluster-enabled", "yes"),
+            "is a node of a Redis Cluster, not a single server: give redis+cluster://HOST:PORT",
+        ),
     ],
 )
 def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
@@ -137,12 +141,52 @@ def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
         assert reason in refusal(tmp_path, f"redis.url={url}")
 
 
-def test_a_sentinel_is_refused_with_the_master_that_it_watches(tmp_path: Path) -> None:
+def test_a_url_of_another_kind_is_refused_with_the_one_that_is_meant(tmp_path: Path) -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
-        url = f"redis://{sentinel.address}"
-        line = refusal(tmp_path, f"redis.url={url}")
-    assert "redis.url leads to a Sentinel" in line
-    assert line.endswith(f"(mymaster at 127.0.0.1:{watched.port})")
+        server, asked = f"127.0.0.1:{watched.port}", sentinel.address
+        for url, complaint in (
+            (
+                f"redis://{asked}",
+                f"{asked} is a Sentinel, not a single server: give redis+sentinel://{asked}/mymaster",
+            ),
+            (
+                f"redis+cluster://{asked}",
+                f"{asked} is a Sentinel, not a node of a Redis Cluster: give redis+sentinel://{asked}/mymaster",
+            ),
+            (
+                f"redis+sentinel://:s3cret@{asked},{server}/mymaster",
+                f"{server} is a single server, not a Sentinel: give redis://{server}",
+            ),
+            (
+                f"redis+cluster://{server}",
+                f"{server} is a single server, not a node of a Redis Cluster: give redis://{server}",
+            ),
+        ):
+            with pytest.raises(ConfigError) as caught:
+                redis_check.check_kind(Settings(redis_url=url))
+            assert str(caught.value) == f"redis.url: {complaint}"
+        assert refusal(tmp_path, f"redis.url=redis://{asked}").endswith(f"redis+sentinel://{asked}/mymaster")
+
+
+def test_a_sentinel_that_refuses_to_announce_a_failover_is_refused() -> None:
+    with master() as watched, closing(Sentinel(watched.port)) as sentinel:
+        sentinel.client.execute_command("ACL SETUSER default -subscribe")
+        url = f"redis+sentinel://{sentinel.address}/mymaster"
+        with pytest.raises(ConfigError, match=f"the Sentinel at {sentinel.address} refuses: .*subscribe"):
+            redis_check.check_kind(Settings(redis_url=url))
+
+
+def test_the_master_is_found_by_sentinels_that_answer(tmp_path: Path) -> None:
+    with master() as watched, closing(Sentinel(watched.port)) as sentinel:
+        url = f"redis+sentinel://127.0.0.1:{free_port()},{sentinel.address}/mymaster"
+        facts = redis_check.check(Settings(redis_url=url), lambda _: None, lambda _: None)
+        assert facts.name in {"Redis", "Valkey"}
+        prepared = redis_check.prepare(Settings(redis_url=url))
+        assert watched.client.get("korvet:cluster-id") == prepared.cluster_id.encode()
+        dead = f"redis+sentinel://127.0.0.1:{free_port()}/mymaster"
+        assert refusal(tmp_path, f"redis.url={dead}").endswith("Connection refused")
+        unknown = f"redis+sentinel://{sentinel.address}/other"
+        assert refusal(tmp_path, f"redis.url={unknown}").endswith(f"{sentinel.address} knows no master other")
 
 
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ never reach a message.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import re
 import uuid
@@ -20,13 +21,17 @@ from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, ErrorCode
 from korvet.redis import scripts
-from korvet.redis.blocking import connected, one_line
+from korvet.redis.blocking import connect_to, connected, one_line
 from korvet.redis.keys import Keys
+from korvet.redis.url import SWITCHED, RedisAddress, parse_url
 
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
 _REGISTER = scripts.get("broker/register")
 _LOADING_PAUSE_SECONDS = 1.0
+# By `redis_mode` of INFO, in Valkey `server_mode`.
+_KINDS = {"standalone": "server", "sentinel": "sentinel", "cluster": "cluster"}
+_NAMED = {"server": "a single server", "sentinel": "a Sentinel", "cluster": "a node of a Redis Cluster"}
 
 
 # While an fsync is under way, Redis puts off its next write for up to two seconds ("Redis persistence").
@@ -64,8 +69,9 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
     """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
 
     Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
-    or misplace records: too old, evicting, cluster mode.
+    or misplace records: too old, evicting, of another kind than the URL says.
     """
+    check_kind(settings)
     with connected(settings) as client:
         _wait_until_loaded(client, pause, progress)
         try:
@@ -77,15 +83,45 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
         return facts._replace(appendfsync=_appendfsync(client)) if facts.appendonly else facts
 
 
+def check_kind(settings: Settings) -> None:
+    """Raise ConfigError if a server is of another kind than `redis.url` says; it names the URL that is meant.
+
+    Nor may a Sentinel refuse the subscription by which workers notice a failover.
+    """
+    target = parse_url(settings.redis_url)
+    for address in target.addresses:
+        with contextlib.suppress(redis.RedisError), connect_to(address, settings) as client:
+            info = client.info()
+            kind = _KINDS.get(info.get("server_mode") or info.get("redis_mode", ""), target.kind)
+            if kind != target.kind:
+                masters = [each for name, each in sorted(info.items()) if re.fullmatch("master[0-9]+", name)]
+                names = [each["name"] for each in masters if isinstance(each, dict)]
+                where = str(address) if address.host else "HOST:PORT"
+                scheme = "redis" if address.tls is None else "rediss"
+                meant = {
+                    "server": f"{scheme}://{where}",
+                    "sentinel": f"{scheme}+sentinel://{where}/{', '.join(names) or 'NAME'}",
+                    "cluster": f"{scheme}+cluster://{where}",
+                }
+                raise ConfigError(
+                    f"redis.url: {address} is {_NAMED[kind]}, not {_NAMED[target.kind]}: give {meant[kind]}"
+                )
+            if kind == "sentinel":
+                _try_subscription(client, address)
+
+
+def _try_subscription(client: redis.Redis, address: RedisAddress) -> None:
+    untyped: Any = client  # redis-py's types leave these methods out
+    try:
+        with untyped.pubsub() as listener:
+            listener.subscribe(SWITCHED)
+            listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
+    except NoPermissionError as error:
+        raise ConfigError(f"redis.url: the Sentinel at {address} refuses: {one_line(error)}") from None
+
+
 def judge(info: Mapping[str, object]) -> ServerFacts:
     """Return what `INFO` says about a server that Korvet can use; raises ConfigError for one that it cannot."""
-    if "sentinel_masters" in info:
-        masters = [info[name] for name in sorted(info) if re.fullmatch("master[0-9]+", name)]
-        named = [f"{each['name']} at {each['address']}" for each in masters if isinstance(each, dict)]
-        raise ConfigError(
-            "redis.url leads to a Sentinel, which keeps no records: give the address of the master that it watches"
-            + (f" ({', '.join(named)})" if named else "")
-        )
     name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
     version = str(info.get(f"{name}_version", ""))
     minimum = _VERSION_MIN[name]
@@ -95,8 +131,6 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
         raise ConfigError(
             f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later"
         )
-    if info.get("cluster_enabled") == 1:
-        raise ConfigError("redis.url leads to a node of a Redis Cluster, which Korvet does not support yet")
     warnings = []
     policy = info.get("maxmemory_policy")
     if policy is None:

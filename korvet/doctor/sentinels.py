@@ -1,0 +1,60 @@
+"""The Sentinels of a broker: whether each answers, all name one master, and they could promote a replica."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import redis
+
+from korvet.config.settings import Settings
+from korvet.doctor.finding import Finding, error, ok, warning
+from korvet.redis.blocking import connect_to, one_line
+from korvet.redis.url import RedisTarget
+
+
+def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of the Sentinels that the settings name."""
+    named = defaultdict[str, list[str]](list)
+    replicas, others = 0, 0
+    for address in target.addresses:
+        try:
+            with connect_to(address, settings) as client:
+                state = client.sentinel_master(target.master_name)
+                named[f"{state['ip']}:{state['port']}"].append(str(address))
+                others = max(others, int(state["num-other-sentinels"]))
+                found = client.sentinel_slaves(target.master_name)
+                # Other flags say that it is down, or disconnected.
+                replicas = max(replicas, sum(each["flags"] == "slave" for each in found))
+                untyped: Any = client  # redis-py's types leave this out
+                untyped.execute_command("SENTINEL CKQUORUM", target.master_name)
+        except (redis.ConnectionError, redis.TimeoutError) as problem:
+            advice = "start it, or take it out of redis.url"
+            yield warning("sentinels", f"{address}: {one_line(problem)}", advice)
+        except redis.RedisError as problem:
+            yield error("sentinels", f"{address}: {one_line(problem)}", "correct this: no failover happens")
+    if len(named) > 1:
+        each = "; ".join(f"{', '.join(by)} name {master}" for master, by in named.items())
+        advice = "wait until a failover is over; a Sentinel that stays wrong needs SENTINEL RESET"
+        yield error("sentinels", f"they disagree about the master: {each}", advice)
+    if not named:
+        return
+    answered = sum(map(len, named.values()))
+    yield ok("sentinels", f"{answered} of {len(target.addresses)} answer and name {', '.join(named)}")
+    if len(target.addresses) == 1 and others:
+        said = f"redis.url names one of {others + 1}: without it no connection finds the master"
+        yield warning("sentinels", said, "name all of them in redis.url")
+    yield _failover(replicas, max(settings.replicas, settings.min_insync_replicas - 1))
+
+
+def _failover(replicas: int, awaited: int) -> Finding:
+    if not replicas:
+        said = "Sentinels know no replica that they could promote"
+        return error("failover", said, "start replicas of Redis")
+    if replicas - 1 < awaited:
+        said = (
+            f"after one {replicas - 1} of the {awaited} replicas are left that acks=all waits for: it fails"
+        )
+        return warning("failover", said, "start another replica of Redis")
+    return ok("failover", f"{replicas} replicas could be promoted")
