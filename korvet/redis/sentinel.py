@@ -42,7 +42,7 @@ def connect_to(target: RedisTarget, timeout_ms: int, on_moved: OnMoved) -> tuple
     A method `on_moved` is called when another server has become the master, as long as its object lives. Raises
     StorageUnavailableError.
     """
-    if target.kind == "server":
+    if target.kind != "sentinel":
         return connect(target.addresses[0], timeout_ms)
     watches = _WATCHES.setdefault(get_hub(), {})
     if target not in watches:

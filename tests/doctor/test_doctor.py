@@ -20,18 +20,17 @@ from gevent import subprocess as gevent_subprocess
 
 from korvet.config.settings import Settings
 from korvet.config.sources import load
-from korvet.doctor import addresses, machine, redis_server, sentinels
+from korvet.doctor import addresses, machine, redis_server
 from korvet.doctor import settings as settings_checks
 from korvet.doctor.finding import Finding, Level
 from korvet.lake.table import Lake
-from korvet.redis.url import parse_url
 from tests.cli.commands import korvet, refused
 from tests.support import processes
 from tests.support.authority import Authority
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
 from tests.support.redis_servers import embedded_server, master
-from tests.support.sentinels import Sentinel, watched
+from tests.support.sentinels import Sentinel
 
 KORVET = [sys.executable, "-m", "korvet", "doctor"]
 
@@ -157,40 +156,6 @@ def test_a_sentinel_is_named_as_one() -> None:
         found = bad(redis_server.examine(settings(redis__url=f"redis://{sentinel.address}")))
     assert found["redis"].level is Level.ERROR
     assert f"give redis+sentinel://{sentinel.address}/mymaster" in found["redis"].said
-
-
-def test_sentinels_and_what_they_could_promote() -> None:
-    with watched(replicas=1) as setup:
-        url = setup.url
-        found = {each.what: each for each in redis_server.examine(settings(redis__url=url))}
-        port = setup.master().port
-        assert found["sentinels"].said == f"3 of 3 answer and name 127.0.0.1:{port}"
-        assert found["failover"].said == "1 replicas could be promoted"
-        found = bad(redis_server.examine(settings(redis__url=url, replicas="1")))
-        assert found["failover"].said.startswith("after one 0 of the 1 replicas are left")
-        found = bad(redis_server.examine(settings(redis__url=setup.url_by(setup.sentinels[0].address))))
-        assert "names one of 3" in found["sentinels"].said
-        with closing(
-            Sentinel(setup.replicas()[0].port, "sentinel myid " + "a" * 40, down_ms=600_000)
-        ) as stale:
-            url_of_both = setup.url_by(setup.sentinels[0].address, stale.address)
-            found = bad(sentinels.examine(parse_url(url_of_both), settings(redis__url=url_of_both)))
-            assert "they disagree about the master" in found["sentinels"].said
-        setup.sentinels[1].kill()
-        found = bad(redis_server.examine(settings(redis__url=url)))
-        assert found["sentinels"].said == f"{setup.sentinels[1].address}: Connection refused"
-        setup.sentinels[2].kill()
-        master_url = parse_url(url)
-        processes.wait_until(
-            lambda: any("NOQUORUM" in each.said for each in sentinels.examine(master_url, settings())),
-            "too few Sentinels are left",
-        )
-
-
-def test_a_master_without_replicas_cannot_be_replaced() -> None:
-    with watched(replicas=0, sentinels=1) as setup:
-        found = bad(sentinels.examine(parse_url(setup.url), settings()))
-        assert found["failover"].said == "Sentinels know no replica that they could promote"
 
 
 @pytest.mark.parametrize(("percent", "level"), [(90, Level.WARNING), (99, Level.ERROR)])

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
 
+from korvet.config.settings import Settings
+from korvet.doctor.sentinels import examine
 from korvet.errors import StorageUnavailableError
+from korvet.redis.blocking import connected
 from korvet.redis.client import Redis
 from korvet.redis.pubsub import Subscriptions
+from korvet.redis.url import parse_url
+from korvet.server.supervisor import redis_check
 from tests.support.processes import free_port
 from tests.support.proxy import until
 from tests.support.sentinels import MASTER, Sentinel, Watched, watched
@@ -138,3 +145,21 @@ def test_servers_and_sentinels_have_passwords_of_their_own(connect: Connect) -> 
             with pytest.raises(StorageUnavailableError) as caught:
                 connect(setup.url_by(address, query=query)).call("PING")
             assert "w0rds" not in caught.value.message
+
+
+def test_the_documented_permissions_at_sentinels_suffice(setup: Watched, connect: Connect) -> None:
+    text = (Path(__file__).parents[2] / "docs/redis.md").read_text(encoding="utf-8")
+    [rules, doctor] = re.findall(r"`([^`]*sentinel\|[^`]*)`", text)
+    with contextlib.closing(Sentinel(setup.master().port)) as sentinel:
+        sentinel.client.execute_command(f"ACL SETUSER korvet on >names -@all {rules}")
+        query = "?sentinel_username=korvet&sentinel_password=names"
+        url = setup.url_by(sentinel.address, query=query)
+        redis = connect(url)
+        assert port_of(redis) == setup.master().port
+        until(lambda: sentinel.client.info("clients")["pubsub_clients"] == 1)
+        redis_check.check_kind(Settings(redis_url=url))
+        with connected(Settings(redis_url=url)) as client:
+            assert client.ping()
+        assert any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
+        sentinel.client.execute_command(f"ACL SETUSER korvet {doctor}")
+        assert not any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
