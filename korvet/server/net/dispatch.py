@@ -121,7 +121,7 @@ class PendingResponse:
             timer.end_stage(QUEUE)
         try:
             answer = self._handle() if self._pending is None else self._pending.result()
-            frame = self._finish(answer if isinstance(answer, Reply) else Reply(answer))
+            frame = self._finish(answer)
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
@@ -185,16 +185,16 @@ class PendingResponse:
 
     def _refuse(self, refusal: KafkaError) -> ResponseFrame:
         try:
-            return self._finish(Reply(self._served.handler.refuse(self._request, self._caller, refusal)))
+            return self._finish(self._served.handler.refuse(self._request, self._caller, refusal))
         except ProtocolError:
             raise
         except Exception as error:
             self._log_fault("refusal failed")
             raise FaultError from error
 
-    def _finish(self, reply: Reply) -> ResponseFrame:
+    def _finish(self, answer: Answer | None) -> ResponseFrame:
         """Encode a response, and throttle its client if that is over a quota now."""
-        response, throttle_ms, throttled_by = reply
+        response, throttle_ms, throttled_by = answer if isinstance(answer, Reply) else (answer, 0, MEMORY)
         chunks = self._encode(response)
         throttle = self._served.throttle
         if throttle.active:
