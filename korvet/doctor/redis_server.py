@@ -58,7 +58,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
             if target.kind == "sentinel":
                 yield from sentinels.examine(target, settings)
             yield _durability(facts)
-            yield from _judged(client.info(), settings, limit_setting)
+            for server, _ in redis_check.servers(client, settings):
+                where = f"{_address(server)}: " if target.kind == "cluster" else ""
+                for finding in _judged(server.info(), settings, limit_setting):
+                    yield msgspec.structs.replace(finding, said=where + finding.said)
             yield _cluster_id(client, settings)
             yield from _topics_out_of_sync(client, settings)
             yield _latency(client)
@@ -88,6 +91,11 @@ def _stored_cluster_id(client: redis.Redis, settings: Settings) -> str:
 
 def _no_pause(_seconds: float) -> None:
     raise ConfigError("redis.url: Redis is loading its data: try again later")
+
+
+def _address(server: redis.Redis) -> str:
+    found: Any = server.get_connection_kwargs()
+    return f"{found['host']}:{found['port']}"
 
 
 def _durability(facts: redis_check.ServerFacts) -> Finding:
@@ -180,7 +188,10 @@ def _cluster_id(client: redis.Redis, settings: Settings) -> Finding:
 def _topics_out_of_sync(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
     """Yield the topics whose min.insync.replicas is more than the servers in sync: acks=all is refused for them."""
     # As one word the client leaves the answer as it is.
-    in_sync = insync_of(client.execute_command("INFO replication"))  # type: ignore[no-untyped-call]  # untyped there
+    in_sync = min(
+        insync_of(server.execute_command("INFO replication"))  # type: ignore[no-untyped-call]  # untyped there
+        for server, _ in redis_check.servers(client, settings)
+    )
     rows = cast("dict[bytes, bytes]", client.hgetall(Keys(settings.namespace).topics))
     short = []
     for name, text in sorted(rows.items()):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import NoPermissionError
+from redis.cluster import ClusterNode
+from redis.exceptions import NoPermissionError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
@@ -17,16 +18,33 @@ from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
 from korvet.redis.url import RedisAddress, RedisTarget
 
+FAILURES = (redis.RedisError, RedisClusterException)
+"""What a client raises if Redis is away or refuses; redis-py has no common class for them."""
+
 
 def connect(settings: Settings) -> redis.Redis:
-    """Return a client that tries each command once, with the settings' time limits; raises ConfigError."""
+    """Return a client that tries each command once, with the settings' time limits; raises ConfigError.
+
+    That of a cluster finds the nodes first, which may be one of `FAILURES`. It sends a command to the master that has
+    its key.
+    """
     target = redis_url.parse_url(settings.redis_url)
+    if target.kind == "cluster":
+        nodes = [ClusterNode(each.host, each.port) for each in target.addresses]  # type: ignore[no-untyped-call]  # untyped there
+        options = _options(target.login, settings)
+        del options["db"]
+        return cast("redis.Redis", redis.RedisCluster(startup_nodes=nodes, **options))
     if target.kind == "sentinel":
         pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # untyped there
             target.master_name, _Sentinels(target, settings), **_options(target.login, settings)
         )
         return redis.Redis.from_pool(pool)
     return connect_to(redis_url.parse(settings.redis_url), settings)
+
+
+def is_cluster(client: redis.Redis) -> bool:
+    """Whether this is the client of a cluster."""
+    return isinstance(cast("object", client), redis.RedisCluster)
 
 
 def connect_to(address: RedisAddress, settings: Settings) -> redis.Redis:
@@ -97,7 +115,7 @@ def connected(settings: Settings) -> Iterator[redis.Redis]:
             yield client
     except (redis.AuthenticationError, NoPermissionError) as error:
         raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
-    except redis.RedisError as error:
+    except FAILURES as error:
         raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import redis
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -127,7 +126,7 @@ class Ops:
     def _ping(self) -> str:
         try:
             self._redis.ping()
-        except redis.RedisError as error:
+        except blocking.FAILURES as error:
             return blocking.one_line(error)
         return "ok"
 

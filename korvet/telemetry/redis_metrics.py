@@ -11,6 +11,7 @@ from typing import Any
 import redis
 from prometheus_client.registry import Collector
 
+from korvet.redis.blocking import is_cluster
 from korvet.telemetry.gauges import Family, MetricTable, counter, gauge
 
 Info = Mapping[str, object]
@@ -147,7 +148,9 @@ class RedisCollector(Collector):
         self._newest: tuple[object, Entries] = (None, [])
 
     def collect(self) -> Iterator[Family]:
-        """Yield what Redis reports; if it does not answer, only that."""
+        """Yield what Redis reports; if it does not answer, only that. Of a cluster no master stands for the others."""
+        if is_cluster(self._redis):
+            return
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
                 pipeline.info()
@@ -172,7 +175,9 @@ class RedisCollector(Collector):
 
 
 def redis_state(client: redis.Redis, replicas_wanted: int) -> dict[str, Any] | None:
-    """Return memory, persistence and replicas as the console shows them; None if Redis does not tell them."""
+    """Return memory, persistence and replicas as the console shows them; None if that is unknown, as of a cluster."""
+    if is_cluster(client):
+        return None
     try:
         with client.pipeline(transaction=False) as pipeline:
             pipeline.info()

@@ -16,6 +16,7 @@ import msgspec
 import redis
 from prometheus_client.registry import Collector
 
+from korvet.redis.blocking import FAILURES
 from korvet.telemetry.gauges import Family, MetricTable, counter
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import read
@@ -123,7 +124,7 @@ class TopicCollector(Collector):
             return set()
         try:
             rows = self._redis.hmget(self._key, [name for name, _ in topics])
-        except redis.RedisError:
+        except FAILURES:
             return set()
         return {topic for topic, row in zip(topics, rows, strict=True) if not _exists(topic, row)}
 

@@ -11,7 +11,8 @@ import contextlib
 import dataclasses
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, NamedTuple
 
 import redis
@@ -20,7 +21,7 @@ from redis.exceptions import NoPermissionError
 from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, ErrorCode
-from korvet.redis import scripts
+from korvet.redis import blocking, scripts
 from korvet.redis.blocking import connect_to, connected, one_line
 from korvet.redis.keys import Keys
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url
@@ -73,14 +74,62 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
     """
     check_kind(settings)
     with connected(settings) as client:
-        _wait_until_loaded(client, pause, progress)
-        try:
-            info = client.info()
-        except NoPermissionError as error:
-            # Scripts too ask for the history of Redis, by which leader epochs begin.
-            raise ConfigError("redis.url: a permission is missing: INFO") from error
-        facts = judge(info)
-        return facts._replace(appendfsync=_appendfsync(client)) if facts.appendonly else facts
+        found = [_facts(server, pause, progress) for server, _ in servers(client, settings)]
+    if not found:
+        raise ConfigError("redis.url: no master of the cluster answers")
+    # A record is as safe as the master that has it makes it.
+    weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
+    return weakest._replace(warnings=tuple(dict.fromkeys(text for each in found for text in each.warnings)))
+
+
+def _facts(
+    server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
+) -> ServerFacts:
+    _wait_until_loaded(server, pause, progress)
+    try:
+        info = server.info()
+    except NoPermissionError as error:
+        # Scripts too ask for the history of Redis, by which leader epochs begin.
+        raise ConfigError("redis.url: a permission is missing: INFO") from error
+    facts = judge(info)
+    if facts.appendonly:
+        facts = facts._replace(appendfsync=_config(server, "appendfsync"))
+    if info.get("cluster_enabled") and _config(server, "cluster-require-full-coverage") == "yes":
+        said = "cluster-require-full-coverage is yes: while one master is away, no topic is served"
+        facts = facts._replace(warnings=(*facts.warnings, said))
+    return facts
+
+
+def servers(client: redis.Redis, settings: Settings) -> Iterator[tuple[redis.Redis, str]]:
+    """Yield a client of each server that keeps records, and a name of its own for keys that hold nothing.
+
+    Of a cluster these are the masters that answer: a broker may start while others are away.
+    """
+    probe = Keys(settings.namespace).probe
+    cluster: Any = client
+    if not blocking.is_cluster(client):
+        yield client, probe
+        return
+    left = {node.name for node in cluster.get_primaries()}
+    for name in (f"{probe}:{number}" for number in count()):
+        if not left:
+            return
+        node = cluster.get_node_from_key(name)
+        if node.name in left:
+            left.remove(node.name)
+            server = cluster.get_redis_connection(node)
+            if _answers(server):
+                yield server, name
+
+
+def _answers(server: redis.Redis) -> bool:
+    try:
+        server.ping()
+    except redis.BusyLoadingError:
+        return True
+    except (redis.ConnectionError, redis.TimeoutError):
+        return False
+    return True
 
 
 def check_kind(settings: Settings) -> None:
@@ -197,22 +246,24 @@ def try_out(client: redis.Redis, settings: Settings) -> None:
 
     It leaves no key.
     """
-    untyped: Any = client  # redis-py's types leave these methods out
-    # In one round trip: 43 of them to a Redis 50 ms away would take two seconds.
-    with untyped.pipeline(transaction=False) as pipeline:
-        for script in scripts.all_scripts():
-            pipeline.script_load(script.source)
-        for reply in pipeline.execute(raise_on_error=False):
-            if isinstance(reply, Exception):
-                raise reply
-    _try_permissions(client, Keys(settings.namespace))
-    if settings.replicas or settings.min_insync_replicas > 1:
-        client.wait(0, 1)
+    for server, name in servers(client, settings):
+        untyped: Any = server  # redis-py's types leave these methods out
+        # In one round trip: 43 of them to a Redis 50 ms away would take two seconds.
+        with untyped.pipeline(transaction=False) as pipeline:
+            for script in scripts.all_scripts():
+                pipeline.script_load(script.source)
+            for reply in pipeline.execute(raise_on_error=False):
+                if isinstance(reply, Exception):
+                    raise reply
+        _try_permissions(server, Keys(settings.namespace), name)
+        if settings.replicas or settings.min_insync_replicas > 1:
+            server.wait(0, 1)
 
 
-def _try_permissions(client: redis.Redis, keys: Keys) -> None:
+def _try_permissions(client: redis.Redis, keys: Keys, name: str) -> None:
     untyped: Any = client  # redis-py's types leave these methods out
-    refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, keys.probe, keys.probe_side, keys.probe)
+    side = keys.probe_side.replace(keys.probe, name)
+    refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, name, side, name)
     if refused:
         first, others = refused[0].decode(errors="replace"), len(refused) - 1
         more = f" (and {others} more command{'s' if others > 1 else ''})" if others else ""
@@ -222,9 +273,9 @@ def _try_permissions(client: redis.Redis, keys: Keys) -> None:
         single.execute_command("MULTI")
         single.execute_command("EXEC")
     with untyped.pubsub() as listener:
-        listener.subscribe(keys.probe)
+        listener.subscribe(name)
         listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
-        listener.unsubscribe(keys.probe)
+        listener.unsubscribe(name)
 
 
 def random_cluster_id() -> str:
@@ -245,10 +296,10 @@ def _wait_until_loaded(
             return
 
 
-def _appendfsync(client: redis.Redis) -> str | None:
+def _config(server: redis.Redis, name: str) -> str | None:
     try:
-        answer = client.config_get("appendfsync")
+        answer = server.config_get(name)
     except redis.ResponseError:
         return None
-    value = answer.get("appendfsync")
+    value = answer.get(name)
     return value if isinstance(value, str) else None
