@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-clients test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-loadtest test-faults test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
+.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-loadtest test-faults test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -63,6 +63,9 @@ test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; need
 
 test-clients: $(VENV)/.dev ## test with the client libraries of Python: librdkafka, kafka-python, aiokafka
 	@$(PYTEST) tests/clients $(ARGS)
+
+test-cluster: $(VENV)/.dev ## test with the client libraries of Python, on a Redis Cluster of three masters
+	@TEST_KORVET_CLUSTER=1 $(PYTEST) -m "not embedded" tests/clients $(ARGS)
 
 test-processes: $(VENV)/.lake ## test that the processes of a broker start, stop, reload, are replaced, and stay within their memory
 	@$(PYTEST) tests/processes tests/fuzz $(ARGS)
