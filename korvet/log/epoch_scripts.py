@@ -64,7 +64,8 @@ class EpochScripts:
 
     def result(self) -> list[ScriptReply]:
         """Wait for the replies, send again what must be, and return the answers in the order of the calls."""
-        self._collect()
+        if self._collect():
+            return self._answers
         deadline = time.monotonic() + self._redis.timeout_s
         stale = [place for place, answer in enumerate(self._answers) if _is_stale(answer.reply)]
         moved = self._moved()
@@ -93,6 +94,9 @@ class EpochScripts:
                 self._epochs.refresh(node, last)
 
     def _begin(self, places: Sequence[int]) -> None:
+        if len(places) == 1 or not self._redis.is_cluster:
+            self._begin_at_one(places)
+            return
         by_node: dict[RedisNode, list[int]] = {}
         for place in places:
             try:
@@ -107,13 +111,25 @@ class EpochScripts:
             except KafkaError as error:
                 self._fail(by_node[node], error)
 
+    def _begin_at_one(self, places: Sequence[int]) -> None:
+        """Send what is for one node."""
+        if not places:
+            return
+        try:
+            node = self._redis.node_of(self._calls[places[0]][1][0])
+            self._under_way.append(self._sent(node, places))
+        except KafkaError as error:
+            self._fail(places, error)
+
     def _sent(self, node: RedisNode, places: Sequence[int], tries: int = _HISTORIES_MAX) -> _NodeScripts:
         """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records."""
         try:
             epoch = self._epochs.of(node)
         except OutcomeUnknownError as error:
             raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
-        calls = [self._calls[place] for place in places]
+        calls = self._calls
+        if len(places) < len(calls):
+            calls = [calls[place] for place in places]
         history = node.history
         for _, _, args in calls:
             if isinstance(args, list):
@@ -125,16 +141,21 @@ class EpochScripts:
                 raise
         return self._sent(node, places, tries - 1)
 
-    def _collect(self) -> None:
+    def _collect(self) -> bool:
+        """Take the replies; returns whether none of them is an error."""
         under_way, self._under_way = self._under_way, []
+        all_well = True
         for places, node, history, epoch, sent in under_way:
             try:
                 replies = sent.result()
             except KafkaError as error:
                 self._fail(places, error)
+                all_well = False
                 continue
             for place, reply in zip(places, replies, strict=True):
                 self._answers[place] = ScriptReply(reply, node, history, epoch)
+                all_well = all_well and not isinstance(reply, KafkaError)
+        return all_well
 
     def _fail(self, places: Iterable[int], error: KafkaError) -> None:
         outcome = self._redis.failed(error)

@@ -73,17 +73,14 @@ class Redis:
             server = RedisTarget(kind="server", addresses=(address,), login=address)
             return RedisNode(server, limits, observer, operation, fails_fast=True)
 
+        self.is_cluster = target.kind == "cluster"
+        """Whether this is a cluster: then requests are prevented one by one."""
         self._cluster: RedisCluster | None = None
         self._only: RedisNode | None = None
-        if target.kind == "cluster":
+        if self.is_cluster:
             self._cluster = RedisCluster(slots or SlotMap(target, connect_timeout_ms), timeout_ms, node)
         else:
             self._only = RedisNode(target, limits, observer, operation, fails_fast=False)
-
-    @property
-    def is_cluster(self) -> bool:
-        """Whether this is a cluster: then requests are prevented one by one."""
-        return self._cluster is not None
 
     def node_of(self, key: str | bytes) -> RedisNode:
         """Return the node that has a key; raises StorageUnavailableError."""
