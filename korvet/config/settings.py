@@ -223,7 +223,7 @@ class Settings:
     )
     redis_url: str = _fixed(
         "",
-        "Redis >= 7.0 or Valkey >= 7.2 that holds the log; empty starts the embedded server.",
+        "Redis >= 7.0 or Valkey >= 7.2 that holds the log, or its Sentinels; empty starts the embedded server.",
         form=optional(values.redis_url),
         secret=True,
     )
