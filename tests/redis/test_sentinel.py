@@ -20,10 +20,11 @@ from korvet.redis.pubsub import Subscriptions
 from korvet.redis.url import parse_url
 from korvet.server.supervisor import redis_check
 from tests.support.processes import free_port
-from tests.support.proxy import until
+from tests.support.proxy import proxy, until
 from tests.support.sentinels import MASTER, Sentinel, Watched, watched
 
 Connect = Callable[[str], Redis]
+TLS = Path(__file__).parents[1] / "support/tls"
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +164,23 @@ def test_the_documented_permissions_at_sentinels_suffice(setup: Watched, connect
         assert any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
         sentinel.client.execute_command(f"ACL SETUSER korvet {doctor}")
         assert not any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
+
+
+def test_sentinels_and_the_master_are_reached_by_tls(setup: Watched, connect: Connect) -> None:
+    certificate = {"certfile": TLS / "certificate.pem", "keyfile": TLS / "key.pem"}
+    with (
+        proxy(f"redis://{setup.master().address}", **certificate) as master,
+        # It cannot speak TLS and takes the master for dead, but names it all the same.
+        contextlib.closing(Sentinel(master.port)) as sentinel,
+        proxy(f"redis://{sentinel.address}", **certificate) as asked,
+    ):
+        url = f"rediss+sentinel://127.0.0.1:{asked.port}/{MASTER}?ssl_ca_certs={TLS}/certificate.pem"
+        assert port_of(connect(url)) == setup.master().port
+        with pytest.raises(StorageUnavailableError, match="certificate"):
+            connect(f"{url}&sentinel_ssl_check_hostname=true").call("PING")
+
+        def ping() -> Any:
+            with connected(Settings(redis_url=url)) as client:
+                return client.ping()
+
+        assert gevent.get_hub().threadpool.apply(ping)
