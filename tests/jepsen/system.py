@@ -219,7 +219,11 @@ class System:
             "--ops-listen",
             "127.0.0.1:0",
         ]
-        command += ["--workers", str(self.workers), "--redis-url", f"redis://127.0.0.1:{self.proxy.port}"]
+        url = f"redis://127.0.0.1:{self.proxy.port}"
+        if self._sentinels and number % 2:
+            # The others follow by name, so connections can be cut and held up.
+            url = f"redis+sentinel://{','.join(self._sentinel_addresses)}/{_MASTER}"
+        command += ["--workers", str(self.workers), "--redis-url", url]
         command += ["--broker-id", str(number), "--data-dir", str(directory / "data")]
         settings = {
             "log.retention.ms": "-1",
@@ -237,6 +241,7 @@ class System:
 
     def _start_sentinels(self) -> None:
         ports = [free_port() for _ in range(_SENTINELS)]
+        self._sentinel_addresses = [f"127.0.0.1:{port}" for port in ports]
         for port in ports:
             file = self._directory / f"sentinel-{port}.conf"
             file.write_text(
