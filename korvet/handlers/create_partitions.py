@@ -1,7 +1,7 @@
 """CreatePartitions (key 37), versions 0-3: adds partitions to topics, or validates that it could.
 
-Each topic grows in one step and is answered by itself. The timeout is not used: when the response is sent every worker
-finds the new partitions.
+Clients find the new partitions of a topic all at once, and each topic is answered by itself. The timeout is not used:
+when the response is sent every worker finds the new partitions.
 """
 
 from __future__ import annotations

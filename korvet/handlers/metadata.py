@@ -184,7 +184,10 @@ def _created(name: str, caller: Caller, api: TopicApi) -> Topic | KafkaError:
     except KafkaError as error:
         match error.code:
             case ErrorCode.TOPIC_ALREADY_EXISTS:
-                return _find(name, ZERO_UUID, caller, api, None)  # another client was faster
+                found = _find(name, ZERO_UUID, caller, api, None)  # another client was faster
+                return (
+                    KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.message) if _is_unknown(found) else found
+                )
             case ErrorCode.REQUEST_TIMED_OUT:
                 # What is left of a deleted topic of that name is being removed. Many clients may ask for the topic:
                 # none is to wait for that, or to do it too.

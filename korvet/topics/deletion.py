@@ -1,46 +1,39 @@
-"""The deletion of topics in Redis: in one script if they are small, or else marked first and then deleted in steps.
+"""The deletion of topics in Redis: marked and fenced first, and then deleted in steps.
 
-A topic that is marked is gone for clients: no request finds it, and its logs refuse appends. Every step names the topic
-id that it deletes, so it may run twice, in two processes at once, or long after a topic of the same name was created.
+A topic that is marked is gone for clients: no request finds it. Before the deletion is answered its logs are fenced,
+and refuse appends. Every step names the topic id that it deletes, so it may run twice, in two processes at once, or
+long after a topic of the same name was created. It keeps to one slot of Redis Cluster.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import cast
 
 import msgspec
 
-from korvet.cluster.rows import CHANGES_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys, decode_group_id
-from korvet.redis.replies import Reply, errors_about, listed, malformed
-from korvet.topics.types import TopicRow, decode, encode
+from korvet.redis.replies import Reply, checked, listed, malformed
+from korvet.topics.rows import RegistryRows
+from korvet.topics.types import TopicRow, decode, encode, unclaimed
+from korvet.turns import in_parts
 
-_DELETE = scripts.get("topic/delete")
-_MARK = scripts.get("topic/mark")
 _CLEAR = scripts.get("topic/clear")
 _FORGET = scripts.get("topic/forget")
-_REMOVE = scripts.get("topic/remove")
 
-AT_ONCE_PARTITIONS_MAX = 100
-"""Partitions of a topic that one script deletes: some 20 us of Redis each."""
-
-AT_ONCE_OFFSETS_MAX = 5_000
-"""Groups times partitions whose committed offsets one script removes: a few ms of Redis."""
-
-_FENCED_PER_STEP = 500
-"""Partitions: some 4 us of Redis each."""
+_FENCED_PER_STEP = 100
+"""Partitions: some 10 us of Redis each."""
 
 _CLEARED_PER_STEP = 20
 """Partitions: some 10 us of Redis each, beside what they hold."""
 
 _ENTRIES_MAX = 20_000
-"""Entries that one script frees: some 0.5 ms of Redis if they are small."""
+"""Entries that one step frees: some 0.5 ms of Redis if they are small."""
 
 _BYTES_MAX = 8 * 1024 * 1024
 """Bytes of them: some 0.5 ms of Redis if they are large (loadtest/micro/trim.py)."""
@@ -49,6 +42,9 @@ _GROUPS_PER_PAGE = 500
 _GROUPS_PER_STEP = 20
 _ROWS_PER_GROUP = 100
 """Rows of a group that a step reads: all groups of a step together cost about 1 ms of Redis."""
+
+_FIELDS_PER_STEP = 2_000
+"""Rows of groups that are asked for by name, some 0.3 us of Redis each; for a wider topic all rows are read."""
 
 _ATTEMPTS_MAX = 5
 """Tries of a deletion while the row changes under it."""
@@ -64,111 +60,82 @@ class TopicDeletion:
         self._redis = redis
         self._keys = keys
         self._registry = keys.topics
+        self._rows = RegistryRows(redis, keys)
 
-    def delete(self, name: str, topic_id: str) -> TopicRow | None:
-        """Delete a topic with its records, side keys, Redis groups and the offsets committed for it.
+    def delete(self, name: str, topic_id: str) -> Iterator[None]:
+        """Mark a topic as deleted and fence its logs; returns the steps that delete the rest.
 
-        Returns None if one script has deleted all of it. If that would block Redis for long, the topic is only
-        marked and its marked row returned: `steps` does the rest. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION (no such
-        topic, or of another id).
+        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id). If Redis goes away meanwhile the
+        topic may be gone for clients already.
         """
         for _ in range(_ATTEMPTS_MAX):
-            text = self._text(name)
-            row = None if text is None else self._row(name, text)
+            text = self._rows.text(name)
+            row = None if text is None else self._decoded(name, text)
             if text is None or row is None or row.id != topic_id or row.state != "live":
                 message = f"there is no topic {name} of id {topic_id}"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            groups = self._few_groups(AT_ONCE_OFFSETS_MAX // row.partitions)
-            if row.partitions <= AT_ONCE_PARTITIONS_MAX and groups is not None and self._holds_little(row):
-                if self._delete_at_once(row, groups):
-                    return None
-                continue
-            marked = msgspec.structs.replace(row, state="deleting")
-            if self._mark(marked, text, encode(marked), range(min(row.partitions, _FENCED_PER_STEP))):
-                return marked
+            marked = self.mark(row, text)
+            if marked is not None:
+                waiting: list[int] = []
+                for some in in_parts(range(_count(marked)), _FENCED_PER_STEP):
+                    waiting += self._clear(marked, some, 0, 0)
+                return self._steps(marked, encode(marked), waiting)
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._registry}: the row of {name} keeps changing")
+
+    def mark(self, row: TopicRow, text: bytes) -> TopicRow | None:
+        """Mark a topic as deleted; returns its row, None if the one that was read as `text` has changed."""
+        marked = unclaimed(msgspec.structs.replace(row, state="deleting"))
+        return marked if self._rows.replace(row.name, text, marked) else None
 
     def steps(self, row: TopicRow) -> Iterator[None]:
         """Delete the rest of a topic whose row is marked, one bounded step before each yield.
 
         If another process completes the deletion meanwhile, there is nothing left to do.
         """
-        text = self._text(row.name)
-        if text is None or self._row(row.name, text) != row:
-            return
-        # From the beginning: the process that marked the row may have died before all partitions were fenced.
-        for first in range(0, row.partitions, _FENCED_PER_STEP):
-            fenced = range(first, min(first + _FENCED_PER_STEP, row.partitions))
-            if not self._mark(row, text, text, fenced):
-                return
-            yield
-        first = 0
-        while first < row.partitions:
-            first += self._clear(row, range(first, min(first + _CLEARED_PER_STEP, row.partitions)))
-            yield
+        text = self._rows.text(row.name)
+        if text is not None and self._decoded(row.name, text) == row:
+            # From the beginning: the process that marked the row may have died before all partitions were fenced.
+            yield from self._steps(row, text, range(_count(row)))
+
+    def _steps(self, row: TopicRow, text: bytes, partitions: Sequence[int]) -> Iterator[None]:
+        yield from self.clear(row, partitions)
+        streams = [self._keys.stream(row.name, index) for index in range(_count(row))]
         for page in self._redis.scan_sorted_set(self._keys.groups, _GROUPS_PER_PAGE):
-            yield from self._forget(row.id, [self._offsets_of(group) for group in page])
-        args: list[Arg] = [row.name, text, self._keys.topics_channel, CHANGES_MAX]
-        self._run(_REMOVE, [self._keys.topics, self._keys.topic_changes], args)
+            yield from self._forget(row.id, streams, [self._offsets_of(group) for group in page])
+        self._rows.replace(row.name, text, None)
         yield
 
-    def _delete_at_once(self, row: TopicRow, groups: list[str]) -> bool:
-        """Return whether all is deleted; it is not if the number of partitions is another one by now."""
+    def clear(self, row: TopicRow, partitions: Sequence[int]) -> Iterator[None]:
+        """Delete partitions of a deleted topic by turns, one bounded step before each yield."""
+        waiting = deque(partitions)
+        while waiting:
+            some = [waiting.popleft() for _ in range(min(len(waiting), _CLEARED_PER_STEP))]
+            waiting += self._clear(row, some, _ENTRIES_MAX // len(some), _BYTES_MAX // len(some))
+            yield
+
+    def _clear(self, row: TopicRow, indexes: Sequence[int], entries: int, size: int) -> list[int]:
+        """Fence partitions and free these entries and bytes of each at most; returns those that are not empty."""
         names = self._keys
-        keys = [names.topics, names.topic_changes]
-        args: list[Arg] = [row.name, row.id, names.topics_channel, CHANGES_MAX, len(groups)]
-        for index in range(row.partitions):
+        calls: list[ScriptCall] = []
+        for index in indexes:
             of = (row.name, index)
-            keys += (names.stream(*of), names.state(*of), *side_keys(names, *of))
-            args.append(names.append_channel(*of))
-        match self._run(_DELETE, keys + groups, args):
-            case [int() as done, bytes()]:
-                return done == 1
-        raise malformed(names.topics, "the reply of lua/topic/delete.lua")
+            keys = (names.state(*of), names.stream(*of), *side_keys(names, *of))
+            calls.append((_CLEAR, keys, [row.id, entries, size, names.append_channel(*of)]))
+        replies = self._redis.scripts(calls)
+        states = [keys[0] for _, keys, _ in calls]
+        done = [checked(str(state), reply) for state, reply in zip(states, replies, strict=True)]
+        return [index for index, finished in zip(indexes, done, strict=True) if finished != 1]
 
-    def _mark(self, row: TopicRow, text: bytes, marked: bytes, partitions: range) -> bool:
-        """Return whether the row with this text is marked now, and the partitions fenced."""
-        states = [self._keys.state(row.name, index) for index in partitions]
-        keys = [self._keys.topics, self._keys.topic_changes, *states]
-        args: list[Arg] = [row.name, row.id, text, marked, self._keys.topics_channel, CHANGES_MAX]
-        return self._run(_MARK, keys, args) == 1
-
-    def _clear(self, row: TopicRow, partitions: range) -> int:
-        """Return how many of the partitions, from the first on, are deleted completely."""
-        names = self._keys
-        keys: list[str] = []
-        for index in partitions:
-            of = (row.name, index)
-            keys += (names.state(*of), names.stream(*of), *side_keys(names, *of))
-        channels = (names.append_channel(row.name, index) for index in partitions)
-        finished = self._run(_CLEAR, keys, [row.id, _ENTRIES_MAX, _BYTES_MAX, *channels])
-        if not isinstance(finished, int):
-            raise malformed(names.topics, "the reply of lua/topic/clear.lua")
-        return finished
-
-    def _holds_little(self, row: TopicRow) -> bool:
-        """Return whether one script may free all that the topic's logs hold."""
-        names = self._keys
-        commands: list[tuple[str, ...]] = []
-        for index in range(row.partitions):
-            of = (row.name, index)
-            commands.append(("HMGET", names.state(*of), "bytes", "start_bytes"))
-            streams = (names.stream(*of), names.moving(*of), names.clean(*of, 0), names.clean(*of, 1))
-            commands += [("XLEN", stream) for stream in streams]
-        entries = counted = 0
-        for reply in self._redis.pipeline(commands):
-            if isinstance(reply, KafkaError):
-                raise reply
-            # A key of another type is no log, and is deleted as it is.
-            if isinstance(reply, int):
-                entries += reply
-            elif isinstance(reply, list):
-                appended, trimmed = (_number(each) for each in reply)
-                counted += max(appended - trimmed, 0)
-        return entries <= _ENTRIES_MAX and counted <= _BYTES_MAX
-
-    def _forget(self, topic_id: str, groups: list[str]) -> Iterator[None]:
+    def _forget(self, topic_id: str, streams: Sequence[str], groups: list[str]) -> Iterator[None]:
         """Delete the offsets committed for the topic from these keys."""
+        nothing: list[Reply] = [None] * len(streams)
+        if len(streams) <= _FIELDS_PER_STEP:
+            found: list[str] = []
+            for page in in_parts(groups, _FIELDS_PER_STEP // len(streams)):
+                replies = self._redis.pipeline([("HMGET", key, *streams) for key in page])
+                found += [key for key, rows in zip(page, replies, strict=True) if rows != nothing]
+                yield
+            groups = found
         waiting = iter([(key, "0") for key in groups])
         unfinished: list[tuple[str, str]] = []
         while some := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:
@@ -183,39 +150,22 @@ class TopicDeletion:
                     unfinished.append((key, cursor.decode()))
             yield
 
-    def _few_groups(self, most: int) -> list[str] | None:
-        """Return the keys of the groups' committed offsets; None if there are more than `most`."""
-        [reply] = self._redis.pipeline([("ZRANGE", self._keys.groups, 0, most)])
-        names = cast("list[bytes]", listed(self._keys.groups, reply))
-        if len(names) > most:
-            return None
-        return [self._offsets_of(name) for name in names]
-
     def _offsets_of(self, group: bytes) -> str:
         return self._keys.group_offsets(decode_group_id(group.decode("utf-8", "replace")))
 
-    def _text(self, name: str) -> bytes | None:
-        """Return the row as it is in the registry."""
-        with errors_about(self._registry):
-            return cast("bytes | None", self._redis.call("HGET", self._registry, name))
-
-    def _row(self, name: str, text: bytes) -> TopicRow:
+    def _decoded(self, name: str, text: bytes) -> TopicRow:
         row = decode(self._registry, name.encode(), text)
         if row is None:
             raise malformed(self._registry, f"the row of {name}")
         return row
 
-    def _run(self, script: scripts.Script, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
-        with errors_about(self._registry):
-            return self._redis.script(script, keys, args)
+
+def _count(row: TopicRow) -> int:
+    """Return how many partitions may exist."""
+    return max(row.partitions, row.growing)
 
 
 def side_keys(names: Keys, topic: str, index: int) -> tuple[str, ...]:
     """Return the keys of a partition besides its stream and its state, as the scripts take them."""
     clean = (names.clean(topic, index, which) for which in (0, 1))
     return (names.producers(topic, index), names.index(topic, index), names.moving(topic, index), *clean)
-
-
-def _number(text: Reply) -> int:
-    """Return a counter of the state, 0 for another text."""
-    return int(text) if isinstance(text, bytes) and text.isdigit() else 0

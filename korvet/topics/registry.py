@@ -15,6 +15,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal, TypeVar
 
 import gevent
@@ -34,7 +35,7 @@ NAME_LENGTH_MAX = 249
 """Kafka's limit: it leaves room for a suffix in a 255-byte file name, and tools rely on it."""
 
 PARTITIONS_MAX = 10_000
-"""Partitions of one topic: one script creates them all, some 4 us of Redis each. No request may ask for more in all."""
+"""Partitions of one topic: a second or two to create. No request may ask for more in all."""
 
 PARTITIONS_AT_ONCE = 1000
 """Partitions that Redis is asked about at once: some milliseconds of it, for other clients wait meanwhile."""
@@ -43,8 +44,8 @@ CONFIGS_MAX = 1000
 """Effective configs kept for reuse; beyond it all are computed again. Requests that only validate name configs too."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_PAUSE_SECONDS_MAX = 0.05
-"""Between two steps of a deletion."""
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.001, 0.05
+"""Between steps of a deletion; shorter pauses are joined."""
 
 X = TypeVar("X")
 Q = TypeVar("Q")
@@ -128,6 +129,26 @@ def new_id() -> bytes:
             return topic_id
 
 
+def _paced(steps: Iterator[None]) -> Iterator[None]:
+    """Yield after each step; Redis then serves others for as long as it served this."""
+    busy = 0.0
+    while True:
+        began = time.monotonic()
+        if next(steps, steps) is steps:
+            return
+        busy += time.monotonic() - began
+        yield
+        if busy > _PAUSE_SECONDS_MIN:
+            gevent.sleep(min(busy, _PAUSE_SECONDS_MAX))
+            busy = 0.0
+
+
+def _work_until(steps: Iterator[None], until: float) -> None:
+    """Do steps until a time (monotonic seconds)."""
+    while time.monotonic() < until and next(steps, steps) is not steps:
+        pass
+
+
 class TopicRegistry:
     """The topics of one worker. Methods that ask Redis raise StorageUnavailableError if it is away."""
 
@@ -138,7 +159,8 @@ class TopicRegistry:
         self._settings = settings
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        self._deleting: dict[str, TopicRow] = {}
+        # Topics that clients do not find: those being created, and those being deleted.
+        self._unfinished: dict[str, TopicRow] = {}
         # Most topics have the same few configs, if any.
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._epoch = -1
@@ -165,7 +187,7 @@ class TopicRegistry:
             registry = self._store.load()
             self._by_name.clear()
             self._by_id.clear()
-            self._deleting.clear()
+            self._unfinished.clear()
             self._configs.clear()
             for row in registry.rows.values():
                 self._add(row)
@@ -328,9 +350,18 @@ class TopicRegistry:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
         check_name(name, self._settings.topic_reserved_prefix)
         self.refresh()
-        check_collisions(name, self._by_name)
-        if name in self._by_name:
+        self._check_collisions(name)
+        if name in self._by_name or self._in_state(name, "creating"):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    def _check_collisions(self, name: str) -> None:
+        creating = (each for each in self._unfinished if self._in_state(each, "creating"))
+        check_collisions(name, chain(self._by_name, creating))
+
+    def _in_state(self, name: str, state: str) -> TopicRow | None:
+        """Return the row of a topic that clients do not find, if it is in that state."""
+        row = self._unfinished.get(name)
+        return row if row is not None and row.state == state else None
 
     def check_total(self, counts: Iterable[int]) -> None:
         """Raise KafkaError POLICY_VIOLATION if the topics of one request have too many partitions in all, as in Kafka.
@@ -394,55 +425,56 @@ class TopicRegistry:
     def delete(self, topic: Topic, until: float = math.inf) -> None:
         """Delete `topic` with its records; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it is gone already.
 
-        When it returns no worker finds the topic. If `until` (monotonic seconds) comes, or Redis goes away, before
-        all of a large topic is deleted, the keeper completes the deletion.
+        When it returns no worker finds the topic, and its logs take no records. If `until` (monotonic seconds) comes,
+        or Redis goes away, before all of it is deleted, the keeper completes the deletion.
         """
-        marked = self._store.deletion.delete(topic.name, id_text(topic.id))
+        steps = self._store.deletion.delete(topic.name, id_text(topic.id))
+        with contextlib.suppress(KafkaError):
+            _work_until(_paced(steps), until)
         self.refresh()
-        if marked is not None:
-            with contextlib.suppress(KafkaError):
-                self._delete_until(marked, until)
-            self.refresh()
 
     def list_deleting(self) -> list[TopicRow]:
         """Return the topics whose deletion is not complete, as of now."""
+        return self._list_unfinished("deleting")
+
+    def list_creating(self) -> list[TopicRow]:
+        """Return the topics whose creation is not complete, as of now."""
+        return self._list_unfinished("creating")
+
+    def _list_unfinished(self, state: str) -> list[TopicRow]:
         self.refresh()
-        return list(self._deleting.values())
+        return [row for row in self._unfinished.values() if row.state == state]
+
+    def finish_creation(self, row: TopicRow) -> bool:
+        """Complete the creation of a topic that was interrupted; returns False if it was not, or others do that.
+
+        Raises KafkaError INVALID_CONFIG (format `batch` over streams that exist already): the topic is deleted then.
+        """
+        return self._store.finish_creation(row)
 
     def delete_in_steps(self, marked: TopicRow) -> Iterator[None]:
         """Complete the deletion of a topic: one short step before each yield, and a pause for other clients after it.
 
         Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps may be repeated from the beginning.
         """
-        began = time.monotonic()
-        for _ in self._store.deletion.steps(marked):
-            taken = time.monotonic() - began
-            yield
-            # Redis serves others as long as it served this.
-            gevent.sleep(min(taken, _PAUSE_SECONDS_MAX))
-            began = time.monotonic()
-
-    def _delete_until(self, marked: TopicRow, until: float) -> None:
-        for _ in self.delete_in_steps(marked):
-            if time.monotonic() > until:
-                return
+        return _paced(self._store.deletion.steps(marked))
 
     def _create(self, row: TopicRow, until: float) -> None:
         while True:
-            check_collisions(row.name, self._by_name)
+            self._check_collisions(row.name)
             try:
                 if self._store.create(row, self._epoch):
                     return
                 self.refresh()
             except KafkaError as error:
                 self.refresh()
-                marked = self._deleting.get(row.name)
+                marked = self._in_state(row.name, "deleting")
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or marked is None:
                     raise
                 if time.monotonic() > until:
                     message = f"The deletion of the former topic '{row.name}' is not complete."
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
-                self._delete_until(marked, until)
+                _work_until(self.delete_in_steps(marked), until)
 
     def _row(self, new: TopicSpec) -> TopicRow:
         partitions = self._settings.num_partitions if new.partitions == -1 else new.partitions
@@ -477,15 +509,15 @@ class TopicRegistry:
 
     def _add(self, row: TopicRow) -> None:
         self._remove(row.name)
-        if row.state == "deleting":
-            self._deleting[row.name] = row
+        if row.state != "live":
+            self._unfinished[row.name] = row
             return
         topic = self._topic(row)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
     def _remove(self, name: str) -> None:
-        self._deleting.pop(name, None)
+        self._unfinished.pop(name, None)
         topic = self._by_name.pop(name, None)
         if topic is not None:
             self._by_id.pop(topic.id, None)

@@ -5,30 +5,38 @@ A row that cannot be read is no topic: it is logged once, and the others are ser
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
+import gevent
 import msgspec
 
-from korvet.cluster.rows import CHANGES_MAX
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import scripts
-from korvet.redis.client import Redis
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, errors_about, listed, malformed, value_of
+from korvet.redis.replies import Reply, checked, errors_about, listed, malformed, value_of
 from korvet.topics.deletion import TopicDeletion, side_keys
-from korvet.topics.types import TopicRow, decode, encode
+from korvet.topics.rows import CLAIM_MS, CLOCKS_MS, RegistryRows
+from korvet.topics.types import TopicRow, decode, unclaimed
+from korvet.turns import in_parts
 
-_ALTER = scripts.get("topic/alter")
-_CREATE = scripts.get("topic/create")
-_GROW = scripts.get("topic/grow")
+_CREATE = scripts.get("partition/create")
 
 RowChange: TypeAlias = Callable[[TopicRow], TopicRow]
 """Returns the row that replaces a row; may be called more than once, and may raise KafkaError."""
 
 _ATTEMPTS_MAX = 20
 """Tries of a change while others change the same row: each but the last has met one of theirs that was done."""
+
+_CREATED_PER_STEP = 100
+"""Partitions of one round trip: some 10 us of Redis each."""
+
+_CLAIM_PAUSE_SECONDS = 0.02
+"""Until a topic is looked at again whose partitions another process is adding to: that takes milliseconds."""
 
 
 class TopicChanges(NamedTuple):
@@ -53,23 +61,62 @@ class TopicStore:
     """
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._rows = RegistryRows(redis, keys)
         self.deletion = TopicDeletion(redis, keys)
         self._redis = redis
         self._keys = keys
         self._registry = keys.topics
         self._loaded_over: int | None = None
 
-    def create(self, row: TopicRow, known_epoch: int = 0) -> int:
-        """Write the row and the state of every partition at once; returns the change's epoch.
+    def create(self, row: TopicRow, known_epoch: int = 0) -> bool:
+        """Create a topic: its row, which clients do not find yet, its partitions, and then the topic is live.
 
-        `known_epoch` is that of a registry without topics whose names collide with this one. Returns 0, with nothing
-        done, if the feed no longer has the changes since then; that concerns names with `.` or `_`. Raises KafkaError
-        TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (a topic created since collides), INVALID_CONFIG (format `batch`
-        over streams that exist already).
+        `known_epoch` is that of a registry without topics whose names collide with this one. Returns False, with
+        nothing done, if the feed no longer has the changes since then; that concerns names with `.` or `_`. Raises
+        KafkaError TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (a topic created since collides), INVALID_CONFIG
+        (format `batch` over streams that exist already), REQUEST_TIMED_OUT. If Redis goes away meanwhile,
+        `finish_creation` does the rest.
         """
-        keys = self._new_partitions(row, 0)
-        args = [row.name, row.id, encode(row), *self._feed, _streams(row), known_epoch]
-        return self._run(_CREATE, keys, args)
+        text = self._rows.create(msgspec.structs.replace(row, state="creating"), known_epoch)
+        if text is not None:
+            self._finish_creation(row.name, text)
+        return text is not None
+
+    def finish_creation(self, row: TopicRow) -> bool:
+        """Create what is missing of a topic whose creation was interrupted; returns False if others do that.
+
+        Raises KafkaError INVALID_CONFIG as `create` does; the topic is deleted then.
+        """
+        text = self._rows.text(row.name)
+        if text is None or self._decoded(row.name, text) != row:
+            return False
+        claimed = self._rows.claim(text, row)
+        if isinstance(claimed, bytes):
+            self._finish_creation(row.name, claimed)
+        return isinstance(claimed, bytes)
+
+    def _finish_creation(self, name: str, text: bytes) -> None:
+        try:
+            row, text = self._create_partitions(name, text, 0)
+        except KafkaError as error:
+            if error.code == ErrorCode.INVALID_CONFIG:
+                self._withdraw(name, text)
+            raise
+        live = unclaimed(msgspec.structs.replace(row, state="live"))
+        if self._rows.replace(name, text, live):
+            return
+        now = self._rows.text(name)
+        done = now and self._decoded(name, now)
+        if not done or (done.id, done.state) != (row.id, "live"):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The creation of topic '{name}' took too long.")
+
+    def _withdraw(self, name: str, text: bytes) -> None:
+        """Delete a topic that cannot be created; if that is interrupted, the keeper completes it as any deletion."""
+        row = self._decoded(name, text)
+        with contextlib.suppress(KafkaError):
+            marked = row and self.deletion.mark(row, text)
+            for _ in self.deletion.steps(marked) if marked else ():
+                pass
 
     def alter(self, name: str, topic_id: str, change: RowChange) -> TopicRow:
         """Replace configs and assignment of a topic by those of the row that `change` returns; returns the new row.
@@ -77,56 +124,123 @@ class TopicStore:
         `change` is called again if another process changed the row meanwhile; an equal row is not written. Raises
         KafkaError UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id).
         """
-
-        def write(_before: TopicRow, text: bytes, row: TopicRow) -> int:
-            return self._run(_ALTER, [], [name, text, encode(row), *self._feed])
-
-        def changed(row: TopicRow) -> TopicRow:
+        for _ in range(_ATTEMPTS_MAX):
+            row, text = self._live(name, topic_id)
             wanted = change(row)
-            return msgspec.structs.replace(row, configs=wanted.configs, assignment=wanted.assignment)
-
-        return self._replace(name, topic_id, changed, write)
+            changed = msgspec.structs.replace(row, configs=wanted.configs, assignment=wanted.assignment)
+            if changed == row or self._rows.replace(name, text, changed):
+                return changed
+        raise self._keeps_changing(name)
 
     def add_partitions(self, name: str, topic_id: str, change: RowChange) -> TopicRow:
-        """Give a topic more partitions, as `alter` changes configs: `change` sets their number and assignment.
+        """Give a topic more partitions, all at once for clients: `change` sets their number and assignment.
 
-        Raises KafkaError INVALID_CONFIG too: format `batch` over streams that exist already.
+        While another process adds some, this waits. If Redis goes away meanwhile, none was added; what exists of them
+        already is for the next one that adds partitions, or goes with the topic. Raises KafkaError as `alter` does, and
+        INVALID_CONFIG (format `batch` over streams that exist already), REQUEST_TIMED_OUT.
         """
+        deadline = time.monotonic() + (CLAIM_MS + CLOCKS_MS) / 1000 + 1
+        while True:
+            row, text = self._live(name, topic_id)
+            count = change(row).partitions
+            if count <= row.partitions:
+                return row
+            claimed = self._rows.claim(text, msgspec.structs.replace(row, growing=max(count, row.growing)))
+            if isinstance(claimed, bytes):
+                return self._grow(name, topic_id, claimed, count, change)
+            if time.monotonic() > deadline:
+                message = f"The number of partitions of topic '{name}' is being changed."
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
+            if claimed == 1:
+                gevent.sleep(_CLAIM_PAUSE_SECONDS)
 
-        def write(before: TopicRow, text: bytes, row: TopicRow) -> int:
-            keys = self._new_partitions(row, before.partitions)
-            return self._run(_GROW, keys, [name, topic_id, text, encode(row), *self._feed, _streams(row)])
-
-        def changed(row: TopicRow) -> TopicRow:
-            wanted = change(row)
-            partitions = max(wanted.partitions, row.partitions)
-            return msgspec.structs.replace(row, partitions=partitions, assignment=wanted.assignment)
-
-        return self._replace(name, topic_id, changed, write)
-
-    def _replace(
-        self, name: str, topic_id: str, change: RowChange, write: Callable[[TopicRow, bytes, TopicRow], int]
-    ) -> TopicRow:
-        """Replace a row by `write`, which returns 0 if the row is no longer the one that was read."""
+    def _grow(self, name: str, topic_id: str, text: bytes, count: int, change: RowChange) -> TopicRow:
+        """Add partitions to a topic on whose row this process has a claim."""
+        try:
+            claimed, _ = self._create_partitions(name, text, count)
+        except KafkaError as error:
+            if error.code == ErrorCode.INVALID_CONFIG:
+                # Every call was answered: none is under way, so others need not wait for the end of the claim.
+                with contextlib.suppress(KafkaError):
+                    row, text = self._live(name, topic_id)
+                    self._rows.replace(name, text, unclaimed(row))
+            raise
         for _ in range(_ATTEMPTS_MAX):
-            with errors_about(self._registry):
-                text = self._redis.call("HGET", self._registry, name)
-            row = decode(self._registry, name.encode(), text) if isinstance(text, bytes) else None
-            if not isinstance(text, bytes) or row is None or row.id != topic_id or row.state != "live":
-                message = f"there is no topic {name} of id {topic_id}"
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            changed = change(row)
-            if changed == row or write(row, text, changed):
-                return changed
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._registry}: the row of {name} keeps changing")
+            try:
+                row, text = self._live(name, topic_id)
+            except KafkaError as error:
+                if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    # Deleted meanwhile, perhaps before some of the new ones were created, which no client has seen.
+                    for _ in self.deletion.clear(claimed, range(claimed.partitions, claimed.growing)):
+                        pass
+                raise
+            if row.claim != claimed.claim:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"Adding partitions to '{name}' took too long.")
+            wanted = change(row)
+            grown = unclaimed(
+                msgspec.structs.replace(
+                    row,
+                    partitions=count,
+                    assignment=wanted.assignment,
+                    growing=row.growing if row.growing > count else 0,
+                )
+            )
+            if self._rows.replace(name, text, grown):
+                return grown
+        raise self._keeps_changing(name)
 
-    def _new_partitions(self, row: TopicRow, first: int) -> list[str]:
-        """Return the keys of partitions from `first` on, as the scripts that create them take them."""
-        keys: list[str] = []
-        for index in range(first, row.partitions):
+    def _create_partitions(self, name: str, text: bytes, count: int) -> tuple[TopicRow, bytes]:
+        """Create the partitions of a row on which this process has a claim: all of them, or those up to `count`.
+
+        Returns the row and its text with the claim by which it was done.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            row = self._decoded(name, text)
+            if row is None:
+                raise malformed(self._registry, f"the row of {name}")
+            higher = 0
+            indexes = range(row.partitions, count) if count else range(row.partitions)
+            for some in in_parts(indexes, _CREATED_PER_STEP):
+                higher = max(higher, *self._create_some(row, some))
+            if not higher:
+                return row, text
+            # A failover has taken topics from the registry, and their epochs, and left this partition.
+            claimed = self._rows.claim(text, row, lowest=higher + 1)
+            if not isinstance(claimed, bytes):
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The row of {name} has changed.")
+            text = claimed
+        raise self._keeps_changing(name)
+
+    def _create_some(self, row: TopicRow, indexes: Sequence[int]) -> list[int]:
+        """Create partitions; returns for each the higher claim of one that is there, 0 if it is this topic's."""
+        existing = "refuse" if row.configs.get("storage.format") == "batch" else "adopt"
+        args: list[Arg] = [row.id, row.claim, row.claim_until, existing]
+        names = self._keys
+        calls: list[ScriptCall] = []
+        for index in indexes:
             of = (row.name, index)
-            keys += (self._keys.state(*of), *side_keys(self._keys, *of), self._keys.stream(*of))
-        return keys
+            calls.append((_CREATE, (names.state(*of), *side_keys(names, *of), names.stream(*of)), args))
+        replies = self._redis.scripts(calls)
+        # If one may still be done, that decides: the claim stays.
+        replies.sort(key=lambda reply: not isinstance(reply, StorageUnavailableError))
+        return [self._int(checked(names.state(row.name, indexes[0]), reply)) for reply in replies]
+
+    def _live(self, name: str, topic_id: str) -> tuple[TopicRow, bytes]:
+        """Return the row of a topic and its text; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        text = self._rows.text(name)
+        row = None if text is None else self._decoded(name, text)
+        if text is None or row is None or row.id != topic_id or row.state != "live":
+            message = f"there is no topic {name} of id {topic_id}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return row, text
+
+    def _decoded(self, name: str, text: bytes) -> TopicRow | None:
+        return decode(self._registry, name.encode(), text)
+
+    def _keeps_changing(self, name: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self._registry}: the row of {name} keeps changing"
+        )
 
     def load(self) -> TopicRows:
         """Return all topics and the epoch to ask for changes from."""
@@ -172,15 +286,6 @@ class TopicStore:
                 upserts.append(row)
         return TopicChanges(now, upserts, deletions)
 
-    @property
-    def _feed(self) -> tuple[Arg, Arg]:
-        return self._keys.topics_channel, CHANGES_MAX
-
-    def _run(self, script: scripts.Script, partitions: list[str], args: list[Arg]) -> int:
-        with errors_about(self._registry):
-            reply = self._redis.script(script, [self._registry, self._keys.topic_changes, *partitions], args)
-        return self._int(reply)
-
     def _transaction(self, *commands: tuple[Arg, ...]) -> list[Reply]:
         with errors_about(self._registry):
             return [value_of(reply) for reply in self._redis.transaction(commands)]
@@ -194,8 +299,3 @@ class TopicStore:
             return int(cast("bytes", reply))
         except (ValueError, TypeError) as error:
             raise malformed(self._registry, "a number") from error
-
-
-def _streams(row: TopicRow) -> str:
-    """Return what a script does with streams that exist already: their entries are no records in format `batch`."""
-    return "refuse" if row.configs.get("storage.format") == "batch" else "adopt"

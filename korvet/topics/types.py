@@ -65,23 +65,36 @@ class PartitionRef(NamedTuple, Generic[A_co]):
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """One topic. `configs` are those set on it; `assignment` lists the brokers of each partition, None: any.
 
-    A topic in state `deleting` is gone for clients; only the steps of its deletion still see it.
+    Clients find topics in state `live` alone: of one that is `creating` partitions are missing, one that is `deleting`
+    is gone. `growing` is the number that partitions were to grow to: some beyond `partitions` may exist already.
+    `claim` and `claim_until` (ms) belong to the process that may create partitions (lua/topic/claim.lua).
     """
 
     id: Annotated[str, msgspec.Meta(min_length=1)]
     partitions: Annotated[int, msgspec.Meta(ge=1)]
     configs: dict[str, str] = {}
     assignment: list[list[int]] | None = None
-    state: Literal["live", "deleting"] = "live"
+    state: Literal["live", "creating", "deleting"] = "live"
+    growing: int = 0
+    claim: int = 0
+    claim_until: int = 0
     name: str = ""
     """The field of the row in Redis, and no part of its JSON."""
 
 
 def encode(row: TopicRow) -> bytes:
-    """Return the row as JSON."""
+    """Return the row as JSON; a topic whose partitions are all there has no more fields than it needs."""
     fields = msgspec.structs.asdict(row)
     del fields["name"]
+    for name in ("growing", "claim", "claim_until"):
+        if not fields[name]:
+            del fields[name]
     return msgspec.json.encode(fields)
+
+
+def unclaimed(row: TopicRow) -> TopicRow:
+    """Return the row without a claim."""
+    return msgspec.structs.replace(row, claim=0, claim_until=0)
 
 
 def decode(registry: str, name: bytes, text: bytes) -> TopicRow | None:

@@ -80,7 +80,8 @@ def main() -> None:
                     if number:
                         rate = round(records / seconds)
                         _print(storage_format, rate, cpu, done.files)
-                    stores.topics.deletion.delete(name, _id(name))
+                    for _ in stores.topics.deletion.delete(name, _id(name)):
+                        pass
                     shutil.rmtree(lake.path)
 
 

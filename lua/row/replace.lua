@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
--- Replaces a row of a hash that all workers follow (settings, ACLs, users, quotas) unless it has changed since it was read.
+-- Replaces a row of a hash that all workers follow (topics, settings, ACLs, users, quotas) unless it has changed since it
+-- was read.
 -- KEYS     the hash, changes
 -- ARGV     name of the row; row as it was read, '' if there was none; new row, '' for none; member of the change feed;
 --          channel; most members of the change feed
 -- Returns  the epoch of the change; 0, with nothing done, if the row has changed
 -- Errors   STALE_BROKER_EPOCH (shared/lease)
 --
--- The feed is that of the topics: topics inherit the settings of brokers, and one channel has every worker refresh.
+-- The feed is that of the topics, whose members are their names: topics inherit the settings of brokers, and one channel has every worker refresh.
 -- allow-oom: when memory is full, a shorter retention is what frees some, and a right must still be revoked.
 
 -- @include shared/lease

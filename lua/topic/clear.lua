@@ -1,60 +1,56 @@
 #!lua flags=allow-oom
--- Deletes logs and side keys of some partitions of a topic marked as deleted; wakes waiting fetches. One bounded step.
--- KEYS     for each partition: state, stream, producers, index, moving, clean:0, clean:1
--- ARGV     topic id, most entries to free, most bytes of them; then the channel of each partition
--- Returns  number of partitions, from the first on, that are deleted completely; the others need another step
+-- Fences a partition of a topic marked as deleted, and deletes its log and side keys, in bounded steps.
+-- KEYS     state, stream, producers, index, moving, clean:0, clean:1
+-- ARGV     topic id, most entries to free, most bytes of them, channel of the partition
+-- Returns  1 if the partition is deleted completely, 0 if it needs another step
 -- Errors   none
 --
--- The state has the topic id of the partition: one of another topic id, which was created meanwhile, is left alone, and
--- one without a state was deleted before. All keys of a partition lie in one slot of Redis Cluster.
+-- Fenced means that the state has a topic id that no request has: appends, commits, reads and steps of the keeper are
+-- refused, and fetches that wait are woken. A partition of another topic id, which was created meanwhile, is left alone,
+-- and one without a state was deleted before.
 -- The size of entries is an average of the bytes that the state has counted. Streams are emptied here and not by UNLINK,
 -- which leaves that to another thread: as long as that takes it holds the lock of the allocator (glibc's, above all), and
 -- Redis gets no memory for any client, for a hundred milliseconds and more at a time.
 -- allow-oom: what frees memory must work when there is none left.
 
-local topic_id, entries_left, bytes_left = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local keys_per_partition, first_channel = 7, 4
+local state, streams = KEYS[1], {KEYS[2], KEYS[5], KEYS[6], KEYS[7]}
+local topic_id, entries_left, bytes_left, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local fence = 'deleted ' .. topic_id
 
--- Returns whether the streams of a partition are empty now.
-local function empty(state, streams)
-  local lengths, entries = {}, 0
-  for n, stream in ipairs(streams) do
-    local length = redis.pcall('XLEN', stream)
-    lengths[n] = type(length) == 'number' and length or 0 -- of another type: no log
-    entries = entries + lengths[n]
+local owner = redis.pcall('HGET', state, 'topic')
+if type(owner) == 'table' then
+  -- Of another type: no log. With a state of its own its other keys are deleted like those of others.
+  redis.call('UNLINK', state)
+elseif owner ~= topic_id and owner ~= fence then
+  return 1
+end
+if owner ~= fence then
+  redis.call('HSET', state, 'topic', fence)
+  -- No offset: a fetch that waits on the partition reads again, and finds that it is gone.
+  redis.call('PUBLISH', channel, '-1')
+end
+
+local lengths, entries = {}, 0
+for n, stream in ipairs(streams) do
+  local length = redis.pcall('XLEN', stream)
+  lengths[n] = type(length) == 'number' and length or 0 -- of another type: no log
+  entries = entries + lengths[n]
+end
+local counted = redis.call('HMGET', state, 'bytes', 'start_bytes')
+local bytes, gone = tonumber(counted[1] or '') or 0, tonumber(counted[2] or '') or 0
+local size = math.max(bytes - gone, entries) / math.max(entries, 1)
+for n, stream in ipairs(streams) do
+  if lengths[n] > 0 and entries_left > 0 and bytes_left > 0 then
+    -- At least one: steps that free nothing would have no end.
+    local most = math.max(1, math.floor(math.min(lengths[n], entries_left, bytes_left / size)))
+    redis.call('XTRIM', stream, 'MAXLEN', string.format('%d', lengths[n] - most))
+    entries_left, bytes_left = entries_left - most, bytes_left - most * size
+    entries, gone = entries - most, gone + most * size
   end
-  local counted = redis.call('HMGET', state, 'bytes', 'start_bytes')
-  local bytes, gone = tonumber(counted[1] or '') or 0, tonumber(counted[2] or '') or 0
-  local size = math.max(bytes - gone, entries) / math.max(entries, 1)
-  local left = entries
-  for n, stream in ipairs(streams) do
-    if lengths[n] > 0 and entries_left > 0 and bytes_left > 0 then
-      -- At least one: steps that free nothing would have no end.
-      local most = math.max(1, math.floor(math.min(lengths[n], entries_left, bytes_left / size)))
-      redis.call('XTRIM', stream, 'MAXLEN', string.format('%d', lengths[n] - most))
-      entries_left, bytes_left = entries_left - most, bytes_left - most * size
-      left, gone = left - most, gone + most * size
-    end
-  end
+end
+if entries > 0 then
   redis.call('HSET', state, 'start_bytes', string.format('%d', gone)) -- for the next step
-  return left == 0
+  return 0
 end
-
-local finished = 0
-for at = 1, #KEYS, keys_per_partition do
-  local state = KEYS[at]
-  local owner = redis.pcall('HGET', state, 'topic')
-  if owner == topic_id or owner == 'deleted ' .. topic_id then
-    if entries_left <= 0 or bytes_left <= 0 then
-      return finished
-    end
-    -- No offset: a fetch that waits on the partition reads again, and finds that it is gone.
-    redis.call('PUBLISH', ARGV[first_channel + finished], '-1')
-    if not empty(state, {KEYS[at + 1], KEYS[at + 4], KEYS[at + 5], KEYS[at + 6]}) then
-      return finished
-    end
-    redis.call('UNLINK', unpack(KEYS, at, at + keys_per_partition - 1))
-  end
-  finished = finished + 1
-end
-return finished
+redis.call('UNLINK', unpack(KEYS))
+return 1

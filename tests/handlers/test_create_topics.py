@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, cast
 
 import pytest
 import redis
@@ -15,7 +16,12 @@ from korvet.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.wire import ZERO_UUID
+from korvet.topics.registry import id_text
+from korvet.topics.types import TopicRow, encode
+from tests.lua.support import run
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 DYNAMIC_TOPIC, DEFAULT = 1, 5
@@ -321,3 +327,33 @@ def test_more_partitions_than_one_topic_may_have_are_made_by_no_request(
         *[ErrorCode.INVALID_PARTITIONS] * 2,
         *[ErrorCode.NONE] * 2,
     ]
+
+
+def test_a_topic_whose_creation_was_interrupted_is_unknown_until_the_keeper_has_completed_it(
+    client: Client, topic: str, stored: redis.Redis
+) -> None:
+    topic_id = b"sixteen bytes id"
+    row = TopicRow(id=id_text(topic_id), partitions=3, state="creating")
+    keys = ("korvet:topics", "{korvet:topics}:changes")
+    claimed = run(stored, "topic/create", keys, [topic, encode(row), 60_000, 10_000, 0])
+
+    def asked(*, creates: bool) -> ErrorCode:
+        [found] = client.call(
+            MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=creates), 12
+        ).topics
+        return ErrorCode(found.error_code)
+
+    assert asked(creates=False) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert asked(creates=True) == ErrorCode.LEADER_NOT_AVAILABLE
+    assert code(client, topic) == ErrorCode.TOPIC_ALREADY_EXISTS
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=5000)
+    [deleted] = client.call(request, 6).responses
+    assert deleted.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # The broker that has begun it is gone for so long that its claim has ended.
+    stored.hset(keys[0], topic, re.sub(rb'"claim_until":\d+', b'"claim_until":1', claimed))
+    [(_, newest)] = cast("list[tuple[bytes, float]]", stored.zrange(keys[1], -1, -1, withscores=True))
+    stored.zadd(keys[1], {topic: newest + 1})
+    wait_until(lambda: asked(creates=False) == ErrorCode.NONE, "the keeper completes the creation")
+    described = client.described(topic)
+    assert (described.topic_id, len(described.partitions)) == (topic_id, 3)
+    assert client.append(topic, b"v") >= 0

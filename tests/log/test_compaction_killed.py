@@ -18,7 +18,6 @@ from korvet.log.trim import Trim, TrimStore
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.replies import MemoryFullError, Reply
-from korvet.topics import deletion as topic_deletion
 from tests.log.compacting import CompactedLog, Held
 from tests.support.batches import TIMESTAMP
 from tests.support.domain import TIMEOUT_MS, Domain
@@ -223,9 +222,8 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
 
 @FORMATS
 def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
-    here: Domain, raw_redis: Any, storage_format: str, monkeypatch: pytest.MonkeyPatch
+    here: Domain, raw_redis: Any, storage_format: str
 ) -> None:
-    monkeypatch.setattr(topic_deletion, "AT_ONCE_PARTITIONS_MAX", 0)
     for at in (1, 3, 5, 7):
         log, _ = half_compacted(here, raw_redis, storage_format)
         turns, before = count(), dict[bytes, Any]()

@@ -318,7 +318,7 @@ def test_a_deleted_topic_is_unknown_to_everything(bench: Bench) -> None:
 
 def test_a_recreated_topic_takes_nothing_for_the_former_one(bench: Bench) -> None:
     bench.append(b"a")
-    bench.topics.deletion.delete("orders", TOPIC_ID)
+    assert list(bench.topics.deletion.delete("orders", TOPIC_ID))
     configs: dict[str, str] = {"storage.format": bench.format}
     bench.topics.create(TopicRow(name="orders", id="id-2", partitions=3, configs=configs))
     bench.expect(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, bench.partition.stream)

@@ -16,6 +16,7 @@ from tests.lua.support import (
     INDEX,
     MOVING,
     PRODUCERS,
+    SIDE_KEYS,
     STATE,
     STREAM,
     TOPIC_ID,
@@ -152,18 +153,15 @@ def test_a_row_of_the_index_that_is_none(raw_redis: Any, log_of: LogOf) -> None:
     assert wrongs(raw_redis, log_of, partial(raw_redis.zadd, INDEX, {"garbage": 1})) == []
 
 
-def mark_deleted(client: Any) -> None:
-    registry, row = ("korvet:topics", "{korvet:topics}:changes"), "as it was read"
-    client.hset(registry[0], "orders", row)
-    marking = ["orders", TOPIC_ID, row, "marked", registry[0], 100]
-    assert run(client, "topic/mark", [*registry, STATE], marking) == 1
+def delete(client: Any) -> None:
+    assert run(client, "topic/clear", [STATE, STREAM, *SIDE_KEYS], [TOPIC_ID, 0, 0, STREAM]) == 0
 
 
 @FORMATS
 @pytest.mark.parametrize(
     "fence",
     [
-        mark_deleted,
+        delete,
         lambda client: client.delete(STATE),
         lambda client: client.hset(STATE, "topic", "another"),
     ],

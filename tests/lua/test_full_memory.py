@@ -23,7 +23,6 @@ from tests.lua.support import (
     unchanged,
 )
 
-PER_PARTITION = (STREAM, STATE, *SIDE_KEYS)
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 
 
@@ -54,27 +53,20 @@ def test_an_append_during_which_memory_becomes_full_is_whole(raw_redis: Any) -> 
 
 
 def test_a_topic_can_be_deleted(raw_redis: Any) -> None:
-    raw_redis.hset(REGISTRY, "orders", f'{{"id":"{TOPIC_ID}","partitions":1}}')
-    Log(raw_redis).appended("a")
-    with memory_left(raw_redis, -1):
-        args = ["orders", TOPIC_ID, REGISTRY, 100, 0, STREAM]
-        assert run(raw_redis, "topic/delete", [REGISTRY, CHANGES, *PER_PARTITION], args) == [1, b"1"]
-    assert raw_redis.keys() == [CHANGES.encode()]
-
-
-def test_a_topic_can_be_deleted_in_steps(raw_redis: Any) -> None:
     raw_redis.hset(REGISTRY, "orders", "row")
     Log(raw_redis).appended("a")
     offsets = "korvet:group:g:offsets"
     raw_redis.hset(offsets, STREAM, f'{{"topic_id":"{TOPIC_ID}"}}')
+
+    def replace(before: str, after: str) -> Any:
+        args = ["orders", before, after, "orders", REGISTRY, 100]
+        return run(raw_redis, "row/replace", [REGISTRY, CHANGES], args)
+
     with memory_left(raw_redis, -1):
-        args = ["orders", TOPIC_ID, "row", "the same row, marked", REGISTRY, 100]
-        assert run(raw_redis, "topic/mark", [REGISTRY, CHANGES, STATE], args) == 1
-        keys = [STATE, *(key for key in PER_PARTITION if key != STATE)]
-        assert run(raw_redis, "topic/clear", keys, [TOPIC_ID, 100, 1000, STREAM]) == 1
+        assert replace("row", "the same row, marked") == b"1"
+        assert run(raw_redis, "topic/clear", [STATE, STREAM, *SIDE_KEYS], [TOPIC_ID, 100, 1000, STREAM]) == 1
         assert run(raw_redis, "topic/forget", [offsets], [TOPIC_ID, "0", 100]) == [b"0", 1]
-        args = ["orders", "the same row, marked", REGISTRY, 100]
-        assert run(raw_redis, "topic/remove", [REGISTRY, CHANGES], args) == 1
+        assert replace("the same row, marked", "") == b"2"
     assert raw_redis.keys() == [CHANGES.encode()]
 
 

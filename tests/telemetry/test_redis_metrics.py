@@ -112,7 +112,7 @@ def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -
 
         def full() -> None:
             with pytest.raises(StorageUnavailableError):
-                redis.script(create, ["{t}:topics", "{t}:changes"], ["t", "id", "{}", "c", 1000, "adopt", 0])
+                redis.script(create, ["{t}:topics", "{t}:changes"], ["t", "{}", 1000, 1000, 0])
 
         moves = moved(observer, "korvet_redis_script_errors_total", full, script="topic/create", error="OOM")
         redis.close()

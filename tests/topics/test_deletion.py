@@ -1,4 +1,4 @@
-"""Deletion of topics against a real server: at once, or marked and in steps, each of which may be the last one."""
+"""Deletion of topics against a real server: in steps, each of which may be the last one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def store(redis: Redis) -> TopicStore:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every deletion one in steps, of two partitions and one group each."""
-    monkeypatch.setattr(topic_deletion, "AT_ONCE_PARTITIONS_MAX", 0)
+    """Have every step take two partitions, or one group."""
     for each in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
         monkeypatch.setattr(topic_deletion, each, 2)
     monkeypatch.setattr(topic_deletion, "_GROUPS_PER_STEP", 1)
+    monkeypatch.setattr(topic_deletion, "_FIELDS_PER_STEP", 5)
 
 
 def of_partitions(row: TopicRow) -> set[bytes]:
@@ -83,22 +83,21 @@ def test_all_of_a_topic_goes_and_nothing_of_another(
         fill(raw_redis, row)
     for group in ("a", "{b}%", "c"):
         commit(raw_redis, group, ORDERS, OTHERS)
-    gone = store.deletion.delete("orders", "id-1")
-    assert gone == (GONE if stepwise else None)
-    for _ in store.deletion.steps(gone) if gone else ():
+    commit(raw_redis, "d", OTHERS)
+    for _ in store.deletion.delete("orders", "id-1"):
         assert left(raw_redis, OTHERS) == of_partitions(OTHERS) | {b"registry"}
     assert left(raw_redis, ORDERS) == set()
     assert store.load().rows == {"others": OTHERS}
-    for group in ("a", "{b}%", "c"):
+    for group in ("a", "{b}%", "c", "d"):
         assert committed(raw_redis, group) == {KEYS.stream("others", 0).encode()}
 
 
 def test_a_marked_topic_is_listed_as_deleting_until_it_is_gone(store: TopicStore, small_steps: None) -> None:
     store.create(ORDERS)
-    assert store.deletion.delete("orders", "id-1") == GONE
-    assert store.changes(1) == TopicChanges(2, [GONE], [])
-    assert list(store.deletion.steps(GONE))
-    assert store.changes(2) == TopicChanges(3, [], ["orders"])
+    steps = store.deletion.delete("orders", "id-1")
+    assert store.changes(2) == TopicChanges(3, [GONE], [])
+    assert list(steps)
+    assert store.changes(3) == TopicChanges(4, [], ["orders"])
 
 
 def test_logs_are_fenced_before_anything_of_them_goes(
@@ -107,8 +106,6 @@ def test_logs_are_fenced_before_anything_of_them_goes(
     store.create(ORDERS)
     fill(raw_redis, ORDERS)
     store.deletion.delete("orders", "id-1")
-    steps = store.deletion.steps(GONE)
-    assert len(list(islice(steps, 3))) == 3
     assert left(raw_redis, ORDERS) == of_partitions(ORDERS) | {b"registry"}
     topics = {raw_redis.hget(KEYS.state("orders", index), "topic") for index in range(5)}
     assert topics == {b"deleted id-1"}
@@ -182,27 +179,7 @@ def test_another_incarnation_or_a_marked_one_is_not_deleted(store: TopicStore, s
 
 
 @pytest.mark.parametrize(
-    ("partitions", "groups", "at_once"),
-    [(100, 0, True), (101, 0, False), (100, 50, True), (100, 51, False), (1, 5000, True), (1, 5001, False)],
-)
-def test_what_would_hold_redis_for_long_is_done_in_steps(
-    store: TopicStore, raw_redis: Any, partitions: int, groups: int, *, at_once: bool
-) -> None:
-    row = replace(ORDERS, partitions=partitions)
-    store.create(row)
-    with raw_redis.pipeline() as pipeline:
-        for number in range(groups):
-            commit(pipeline, f"g{number}", row)
-        pipeline.execute()
-    gone = store.deletion.delete("orders", "id-1")
-    assert (gone is None) == at_once
-    list(store.deletion.steps(gone) if gone else ())
-    assert left(raw_redis, row) == set()
-    assert not any(committed(raw_redis, f"g{number}") for number in range(groups))
-
-
-@pytest.mark.parametrize(
-    ("entries", "size", "at_once"), [(100, 10, True), (101, 10, False), (10, 100, True), (10, 101, False)]
+    ("entries", "size", "steps"), [(100, 10, 3), (101, 10, 4), (10, 100, 3), (10, 101, 4)]
 )
 def test_what_holds_much_is_given_back_in_steps(
     store: TopicStore,
@@ -210,25 +187,54 @@ def test_what_holds_much_is_given_back_in_steps(
     monkeypatch: pytest.MonkeyPatch,
     entries: int,
     size: int,
-    *,
-    at_once: bool,
+    steps: int,
 ) -> None:
     monkeypatch.setattr(topic_deletion, "_ENTRIES_MAX", 100)
     monkeypatch.setattr(topic_deletion, "_BYTES_MAX", 1000)
-    row = replace(ORDERS, partitions=2)
+    row = replace(ORDERS, partitions=1)
     store.create(row)
-    keys = [KEYS.stream("orders", 0), KEYS.clean("orders", 1, 1)]
+    commit(raw_redis, "group", row)
     for number in range(entries):
-        raw_redis.xadd(keys[number % 2], {"v": "x" * (size - 1)})
-    for index in range(2):
-        raw_redis.hset(
-            KEYS.state("orders", index), mapping={"bytes": 50 + entries * size // 2, "start_bytes": 50}
+        raw_redis.xadd(
+            (KEYS.stream("orders", 0), KEYS.clean("orders", 0, 1))[number % 2], {"v": "x" * (size - 1)}
         )
-    gone = store.deletion.delete("orders", "id-1")
-    assert (gone is None) == at_once
-    if gone is not None:
-        assert len(list(store.deletion.steps(gone))) >= 4  # mark, two of logs at the least, remove
+    raw_redis.hset(KEYS.state("orders", 0), mapping={"bytes": 50 + entries * size, "start_bytes": 50})
+    done = len(list(store.deletion.delete("orders", "id-1")))
+    assert done == steps + 1  # one to find the group that has committed, one for its offsets, one for the row
     assert left(raw_redis, row) == set()
+    assert not committed(raw_redis, "group")
+
+
+def test_a_step_frees_no_more_of_many_partitions_than_of_one(
+    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_deletion, "_ENTRIES_MAX", 100)
+    store.create(ORDERS)
+    for index in range(ORDERS.partitions):
+        with raw_redis.pipeline() as pipeline:
+            for _ in range(100):
+                pipeline.xadd(KEYS.stream("orders", index), {"v": "x"})
+            pipeline.execute()
+    lengths = [
+        sum(raw_redis.xlen(KEYS.stream("orders", index)) for index in range(5))
+        for _ in store.deletion.delete("orders", "id-1")
+    ]
+    assert lengths == [400, 300, 200, 100, 0, 0]
+
+
+@pytest.mark.parametrize(("partitions", "groups"), [(100, 51), (1, 600)])
+def test_offsets_of_very_many_groups_are_forgotten(
+    store: TopicStore, raw_redis: Any, partitions: int, groups: int
+) -> None:
+    row = replace(ORDERS, partitions=partitions)
+    store.create(row)
+    with raw_redis.pipeline() as pipeline:
+        for number in range(groups):
+            commit(pipeline, f"g{number}", row)
+        pipeline.execute()
+    assert list(store.deletion.delete("orders", "id-1"))
+    assert left(raw_redis, row) == set()
+    assert not raw_redis.keys("korvet:group:*")
 
 
 def test_a_group_with_very_many_offsets_is_looked_through(
@@ -239,8 +245,7 @@ def test_a_group_with_very_many_offsets_is_looked_through(
     for row in (ORDERS, wide):
         store.create(row)
     commit(raw_redis, "group", ORDERS, wide)
-    store.deletion.delete("orders", "id-1")
-    assert len(list(store.deletion.steps(GONE))) > 20
+    assert len(list(store.deletion.delete("orders", "id-1"))) > 20
     assert committed(raw_redis, "group") == {KEYS.stream("others", index).encode() for index in range(2000)}
 
 
@@ -253,11 +258,7 @@ def break_row(redis: Any) -> None:
     redis.hset(KEYS.topics, "orders", "{")
 
 
-def break_groups(redis: Any) -> None:
-    redis.set(KEYS.groups, "x")
-
-
-@pytest.mark.parametrize("damage", [break_registry, break_row, break_groups])
+@pytest.mark.parametrize("damage", [break_registry, break_row])
 def test_damage_is_named_and_nothing_is_deleted(
     store: TopicStore, raw_redis: Any, damage: Callable[[Any], None]
 ) -> None:
@@ -278,14 +279,11 @@ def test_keys_of_another_type_keep_nothing_from_going(
         raw_redis.set(key, "x")
     raw_redis.zadd(KEYS.groups, {"group": "inf"})
     raw_redis.set(KEYS.group_offsets("group"), "x")
-    store.deletion.delete("orders", "id-1")
-    list(store.deletion.steps(GONE))
+    list(store.deletion.delete("orders", "id-1"))
     assert left(raw_redis, ORDERS) == set()
 
 
 def test_ten_thousand_partitions_are_deleted(store: TopicStore, raw_redis: Any) -> None:
     store.create(TopicRow(name="wide", id="id", partitions=10_000))
-    gone = store.deletion.delete("wide", "id")
-    assert gone is not None
-    list(store.deletion.steps(gone))
+    list(store.deletion.delete("wide", "id"))
     assert raw_redis.keys() == [KEYS.topic_changes.encode()]

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.topics import deletion as topic_deletion
 from korvet.topics import registry
-from korvet.topics import store as topic_store
+from korvet.topics import rows as topic_rows
 from korvet.topics.registry import Topic, TopicSpec, id_text, new_id
 from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
 from tests.support.batches import batch
@@ -150,7 +149,7 @@ def test_of_topics_whose_names_collide_only_one_is_created(here: Domain, there: 
 def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_looked(
     here: Domain, there: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_store, "CHANGES_MAX", 3)
+    monkeypatch.setattr(topic_rows, "CHANGES_MAX", 3)
     look, looks = here.topics.refresh, count()
 
     def look_and_be_overtaken() -> None:
@@ -173,12 +172,6 @@ def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: re
     assert raw_redis.hlen("korvet:topics") == 1
 
 
-@pytest.fixture
-def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_deletion, "AT_ONCE_PARTITIONS_MAX", 0)
-
-
-@pytest.mark.usefixtures("_in_steps")
 def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, there: Domain) -> None:
     made = here.topics.create(TopicSpec(name="orders", partitions=3))
     here.append("orders", b"v", partition=2)
@@ -198,7 +191,6 @@ def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, 
     assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.usefixtures("_in_steps")
 def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_again(
     here: Domain, there: Domain, raw_redis: redis.Redis
 ) -> None:
@@ -216,7 +208,6 @@ def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_
     assert not raw_redis.exists("korvet:orders:2", "{korvet:orders:2}:state")
 
 
-@pytest.mark.usefixtures("_in_steps")
 def test_a_name_is_not_given_again_where_there_is_no_time_to_clear_away(here: Domain, there: Domain) -> None:
     here.topics.delete(here.topics.create(TopicSpec(name="orders", partitions=3)), until=0)
     codes = []

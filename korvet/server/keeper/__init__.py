@@ -18,10 +18,11 @@ from korvet.config.settings import Settings
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, expire_offsets
 from korvet.server.keeper.log_tasks import (
-    FINISH_DELETIONS_MS,
+    FINISH_TOPICS_MS,
     CompactLogs,
     EnforceRetention,
     expire_producers,
+    finish_creations,
     finish_deletions,
     reindex,
     renumber,
@@ -44,7 +45,8 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
     """
     check_ms = attrgetter("log_retention_check_interval_ms")
     tasks = [
-        Task("finish_deletions", finish_deletions, lambda _settings: FINISH_DELETIONS_MS),
+        Task("finish_creations", finish_creations, lambda _settings: FINISH_TOPICS_MS),
+        Task("finish_deletions", finish_deletions, lambda _settings: FINISH_TOPICS_MS),
         Task("expire_groups", ExpireGroups(), lambda _settings: EXPIRE_GROUPS_MS),
         Task("expire_offsets", expire_offsets, attrgetter("offsets_retention_check_interval_ms")),
         Task("expire_producers", expire_producers, check_ms),

@@ -186,20 +186,40 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
         _log.info("expired inactive producers", count=expired)
 
 
-FINISH_DELETIONS_MS = 5000
-"""How long the rest of a deleted topic stays if the broker that deletes it is gone; one small read of Redis."""
+FINISH_TOPICS_MS = 5000
+"""How long a topic stays unfinished if the broker that created it (until its claim ended) or deleted it is gone."""
+
+
+def finish_creations(context: Context, check_lease: CheckLease) -> None:
+    """Create what is missing of every topic whose creation was interrupted; the others go on if one cannot."""
+    check_lease()
+    away: StorageUnavailableError | None = None
+    for row in context.topics.list_creating():
+        check_lease()
+        try:
+            if context.topics.finish_creation(row):
+                _log.info("completed the creation of a topic", topic=row.name, id=row.id)
+        except StorageUnavailableError as error:
+            away = error
+        except KafkaError as error:
+            _log.warning("cannot complete the creation of a topic", topic=row.name, reason=error)
+    if away is not None:
+        raise away
 
 
 def finish_deletions(context: Context, check_lease: CheckLease) -> None:
     """Clear away what is left of every deleted topic; it does no harm if another broker does so too."""
     check_lease()
+    away: StorageUnavailableError | None = None
     for deleted in context.topics.list_deleting():
         try:
             for _ in context.topics.delete_in_steps(deleted):
                 check_lease()
-        except StorageUnavailableError:
-            raise
+        except StorageUnavailableError as error:
+            away = error  # a node of a Redis Cluster, perhaps: others may have all of the next topic
         except KafkaError as error:
             _log.warning("cannot remove a deleted topic", topic=deleted.name, reason=error)
         else:
             _log.info("removed a deleted topic", topic=deleted.name, id=deleted.id)
+    if away is not None:
+        raise away

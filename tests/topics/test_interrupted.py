@@ -1,0 +1,463 @@
+"""Creation, growth and deletion that are interrupted between any two steps, repeated, late, or at the same time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import gevent
+import pytest
+from msgspec.structs import replace
+
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.connection import Arg
+from korvet.redis.keys import Keys
+from korvet.redis.replies import Reply
+from korvet.topics import deletion as topic_deletion
+from korvet.topics import store as topic_store
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
+from tests.topics.test_deletion import commit, committed, fill, left, of_partitions
+
+KEYS = Keys("korvet")
+ORDERS = TopicRow(name="orders", id="id-1", partitions=5, configs={"storage.format": "record"})
+WIDER = replace(ORDERS, partitions=9)
+AGAIN = replace(ORDERS, id="id-2")
+CALLS_MAX = 100
+
+
+class StoppedError(StorageUnavailableError):
+    """The process is gone, or Redis is for it."""
+
+
+def hash_tag(key: str) -> str:
+    """Return the part of a key by which Redis Cluster chooses its slot."""
+    tagged = re.search(r"\{([^}]+)\}", key)
+    return tagged[1] if tagged else key
+
+
+class StoppingRedis(Redis):
+    """The connection of a process that ends before a call, or after it: then Redis has run it."""
+
+    def __init__(self, url: str, calls: int, *, sent: bool) -> None:
+        super().__init__(url, timeout_ms=5000, connect_timeout_ms=5000)
+        self.calls_left = calls
+        self._sent = sent
+
+    def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
+        """Send commands if the process is still there."""
+        stops = self._stops()
+        replies = super().pipeline(commands, reply_bytes=reply_bytes)
+        self._end(stops)
+        return replies
+
+    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
+        """Send scripts, each about keys of one slot of Redis Cluster, if the process is still there."""
+        for script, keys, _ in calls:
+            assert len({hash_tag(str(key)) for key in keys}) == 1, (script.name, keys)
+        stops = self._stops()
+        replies = super().scripts(calls)
+        self._end(stops)
+        return replies
+
+    def _stops(self) -> bool:
+        self.calls_left -= 1
+        if self.calls_left < 0 or (self.calls_left == 0 and not self._sent):
+            raise StoppedError("gone")
+        return self.calls_left == 0
+
+    def _end(self, stops: bool) -> None:  # noqa: FBT001 - what _stops returned
+        if stops:
+            raise StoppedError("gone")
+
+
+@pytest.fixture
+def store(redis: Redis) -> TopicStore:
+    return TopicStore(redis, KEYS)
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every step take two partitions, or one group."""
+    monkeypatch.setattr(topic_store, "_CREATED_PER_STEP", 2)
+    for each in ("_FENCED_PER_STEP", "_CLEARED_PER_STEP"):
+        monkeypatch.setattr(topic_deletion, each, 2)
+    monkeypatch.setattr(topic_deletion, "_GROUPS_PER_STEP", 1)
+    monkeypatch.setattr(topic_deletion, "_FIELDS_PER_STEP", 9)
+
+
+def interruptions(url: str, act: Callable[[TopicStore], object], *, sent: bool) -> Iterator[int]:
+    """Have `act` done by a process that ends at its first call, by another that ends at its second, and so on.
+
+    Yields after each; it is over when one has done all of it.
+    """
+    for calls in range(1, CALLS_MAX):
+        redis = StoppingRedis(url, calls, sent=sent)
+        try:
+            act(TopicStore(redis, KEYS))
+        except StoppedError:
+            yield calls
+        else:
+            assert calls > 3
+            return
+        finally:
+            redis.close()
+    raise AssertionError(f"not done after {CALLS_MAX} calls")
+
+
+def end_claim(redis: Any) -> None:
+    """Have the claim on the topic end now, by all clocks."""
+    text = redis.hget(KEYS.topics, "orders")
+    if text is not None:
+        redis.hset(KEYS.topics, "orders", re.sub(rb'"claim_until":\d+', b'"claim_until":1', text))
+
+
+def visible(store: TopicStore, redis: Any) -> TopicRow | None:
+    """Return the topic as clients find it, and check that all of its partitions are there."""
+    row = store.load().rows.get("orders")
+    if row is None or row.state != "live":
+        return None
+    for index in range(row.partitions):
+        assert redis.hget(KEYS.state("orders", index), "topic") == row.id.encode()
+    return replace(row, growing=0, claim=0, claim_until=0)
+
+
+def finish(store: TopicStore, redis: Any) -> None:
+    """Do what the keeper does in the end."""
+    end_claim(redis)
+    for row in store.load().rows.values():
+        if row.state == "creating":
+            assert store.finish_creation(row)
+    for row in store.load().rows.values():
+        if row.state == "deleting":
+            list(store.deletion.steps(row))
+
+
+def dumped(redis: Any) -> dict[bytes, bytes]:
+    return {key: redis.dump(key) for key in redis.scan_iter()}
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_creation_that_is_interrupted_is_completed(
+    store: TopicStore, redis_url: str, raw_redis: Any, *, sent: bool
+) -> None:
+    seen = set()
+    for _ in interruptions(redis_url, lambda doomed: doomed.create(ORDERS), sent=sent):
+        found = visible(store, raw_redis)
+        assert found in (None, ORDERS)
+        written = store.load().rows.get("orders")
+        seen.add(written.state if written else None)
+        if written is not None:
+            with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+                store.create(AGAIN)
+            finish(store, raw_redis)
+            assert visible(store, raw_redis) == store.load().rows["orders"] == ORDERS
+            assert left(raw_redis, ORDERS) == {
+                *(KEYS.state("orders", index).encode() for index in range(5)),
+                b"registry",
+            }
+        raw_redis.flushall()
+    assert seen == ({"creating", "live"} if sent else {None, "creating"})
+
+
+def test_a_creation_is_completed_by_one_process_alone(
+    store: TopicStore, redis_url: str, raw_redis: Any
+) -> None:
+    with pytest.raises(StoppedError):
+        TopicStore(StoppingRedis(redis_url, 2, sent=False), KEYS).create(ORDERS)
+    [creating] = store.load().rows.values()
+    assert not store.finish_creation(creating), "the claim of its creator has not ended"
+    end_claim(raw_redis)
+    [creating] = store.load().rows.values()
+    done = [gevent.spawn(store.finish_creation, creating) for _ in range(5)]
+    assert sorted(each.get(timeout=30) for each in done) == [False] * 4 + [True]
+    assert visible(store, raw_redis) == ORDERS
+
+
+def test_a_creator_that_was_too_slow_creates_nothing_more(
+    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps come late: when another has completed the creation, and after the topic has gone and come again."""
+    late: list[Callable[[], object]] = []
+    create_some = store._create_some
+
+    def at_once(row: TopicRow, indexes: Sequence[int]) -> list[int]:
+        late.append(lambda: create_some(row, indexes))
+        return create_some(row, indexes)
+
+    monkeypatch.setattr(store, "_create_some", at_once)
+
+    def come_late() -> None:
+        before = dumped(raw_redis)
+        for each in late:
+            with pytest.raises(KafkaError) as refused:
+                each()
+            assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
+        assert dumped(raw_redis) == before
+
+    monkeypatch.setattr("korvet.topics.rows.CLAIM_MS", -1)
+    with pytest.raises(KafkaError) as too_late:
+        store.create(ORDERS)
+    assert too_late.value.code == ErrorCode.REQUEST_TIMED_OUT
+    monkeypatch.undo()
+    gevent.sleep(0.01)
+    assert late
+    come_late()
+    finish(store, raw_redis)
+    assert visible(store, raw_redis) == ORDERS
+    come_late()
+    list(store.deletion.delete("orders", "id-1"))
+    come_late()
+    store.create(AGAIN)
+    come_late()
+
+
+@pytest.mark.parametrize("act", ["create", "grow"])
+def test_steps_of_a_former_topic_that_come_within_their_claim_leave_the_new_one_alone(
+    store: TopicStore, raw_redis: Any, act: str
+) -> None:
+    """Another process has deleted the topic while one was creating its partitions."""
+    if act == "create":
+        text = store._rows.create(replace(ORDERS, state="creating"), 0)
+        assert text is not None
+        former = store._decoded("orders", text)
+        assert former is not None
+        assert store.deletion.mark(former, text)
+        finish(store, raw_redis)
+    else:
+        store.create(ORDERS)
+        claimed = store._rows.claim(store._live("orders", "id-1")[1], replace(ORDERS, growing=9))
+        assert isinstance(claimed, bytes)
+        former = store._decoded("orders", claimed)
+        assert former is not None
+        list(store.deletion.delete("orders", "id-1"))
+    assert left(raw_redis, WIDER) == set()
+    again = replace(AGAIN, partitions=9)
+    store.create(again)
+    fill(raw_redis, again)
+    before = dumped(raw_redis)
+    assert min(store._create_some(former, range(9))) > former.claim
+    assert dumped(raw_redis) == before
+    # What it leaves if no topic of that name is there is replaced by the next one.
+    list(store.deletion.delete("orders", "id-2"))
+    store._create_some(former, range(9))
+    assert visible(store, raw_redis) is None
+    store.create(replace(again, id="id-3"))
+    assert visible(store, raw_redis) == replace(again, id="id-3")
+
+
+def test_a_registry_that_has_lost_its_epochs_creates_over_what_it_has_forgotten(
+    store: TopicStore, raw_redis: Any
+) -> None:
+    for _ in range(3):
+        store.create(ORDERS)
+        list(store.deletion.delete("orders", "id-1"))
+    store.create(ORDERS)
+    raw_redis.delete(KEYS.topics, KEYS.topic_changes)
+    store.create(AGAIN)
+    assert visible(store, raw_redis) == store.load().rows["orders"] == AGAIN
+
+
+def test_a_topic_of_a_version_without_claims_grows_and_goes(store: TopicStore, raw_redis: Any) -> None:
+    text = (
+        '{"id":"id-1","partitions":5,"configs":{"storage.format":"record"},"assignment":null,"state":"live"}'
+    )
+    raw_redis.hset(KEYS.topics, "orders", text)
+    for index in range(6):  # the last one of a former topic
+        topic_id = "id-0" if index == 5 else "id-1"
+        raw_redis.hset(KEYS.state("orders", index), mapping={"topic": topic_id, "next": 7, "start": 0})
+    assert visible(store, raw_redis) == ORDERS
+    assert grow(store) == WIDER
+    assert visible(store, raw_redis) == WIDER
+    assert raw_redis.hget(KEYS.state("orders", 5), "next") == b"0"
+    assert raw_redis.hget(KEYS.state("orders", 4), "next") == b"7"
+    list(store.deletion.delete("orders", "id-1"))
+    assert left(raw_redis, WIDER) == set()
+
+
+def grow(store: TopicStore) -> TopicRow:
+    return store.add_partitions("orders", "id-1", lambda row: replace(row, partitions=9))
+
+
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("then", ["grow", "less", "delete"])
+def test_a_growth_that_is_interrupted_has_not_begun_for_clients(
+    store: TopicStore, redis_url: str, raw_redis: Any, then: str, *, sent: bool
+) -> None:
+    store.create(ORDERS)
+    outcomes = set()
+    for _ in interruptions(redis_url, grow, sent=sent):
+        fill(raw_redis, ORDERS)
+        found = visible(store, raw_redis)
+        assert found is not None
+        assert found in (ORDERS, WIDER)
+        outcomes.add(found.partitions)
+        end_claim(raw_redis)
+        if then == "grow":
+            assert grow(store) == visible(store, raw_redis) == WIDER
+        elif then == "less" and found == ORDERS:
+            six = store.add_partitions("orders", "id-1", lambda row: replace(row, partitions=6))
+            assert six.partitions == 6
+            assert visible(store, raw_redis) == replace(ORDERS, partitions=6)
+        assert raw_redis.xlen(KEYS.stream("orders", 4)) == 1
+        list(store.deletion.delete("orders", "id-1"))
+        assert left(raw_redis, WIDER) == set()
+        raw_redis.flushall()
+        store.create(ORDERS)
+    assert outcomes == ({5, 9} if sent else {5})
+
+
+def test_configs_that_change_during_a_growth_are_kept(
+    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create(ORDERS)
+    create_some = store._create_some
+
+    def and_change(row: TopicRow, indexes: Sequence[int]) -> list[int]:
+        if 8 in indexes:
+            store.alter("orders", "id-1", lambda row: replace(row, configs=row.configs | {"a": "b"}))
+        return create_some(row, indexes)
+
+    monkeypatch.setattr(store, "_create_some", and_change)
+    grown = replace(WIDER, configs=ORDERS.configs | {"a": "b"})
+    assert grow(store) == visible(store, raw_redis) == grown
+    assert store.load().rows["orders"] == grown
+
+
+def test_a_topic_that_is_deleted_while_it_grows_leaves_nothing(
+    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create(ORDERS)
+    create_some = store._create_some
+
+    def and_delete(row: TopicRow, indexes: Sequence[int]) -> list[int]:
+        if 8 in indexes:
+            list(store.deletion.delete("orders", "id-1"))
+        return create_some(row, indexes)
+
+    monkeypatch.setattr(store, "_create_some", and_delete)
+    with pytest.raises(KafkaError) as refused:
+        grow(store)
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert left(raw_redis, WIDER) == set()
+
+
+BATCHES = replace(ORDERS, configs={"storage.format": "batch"})
+
+
+def test_a_topic_over_a_stream_that_cannot_be_its_log_is_not_created(
+    store: TopicStore, redis_url: str, raw_redis: Any
+) -> None:
+    raw_redis.xadd(KEYS.stream("orders", 3), {"value": "of somebody else"})
+    before = raw_redis.dump(KEYS.stream("orders", 3))
+    with pytest.raises(KafkaError) as refused:
+        store.create(BATCHES)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    stream = {KEYS.stream("orders", 3).encode()}
+    assert left(raw_redis, ORDERS) == stream
+    states = set()
+    for _ in interruptions(redis_url, _create_refused, sent=True):
+        assert visible(store, raw_redis) is None
+        end_claim(raw_redis)
+        for row in store.load().rows.values():
+            states.add(row.state)
+            if row.state == "creating":
+                with pytest.raises(KafkaError, match="INVALID_CONFIG"):
+                    store.finish_creation(row)
+        finish(store, raw_redis)
+        assert left(raw_redis, ORDERS) == stream
+    assert states == {"creating", "deleting"}
+    assert raw_redis.dump(KEYS.stream("orders", 3)) == before
+    raw_redis.delete(KEYS.stream("orders", 3))
+    store.create(BATCHES)
+    assert visible(store, raw_redis) == BATCHES
+
+
+def _create_refused(store: TopicStore) -> None:
+    try:
+        store.create(BATCHES)
+    except KafkaError as error:
+        if error.code != ErrorCode.INVALID_CONFIG:
+            raise
+        if isinstance(store._redis, StoppingRedis) and store._redis.calls_left <= 0:
+            raise StoppedError("gone during what follows a refusal") from None
+
+
+def test_a_growth_over_a_stream_that_cannot_be_a_log_adds_nothing(store: TopicStore, raw_redis: Any) -> None:
+    store.create(BATCHES)
+    raw_redis.xadd(KEYS.stream("orders", 8), {"value": "of somebody else"})
+    for _ in range(2):  # others need not wait for the end of a claim
+        with pytest.raises(KafkaError) as refused:
+            grow(store)
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+        assert visible(store, raw_redis) == BATCHES
+    raw_redis.delete(KEYS.stream("orders", 8))
+    grow(store)
+    assert visible(store, raw_redis) == replace(BATCHES, partitions=9)
+    assert store.load().rows["orders"].growing == 0
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_deletion_that_is_interrupted_is_completed(
+    store: TopicStore, redis_url: str, raw_redis: Any, *, sent: bool
+) -> None:
+    def create() -> None:
+        raw_redis.flushall()
+        store.create(ORDERS)
+        fill(raw_redis, ORDERS)
+        commit(raw_redis, "group", ORDERS)
+
+    create()
+    for _ in interruptions(
+        redis_url, lambda doomed: list(doomed.deletion.delete("orders", "id-1")), sent=sent
+    ):
+        if visible(store, raw_redis) is not None:
+            assert left(raw_redis, ORDERS) == of_partitions(ORDERS) | {b"registry"}
+        else:
+            finish(store, raw_redis)
+            assert left(raw_redis, ORDERS) == set()
+            assert not committed(raw_redis, "group")
+            store.create(AGAIN)
+            assert visible(store, raw_redis) == AGAIN
+        create()
+
+
+def test_a_creation_and_a_deletion_at_once_leave_a_whole_topic_or_none(
+    store: TopicStore, raw_redis: Any
+) -> None:
+    """What one creates another deletes as soon as it is live, and a third creates it again: ids are never mixed."""
+    created: list[str] = []
+    numbers = count()
+
+    def create(number: int) -> None:
+        while len(created) < 10:
+            row = replace(ORDERS, id=f"id-{number}-{next(numbers)}")
+            try:
+                store.create(row)
+            except KafkaError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+            else:
+                created.append(row.id)
+            gevent.sleep(0)
+
+    def delete() -> None:
+        while True:
+            found = visible(store, raw_redis)
+            if found is not None:
+                list(store.deletion.delete("orders", found.id))
+            gevent.sleep(0)
+
+    deleting = gevent.spawn(delete)
+    gevent.joinall([gevent.spawn(create, number) for number in range(3)], timeout=60, raise_error=True)
+    deleting.kill()
+    assert deleting.successful()
+    assert len(created) >= 10
+    finish(store, raw_redis)
+    found = visible(store, raw_redis)
+    if found is not None:
+        list(store.deletion.delete("orders", found.id))
+    assert left(raw_redis, ORDERS) == set()
