@@ -12,7 +12,7 @@ import redis
 import zstandard
 from confluent_kafka import Message, Producer
 
-from tests.support import reading
+from tests.support import reading, redis_servers
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
@@ -45,7 +45,8 @@ def offset_of(entry_id: bytes) -> int:
 
 def command(stored: redis.Redis, *words: str) -> Any:
     """Say what redis-py's dictionaries cannot, a field that repeats, and return the reply as it came."""
-    with redis.client.Redis(connection_pool=stored.connection_pool, single_connection_client=True) as client:
+    pool = redis_servers.server_of(stored, words[1]).connection_pool
+    with redis.client.Redis(connection_pool=pool, single_connection_client=True) as client:
         assert client.connection is not None
         client.connection.send_command(*words)
         return client.connection.read_response()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.cli.commands import done, failed, korvet_process, run
 from tests.support.authority import Authority
 from tests.support.broker import korvet_broker
@@ -17,6 +19,7 @@ LOGIN = re.findall(r"^```properties\n(.*?)^```", section_of(PAGE, "Clients"), re
 ADDRESS = "broker.example:9094"
 
 
+@pytest.mark.embedded
 def test_each_step_does_what_the_page_says(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     files = {

@@ -205,3 +205,10 @@ def connected(url: str) -> Iterator[Any]:
     first = f"redis://{address.partition(',')[0]}"
     with redis.Redis.from_url(url) if address == url else redis.RedisCluster.from_url(first) as client:
         yield client
+
+
+def server_of(client: Any, key: str) -> Any:
+    """Return the client of the server that has a key: itself, unless it is that of a cluster."""
+    if isinstance(client, redis.RedisCluster):
+        return client.get_redis_connection(client.get_node_from_key(key))  # type: ignore[no-untyped-call]  # untyped there
+    return client
