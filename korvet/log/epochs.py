@@ -133,13 +133,8 @@ class LeaderEpochs:
         """Return for each partition what `current` does, None if the node that has it is away."""
         if not self._redis.is_cluster:
             return [self.current("")] * len(partitions)
-        return [self._of_leader(each.stream) for each in in_turns(partitions)]
-
-    def _of_leader(self, stream: str) -> int | None:
-        try:
-            return None if self._redis.node_of(stream).away else self.current(stream)
-        except StorageUnavailableError:
-            return None
+        streams = [each.stream for each in in_turns(partitions)]
+        return [None if self._redis.is_away(stream) else self.current(stream) for stream in streams]
 
     def of(self, node: RedisNode) -> int:
         """Return the epoch of the history to which a connection leads; raises StorageUnavailableError."""

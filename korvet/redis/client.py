@@ -178,6 +178,16 @@ class Redis:
         if self._cluster:
             self._cluster.follow(refusals, attempt)
 
+    def is_away(self, key: str) -> bool:
+        """Return whether the node of a cluster that has a key could not be reached; begins another attempt then."""
+        try:
+            node = self.node_of(key)
+        except StorageUnavailableError:
+            return True
+        if node.away:
+            self._in_cluster.look_for(node)
+        return node.away
+
     def failed(self, error: KafkaError) -> KafkaError:
         """Return the error for what a node could not be sent, or did not answer: RedisCluster.failed."""
         return self._cluster.failed(error) if self._cluster else error.without_frames()

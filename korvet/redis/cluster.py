@@ -120,6 +120,11 @@ class RedisCluster:
             return error.without_frames()
         return NodeAwayError(error.message)
 
+    def look_for(self, node: RedisNode) -> None:
+        """Try in the background to reach a node that is away, and look whether another one has its slots."""
+        node.reconnect_soon()
+        self.slots.read_soon()
+
     def node_named(self, name: str) -> RedisNode:
         """Return the node of that name, as another client of the same map knows it; raises StorageUnavailableError."""
         for node in self._nodes.values():

@@ -219,6 +219,11 @@ class RedisNode:
             self._connected(time.monotonic() + self._timeout_s)
         return self.history
 
+    def reconnect_soon(self) -> None:
+        """Begin an attempt to connect to a server that is away, unless one has just failed."""
+        if not self.connected and self._attempt is None and time.monotonic() >= self._not_before:
+            self._attempt = gevent.spawn(self._connect)
+
     def refresh_history(self) -> None:
         """Learn the history again; raises StorageUnavailableError.
 
@@ -274,13 +279,13 @@ class RedisNode:
         if self._closed:
             raise StorageUnavailableError(f"the connection to Redis at {self._target} is closed")
         attempt = self._attempt
-        if self._fails_fast and self._refusal and attempt is not None:
-            raise StorageUnavailableError(self._refusal)
         if attempt is None:
             if time.monotonic() < self._not_before:
                 raise StorageUnavailableError(self._refusal)
             # A greenlet of its own: the caller that began it may be killed, the others still need it.
             attempt = self._attempt = gevent.spawn(self._connect)
+        if self._fails_fast and self._refusal:
+            raise StorageUnavailableError(self._refusal)
         attempt.join(max(deadline - time.monotonic(), 0.001))
         outcome = attempt.value
         if isinstance(outcome, Multiplexer):

@@ -121,3 +121,26 @@ def test_a_promoted_replica_is_found() -> None:
         until(lambda: client.pipeline([("GET", key) for key in STREAMS]) == [b"1"] * len(STREAMS))
         assert client.script(scripts.get("keeper/lease"), ("{x}:a", "{x}:b"), ("me", 10)) == [1, b"1"]
         client.close()
+
+
+def test_a_node_that_hangs_is_waited_for_once() -> None:
+    with started_cluster(masters=3) as cluster:
+        client = Redis(cluster.url, timeout_ms=1500, connect_timeout_ms=1500)
+        client.pipeline([("SET", key, "1") for key in STREAMS])
+        hung = cluster.node_of(STREAMS[0])
+        hung.freeze()
+        with pytest.raises(OutcomeUnknownError):
+            client.call("GET", STREAMS[0])
+        with pytest.raises(NodeAwayError):
+            client.call("GET", STREAMS[0])
+        # From now on nobody waits for it, whether an attempt to connect is under way or not.
+        began = client.node_of(STREAMS[0])
+        for _ in range(100):
+            with pytest.raises(NodeAwayError):
+                client.call("GET", STREAMS[0])
+        assert client.is_away(STREAMS[0])
+        assert began.connections == 1
+        hung.thaw()
+        until(lambda: not client.is_away(STREAMS[0]))
+        assert client.call("GET", STREAMS[0]) == b"1"
+        client.close()
