@@ -33,6 +33,7 @@ local function is_here(row)
   return row.host == host and row.port == port
 end
 
+local forgotten = {} -- deleted last: while the slot moves Redis refuses a script a key that it has emptied
 local function free_id()
   local all = redis.call('HGETALL', brokers)
   local before, taken = nil, {}
@@ -40,7 +41,7 @@ local function free_id()
     local row = read(all[at + 1])
     local number = all[at]:match('^%d+$') and tonumber(all[at])
     if row and row['until'] + forgotten_after_ms < now_ms then
-      redis.call('HDEL', brokers, all[at])
+      forgotten[#forgotten + 1] = all[at]
     elseif number then
       taken[number] = true
       if row and is_here(row) and (not before or number < before) then
@@ -72,4 +73,9 @@ redis.call('HSET', brokers, field, cjson.encode({
   host = host, port = port, listeners = listeners, incarnation = incarnation, started = started_ms,
   ['until'] = now_ms + lease_ms,
 }))
+for _, other in ipairs(forgotten) do
+  if other ~= field then
+    redis.call('HDEL', brokers, other)
+  end
+end
 return id

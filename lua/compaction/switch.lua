@@ -36,12 +36,10 @@ if not (start and records) then
 end
 records, bytes = tonumber(records), tonumber(bytes)
 
-redis.call('UNLINK', clean[2 - which])
-redis.call('HDEL', state, 'clean_token')
 if start >= tonumber(clean_end) then
   -- The log's start has come past all of it meanwhile.
-  redis.call('UNLINK', clean[which + 1])
-  redis.call('HDEL', state, 'clean', 'clean_end', 'clean_bytes', 'clean_history')
+  redis.call('HDEL', state, 'clean_token', 'clean', 'clean_end', 'clean_bytes', 'clean_history')
+  redis.call('UNLINK', clean[1], clean[2])
   return 1
 end
 
@@ -50,7 +48,7 @@ if has_tombstones then
   history = string.format('%s%s%s@%d', history, history == '' and '' or ' ', clean_end,
     time[1] * 1000 + math.floor(time[2] / 1000))
 end
-redis.call('ZREMRANGEBYSCORE', index, '-inf', clean_end)
+redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. clean_end)
 local start_records, start_bytes = kept_records, kept_bytes -- counted back: to the row at or below the start
 local pairs_left = {}
 for at = first_row, #ARGV, row_size do
@@ -70,10 +68,16 @@ for at = first_row, #ARGV, row_size do
   end
 end
 pairs_left[#pairs_left + 1] = clean_end
-pairs_left[#pairs_left + 1] = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
+local last_row = string.format('%d:%d:%s:%s', records, bytes, largest, interval)
+pairs_left[#pairs_left + 1] = last_row
 redis.call('ZADD', index, unpack(pairs_left))
+if last_row ~= row then
+  redis.call('ZREM', index, row) -- only now: while the slot moves Redis refuses a script a key that it has emptied
+end
+redis.call('HDEL', state, 'clean_token')
 redis.call('HSET', state, 'clean', string.format('%d', which), 'clean_end', clean_end,
   'clean_bytes', string.format('%d', bytes), 'clean_history', history,
   'start_records', string.format('%d', math.max(records - start_records, 0)),
   'start_bytes', string.format('%d', math.max(bytes - start_bytes, 0)))
+redis.call('UNLINK', clean[2 - which])
 return 1

@@ -43,6 +43,9 @@ if tonumber(after) > start and redis.call('ZCOUNT', index, after, after) == 0 th
   redis.call('HSET', state, 'reindex', '1')
   return 0
 end
+-- While the slot moves Redis refuses a script a key that it has emptied: a row without an offset keeps it until the end.
+local no_row = ''
+redis.call('ZADD', index, -1, no_row)
 redis.call('ZREMRANGEBYSCORE', index, '(' .. after, last_offset)
 local largest = held[5]
 for at = first_row, #ARGV, 2 do
@@ -57,6 +60,7 @@ for at = first_row, #ARGV, 2 do
 end
 redis.call('HSET', state, 'max_timestamp', largest)
 if not is_last then
+  redis.call('ZREM', index, no_row)
   return 1
 end
 if held[2] == known_start then
@@ -72,4 +76,5 @@ if not held[6] then
   redis.call('HSET', state, 'interval', largest)
 end
 redis.call('HDEL', state, 'reindex')
+redis.call('ZREM', index, no_row)
 return 1

@@ -55,9 +55,10 @@ for at, row in ipairs(rows) do
     redis.call('HDEL', state, 'rebase')
     return {changed, 0}
   end
-  redis.call('ZREM', index, answer[2 * at - 1])
   redis.call('ZADD', index, offset,
     string.format('%d:%d:%s:%s', row.records, row.bytes, largest, row_interval))
+  -- Last: while the slot moves Redis refuses a script a key that it has emptied.
+  redis.call('ZREM', index, answer[2 * at - 1])
   changed, from = changed + 1, offset
 end
 if #rows == limit then

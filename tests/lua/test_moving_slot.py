@@ -1,0 +1,171 @@
+"""Every script that removes: while its slot moves it does the same as before, or nothing.
+
+Redis refuses a script a key of such a slot that the script has emptied itself, and what it wrote before stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from tests.lua.broker.test_register import BROKERS, DAY_MS, now_ms, put, register
+from tests.lua.compaction.support import DirtyLog
+from tests.lua.index.test_upkeep import FILL_HEAD, fill, rebase
+from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, dumped, run
+from tests.support.redis_cluster import RedisCluster
+
+Step = Callable[[], object]
+KEEPER = ("{korvet:keeper}:lease", "{korvet:keeper}:fence")
+
+
+@contextmanager
+def moving(cluster: RedisCluster, key: str) -> Iterator[None]:
+    """Let the slot of a key be on its way to another node, with all of its keys at the old one."""
+    slot, to = key_slot(key.encode()), next(n for n in cluster.nodes if n is not cluster.node_of(key))
+    source = cluster.begin_move(slot, to)
+    try:
+        yield
+    finally:
+        for node in (source, to):
+            node.call("CLUSTER", "SETSLOT", slot, "STABLE")
+
+
+def outcome(client: Any, step: Step) -> tuple[object, dict[bytes, bytes | None]]:
+    """Return what a step answers, and all that the node holds then."""
+    reply = step()
+    keys = sorted(client.keys())
+    return reply, dict(zip(keys, dumped(client, keys), strict=True))
+
+
+def indexed(client: Any, *rows: tuple[int, str]) -> Log:
+    log = Log(client)
+    client.hset(STATE, mapping={"next": "41", "bytes": "4000", "records": "40", "max_timestamp": "400"})
+    client.zadd(INDEX, {row: offset for offset, row in rows})
+    return log
+
+
+def rebase_the_only_row(client: Any) -> Step:
+    log = indexed(client, (11, "10:1000:500:100"))
+    return lambda: rebase(log)
+
+
+def fill_all_rows_again(client: Any) -> Step:
+    log = indexed(client, (11, "10:1000:500:100"), (21, "20:2000:500:100"))
+    return lambda: fill(log, 15, "7:7:7:7", 30, "8:8:8:8")
+
+
+def fill_a_first_step(client: Any) -> Step:
+    log = indexed(client, (11, "10:1000:500:100"))
+    return lambda: fill(log, 15, "7:7:7:7", head=(*FILL_HEAD[:5], "", *FILL_HEAD[6:]))
+
+
+def fill_an_index_that_is_to_have_no_row(client: Any) -> Step:
+    log = indexed(client, (11, "10:1000:500:100"))
+    return lambda: fill(log, head=(*FILL_HEAD[:8], "5", "50"))
+
+
+def second_pass(client: Any, start: int = 0) -> DirtyLog:
+    """Begin a second pass, of a log whose only row is the one at the pass's end."""
+    log = DirtyLog(client)
+    log.begin("one", 21)
+    log.write("one", 15, 20)
+    log.switch("one", 21, kept=(2, 200, 200))
+    log.begin("two", 41, known_end=21)
+    log.write("two", 15, 40, which=1)
+    client.zremrangebyscore(INDEX, "-inf", "(41")
+    client.hset(STATE, "start", start)
+    return log
+
+
+def switch_to_a_second_pass(client: Any, start: int = 0) -> Step:
+    log = second_pass(client, start)
+    return lambda: log.switch("two", 41, which=1, kept=(2, 200, 300))
+
+
+def give_up_a_pass(client: Any) -> Step:
+    second_pass(client)
+    return lambda: run(client, "compaction/give_up", (STATE, *CLEAN), [TOPIC_ID, "two"])
+
+
+def begin_a_pass(client: Any) -> Step:
+    log = second_pass(client)
+    return lambda: log.begin("three", 41, known_end=21)
+
+
+def renumber_what_waits(client: Any) -> Step:
+    log = Log(client)
+    for sequence in (1, 5000, 5001):
+        log.external(f"1-{sequence}", "v")
+    client.zadd(INDEX, {"1:10:5:5": 1})
+    while not client.exists(MOVING):
+        log.renumber(limit=1)
+    return log.settle
+
+
+def trim_to_the_end(client: Any) -> Step:
+    log = DirtyLog(client)
+    client.xadd(CLEAN[0], {"value": "a"}, id="0-1")
+    client.xadd(CLEAN[1], {"value": "a"}, id="0-1")
+    args = [TOPIC_ID, 10, 41, -1, 100, 1 << 20]
+    return lambda: run(log.client, "log/trim", (STREAM, STATE, INDEX, *CLEAN), args)
+
+
+def expire_all_producers(client: Any) -> Step:
+    client.hset(PRODUCERS, mapping={str(number): "0 1 0-0@1" for number in range(5)})
+    return lambda: run(client, "producer/expire", (PRODUCERS,), ["0", 100, 1])
+
+
+def release_the_lease(client: Any) -> Step:
+    run(client, "keeper/lease", KEEPER, ["me", 60_000])
+    return lambda: run(client, "keeper/lease", KEEPER, ["me", 0])
+
+
+CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
+    "index/rebase": (STREAM, rebase_the_only_row),
+    "index/fill": (STREAM, fill_all_rows_again),
+    "index/fill, a first step": (STREAM, fill_a_first_step),
+    "index/fill, no rows": (STREAM, fill_an_index_that_is_to_have_no_row),
+    "compaction/switch": (STREAM, switch_to_a_second_pass),
+    "compaction/switch, of nothing": (STREAM, lambda client: switch_to_a_second_pass(client, 41)),
+    "compaction/give_up": (STREAM, give_up_a_pass),
+    "compaction/begin": (STREAM, begin_a_pass),
+    "log/renumber": (STREAM, renumber_what_waits),
+    "log/trim": (STREAM, trim_to_the_end),
+    "producer/expire": (STREAM, expire_all_producers),
+    "keeper/lease": (KEEPER[0], release_the_lease),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_script_does_the_same_while_its_slot_moves_or_nothing(
+    redis_cluster: RedisCluster, case: str
+) -> None:
+    key, prepare = CASES[case]
+    client = redis_cluster.node_of(key).client
+    expected = outcome(client, prepare(client))
+    redis_cluster.empty()
+    step = prepare(client)
+    before = outcome(client, lambda: None)[1]
+    with moving(redis_cluster, key):
+        try:
+            found = outcome(client, step)
+        except redis.exceptions.TryAgainError:
+            assert outcome(client, lambda: None)[1] == before
+        else:
+            assert found == expected
+
+
+def test_a_broker_is_registered_while_the_slot_moves(redis_cluster: RedisCluster) -> None:
+    client = redis_cluster.node_of(BROKERS).client
+    put(client, 0, now_ms(client) - DAY_MS - 1000)
+    with moving(redis_cluster, BROKERS):
+        assert register(client, -1) == 0
+    put(client, 5, now_ms(client) - DAY_MS - 1000)
+    with moving(redis_cluster, BROKERS):
+        assert register(client, -1) == 0
+    assert client.hkeys(BROKERS) == [b"0"]
