@@ -109,10 +109,11 @@ def interruptions(url: str, act: Callable[[TopicStore], object], *, sent: bool) 
 
 
 def end_claim(redis: Any) -> None:
-    """Have the claim on the topic end now, by all clocks."""
-    text = redis.hget(KEYS.topics, "orders")
+    """Have the claim on the topic end now, by all clocks; `redis` is a client or a node of a cluster."""
+    run = getattr(redis, "execute_command", None) or redis.call
+    text = run("HGET", KEYS.topics, "orders")
     if text is not None:
-        redis.hset(KEYS.topics, "orders", re.sub(rb'"claim_until":\d+', b'"claim_until":1', text))
+        run("HSET", KEYS.topics, "orders", re.sub(rb'"claim_until":\d+', b'"claim_until":1', text))
 
 
 def visible(store: TopicStore, redis: Any) -> TopicRow | None:
