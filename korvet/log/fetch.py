@@ -489,8 +489,9 @@ class Fetcher:
         with Watch(self._subscriptions, [each.partition.channel for each in specs]) as watch:
             self._read(specs, range(len(specs)), results, limits, timer)
             while not self._enough(results, limits) and self._clock() < deadline:
+                errors: dict[int, StorageUnavailableError] = {}
                 if not watch.live:
-                    watch.listen()
+                    errors = watch.listen()
                     timer.end_stage(REDIS)
                     changed: Iterable[int] = range(len(specs))
                 else:
@@ -501,6 +502,10 @@ class Fetcher:
                     )
                     timer.end_stage(WAIT)
                 self._read(specs, changed, results, limits, timer)
+                for place, error in errors.items():
+                    # Its node is away, or about to be: nothing would announce its records.
+                    if not (results[place].error or results[place].size_bytes):
+                        results[place] = FetchResult(error=error.code)
         return results
 
     def _read(

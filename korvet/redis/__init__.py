@@ -7,6 +7,7 @@ replies          replies, and error replies as Korvet's errors
 client           commands, pipelines and scripts, for greenlets; reconnects
 connection       one socket: handshake, RESP, coalesced writes
 sentinel         the way to a server, or to the master that Sentinels name
-pubsub           subscriptions to channels, on a connection of their own
+pubsub           subscriptions to channels, and waiting for their messages
+subscriber       the connection to one node for that
 blocking         redis-py, for processes without greenlets
 """

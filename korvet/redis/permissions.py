@@ -10,7 +10,7 @@ import hashlib
 COMMANDS = (
     *("auth", "select", "ping", "info", "config|get", "client|setname"),
     *("evalsha", "script|load", "multi", "exec", "wait"),
-    *("publish", "subscribe", "unsubscribe", "time", "type", "exists", "del", "unlink"),
+    *("spublish", "ssubscribe", "sunsubscribe", "time", "type", "exists", "del", "unlink"),
     *("get", "set", "setnx", "incr", "incrby"),
     *("hget", "hmget", "hgetall", "hset", "hincrby", "hexists", "hdel", "hkeys", "hlen", "hscan"),
     *("xadd", "xdel", "xgroup|create", "xgroup|destroy", "xgroup|setid", "xinfo|stream", "xlen"),

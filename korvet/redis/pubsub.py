@@ -1,53 +1,48 @@
-"""Wake-ups from Redis: which channels this process listens to, on one pub/sub connection, opened at the first use.
+"""Wake-ups from Redis: which channels this process listens to, on one pub/sub connection per node, opened when needed.
 
 A fetch that waits for appends, a member that waits for its group and the registry's watcher are woken by messages on
 channels: an append publishes on its partition's channel, a transition on its group's. A channel stays subscribed for a
-while after its last listener, so a consumer that fetches again and again costs no SUBSCRIBE each time.
+while after its last listener, so a consumer that fetches again and again costs no SSUBSCRIBE each time.
 
 Delivery is not guaranteed: pub/sub forgets messages that no one received. So `listen` returns only when Redis has
 confirmed (later events are announced, earlier ones must be read), and after a lost connection every listener is called
 with None (read again). A waiter also reads at its deadline: that read is the backstop, and there is no polling. A
 connection that died without a word is found by a PING, sent only while there are listeners and nothing was heard for a
-while: one small command per process, not per channel, and none when idle.
+while: one small command per connection, not per channel, and none when idle.
+
+Channels are sharded (SSUBSCRIBE), with one Redis too: in a cluster a message reaches the node that has the channel's
+slot, and its replicas, and no others. A channel has the slot of the keys that it is about, and follows it to another
+node. Those of a node that is away wait for it alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self, cast
 
 import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from korvet.errors import StorageUnavailableError
+from korvet.errors import NodeAwayError, StorageUnavailableError
 from korvet.redis import url as redis_url
-from korvet.redis.connection import NO_OBSERVER, Observer, RedisConnection, pack, reconnect_backoff
-from korvet.redis.replies import Reply
-from korvet.redis.sentinel import connect_to
+from korvet.redis.connection import NO_OBSERVER, Observer
+from korvet.redis.replies import MovedError
+from korvet.redis.slots import SlotMap, slot_of
+from korvet.redis.subscriber import Listener, Subscriber, Subscription
+from korvet.redis.url import RedisAddress, RedisTarget
 from korvet.turns import in_turns
 
-Listener: TypeAlias = Callable[[bytes | None], None]
+__all__ = ["Listener", "Subscriptions", "Watch"]
 
 # A dead connection is noticed within twice this time; until then parked fetches have their deadline.
 _PING_INTERVAL_MS = 10_000
-# Channels per SUBSCRIBE: Redis serves other clients between two commands, not within one.
-_CHANNELS_PER_COMMAND = 1000
 
-_SUBSCRIBE, _UNSUBSCRIBE, _PING = "SUBSCRIBE", "UNSUBSCRIBE", pack(("PING",))
-
-
-class _Subscription:
-    __slots__ = ("answered", "interrupted", "listeners", "live")
-
-    def __init__(self) -> None:
-        self.listeners: dict[Listener, None] = {}
-        self.live = False
-        self.interrupted = False
-        self.answered = Event()
+_FOLLOW_S_MIN = 0.02
+"""Between two looks for channels whose slots moved: for a moment two nodes may each name the other one."""
 
 
 class Subscriptions:
@@ -64,27 +59,42 @@ class Subscriptions:
         linger_ms: int,
         ping_interval_ms: int = _PING_INTERVAL_MS,
         observer: Observer = NO_OBSERVER,
+        slots: SlotMap | None = None,
     ) -> None:
-        """Raise ConfigError for a malformed `url`; `connect_timeout_ms` bounds a connect and a confirmation."""
-        self._observer = observer
-        self._served = False
-        self._target = redis_url.parse_url(url)
-        self._timeout_ms, self._timeout_s = connect_timeout_ms, connect_timeout_ms / 1000
-        self._linger_s, self._ping_interval_s = linger_ms / 1000, ping_interval_ms / 1000
-        self._channels: dict[bytes, _Subscription] = {}
-        self._listeners = 0
+        """Raise ConfigError for a malformed `url`; `connect_timeout_ms` bounds a connect and a confirmation.
+
+        `slots` is the map of the cluster that `url` names, to be shared with its other clients.
+        """
+        target = redis_url.parse_url(url)
+        if target.kind == "cluster" and slots is None:
+            slots = SlotMap(target, connect_timeout_ms)
+        self._timeout_ms, self._linger_s = connect_timeout_ms, linger_ms / 1000
+        self._channels: dict[bytes, Subscription] = {}
         # Channels without listeners -> when to unsubscribe; the linger is the same for all, so the order is in time.
         self._idle: dict[bytes, float] = {}
         self._sweeping = False
-        self._queued: list[tuple[str, bytes]] = []
-        self._connection: RedisConnection | None = None
-        self._runner: gevent.Greenlet[[], None] | None = None
-        self._gone = Event()
-        self._refusal = ""
-        self._pausing = False
-        self._confirmations = 0
-        self._backoff = reconnect_backoff()
         self._closed = False
+
+        def subscriber(server: RedisTarget) -> Subscriber:
+            return Subscriber(
+                server,
+                slots,
+                timeout_ms=connect_timeout_ms,
+                ping_interval_s=ping_interval_ms / 1000,
+                observer=observer,
+                on_idle=self._release,
+                on_moved=self._on_moved,
+            )
+
+        self._make = subscriber
+        self._slots = slots
+        self._only = subscriber(target) if slots is None else None
+        self._subscribers: dict[RedisAddress, Subscriber] = {}
+        self._following: gevent.Greenlet[[], None] | None = None
+        self._map_changed = False
+        self._refused_slots: set[int] = set()
+        if slots is not None:
+            slots.follow(self._on_map_change)
 
     def listen(self, channel: str, listener: Listener) -> bool:
         """Call `listener` with every message on `channel` until it is removed, and with None to read again.
@@ -93,21 +103,35 @@ class Subscriptions:
         what was read before may be stale. A listener listens once per channel. Raises StorageUnavailableError when
         Redis does not confirm in time; the listener is removed then.
         """
-        return self.listen_all(((channel, listener),))
+        was_live = self.live(channel)
+        for error in self.listen_all(((channel, listener),)).values():
+            raise error
+        return was_live
 
-    def listen_all(self, pairs: Sequence[tuple[str, Listener]]) -> bool:
-        """Do as `listen` for several channels in one round trip; True if all were live already."""
-        subscriptions = [self._add(channel.encode(), listener) for channel, listener in pairs]
-        waiting = [channel for channel in subscriptions if not channel.live]
+    def listen_all(self, pairs: Sequence[tuple[str, Listener]]) -> dict[int, StorageUnavailableError]:
+        """Do as `listen` for several channels in one round trip; returns the errors, by their places in `pairs`."""
+        entries = [self._add(channel.encode(), listener) for channel, listener in pairs]
+        waiting = [
+            place
+            for place, entry in enumerate(entries)
+            if isinstance(entry, StorageUnavailableError) or not entry.live
+        ]
         if not waiting:
-            return True
+            return {}
         try:
-            self._await_confirmation(waiting)
+            deadline = time.monotonic() + self._timeout_ms / 1000
+            errors = {
+                place: error
+                for place in waiting
+                if (error := self._await_confirmation(entries[place], deadline)) is not None
+            }
         except BaseException:
             for channel, listener in pairs:
                 self.forget(channel, listener)
             raise
-        return False
+        for place in errors:
+            self.forget(*pairs[place])
+        return errors
 
     def forget(self, channel: str, listener: Listener) -> None:
         """Stop calling `listener`; the channel is unsubscribed a while after its last listener went."""
@@ -116,9 +140,14 @@ class Subscriptions:
         if entry is None or listener not in entry.listeners:
             return
         del entry.listeners[listener]
-        self._listeners -= 1
+        entry.subscriber.listeners -= 1
         if not entry.listeners:
             self._release(name, entry)
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners there are."""
+        return sum(each.listeners for each in self._all())
 
     def live(self, channel: str) -> bool:
         """Whether Redis has confirmed the channel on the present connection."""
@@ -126,60 +155,87 @@ class Subscriptions:
         return entry is not None and entry.live
 
     def reconnect(self, reason: str) -> None:
-        """Close the connection and subscribe over another one; listeners are called with None."""
-        if self._connection is not None:
-            self._connection.lose(reason)
+        """Close the connections and subscribe over others; listeners are called with None."""
+        for subscriber in self._all():
+            subscriber.reconnect(reason)
 
     def close(self) -> None:
-        """End the connection and call nobody any more."""
+        """End the connections and call nobody any more."""
         self._closed = True
-        self._refusal = f"the subscriptions on Redis at {self._target} are closed"
-        for entry in self._channels.values():
-            entry.answered.set()
         self._channels.clear()
         self._idle.clear()
-        self._listeners = 0
-        if self._runner is not None:
-            self._runner.kill(block=False)
-        if self._connection is not None:
-            self._connection.lose("closed by this broker")
+        for subscriber in self._all():
+            subscriber.close()
+        if self._following is not None:
+            self._following.kill(block=False)
 
-    def _add(self, name: bytes, listener: Listener) -> _Subscription:
+    def _all(self) -> list[Subscriber]:
+        return [self._only] if self._only else list(self._subscribers.values())
+
+    def _add(self, name: bytes, listener: Listener) -> Subscription | StorageUnavailableError:
         entry = self._channels.get(name)
         if entry is None:
-            entry = self._channels[name] = _Subscription()
-            if self._connection is not None:
-                self._queue(_SUBSCRIBE, name)
+            try:
+                entry = self._added(name)
+            except StorageUnavailableError as error:
+                return NodeAwayError(error.message)
         self._idle.pop(name, None)
         if listener not in entry.listeners:
             entry.listeners[listener] = None
-            self._listeners += 1
+            entry.subscriber.listeners += 1
         return entry
 
-    def _await_confirmation(self, waiting: list[_Subscription]) -> None:
-        if self._closed or self._pausing:
-            raise StorageUnavailableError(self._refusal)
-        if self._runner is None:
-            self._runner = gevent.spawn(self._run)
-        deadline = time.monotonic() + self._timeout_s
-        for entry in waiting:
-            answered = entry.answered.wait(max(deadline - time.monotonic(), 0.001))
-            if not answered:
-                text = f"Redis at {self._target} did not confirm a subscription within {self._timeout_ms} ms"
-                raise StorageUnavailableError(text)
-            if not entry.live:
-                raise StorageUnavailableError(self._refusal)
+    def _added(self, name: bytes) -> Subscription:
+        slot = slot_of(name) if self._slots else 0
+        subscriber = self._subscriber_at(slot)
+        entry = self._channels.get(name)  # another listener may have come meanwhile
+        if entry is None:
+            entry = self._channels[name] = Subscription(slot, subscriber)
+            subscriber.add(name, entry)
+        return entry
 
-    def _release(self, name: bytes, entry: _Subscription) -> None:
+    def _subscriber_at(self, slot: int) -> Subscriber:
+        """Return that of the node that has a slot; raises StorageUnavailableError."""
+        if self._slots is None:
+            return cast("Subscriber", self._only)
+        address = self._slots.master_of(slot)
+        if self._closed:
+            raise StorageUnavailableError("the subscriptions on the Redis cluster are closed")
+        found = self._subscribers.get(address)
+        if found is None:
+            server = RedisTarget(kind="server", addresses=(address,), login=address)
+            found = self._subscribers[address] = self._make(server)
+        return found
+
+    def _await_confirmation(
+        self, entry: Subscription | StorageUnavailableError, deadline: float
+    ) -> StorageUnavailableError | None:
+        """Wait until a channel is live; returns why it is not."""
+        if isinstance(entry, StorageUnavailableError):
+            return entry
+        answered = entry.subscriber.away or entry.answered.wait(max(deadline - time.monotonic(), 0.001))
+        if entry.live:
+            return None
+        reason = entry.subscriber.refusal
+        if not answered:
+            reason = f"{entry.subscriber.name} did not confirm a subscription within {self._timeout_ms} ms"
+        return NodeAwayError(reason) if self._slots else StorageUnavailableError(reason)
+
+    def _release(self, name: bytes, entry: Subscription) -> None:
         """Unsubscribe from a channel without listeners, now or after the linger."""
         if entry.live:
             self._idle[name] = time.monotonic() + self._linger_s
             if not self._sweeping:
                 self._sweep_in(self._linger_s)
-        elif self._connection is None:
-            del self._channels[name]
-        # Otherwise SUBSCRIBE was sent: its confirmation calls this again. Unsubscribing before that could let the late
-        # confirmation pass for that of a later SUBSCRIBE.
+        elif not entry.subscriber.connected:
+            self._remove(name, entry)
+        # Otherwise SSUBSCRIBE was sent: its confirmation calls this again. Unsubscribing before that could let the late
+        # confirmation pass for that of a later SSUBSCRIBE.
+
+    def _remove(self, name: bytes, entry: Subscription) -> None:
+        self._idle.pop(name, None)
+        del self._channels[name]
+        entry.subscriber.remove(name)
 
     def _sweep_in(self, seconds: float) -> None:
         self._sweeping = True
@@ -193,120 +249,51 @@ class Subscriptions:
             if due > now:
                 self._sweep_in(due - now)
                 return
-            del self._idle[name], self._channels[name]
-            self._queue(_UNSUBSCRIBE, name)
+            del self._idle[name]
+            self._channels.pop(name).subscriber.unsubscribe(name)
 
-    def _queue(self, command: str, name: bytes) -> None:
-        if not self._queued:
-            get_hub().loop.run_callback(self._flush)
-        self._queued.append((command, name))
+    def _on_moved(self, error: MovedError) -> None:
+        self._refused_slots.add(error.slot)
+        cast("SlotMap", self._slots).moved(error)
+        self._on_map_change()
 
-    def _flush(self) -> None:
-        """Send what was queued in this turn of the event loop, in its order, neighbours in one command."""
-        queued, self._queued = self._queued, []
-        start = 0
-        for end in range(1, len(queued) + 1):
-            run = end - start
-            if end == len(queued) or run == _CHANNELS_PER_COMMAND or queued[end][0] != queued[start][0]:
-                if self._connection is not None:
-                    self._connection.send(pack((queued[start][0], *(name for _, name in queued[start:end]))))
-                start = end
+    def _on_map_change(self) -> None:
+        self._map_changed = True
+        if self._following is None and not self._closed:
+            self._following = gevent.spawn(self._follow)
 
-    def _run(self) -> None:
-        """Keep a connection as long as there are channels, from one loss to the next."""
-        while self._channels:
-            confirmations = self._confirmations
-            try:
-                connected = connect_to(self._target, self._timeout_ms, self.reconnect)[0]
-            except StorageUnavailableError as error:
-                self._refusal = error.message
-                self._observer.connect_failed()
-            else:
-                if self._served:
-                    self._observer.reconnected()
-                self._served = True
-                self._serve(connected)
-            # A Redis that accepts the connection and then refuses is away as well.
-            if self._confirmations == confirmations:
-                self._pause()
-            else:
-                self._backoff.reset()
-        self._runner = None
+    def _follow(self) -> None:
+        """Take each channel whose slot moved to the node that has it now."""
+        while self._map_changed:
+            self._map_changed = False
+            refused, self._refused_slots = self._refused_slots, set()
+            for name, entry in in_turns(list(self._channels.items())):
+                try:
+                    subscriber = self._subscriber_at(entry.slot)
+                except StorageUnavailableError:
+                    # Until the map has a master for it again, which is a change of the map.
+                    self._refused_slots.update({entry.slot} & refused)
+                    continue
+                if self._channels.get(name) is not entry:
+                    continue
+                if subscriber is not entry.subscriber:
+                    self._move(name, entry, subscriber)
+                elif entry.slot in refused and not entry.live:
+                    subscriber.subscribe(name, entry)
+            for address, each in list(self._subscribers.items()):
+                if not each.channels:
+                    del self._subscribers[address]
+                    each.close()
+            gevent.sleep(_FOLLOW_S_MIN)
+        self._following = None
 
-    def _serve(self, connected: gevent.socket.socket) -> None:
-        self._gone.clear()
-        self._queued.clear()
-        self._connection = connection = RedisConnection(connected, self._on_replies, self._on_lost)
-        for name in self._channels:
-            self._queue(_SUBSCRIBE, name)
-        pinged_at = 0.0
-        pause_s = self._ping_interval_s
-        while not self._gone.wait(pause_s):
-            now = time.monotonic()
-            pause_s = self._ping_interval_s
-            if pinged_at > connection.heard_at:
-                if now - pinged_at >= self._timeout_s:
-                    connection.lose("it did not answer a PING")
-            elif self._listeners and now - connection.heard_at >= self._ping_interval_s:
-                pinged_at = now
-                pause_s = min(self._ping_interval_s, self._timeout_s)
-                connection.send(_PING)
-
-    def _pause(self) -> None:
-        # Those that wait for a confirmation fail now; those that come during the pause fail at once.
-        for entry in self._channels.values():
-            entry.answered.set()
-            entry.answered = Event()
-        self._pausing = True
-        gevent.sleep(self._backoff.next_s())
-        self._pausing = False
-
-    def _on_lost(self, reason: str) -> None:
-        self._connection = None
-        if not self._closed:
-            self._refusal = f"the connection to Redis at {self._target} was lost ({reason})"
-        self._idle.clear()
-        for name, entry in list(self._channels.items()):
-            if not entry.listeners:
-                del self._channels[name]
-            elif entry.live:
-                entry.live, entry.interrupted, entry.answered = False, True, Event()
-        self._gone.set()
-
-    def _on_replies(self, replies: list[Reply]) -> None:
-        for reply in replies:
-            match reply:
-                case [b"message", bytes(name), bytes(payload)]:
-                    self._notify(self._channels.get(name), payload)
-                case [b"subscribe", bytes(name), int()]:
-                    self._confirmed(name)
-                case [b"unsubscribe", *_] | [b"pong", *_] | b"PONG":
-                    pass
-                case _:
-                    if self._connection is not None:
-                        self._connection.lose(f"it answered {str(reply)[:200]}")
-                    return
-
-    def _confirmed(self, name: bytes) -> None:
-        self._confirmations += 1
-        entry = self._channels.get(name)
-        if entry is None:
-            return
-        entry.live = True
-        entry.answered.set()
-        if entry.interrupted:
-            entry.interrupted = False
-            self._notify(entry, None)
+    def _move(self, name: bytes, entry: Subscription, to: Subscriber) -> None:
         if not entry.listeners:
-            self._release(name, entry)
-
-    def _notify(self, entry: _Subscription | None, payload: bytes | None) -> None:
-        if entry is None:
+            self._remove(name, entry)
             return
-        # By the event loop and not from here: a listener that fails must not end the reading of this connection.
-        run_callback = get_hub().loop.run_callback
-        for listener in entry.listeners:
-            run_callback(listener, payload)
+        entry.interrupt()
+        entry.subscriber.remove(name)
+        to.add(name, entry)
 
 
 class Watch:
@@ -340,10 +327,16 @@ class Watch:
         """Whether every message from now on wakes this watch. What was read before must be read again."""
         return self._listening
 
-    def listen(self) -> None:
-        """Subscribe; on return messages wake this watch. Raises StorageUnavailableError if Redis is away."""
+    def listen(self) -> dict[int, StorageUnavailableError]:
+        """Subscribe; on return messages wake this watch. Returns the errors of those channels that are not live.
+
+        Raises StorageUnavailableError if there is none but these.
+        """
         self._listening = True
-        self._subscriptions.listen_all(self._listeners)
+        errors = self._subscriptions.listen_all(self._listeners)
+        if errors and len(errors) == len(self._listeners):
+            raise errors[0]
+        return errors
 
     def wait(self, seconds: float) -> set[int]:
         """Wait for messages; returns the indexes of the channels that had one, none after `seconds`."""

@@ -133,6 +133,7 @@ class Storage(msgspec.Struct, frozen=True):
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             linger_ms=settings.subscription_linger_ms,
             observer=REDIS_METRICS,
+            slots=slots,
         )
         redis, reads = client("commands"), client("reads")
         redis.on_failover(reconnect)

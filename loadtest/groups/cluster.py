@@ -117,7 +117,8 @@ class Cluster:
         """Wait until `count` connections to Redis listen to a group; raises NotAvailableError."""
         channel = channel_of(group)
         self._await(
-            lambda: dict(self.redis.pubsub_numsub(channel)).get(channel.encode(), 0) >= count, "listeners"
+            lambda: dict(self.redis.pubsub_shardnumsub(channel)).get(channel.encode(), 0) >= count,
+            "listeners",
         )
 
     def cut_subscriptions(self) -> None:

@@ -72,7 +72,7 @@ class Hub:
         self._events = socket.socket(socket.AF_UNIX)
         self._events.settimeout(_SECONDS_MAX)
         self._events.connect(str(server))
-        self._events.sendall(b"CLIENT SETNAME loadtest\r\nSUBSCRIBE " + channel.encode() + b"\r\n")
+        self._events.sendall(b"CLIENT SETNAME loadtest\r\nSSUBSCRIBE " + channel.encode() + b"\r\n")
         self._selector.register(self._events, selectors.EVENT_READ)
 
     def add(self, connection: Connection) -> None:

@@ -57,7 +57,7 @@ local commands = {
   {'INCR', side},
   {'INCRBY', side, '1'},
   {'UNLINK', stream, side},
-  {'PUBLISH', channel, ''},
+  {'SPUBLISH', channel, ''},
 }
 
 local refused = {}

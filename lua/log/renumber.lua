@@ -263,7 +263,7 @@ else
   redis.call('HDEL', state, 'moving')
 end
 if next_offset > known_next then
-  redis.call('PUBLISH', channel, string.format('%d', next_offset))
+  redis.call('SPUBLISH', channel, string.format('%d', next_offset))
 end
 if failure then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. failure)

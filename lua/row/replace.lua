@@ -27,5 +27,5 @@ if row == '' then
 else
   redis.call('HSET', rows, name, row)
 end
-redis.call('PUBLISH', channel, epoch)
+redis.call('SPUBLISH', channel, epoch)
 return epoch

@@ -49,5 +49,5 @@ if producer_id ~= '-1' then
   redis.call('HSET', producers, producer_id,
     string.format('%d %d %s', epoch, now_ms, table.concat(batches, ' ')))
 end
-redis.call('PUBLISH', channel, next_text)
+redis.call('SPUBLISH', channel, next_text)
 return {'APPENDED', string.format('%d', base), reported(first), now_ms, row_bytes, expelled}

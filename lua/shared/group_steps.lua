@@ -221,6 +221,6 @@ local function finish()
   local due = next_deadline()
   redis.call('ZADD', groups, due == math.huge and '+inf' or whole(due), name)
   if announced or state ~= state_before or generation ~= generation_before then
-    redis.call('PUBLISH', channel, whole(generation) .. ' ' .. state)
+    redis.call('SPUBLISH', channel, whole(generation) .. ' ' .. state)
   end
 end

@@ -27,7 +27,7 @@ end
 if owner ~= fence then
   redis.call('HSET', state, 'topic', fence)
   -- No offset: a fetch that waits on the partition reads again, and finds that it is gone.
-  redis.call('PUBLISH', channel, '-1')
+  redis.call('SPUBLISH', channel, '-1')
 end
 
 local lengths, entries = {}, 0

@@ -105,7 +105,7 @@ def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_
 def test_a_member_that_stops_waiting_stops_listening(worker: Worker, other: Worker) -> None:
     other.group.stable("a")
     waiting = worker.joining()
-    assert worker.subscriptions._listeners == 1
+    assert worker.subscriptions.listeners == 1
     other.group.joined("a")
     outcome(waiting)
-    assert worker.subscriptions._listeners == 0
+    assert worker.subscriptions.listeners == 0

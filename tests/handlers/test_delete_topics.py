@@ -78,7 +78,7 @@ def test_a_fetch_that_waits_is_reported_that_the_topic_is_gone(
     named = fetch_request("", topic_id=topic_id, **waiting) if by_id else fetch_request(topic, **waiting)
     there.send(named, version)
     channel = f"korvet:{topic}:{last}"
-    wait_until(lambda: dict(stored.pubsub_numsub(channel))[channel.encode()] > 0, "the fetch waits")
+    wait_until(lambda: dict(stored.pubsub_shardnumsub(channel))[channel.encode()] > 0, "the fetch waits")
     here.delete(topic)
     if again:
         here.create(topic)

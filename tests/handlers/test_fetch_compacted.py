@@ -143,7 +143,7 @@ def test_a_fetch_at_the_end_of_a_compacted_log_waits_for_the_next_record(
     with Client(broker.address) as consumer:
         consumer.send(fetch_request(table.topic, last + 1, max_wait_ms=FOREVER_MS), 11)
         channel = f"korvet:{table.topic}:0"
-        processes.wait_until(lambda: stored.pubsub_numsub(channel)[0][1] > 0, "a parked fetch")
+        processes.wait_until(lambda: stored.pubsub_shardnumsub(channel)[0][1] > 0, "a parked fetch")
         [later] = table.append((b"b", b"4"))
         [answer] = consumer.receive(FetchResponse, 11).responses
     [partition] = answer.partitions

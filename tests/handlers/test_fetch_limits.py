@@ -31,7 +31,7 @@ def fetch_all(client: Client, topic: str, order: list[int], *, each: int = 1 << 
 
 
 def parked(stored: redis.Redis, topic: str, partition: int = 0) -> bool:
-    [(_, listeners)] = stored.pubsub_numsub(f"korvet:{topic}:{partition}")
+    [(_, listeners)] = stored.pubsub_shardnumsub(f"korvet:{topic}:{partition}")
     return bool(listeners)
 
 

@@ -24,16 +24,16 @@ def test_a_message_wakes_with_its_place(subscriptions: Subscriptions, raw_redis:
     with Watch(subscriptions, ["a", "b", "a"]) as watch:
         assert not watch.live
         watch.listen()
-        raw_redis.publish("b", "1")
+        raw_redis.spublish("b", "1")
         assert watch.wait(LONG) == {1}
-        raw_redis.publish("a", "1")
+        raw_redis.spublish("a", "1")
         assert watch.wait(LONG) == {0, 2}
 
 
 def test_a_message_before_the_wait_is_not_lost(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
     with Watch(subscriptions, ["a"]) as watch:
         watch.listen()
-        raw_redis.publish("a", "1")
+        raw_redis.spublish("a", "1")
         gevent.sleep(0.1)  # the message comes while nobody waits
         assert watch.wait(LONG) == {0}
         assert watch.wait(0) == set()
@@ -46,7 +46,7 @@ def test_on_a_live_channel_a_watch_listens_from_its_first_moment(
         first.listen()
     with Watch(subscriptions, ["a", "b"]) as second:
         assert second.live
-        raw_redis.publish("b", "1")
+        raw_redis.spublish("b", "1")
         assert second.wait(LONG) == {1}
     with Watch(subscriptions, ["a", "c"]) as third:
         assert not third.live
@@ -75,6 +75,6 @@ def test_a_watch_that_was_left_hears_nothing(subscriptions: Subscriptions, raw_r
         other.listen()
         with Watch(subscriptions, ["a"]) as left:
             assert left.live
-        raw_redis.publish("a", "1")
+        raw_redis.spublish("a", "1")
         assert other.wait(LONG) == {0}
         assert left.wait(0) == set()

@@ -243,8 +243,8 @@ def memory_left(client: Any, left_bytes: int) -> Iterator[None]:
 def announced(client: Any, channel: str, *messages: bytes) -> Iterator[None]:
     """Expect these messages on a channel, in their order."""
     with client.pubsub() as listener:
-        listener.subscribe(channel)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        listener.ssubscribe(channel)
+        assert listener.get_message(timeout=10)["type"] == "ssubscribe"
         yield
         for message in messages:
             assert listener.get_message(timeout=10)["data"] == message

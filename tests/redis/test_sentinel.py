@@ -81,7 +81,7 @@ def test_a_failover_is_noticed_by_connections_that_only_read_or_listen(
     assert old.client.info("replication")["role"] == "master"
     new = setup.master()
     assert port_of(reads) == port_of(writes) == new.port
-    new.client.publish("channel", b"news")
+    new.client.spublish("channel", b"news")
     until(lambda: b"news" in heard)
     subscriptions.close()
     old.client.execute_command("ACL SETUSER default +@all")

@@ -154,7 +154,7 @@ def test_a_worker_that_ends_answers_what_it_has_begun(tmp_path: Path) -> None:
         assert idle.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
         client.send(fetch_request("ending", max_wait_ms=60_000, min_bytes=10_000), 11, correlation_id=5)
         with socket_of_redis(broker) as stored:
-            processes.wait_until(lambda: stored.pubsub_numsub("korvet:ending:0")[0][1], "a parked fetch")
+            processes.wait_until(lambda: stored.pubsub_shardnumsub("korvet:ending:0")[0][1], "a parked fetch")
         broker.signal(signal.SIGTERM)
         [answer] = client.receive(FetchResponse, 11, correlation_id=5).responses
         assert values(answer.partitions[0].records) == [b"v"]
@@ -172,7 +172,7 @@ def test_a_worker_that_ends_resets_no_connection_whose_client_has_sent_more(tmp_
         client.append("ending", b"v")
         client.send(fetch_request("ending", max_wait_ms=60_000, min_bytes=10_000), 11, correlation_id=5)
         with socket_of_redis(broker) as stored:
-            processes.wait_until(lambda: stored.pubsub_numsub("korvet:ending:0")[0][1], "a parked fetch")
+            processes.wait_until(lambda: stored.pubsub_shardnumsub("korvet:ending:0")[0][1], "a parked fetch")
         client.send(ApiVersionsRequest(), 0, correlation_id=6)
         broker.signal(signal.SIGTERM)
         [answer] = client.receive(FetchResponse, 11, correlation_id=5).responses

@@ -55,7 +55,7 @@ def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis.
     refreshes: list[str] = []
     with watching(here.subscriptions, lambda: refreshes.append("a"), lambda: refreshes.append("b")):
         until(lambda: refreshes == ["a", "b"])
-        raw_redis.publish(CHANNEL, "any content")
+        raw_redis.spublish(CHANNEL, "any content")
         until(lambda: refreshes == ["a", "b"] * 2)
 
 
@@ -71,7 +71,7 @@ def test_a_change_during_a_refresh_causes_another_one(here: Domain, raw_redis: r
     heard: list[bytes | None] = []
     with watching(here.subscriptions, slow):
         here.subscriptions.listen(CHANNEL, heard.append)
-        raw_redis.publish(CHANNEL, "1")
+        raw_redis.spublish(CHANNEL, "1")
         until(lambda: heard)
         assert begun == 1
         go_on.set()
@@ -93,7 +93,7 @@ def test_a_refresh_that_fails_keeps_no_other_from_being_called(
     with watching(here.subscriptions, failing, lambda: refreshes.append("b"), failing):
         for n in range(1, 4):
             until(partial(called, n))
-            raw_redis.publish(CHANNEL, "1")
+            raw_redis.spublish(CHANNEL, "1")
     assert [record.message for record in caplog.records] == ["cannot refresh topics and settings"]
 
 

@@ -203,11 +203,11 @@ def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     ("rules", "named"),
     [
         ("-xsetid", "XSETID"),
-        ("-publish", r"a permission is missing: PUBLISH[^(]*$"),
-        ("-publish -xsetid", r"a permission is missing: .*\(and 1 more command\)$"),
+        ("-spublish", r"a permission is missing: SPUBLISH[^(]*$"),
+        ("-spublish -xsetid", r"a permission is missing: .*\(and 1 more command\)$"),
         ("-multi", "multi"),
-        ("-subscribe", "subscribe"),
-        ("resetchannels", "PUBLISH"),
+        ("-ssubscribe", "ssubscribe"),
+        ("resetchannels", "SPUBLISH"),
         ("resetkeys ~korvet:*", "No permissions to access a key|access one of the keys"),
     ],
 )

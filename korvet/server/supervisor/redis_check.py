@@ -273,9 +273,9 @@ def _try_permissions(client: redis.Redis, keys: Keys, name: str) -> None:
         single.execute_command("MULTI")
         single.execute_command("EXEC")
     with untyped.pubsub() as listener:
-        listener.subscribe(name)
+        listener.ssubscribe(name)
         listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
-        listener.unsubscribe(name)
+        listener.sunsubscribe(name)
 
 
 def random_cluster_id() -> str:

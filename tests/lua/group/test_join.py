@@ -131,8 +131,8 @@ def test_a_full_group(group: Group) -> None:
 
 def test_every_transition_is_announced_once(group: Group) -> None:
     with group.client.pubsub() as listener:
-        listener.subscribe("korvet:group:g:offsets")
-        assert listener.get_message(timeout=5)["type"] == "subscribe"
+        listener.ssubscribe("korvet:group:g:offsets")
+        assert listener.get_message(timeout=5)["type"] == "ssubscribe"
         group.stable("a")
         group.join(new="b")
         group.join(new="c")

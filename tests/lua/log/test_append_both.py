@@ -38,8 +38,8 @@ def test_the_log_start_of_the_answer_follows_retention(log: Log) -> None:
 
 def test_an_append_is_announced_with_the_new_high_watermark(log: Log) -> None:
     with log.client.pubsub() as listener:
-        listener.subscribe(STREAM)
-        assert listener.get_message(timeout=10)["type"] == "subscribe"
+        listener.ssubscribe(STREAM)
+        assert listener.get_message(timeout=10)["type"] == "ssubscribe"
         log.appended("a", "b")
         message = listener.get_message(timeout=10)
     assert message["data"] == str(log.next()).encode()

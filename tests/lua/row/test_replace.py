@@ -42,8 +42,8 @@ def test_an_empty_row_is_none(raw_redis: Any) -> None:
 def test_every_change_is_in_the_feed_and_announced(raw_redis: Any) -> None:
     raw_redis.zadd(CHANGES, {"orders": 7})
     with raw_redis.pubsub() as listening:
-        listening.subscribe(CHANNEL)
-        assert listening.get_message(timeout=10)["type"] == "subscribe"
+        listening.ssubscribe(CHANNEL)
+        assert listening.get_message(timeout=10)["type"] == "ssubscribe"
         assert configure(raw_redis, "default", "", "{}") == 8
         assert listening.get_message(timeout=10)["data"] == b"8"
     feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)

@@ -40,7 +40,7 @@ def test_clear_fences_first_and_once(raw_redis: Any, fenced_with: tuple[int, int
     assert lengths(raw_redis) == before
     with announced(raw_redis, STREAM, b"the next message"):
         assert clear(raw_redis, entries=1) == 0
-        raw_redis.publish(STREAM, "the next message")
+        raw_redis.spublish(STREAM, "the next message")
     assert clear(raw_redis) == 1
     assert raw_redis.keys() == []
 
