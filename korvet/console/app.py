@@ -107,7 +107,7 @@ _Read = Callable[[ApiClient, Query], dict[str, Any]]
 class Console:
     """The console of one broker; its processes publish metrics in `directory`.
 
-    `redis` returns what Redis says of itself, and does not wait long.
+    `redis` returns what each server of Redis says of itself, and does not wait long.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Console:
         access: BrokerAccess,
         table: ProcessTable,
         directory: Path,
-        redis: Callable[[], dict[str, Any] | None],
+        redis: Callable[[], list[dict[str, Any]]],
     ) -> None:
         self._settings = settings
         self._table = table

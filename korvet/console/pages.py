@@ -129,7 +129,7 @@ def overview(
     settings: Settings,
     table: ProcessTable,
     metrics: ConsoleMetrics,
-    redis: dict[str, Any] | None,
+    redis: list[dict[str, Any]],
     *,
     allows_changes: bool,
 ) -> dict[str, Any]:

@@ -24,6 +24,10 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str = ""
     level: Level = Level.OK
 
+    def about(self, node: str) -> Finding:
+        """Return it with the name of the server of a cluster that it is about, if there is one."""
+        return msgspec.structs.replace(self, said=f"{node}: {self.said}") if node else self
+
 
 ok = Finding
 warning = partial(Finding, level=Level.WARNING)

@@ -53,20 +53,24 @@ def examine(settings: Settings) -> Iterator[Finding]:
     try:
         target = redis_url.parse_url(settings.redis_url)
         facts = redis_check.check(settings, _no_pause, lambda _: None)
-        with blocking.connected(settings) as client:
+        with blocking.connected(settings) as masters:
             yield ok("redis", f"{target}, {facts.name} {facts.version}")
             if target.kind == "sentinel":
                 yield from sentinels.examine(target, settings)
             yield _durability(facts)
-            for server, _ in redis_check.servers(client, settings):
-                where = f"{_address(server)}: " if target.kind == "cluster" else ""
-                for finding in _judged(server.info(), settings, limit_setting):
-                    yield msgspec.structs.replace(finding, said=where + finding.said)
-            yield _cluster_id(client, settings)
-            yield from _topics_out_of_sync(client, settings)
-            yield _latency(client)
-            yield clock(client)
-            redis_check.try_out(client, settings)
+            infos = {name: each for name, each in masters.each(_info).items() if isinstance(each, Mapping)}
+            for name, info in infos.items():
+                for finding in _judged(info, settings, limit_setting):
+                    yield finding.about(name)
+            key = Keys(settings.namespace).topics
+            yield _cluster_id(masters, settings)
+            in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
+            yield from _topics_out_of_sync(masters.of(key), settings, min(in_sync))
+            for name, client in masters.all().items():
+                if name in infos or not name:
+                    yield _latency(client).about(name)
+                    yield clock(client).about(name)
+            redis_check.try_out(masters, settings)
             yield ok("permissions", "every command that Korvet needs is allowed")
     except ConfigError as problem:
         yield error("redis", str(problem), "correct this: no broker starts before")
@@ -78,14 +82,15 @@ def cluster_of(settings: Settings) -> str | None:
     if settings.cluster_id or url is None:
         return settings.cluster_id
     try:
-        with blocking.connected(dataclasses.replace(settings, redis_url=url)) as client:
-            return _stored_cluster_id(client, settings)
+        with blocking.connected(dataclasses.replace(settings, redis_url=url)) as masters:
+            return _stored_cluster_id(masters, settings)
     except ConfigError:
         return None
 
 
-def _stored_cluster_id(client: redis.Redis, settings: Settings) -> str:
-    stored = client.get(Keys(settings.namespace).cluster_id)
+def _stored_cluster_id(masters: blocking.Masters, settings: Settings) -> str:
+    key = Keys(settings.namespace).cluster_id
+    stored = masters.of(key).get(key)
     return stored.decode(errors="replace") if isinstance(stored, bytes) else ""
 
 
@@ -93,9 +98,13 @@ def _no_pause(_seconds: float) -> None:
     raise ConfigError("redis.url: Redis is loading its data: try again later")
 
 
-def _address(server: redis.Redis) -> str:
-    found: Any = server.get_connection_kwargs()
-    return f"{found['host']}:{found['port']}"
+def _info(client: redis.Redis) -> Mapping[str, Any]:
+    return client.info()
+
+
+def _in_sync(client: redis.Redis) -> int:
+    # As one word the client leaves the answer as it is.
+    return insync_of(client.execute_command("INFO replication"))  # type: ignore[no-untyped-call]  # untyped there
 
 
 def _durability(facts: redis_check.ServerFacts) -> Finding:
@@ -177,21 +186,16 @@ def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Findin
         yield ok("maxclients", said)
 
 
-def _cluster_id(client: redis.Redis, settings: Settings) -> Finding:
-    name = _stored_cluster_id(client, settings)
+def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
+    name = _stored_cluster_id(masters, settings)
     if name and settings.cluster_id not in ("", name):
         said = f"this Redis belongs to cluster {name}, not to {settings.cluster_id}"
         return error("cluster.id", said, "correct redis.url, or leave cluster.id out")
     return ok("cluster.id", name or "none yet: the first start creates it")
 
 
-def _topics_out_of_sync(client: redis.Redis, settings: Settings) -> Iterator[Finding]:
+def _topics_out_of_sync(client: redis.Redis, settings: Settings, in_sync: int) -> Iterator[Finding]:
     """Yield the topics whose min.insync.replicas is more than the servers in sync: acks=all is refused for them."""
-    # As one word the client leaves the answer as it is.
-    in_sync = min(
-        insync_of(server.execute_command("INFO replication"))  # type: ignore[no-untyped-call]  # untyped there
-        for server, _ in redis_check.servers(client, settings)
-    )
     rows = cast("dict[bytes, bytes]", client.hgetall(Keys(settings.namespace).topics))
     short = []
     for name, text in sorted(rows.items()):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode
-from redis.exceptions import NoPermissionError, RedisClusterException
+from redis.crc import key_slot
+from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
@@ -18,33 +19,117 @@ from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
 from korvet.redis.url import RedisAddress, RedisTarget
 
-FAILURES = (redis.RedisError, RedisClusterException)
-"""What a client raises if Redis is away or refuses; redis-py has no common class for them."""
+Result = TypeVar("Result")
+
+_ASKED_AT_ONCE_MAX = 32
 
 
-def connect(settings: Settings) -> redis.Redis:
-    """Return a client that tries each command once, with the settings' time limits; raises ConfigError.
+class SlotRange(NamedTuple):
+    """Slots of a cluster, both ends among them, and the name of their master."""
 
-    That of a cluster finds the nodes first, which may be one of `FAILURES`. It sends a command to the master that has
-    its key.
+    first: int
+    last: int
+    master: str
+
+
+class Masters:
+    """The servers that keep records, each with a client: one Redis, or the masters of a cluster as they are now.
+
+    A client tries each command once, with the settings' time limits. Nothing connects before the first use. Every
+    method raises redis.RedisError if no node of a cluster says which they are.
     """
-    target = redis_url.parse_url(settings.redis_url)
-    if target.kind == "cluster":
-        nodes = [ClusterNode(each.host, each.port) for each in target.addresses]  # type: ignore[no-untyped-call]  # untyped there
-        options = _options(target.login, settings)
-        del options["db"]
-        return cast("redis.Redis", redis.RedisCluster(startup_nodes=nodes, **options))
+
+    def __init__(self, settings: Settings) -> None:
+        """Raise ConfigError for a malformed URL."""
+        self._settings = settings
+        self._target = redis_url.parse_url(settings.redis_url)
+        self.is_cluster = self._target.kind == "cluster"
+        self._clients: dict[str, redis.Redis] = {}
+        self._answered = ""
+        if not self.is_cluster:
+            self._clients[""] = connect(self._target, settings)
+
+    def all(self) -> dict[str, redis.Redis]:
+        """Return the client of each by its name, HOST:PORT; that of one Redis has none."""
+        if self.is_cluster:
+            names = dict.fromkeys(each.master for each in self.slots())
+            return {name: self._clients[name] for name in sorted(names)}
+        return dict(self._clients)
+
+    def of(self, key: str) -> redis.Redis:
+        """Return the client of the one that has a key."""
+        if not self.is_cluster:
+            return self._clients[""]
+        slot = key_slot(key.encode())
+        for each in self.slots():
+            if each.first <= slot <= each.last:
+                return self._clients[each.master]
+        raise redis.ConnectionError(f"no master of the cluster has slot {slot}")
+
+    def each(self, ask: Callable[[redis.Redis], Result]) -> dict[str, Result | redis.RedisError]:
+        """Return what `ask` returns for each, or raises, by name; all are asked at once: none waits for another."""
+
+        def outcome(client: redis.Redis) -> Result | redis.RedisError:
+            try:
+                return ask(client)
+            except redis.RedisError as error:
+                return error
+
+        clients = self.all()
+        if len(clients) == 1:
+            return {name: outcome(client) for name, client in clients.items()}
+        with ThreadPoolExecutor(min(len(clients), _ASKED_AT_ONCE_MAX)) as threads:
+            return dict(zip(clients, threads.map(outcome, clients.values()), strict=True))
+
+    def slots(self) -> list[SlotRange]:
+        """Return the slots of the cluster that have a master."""
+        failure: redis.RedisError | None = None
+        for asked, client in self._askable():
+            try:
+                # As two words the client leaves the answer as it is.
+                answer: Any = client.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]  # untyped there
+            except redis.RedisError as error:
+                failure = error
+                continue
+            found = []
+            for first, last, (host, port, *_), *_ in answer:
+                # A node that does not know its own name leaves it to the client.
+                known = host.decode(errors="replace") if host and host != b"?" else asked.rpartition(":")[0]
+                address = self._target.at(known.strip("[]"), port)
+                self._client(address)
+                found.append(SlotRange(first, last, str(address)))
+            # One that was taken out of the cluster answers too.
+            if found:
+                self._answered = asked
+                return found
+        raise failure or redis.ConnectionError("the nodes have no slots")
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in list(self._clients.values()):
+            client.close()
+
+    def _askable(self) -> Iterator[tuple[str, redis.Redis]]:
+        # First the one that did answer: another may hang.
+        yield from sorted(self._clients.items(), key=lambda named: named[0] != self._answered)
+        for address in self._target.addresses:
+            if str(address) not in self._clients:
+                with connect_to(address, self._settings) as client:
+                    yield str(address), client
+
+    def _client(self, address: RedisAddress) -> redis.Redis:
+        made = self._clients.get(str(address))
+        return made or self._clients.setdefault(str(address), connect_to(address, self._settings))
+
+
+def connect(target: RedisTarget, settings: Settings) -> redis.Redis:
+    """Return such a client of one server, or of the master that Sentinels name."""
     if target.kind == "sentinel":
         pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]  # untyped there
             target.master_name, _Sentinels(target, settings), **_options(target.login, settings)
         )
         return redis.Redis.from_pool(pool)
-    return connect_to(redis_url.parse(settings.redis_url), settings)
-
-
-def is_cluster(client: redis.Redis) -> bool:
-    """Whether this is the client of a cluster."""
-    return isinstance(cast("object", client), redis.RedisCluster)
+    return connect_to(target.addresses[0], settings)
 
 
 def connect_to(address: RedisAddress, settings: Settings) -> redis.Redis:
@@ -107,16 +192,18 @@ def _options(address: RedisAddress, settings: Settings) -> dict[str, Any]:
 
 
 @contextmanager
-def connected(settings: Settings) -> Iterator[redis.Redis]:
-    """Give a client and close it; what fails with it is a ConfigError of one line, without the password."""
+def connected(settings: Settings) -> Iterator[Masters]:
+    """Give the masters and close them; what fails with them is a ConfigError of one line, without the password."""
     where = redis_url.parse_url(settings.redis_url)
+    masters = Masters(settings)
     try:
-        with connect(settings) as client:
-            yield client
+        yield masters
     except (redis.AuthenticationError, NoPermissionError) as error:
         raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
-    except FAILURES as error:
+    except redis.RedisError as error:
         raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
+    finally:
+        masters.close()
 
 
 def one_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import redis
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -57,8 +58,8 @@ class Ops:
         self._settings = settings
         self._table = table
         self._supervisor = os.getppid()
-        # Its pool opens a connection at the first page that needs one, and makes a new one for a lost one.
-        self._redis = blocking.connect(metrics_page.hurried(settings))
+        # The pools open a connection at the first page that needs one, and make a new one for a lost one.
+        self._masters = blocking.Masters(metrics_page.hurried(settings))
         self._registry = metrics_page.registry(settings, table, metrics_directory)
         self._hosts = AllowedHosts(settings)
         self._guard = Guard(settings)
@@ -106,29 +107,40 @@ class Ops:
         return _json(alive, {"status": "ok" if alive else "the supervisor is gone"})
 
     def readiness(self) -> Answer:
-        """Say whether clients are served: a worker accepts, Redis answers, and the broker is not draining."""
+        """Say whether clients are served: a worker accepts, Redis answers, and the broker is not draining.
+
+        Of a cluster one master is enough; those that do not answer are named.
+        """
         workers = self._table.workers()
         counts = {
             state.name.lower(): sum(row.state is state for row in workers) for state in ProcessState if state
         }
-        redis_says = self._ping()
+        says = self._ping()
+        # As a broker of Kafka is with some partitions offline.
+        answers = any(each == "ok" for each in says.values())
+        away = [f"{node}: {each}" if node else each for node, each in says.items() if each != "ok"]
         draining = self._table.draining
-        ready = counts["accepting"] > 0 and redis_says == "ok" and not draining
-        return _json(ready, {"ready": ready, "draining": draining, "workers": counts, "redis": redis_says})
+        ready = counts["accepting"] > 0 and answers and not draining
+        content = {"ready": ready, "draining": draining, "workers": counts, "redis": "; ".join(away) or "ok"}
+        return _json(ready, content)
 
     def metrics(self) -> Answer:
         """Return the metrics of all processes in Prometheus' text format."""
         return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry))
 
-    def _redis_state(self) -> dict[str, Any] | None:
-        return redis_state(self._redis, metrics_page.replicas_wanted(self._settings))
+    def _redis_state(self) -> list[dict[str, Any]]:
+        return redis_state(self._masters, metrics_page.replicas_wanted(self._settings))
 
-    def _ping(self) -> str:
+    def _ping(self) -> dict[str, str]:
+        """Return "ok" or the error by the name of the node."""
         try:
-            self._redis.ping()
-        except blocking.FAILURES as error:
-            return blocking.one_line(error)
-        return "ok"
+            answers = self._masters.each(lambda client: client.ping())
+        except redis.RedisError as error:
+            answers = {"": error}
+        return {
+            node: blocking.one_line(answer) if isinstance(answer, redis.RedisError) else "ok"
+            for node, answer in answers.items()
+        }
 
 
 def broker_access(settings: Settings, listeners: Sequence[Bound]) -> BrokerAccess:

@@ -46,13 +46,13 @@ def _has_content(path: Path) -> bool:
 
 def registry(settings: Settings, table: ProcessTable, directory: Path) -> CollectorRegistry:
     """Return the registry of the ops process, whose parent is the supervisor."""
-    client = blocking.connect(hurried(settings))
+    masters = blocking.Masters(hurried(settings))
     topics_key = Keys(settings.namespace).topics
     result = CollectorRegistry()
     result.register(CountedByProcesses(directory))
     result.register(ProcessCollector(table, os.getppid()))
-    result.register(RedisCollector(client, replicas_wanted=replicas_wanted(settings)))
-    result.register(TopicCollector(directory, settings.metrics_partitions_max, table, client, topics_key))
+    result.register(RedisCollector(masters, replicas_wanted=replicas_wanted(settings)))
+    result.register(TopicCollector(directory, settings.metrics_partitions_max, table, masters, topics_key))
     result.register(SnapshotCollector(directory))
     return result
 

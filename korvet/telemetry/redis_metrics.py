@@ -1,17 +1,18 @@
 """What Redis reports about itself, read for each page of /metrics: memory, persistence, clients, evictions, slow log.
 
-A Redis that is away or hangs costs a page little time (page.REDIS_MS_MAX), and the page lacks nothing else.
+A Redis that is away or hangs costs a page little time (page.REDIS_MS_MAX), and the page lacks nothing else. Each master
+of a cluster has its series, by the label `node`; for one Redis it is empty, which is none for Prometheus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from prometheus_client.registry import Collector
 
-from korvet.redis.blocking import is_cluster
+from korvet.redis.blocking import Masters
 from korvet.telemetry.gauges import Family, MetricTable, counter, gauge
 
 Info = Mapping[str, object]
@@ -24,7 +25,7 @@ def _cpu_seconds(info: Info) -> float | None:
 
 
 FIELDS = MetricTable(
-    (),
+    ("node",),
     gauge("korvet_redis_uptime_seconds", "Time since Redis started.", "uptime_in_seconds"),
     gauge("korvet_redis_memory_used_bytes", "Memory that Redis has allocated.", "used_memory"),
     gauge(
@@ -103,24 +104,25 @@ FIELDS = MetricTable(
     ),
 )
 REPLICAS_WANTED = MetricTable(
-    (),
+    ("node",),
     gauge(
         "korvet_redis_replicas_wanted",
         "Number of replicas that Redis must have by the settings replicas and min.insync.replicas.",
     ),
 )
 UP = MetricTable(
-    (), gauge("korvet_redis_up", "1 if Redis answered the process that serves this page within a second.")
+    ("node",),
+    gauge("korvet_redis_up", "1 if Redis answered the process that serves this page within a second."),
 )
 PERSISTENCE = MetricTable(
-    ("action",),
+    ("node", "action"),
     gauge(
         "korvet_redis_persistence_ok",
         "1 if the last attempt of Redis to persist its data succeeded: snapshot, aof_write, aof_rewrite.",
     ),
 )
 SLOW_COMMANDS = MetricTable(
-    (),
+    ("node",),
     counter(
         "korvet_redis_slow_commands",
         "Number of commands and scripts that took longer than slowlog-log-slower-than, by the ids in SLOWLOG;"
@@ -128,7 +130,7 @@ SLOW_COMMANDS = MetricTable(
     ),
 )
 VERSION = MetricTable(
-    ("server", "version"), gauge("korvet_redis_info", "Always 1; the server and its version.")
+    ("node", "server", "version"), gauge("korvet_redis_info", "Always 1; the server and its version.")
 )
 
 _STATUSES = {
@@ -139,54 +141,83 @@ _STATUSES = {
 """The field of INFO that says whether an action succeeded the last time."""
 
 
-class RedisCollector(Collector):
-    """Asks Redis for each page; `client` must not wait long."""
+class ServerState(NamedTuple):
+    """What one server said, by the name of the node.
 
-    def __init__(self, client: redis.Redis, *, replicas_wanted: int = 0) -> None:
-        self._redis = client
+    `info` is the answer to INFO, None without one. `newest` is the newest entry of SLOWLOG, if there is any; None if it
+    is unknown.
+    """
+
+    node: str
+    info: Info | None
+    newest: Entries | None = None
+
+
+class RedisCollector(Collector):
+    """Asks each master for each page; their clients must not wait long."""
+
+    def __init__(self, masters: Masters, *, replicas_wanted: int = 0) -> None:
+        self._masters = masters
         self._replicas_wanted = replicas_wanted
-        self._newest: tuple[object, Entries] = (None, [])
+        self._newest: dict[str, tuple[object, Entries]] = {}
 
     def collect(self) -> Iterator[Family]:
-        """Yield what Redis reports; if it does not answer, only that. Of a cluster no master stands for the others."""
-        if is_cluster(self._redis):
-            return
+        """Yield what Redis reports; of a server that does not answer, only that."""
         try:
-            with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.info()
-                pipeline.slowlog_get(1)
-                info, slow = pipeline.execute(raise_on_error=False)
-        except redis.RedisError:
-            yield from redis_families(None, None, self._replicas_wanted)
-        else:
-            # A user may lack the permission for either.
-            found = info if isinstance(info, Mapping) else {}
-            loading = isinstance(info, redis.BusyLoadingError)
-            newest = self._newest_of(found.get("run_id"), slow) if isinstance(slow, list) else None
-            yield from redis_families(None if loading else found, newest, self._replicas_wanted)
+            answers = self._masters.each(_info_and_slowlog)
+        except redis.RedisError as error:
+            answers = {"": error}
+        states = [self._state(node, answer) for node, answer in answers.items()]
+        yield from redis_families(states, self._replicas_wanted)
 
-    def _newest_of(self, run_id: object, slow: Entries) -> Entries:
+    def _state(self, node: str, answer: list[Any] | redis.RedisError) -> ServerState:
+        if isinstance(answer, redis.RedisError) or isinstance(answer[0], redis.BusyLoadingError):
+            return ServerState(node, None)
+        info, slow = answer
+        # A user may lack the permission for either.
+        found = info if isinstance(info, Mapping) else {}
+        newest = self._newest_of(node, found.get("run_id"), slow) if isinstance(slow, list) else None
+        return ServerState(node, found, newest)
+
+    def _newest_of(self, node: str, run_id: object, slow: Entries) -> Entries:
         """Return the newest entry, also if SLOWLOG has been reset since: its ids go on."""
-        known_run, known = self._newest
+        known_run, known = self._newest.get(node, (None, []))
         if not slow and known_run == run_id:
             return known
-        self._newest = run_id, slow
+        self._newest[node] = run_id, slow
         return slow
 
 
-def redis_state(client: redis.Redis, replicas_wanted: int) -> dict[str, Any] | None:
-    """Return memory, persistence and replicas as the console shows them; None if that is unknown, as of a cluster."""
-    if is_cluster(client):
-        return None
+def _info_and_slowlog(client: redis.Redis) -> list[Any]:
+    with client.pipeline(transaction=False) as pipeline:
+        pipeline.info()
+        pipeline.slowlog_get(1)
+        return pipeline.execute(raise_on_error=False)
+
+
+def redis_state(masters: Masters, replicas_wanted: int) -> list[dict[str, Any]]:
+    """Return memory, persistence, replicas and load of each master as the console shows them.
+
+    Of one that does not tell them, only its name, `node`; the name of one Redis is empty.
+    """
     try:
-        with client.pipeline(transaction=False) as pipeline:
-            pipeline.info()
-            pipeline.config_get("appendfsync")
-            info, fsync = pipeline.execute(raise_on_error=False)
-    except redis.RedisError:
-        return None
-    if not isinstance(info, Mapping):
-        return None
+        answers = masters.each(_info_and_fsync)
+    except redis.RedisError as error:
+        answers = {"": error}
+    return [{"node": node, **_shown(answer, replicas_wanted)} for node, answer in answers.items()]
+
+
+def _info_and_fsync(client: redis.Redis) -> list[Any]:
+    with client.pipeline(transaction=False) as pipeline:
+        pipeline.info()
+        pipeline.config_get("appendfsync")
+        return pipeline.execute(raise_on_error=False)
+
+
+def _shown(answer: list[Any] | redis.RedisError, replicas_wanted: int) -> dict[str, Any]:
+    if isinstance(answer, redis.RedisError) or not isinstance(answer[0], Mapping):
+        return {}
+    info, fsync = answer
     return {
         "memory": info.get("used_memory"),
         "memory_max": info.get("maxmemory"),
@@ -197,28 +228,35 @@ def redis_state(client: redis.Redis, replicas_wanted: int) -> dict[str, Any] | N
         "master": info.get("role") == "master",
         "replicas": info.get("connected_slaves"),
         "replicas_wanted": replicas_wanted,
+        "commands": info.get("total_commands_processed"),
+        "cpu_seconds": _cpu_seconds(info),
     }
 
 
-def redis_families(info: Info | None, newest: Entries | None, replicas_wanted: int = 0) -> Iterator[Family]:
-    """Yield every metric, each with a value if there is one.
-
-    `info` is the answer to INFO, None without one. `newest` is the newest entry of SLOWLOG, if there is any; None if it
-    is unknown.
-    """
-    found = info or {}
-    yield from UP.families([(info is not None,)])
-    yield from REPLICAS_WANTED.families([(replicas_wanted,)])
-    yield from FIELDS.families([(found,)])
+def redis_families(states: Sequence[ServerState], replicas_wanted: int = 0) -> Iterator[Family]:
+    """Yield every metric, each with a value for each server that has one."""
+    found = [(node, info or {}) for node, info, _ in states]
+    yield from UP.families([(node, info is not None) for node, info, _ in states])
+    yield from REPLICAS_WANTED.families([(node, replicas_wanted) for node, _ in found])
+    yield from FIELDS.families(found)
     yield from PERSISTENCE.families(
-        (action, found[field] == "ok") for action, field in _STATUSES.items() if field in found
+        (node, action, info[field] == "ok")
+        for node, info in found
+        for action, field in _STATUSES.items()
+        if field in info
     )
     # Entries are numbered from 0 on, and only some of the newest are kept.
-    slow = [] if newest is None else [(int(str(newest[0]["id"])) + 1 if newest else 0,)]
-    yield from SLOW_COMMANDS.families(slow)
+    yield from SLOW_COMMANDS.families(
+        (node, int(str(newest[0]["id"])) + 1 if newest else 0)
+        for node, _, newest in states
+        if newest is not None
+    )
     versions = [
-        (server, str(found[name]), 1)
-        for server in ("valkey", "redis")
-        if (name := f"{server}_version") in found
+        [
+            (node, server, str(info[name]), 1)
+            for server in ("valkey", "redis")
+            if (name := f"{server}_version") in info
+        ]
+        for node, info in found
     ]
-    yield from VERSION.families(versions[:1])
+    yield from VERSION.families(each[0] for each in versions if each)

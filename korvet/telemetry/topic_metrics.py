@@ -16,7 +16,7 @@ import msgspec
 import redis
 from prometheus_client.registry import Collector
 
-from korvet.redis.blocking import FAILURES
+from korvet.redis.blocking import Masters
 from korvet.telemetry.gauges import Family, MetricTable, counter
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import read
@@ -82,12 +82,12 @@ class TopicCollector(Collector):
     """Reads the snapshots for each page; `key` is that of the topics in Redis."""
 
     def __init__(
-        self, directory: Path, topics_max: int, table: ProcessTable, client: redis.Redis, key: str
+        self, directory: Path, topics_max: int, table: ProcessTable, masters: Masters, key: str
     ) -> None:
         self._directory = directory
         self._topics_max = topics_max
         self._table = table
-        self._redis = client
+        self._masters = masters
         self._key = key
         self._named: set[Topic] = set()
         self._deleted: set[Topic] = set()
@@ -123,8 +123,8 @@ class TopicCollector(Collector):
         if not topics:
             return set()
         try:
-            rows = self._redis.hmget(self._key, [name for name, _ in topics])
-        except FAILURES:
+            rows = self._masters.of(self._key).hmget(self._key, [name for name, _ in topics])
+        except redis.RedisError:
             return set()
         return {topic for topic, row in zip(topics, rows, strict=True) if not _exists(topic, row)}
 

@@ -159,8 +159,8 @@ def test_the_documented_permissions_at_sentinels_suffice(setup: Watched, connect
         assert port_of(redis) == setup.master().port
         until(lambda: sentinel.client.info("clients")["pubsub_clients"] == 1)
         redis_check.check_kind(Settings(redis_url=url))
-        with connected(Settings(redis_url=url)) as client:
-            assert client.ping()
+        with connected(Settings(redis_url=url)) as masters:
+            assert masters.of("any").ping()
         assert any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
         sentinel.client.execute_command(f"ACL SETUSER korvet {doctor}")
         assert not any("no permissions" in each.said for each in examine(parse_url(url), Settings()))
@@ -180,7 +180,7 @@ def test_sentinels_and_the_master_are_reached_by_tls(setup: Watched, connect: Co
             connect(f"{url}&sentinel_ssl_check_hostname=true").call("PING")
 
         def ping() -> Any:
-            with connected(Settings(redis_url=url)) as client:
-                return client.ping()
+            with connected(Settings(redis_url=url)) as masters:
+                return masters.of("any").ping()
 
         assert gevent.get_hub().threadpool.apply(ping)

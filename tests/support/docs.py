@@ -76,7 +76,7 @@ def metrics_table() -> str:
         *gauges.families_of(LakeLagSnapshot(lags=[])),
         *gauges.families_of(ArchiverTotals()),
         *gauges.families_of(TablesSnapshot(tables=[])),
-        *redis_families(None, None),
+        *redis_families([]),
     ]
     pairs = [(family, metric._labelnames) for metric in counted for family in metric.describe()]
     pairs += [(family, family._labelnames) for family in published]

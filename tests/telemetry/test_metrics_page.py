@@ -129,11 +129,13 @@ def test_the_page_of_a_busy_broker_follows_the_conventions_and_the_documentation
         finally:
             processes.kill(server, signal.SIGCONT)
         # With a Redis that hangs the page lacks only what Redis itself reports.
-        assert "\nkorvet_redis_up 0.0\n" in without
-        assert "\nkorvet_redis_memory_used_bytes " not in without
+        assert '\nkorvet_redis_up{node=""} 0.0\n' in without
+        assert "\nkorvet_redis_memory_used_bytes{" not in without
         assert 'korvet_topic_received_records_total{topic="orders"} 2.0' in without
         assert faults(without) == []
-        processes.wait_until(lambda: "\nkorvet_redis_up 1.0\n" in page(broker, "/metrics"), "it is back")
+        processes.wait_until(
+            lambda: '\nkorvet_redis_up{node=""} 1.0\n' in page(broker, "/metrics"), "it is back"
+        )
 
 
 def test_a_file_that_is_just_being_created_does_not_break_the_page(tmp_path: Path) -> None:
@@ -144,5 +146,5 @@ def test_a_file_that_is_just_being_created_does_not_break_the_page(tmp_path: Pat
     page = generate_latest(metrics_page.registry(settings, ProcessTable(), tmp_path)).decode()
     assert "\nkorvet_child_restarts_total 0.0\n" in page
     # Nor does an unreachable Redis.
-    assert "\nkorvet_redis_up 0.0\n" in page
-    assert "\nkorvet_redis_replicas_wanted 2.0\n" in page
+    assert '\nkorvet_redis_up{node=""} 0.0\n' in page
+    assert '\nkorvet_redis_replicas_wanted{node=""} 2.0\n' in page

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
-import redis
 from prometheus_client import CollectorRegistry
 
-from korvet.telemetry.redis_metrics import RedisCollector, redis_families
+from korvet.config.settings import Settings
+from korvet.redis.blocking import Masters
+from korvet.telemetry.redis_metrics import RedisCollector, ServerState, redis_families, redis_state
 from tests.support.processes import wait_until
+from tests.support.redis_cluster import redis_cluster as run_cluster
 
 
-def samples(client: redis.Redis, collector: RedisCollector | None = None) -> dict[str, float]:
+def samples(client: Masters, collector: RedisCollector | None = None) -> dict[str, float]:
     """Return every sample, by its name and the values of its labels."""
     registry = CollectorRegistry()
     registry.register(collector or RedisCollector(client))
     return {
-        "/".join([sample.name, *sample.labels.values()]): sample.value
+        "/".join([sample.name, *filter(None, sample.labels.values())]): sample.value
         for family in registry.collect()
         for sample in family.samples
     }
 
 
 @pytest.fixture
-def client(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url, socket_timeout=30) as made:
+def client(redis_url: str) -> Iterator[Masters]:
+    with closing(Masters(Settings(redis_url=redis_url))) as made:
         yield made
 
 
-def test_values_are_those_of_info(client: redis.Redis, raw_redis: Any) -> None:
+def test_values_are_those_of_info(client: Masters, raw_redis: Any) -> None:
     raw_redis.config_set("maxmemory", 123_456_789)
     before = raw_redis.info()
     found = samples(client)
@@ -53,7 +56,7 @@ def test_values_are_those_of_info(client: redis.Redis, raw_redis: Any) -> None:
     }
 
 
-def test_a_snapshot_is_shown_with_its_fork(client: redis.Redis, raw_redis: Any) -> None:
+def test_a_snapshot_is_shown_with_its_fork(client: Masters, raw_redis: Any) -> None:
     raw_redis.bgsave()
     wait_until(lambda: not raw_redis.info("persistence")["rdb_bgsave_in_progress"], "it is saved")
     raw_redis.set("one", "change")
@@ -69,8 +72,8 @@ def test_a_snapshot_is_shown_with_its_fork(client: redis.Redis, raw_redis: Any) 
 def test_a_failed_snapshot_is_shown() -> None:
     info = {"rdb_last_bgsave_status": "err", "aof_last_write_status": "ok", "role": "slave"}
     found = {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in redis_families(info, None)
+        (sample.name, *filter(None, sample.labels.values())): sample.value
+        for family in redis_families([ServerState("", info)])
         for sample in family.samples
     }
     assert found == {
@@ -82,9 +85,7 @@ def test_a_failed_snapshot_is_shown() -> None:
     }
 
 
-def test_slow_commands_are_counted_beyond_what_the_slow_log_keeps(
-    client: redis.Redis, raw_redis: Any
-) -> None:
+def test_slow_commands_are_counted_beyond_what_the_slow_log_keeps(client: Masters, raw_redis: Any) -> None:
     raw_redis.config_set("slowlog-log-slower-than", -1)
     raw_redis.config_set("slowlog-max-len", 2)
     before = samples(client)["korvet_redis_slow_commands_total"]
@@ -101,9 +102,7 @@ def test_slow_commands_are_counted_beyond_what_the_slow_log_keeps(
     raw_redis.config_set("slowlog-log-slower-than", 10_000)
 
 
-def test_the_count_of_slow_commands_survives_a_reset_of_the_slow_log(
-    client: redis.Redis, raw_redis: Any
-) -> None:
+def test_the_count_of_slow_commands_survives_a_reset_of_the_slow_log(client: Masters, raw_redis: Any) -> None:
     raw_redis.config_set("slowlog-log-slower-than", 0)
     raw_redis.config_set("slowlog-log-slower-than", 10_000_000)
     collector = RedisCollector(client)
@@ -128,7 +127,7 @@ def test_a_user_without_a_permission_gets_the_other_half(
         "ACL", "SETUSER", "half", "on", ">secret", "-@all", "+auth", "+client|setinfo", may
     )
     try:
-        with redis.Redis.from_url(redis_url.replace("//", "//half:secret@")) as half:
+        with closing(Masters(Settings(redis_url=redis_url.replace("//", "//half:secret@")))) as half:
             found = samples(half)
     finally:
         raw_redis.execute_command("ACL", "DELUSER", "half")
@@ -138,5 +137,23 @@ def test_a_user_without_a_permission_gets_the_other_half(
 
 
 def test_an_unreachable_redis_is_shown_as_down() -> None:
-    with redis.Redis("127.0.0.1", 1) as away:
+    with closing(Masters(Settings(redis_url="redis://127.0.0.1:1"))) as away:
         assert samples(away) == {"korvet_redis_up": 0, "korvet_redis_replicas_wanted": 0}
+
+
+def test_each_master_of_a_cluster_has_its_series_and_one_that_is_away_is_named() -> None:
+    with run_cluster(2) as cluster, closing(Masters(Settings(redis_url=cluster.url))) as masters:
+        one, other = cluster.nodes
+        one.call("CONFIG", "SET", "maxmemory", 123_456_789)
+        collector = RedisCollector(masters)
+        found = samples(masters, collector)
+        assert found[f"korvet_redis_memory_max_bytes/{one.address}"] == 123_456_789
+        assert found[f"korvet_redis_memory_max_bytes/{other.address}"] == 0
+        other.kill()
+        found = samples(masters, collector)
+        assert [found[f"korvet_redis_up/{each.address}"] for each in (one, other)] == [1, 0]
+        assert f"korvet_redis_commands_total/{one.address}" in found
+        assert f"korvet_redis_commands_total/{other.address}" not in found
+        [there, away] = sorted(redis_state(masters, 0), key=len, reverse=True)
+        assert (there["node"], there["memory_max"]) == (one.address, 123_456_789)
+        assert away == {"node": other.address}

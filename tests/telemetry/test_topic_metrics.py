@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-import redis
 
+from korvet.config.settings import Settings
+from korvet.redis.blocking import Masters
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.snapshot import publish
 from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
@@ -20,11 +21,12 @@ KEY = "topics"
 class Bench:
     """A collector over files that a test writes, with the topics of a Redis."""
 
-    def __init__(self, directory: Path, client: redis.Redis, topics_max: int = 10) -> None:
+    def __init__(self, directory: Path, url: str, topics_max: int = 10) -> None:
         self.directory = directory
         self.table = ProcessTable()
-        self.client = client
-        self.collector = TopicCollector(directory, topics_max, self.table, client, KEY)
+        masters = Masters(Settings(redis_url=url))
+        self.client: Any = masters.of(KEY)
+        self.collector = TopicCollector(directory, topics_max, self.table, masters, KEY)
 
     def write(self, worker: int, *rows: TopicTraffic, lives: bool = True) -> None:
         """Publish the counts of a worker."""
@@ -56,7 +58,7 @@ def topic(name: str, records: int, topic_id: str | None = None) -> TopicTraffic:
     return TopicTraffic(name, topic_id or f"id of {name}", records)
 
 
-AWAY = redis.Redis("127.0.0.1", 1)
+AWAY = "redis://127.0.0.1:1"
 
 
 def test_workers_are_summed(tmp_path: Path) -> None:
@@ -92,8 +94,10 @@ def test_a_limit_of_none_shows_only_the_sum(tmp_path: Path) -> None:
     assert bench.received() == {"(other)": 12}
 
 
-def test_counts_of_ended_workers_stay_until_their_topic_is_deleted(tmp_path: Path, raw_redis: Any) -> None:
-    bench = Bench(tmp_path, raw_redis)
+def test_counts_of_ended_workers_stay_until_their_topic_is_deleted(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    bench = Bench(tmp_path, redis_url)
     bench.create("orders")
     bench.create("bills")
     bench.write(0, topic("orders", 4), topic("bills", 5), lives=False)
@@ -110,8 +114,10 @@ def test_counts_of_ended_workers_stay_until_their_topic_is_deleted(tmp_path: Pat
 @pytest.mark.parametrize(
     "found", ['{"id": "other"}', '{"id": "id of orders", "state": "deleting"}', "damaged"]
 )
-def test_a_topic_whose_row_is_of_another_is_deleted(tmp_path: Path, raw_redis: Any, found: str) -> None:
-    bench = Bench(tmp_path, raw_redis)
+def test_a_topic_whose_row_is_of_another_is_deleted(
+    tmp_path: Path, redis_url: str, raw_redis: Any, found: str
+) -> None:
+    bench = Bench(tmp_path, redis_url)
     bench.write(0, topic("orders", 4), lives=False)
     raw_redis.hset(KEY, "orders", found)
     assert bench.received() == {}
@@ -123,8 +129,10 @@ def test_without_redis_topics_count_as_existing(tmp_path: Path) -> None:
     assert bench.received() == {"orders": 4}
 
 
-def test_a_topic_that_was_created_again_starts_at_zero(tmp_path: Path, raw_redis: Any) -> None:
-    bench = Bench(tmp_path, raw_redis)
+def test_a_topic_that_was_created_again_starts_at_zero(
+    tmp_path: Path, redis_url: str, raw_redis: Any
+) -> None:
+    bench = Bench(tmp_path, redis_url)
     bench.create("orders", "second")
     bench.write(0, topic("orders", 4, "first"), lives=False)
     bench.write(1, topic("orders", 1, "second"))

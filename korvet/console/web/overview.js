@@ -111,9 +111,11 @@ function amounts(cluster, now) {
   ];
 }
 
-/** What Redis says of memory, durability and replicas. */
-function storage({ redis }) {
-  if (!redis) return card("Redis", "no answer");
+/** What the one Redis says of memory, durability and replicas; the nodes of a cluster have a table. */
+function storage({ redis: nodes }) {
+  if (nodes.length > 1) return [];
+  const [redis] = nodes;
+  if (redis?.memory === undefined) return card("Redis", "no answer");
   const { memory, memory_max: most, replicas_wanted: wanted } = redis;
   const part = most ? Math.min(memory / most, 1) : null;
   const percent = part === null ? null : `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} %`;

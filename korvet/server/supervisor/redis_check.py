@@ -16,13 +16,14 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import redis
+from redis.crc import key_slot
 from redis.exceptions import NoPermissionError
 
 from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, ErrorCode
-from korvet.redis import blocking, scripts
-from korvet.redis.blocking import connect_to, connected, one_line
+from korvet.redis import scripts
+from korvet.redis.blocking import Masters, connect_to, connected, one_line
 from korvet.redis.keys import Keys
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url
 
@@ -30,6 +31,8 @@ _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
 _REGISTER = scripts.get("broker/register")
 _LOADING_PAUSE_SECONDS = 1.0
+_SLOTS = 16_384
+FULL_COVERAGE = "cluster-require-full-coverage"
 # By `redis_mode` of INFO, in Valkey `server_mode`.
 _KINDS = {"standalone": "server", "sentinel": "sentinel", "cluster": "cluster"}
 _NAMED = {"server": "a single server", "sentinel": "a Sentinel", "cluster": "a node of a Redis Cluster"}
@@ -73,17 +76,44 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
     or misplace records: too old, evicting, of another kind than the URL says.
     """
     check_kind(settings)
-    with connected(settings) as client:
-        found = [_facts(server, pause, progress) for server, _ in servers(client, settings)]
-    if not found:
-        raise ConfigError("redis.url: no master of the cluster answers")
+    with connected(settings) as masters:
+        servers = _answering(masters) if masters.is_cluster else masters.all()
+        found = [_facts(name, server, pause, progress) for name, server in servers.items()]
     # A record is as safe as the master that has it makes it.
     weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
     return weakest._replace(warnings=tuple(dict.fromkeys(text for each in found for text in each.warnings)))
 
 
+def _answering(masters: Masters) -> dict[str, redis.Redis]:
+    """Return the masters of a cluster that answer; raises ConfigError if some slot has none, or none serves clients."""
+    covered = sum(last + 1 - first for first, last, _ in masters.slots())
+    if covered < _SLOTS:
+        raise ConfigError(
+            f"redis.url: {_SLOTS - covered} of the cluster's {_SLOTS} slots have no master: assign them "
+            "(redis-cli --cluster fix)"
+        )
+    answering = {name: server for name, server in masters.all().items() if _answers(server)}
+    if not answering:
+        raise ConfigError("redis.url: no master of the cluster answers")
+    states = {name: cluster_info(server).get("cluster_state", "ok") for name, server in answering.items()}
+    if "ok" not in states.values():
+        raise ConfigError(f"redis.url: the cluster is down (CLUSTER INFO of {', '.join(states)})")
+    return answering
+
+
+def cluster_info(server: redis.Redis) -> dict[str, str]:
+    """Return the fields of CLUSTER INFO; none if the user may not ask for it."""
+    try:
+        # As two words the client leaves the answer as it is.
+        answer: Any = server.execute_command("CLUSTER", "INFO")  # type: ignore[no-untyped-call]  # untyped there
+    except NoPermissionError:
+        return {}
+    lines = (line.partition(":") for line in answer.decode(errors="replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
 def _facts(
-    server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
+    name: str, server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
 ) -> ServerFacts:
     _wait_until_loaded(server, pause, progress)
     try:
@@ -91,33 +121,39 @@ def _facts(
     except NoPermissionError as error:
         # Scripts too ask for the history of Redis, by which leader epochs begin.
         raise ConfigError("redis.url: a permission is missing: INFO") from error
-    facts = judge(info)
+    try:
+        facts = judge(info)
+    except ConfigError as problem:
+        if not name:
+            raise
+        raise ConfigError(f"{problem} (at {name})") from None
     if facts.appendonly:
-        facts = facts._replace(appendfsync=_config(server, "appendfsync"))
-    if info.get("cluster_enabled") and _config(server, "cluster-require-full-coverage") == "yes":
-        said = "cluster-require-full-coverage is yes: while one master is away, no topic is served"
+        facts = facts._replace(appendfsync=config_of(server, "appendfsync"))
+    if name and config_of(server, FULL_COVERAGE) == "yes":
+        said = f"{FULL_COVERAGE} is yes: while one master is away without a replica, no topic is served"
         facts = facts._replace(warnings=(*facts.warnings, said))
     return facts
 
 
-def servers(client: redis.Redis, settings: Settings) -> Iterator[tuple[redis.Redis, str]]:
-    """Yield a client of each server that keeps records, and a name of its own for keys that hold nothing.
+def _probes(masters: Masters, settings: Settings) -> Iterator[tuple[redis.Redis, str]]:
+    """Yield the client of each master that answers, and a name for keys that hold nothing.
 
-    Of a cluster these are the masters that answer: a broker may start while others are away.
+    A broker may start while other masters are away.
     """
     probe = Keys(settings.namespace).probe
-    cluster: Any = client
-    if not blocking.is_cluster(client):
-        yield client, probe
+    if not masters.is_cluster:
+        yield masters.of(probe), probe
         return
-    left = {node.name for node in cluster.get_primaries()}
+    slots = masters.slots()
+    left = {each.master for each in slots}
     for name in (f"{probe}:{number}" for number in count()):
         if not left:
             return
-        node = cluster.get_node_from_key(name)
-        if node.name in left:
-            left.remove(node.name)
-            server = cluster.get_redis_connection(node)
+        slot = key_slot(name.encode())
+        master = next((each.master for each in slots if each.first <= slot <= each.last), "")
+        if master in left:
+            left.remove(master)
+            server = masters.of(name)
             if _answers(server):
                 yield server, name
 
@@ -202,9 +238,10 @@ def prepare(settings: Settings) -> Settings:
     Korvet needs.
     """
     keys = Keys(settings.namespace)
-    with connected(settings) as client:
-        try_out(client, settings)
+    with connected(settings) as masters:
+        try_out(masters, settings)
         key = keys.cluster_id
+        client = masters.of(key)
         # Read first: if memory is full, only commands that need none are allowed.
         stored = client.get(key)
         if stored is None:
@@ -230,8 +267,8 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
     """
     key = Keys(settings.namespace).brokers
     asked = start.arguments(settings.broker_lease_ms, own=own)
-    with connected(settings) as client:
-        untyped: Any = client
+    with connected(settings) as masters:
+        untyped: Any = masters.of(key)
         try:
             return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked))
         except redis.ResponseError as error:
@@ -241,12 +278,12 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
             raise ConfigError(f"{problem}: give each broker an id of its own (-1 takes a free one)") from None
 
 
-def try_out(client: redis.Redis, settings: Settings) -> None:
+def try_out(masters: Masters, settings: Settings) -> None:
     """Load every script and do once what workers will do; raises ConfigError and NoPermissionError for what is refused.
 
     It leaves no key.
     """
-    for server, name in servers(client, settings):
+    for server, name in _probes(masters, settings):
         untyped: Any = server  # redis-py's types leave these methods out
         # In one round trip: 43 of them to a Redis 50 ms away would take two seconds.
         with untyped.pipeline(transaction=False) as pipeline:
@@ -296,7 +333,8 @@ def _wait_until_loaded(
             return
 
 
-def _config(server: redis.Redis, name: str) -> str | None:
+def config_of(server: redis.Redis, name: str) -> str | None:
+    """Return a setting of the server; None if the user may not read it."""
     try:
         answer = server.config_get(name)
     except redis.ResponseError:
