@@ -67,7 +67,8 @@ class OffsetExpiry:
                 group, version, [each for each in stored if self._is_expired(each, 0, now_ms)]
             )
         rows = {each.at: each.row for each in [*expired, *(each for each in stored if not each.counts)]}
-        if not rows and (stored or not version.is_empty):
+        # A name without a group is the business of the task that ends sessions: somebody may be about to create it.
+        if not rows and (stored or not version.state or not version.is_empty):
             return DeletedOffsets(done=True, offsets=0, group=False)
         return self._offsets.delete(group, version, rows, delete_empty_group=True)
 

@@ -7,9 +7,10 @@ entries are counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committed, OffsetStore
+from korvet.groups.offsets import Committed, OffsetStore, known_id
 from korvet.log.index import IndexStore, Lag
 from korvet.log.types import LogPosition
 from korvet.protocol.types import TopicPartition
@@ -41,7 +42,7 @@ class LagReader:
         for group in groups:
             before_step()
             try:
-                found = self._offsets.fetch_all(group)
+                found = self._offsets.fetch_all(group, partial(known_id, self._topics))
             except KafkaError as error:
                 errors.append(error)
                 continue

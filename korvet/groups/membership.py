@@ -16,8 +16,8 @@ worker of any broker serves any member. A worker holds nothing but requests that
     PreparingRebalance   -> Empty                 no member is left
 
 Deadlines. The sorted set `deadlines` has the end of each member's session; a member whose request waits has +inf, since
-it cannot send heartbeats meanwhile. `korvet:groups` has the next deadline of each group. A heartbeat or commit renews
-the session.
+it cannot send heartbeats meanwhile. `korvet:groups` has the next deadline of each group (groups/schedule.py). A
+heartbeat or commit renews the session.
 
 When a member's session ends, lua/group/advance.lua removes the member, as LeaveGroup would, and begins a rebalance. The
 process that first sees the deadline pass calls it: a worker with a request that waits for the group (`_wait` below), or
@@ -105,6 +105,10 @@ class GroupCoordinator:
         self._draining = True
         for watch in self._parked:
             watch.wake_all()
+
+    def flush(self) -> None:
+        """Send what follows transitions a little later."""
+        self._store.schedule.flush()
 
     def join(self, request: JoinRequest) -> Joined:
         """Join, and wait until the rebalance is complete; raises KafkaError by Kafka's rules, MemberIdRequiredError."""

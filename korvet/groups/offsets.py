@@ -1,38 +1,41 @@
 """Committed offsets: OffsetStore keeps them in Redis, CommittedOffsets has the rules of a commit.
 
 A row carries the id of its topic. It counts only while the partition's state, the fence of its log, has the same id:
-offsets of a deleted topic never become those of a new one with the same name.
+offsets of a deleted topic never become those of a new one with the same name. If the state cannot be read because its
+node of a cluster is away, the id in the registry counts.
 
 Deletions are optimistic: lua/group/delete.lua and lua/group/forget.lua get what the caller has read, and do nothing if
-that has changed.
+that has changed. Redis groups are deleted before the offsets that they show, so a deletion that ends in between leaves
+none that nobody would find.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 import msgspec
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.groups.mirror import CommitMirror
+from korvet.groups.schedule import GroupSchedule
 from korvet.groups.types import EMPTY
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, encode_group_id
+from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, listed, malformed, parsed, refused, time_ms, value_of
 from korvet.redis.scripts import Script
-from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic, TopicRegistry, check_name
+from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic, TopicRegistry, check_name, id_text
 from korvet.topics.types import Partition, PartitionRef
 from korvet.turns import in_parts, in_turns
 
 _COMMIT = scripts.get("group/commit")
 _DELETE = scripts.get("group/delete")
 _FORGET = scripts.get("group/forget")
-
-_BEGINNING = "0-0"
 
 _DELETE_TRIES_MAX = 5
 """Tries of a deletion while offsets are committed under it."""
@@ -42,6 +45,9 @@ DELETED_PER_STEP = 1000
 
 ANY_ROW = b""
 """In place of a row: delete it as it is."""
+
+KnownId = Callable[[str], str | None]
+"""Returns the id of a topic as the registry has it."""
 
 
 class Committer(NamedTuple):
@@ -134,31 +140,44 @@ class OffsetStore:
         """`mirror` is group.mirror: whether commits move Redis consumer groups, and deletions delete them."""
         self._redis = redis
         self._keys = keys
-        self._mirror = "mirror" if mirror else "hide"
+        self._mirror = CommitMirror(redis, keys, enabled=mirror)
+        self._schedule = GroupSchedule(redis, keys)
 
     def commit(
-        self, by: Committer, commits: Sequence[Commit], not_after_ms: int = 0
+        self, by: Committer, commits: Sequence[Commit], not_after_ms: int = 0, *, replaces: bool = False
     ) -> list[KafkaError | None]:
         """Commit in one script; returns for each what prevented it.
 
-        That is UNKNOWN_TOPIC_OR_PARTITION if its topic id is not that of the log, COORDINATOR_NOT_AVAILABLE if another
-        commit was made later than `not_after_ms` (0: at any time), by Redis' clock.
+        That is UNKNOWN_TOPIC_OR_PARTITION if the committed offset is of another topic id, unless the commit `replaces`
+        that, and COORDINATOR_NOT_AVAILABLE if another commit was made later than `not_after_ms` (0: at any time), by
+        Redis' clock.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that does not exist).
         """
-        keys: list[str] = []
-        args: list[Arg] = [by.generation, by.member, by.instance, self._mirror, not_after_ms]
+        args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]
         for partition, offset, epoch, metadata, retention_ms in commits:
-            keys += (partition.stream, partition.state)
             row = msgspec.json.encode(_OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms))
             # The time stands last, for the script to write it: only Redis knows it.
-            args += (partition.topic_id, row[:-1] + b',"ms":', _read_up_to(partition, offset))
-        reply = self._run(_COMMIT, by.group, keys, args)
-        outcomes = cast("list[int]", listed(self._keys.group_offsets(by.group), reply))
+            args += (partition.stream, partition.topic_id, row[:-1] + b',"ms":')
+
+        def run(listed_ms: int) -> list[Reply]:
+            reply = self._run(_COMMIT, by.group, [by.group, listed_ms, *args])
+            return listed(self._keys.group_offsets(by.group), reply)
+
+        outcomes = cast("list[int]", self._schedule.create(by.group, run))
+        done = (one[:2] for outcome, one in zip(outcomes, commits, strict=True) if outcome == 1)
+        self._mirror.move(by.group, done)
         return [_prevented(outcome, one.partition) for outcome, one in zip(outcomes, commits, strict=True)]
 
-    def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
+    def flush(self) -> None:
+        """Send what follows commits a little later."""
+        self._mirror.flush()
+        self._schedule.flush()
+
+    def fetch(
+        self, group: str, partitions: Sequence[TopicPartition], known_id: KnownId = lambda _: None
+    ) -> list[Committed | None]:
         """Return what the group has committed for each, None for nothing."""
         key = self._keys.group_offsets(group)
         found: list[Committed | None] = []
@@ -166,13 +185,15 @@ class OffsetStore:
             fields = [self._keys.stream(*each) for each in some]
             reply, *topics = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, some)])
             rows = cast("list[bytes | None]", listed(key, reply))
-            found += [self._counted(key, *each) for each in zip(some, rows, topics, strict=True)]
+            found += [self._counted(key, known_id, *each) for each in zip(some, rows, topics, strict=True)]
         return found
 
-    def fetch_all(self, group: str) -> dict[TopicPartition, Committed]:
+    def fetch_all(self, group: str, known_id: KnownId = lambda _: None) -> dict[TopicPartition, Committed]:
         """Return all that the group has committed."""
         key = self._keys.group_offsets(group)
-        found = {at: self._counted(key, at, row, topic) for at, row, topic in in_turns(self._rows(group))}
+        found = {
+            at: self._counted(key, known_id, at, row, topic) for at, row, topic in in_turns(self._rows(group))
+        }
         return {at: row for at, row in found.items() if row is not None}
 
     def stored(self, group: str) -> list[StoredOffset]:
@@ -196,15 +217,22 @@ class OffsetStore:
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members and its offsets; raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
-        key = self._keys.group_offsets(group)
+        key, what = self._keys.group_offsets(group), "the answer of lua/group/delete.lua"
         for _ in range(_DELETE_TRIES_MAX):
-            [reply] = self._redis.pipeline([("HKEYS", key)])
+            reply, state = self._redis.pipeline(
+                [("HKEYS", key), ("HGET", self._keys.group_state(group), "state")]
+            )
             fields = cast("list[bytes]", listed(key, reply))
-            streams = [field for field in fields if self._keys.parse_stream(field) is not None]
-            args: list[Arg] = [self._mirror, len(fields)]
-            what = "the answer of lua/group/delete.lua"
+            # If it has members, or is no group, nothing may be changed: the script says so.
+            is_deleted = (bool(fields) or state is not None) and state in (None, EMPTY.encode())
+            mark = self._schedule.mark(group) if is_deleted else 0
+            streams = [field.decode() for field in fields if self._keys.parse_stream(field) is not None]
+            if is_deleted:
+                self._mirror.destroy(group, streams)
             # Kept in no variable: the error and this frame would hold each other.
-            if value_of(parsed(key, what, self._run(_DELETE, group, streams, args), int)):
+            if value_of(parsed(key, what, self._run(_DELETE, group, [group, *fields]), int)):
+                self._mirror.destroy(group, streams)
+                self._schedule.unlist(group, mark)
                 return
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"the offsets of {group} keep changing")
 
@@ -236,15 +264,22 @@ class OffsetStore:
     def _delete(
         self, group: str, version: GroupVersion, rows: Mapping[TopicPartition, bytes], empty_group: str
     ) -> DeletedOffsets:
-        args: list[Arg] = [self._mirror, empty_group, *version[:3], *rows.values()]
-        reply = self._run(_FORGET, group, [self._keys.stream(*at) for at in rows], args)
+        streams = [self._keys.stream(*at) for at in rows]
+        args: list[Arg] = [empty_group, *version[:3]]
+        for stream, row in zip(streams, rows.values(), strict=True):
+            args += (stream, row)
+        mark = self._schedule.mark(group) if empty_group == "drop" else 0
+        self._mirror.destroy(group, streams)
+        reply = self._run(_FORGET, group, args)
         done, offsets, dropped = cast("list[int]", listed(self._keys.group_offsets(group), reply))
+        self._mirror.destroy(group, streams)
+        if dropped:
+            self._schedule.unlist(group, mark)
         return DeletedOffsets(done == 1, offsets, dropped == 1)
 
-    def _run(self, script: Script, group: str, keys: Sequence[str | bytes], args: Sequence[Arg]) -> Reply:
-        names = self._keys
-        own = (*names.membership_of(group), names.groups, names.group_offsets(group))
-        [reply] = self._redis.scripts([(script, [*own, *keys], [group, encode_group_id(group), *args])])
+    def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
+        keys = (*self._keys.membership_of(group), self._keys.group_offsets(group))
+        [reply] = self._redis.scripts([(script, keys, args)])
         return reply
 
     def _rows(self, group: str) -> list[tuple[TopicPartition, bytes, Reply]]:
@@ -265,10 +300,14 @@ class OffsetStore:
     def _topic_of(self, at: TopicPartition) -> tuple[str, ...]:
         return ("HGET", self._keys.state(*at), "topic")
 
-    def _counted(self, key: str, at: TopicPartition, text: bytes | None, topic: Reply) -> Committed | None:
+    def _counted(
+        self, key: str, known_id: KnownId, at: TopicPartition, text: bytes | None, topic: Reply
+    ) -> Committed | None:
         """Return the row if the partition still belongs to its topic."""
         if isinstance(topic, RespError):
             raise refused(self._keys.state(*at), topic)
+        if isinstance(topic, StorageUnavailableError) and (known := known_id(at.topic)) is not None:
+            topic = known.encode()
         value_of(topic)
         if text is None:
             return None
@@ -286,7 +325,7 @@ def _prevented(outcome: int, partition: Partition) -> KafkaError | None:
     if outcome < 0:
         message = f"another commit for {partition.stream} came before this one, which is late"
         return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
-    message = f"{partition.stream} belongs to another topic now"
+    message = f"the offset committed for {partition.stream} is that of another topic"
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
 
@@ -305,21 +344,13 @@ def _stored(at: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:
     return StoredOffset(at, row, committed.ms, counts=not gone, retention_ms=committed.retention_ms)
 
 
-def _read_up_to(partition: Partition, offset: int) -> str:
-    """Return the id of the last entry before an offset, as a Redis group has it."""
-    if offset <= 0:
-        return _BEGINNING
-    if partition.format == "batch":
-        return f"{offset}-0"
-    return f"{offset - 1 >> partition.bits}-{offset - 1 & (1 << partition.bits) - 1}"
-
-
 class CommittedOffsets:
     """Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR."""
 
     def __init__(self, store: OffsetStore, topics: TopicRegistry, settings: Settings) -> None:
         self._store = store
         self._topics = topics
+        self._known_id = partial(known_id, topics)
         self._metadata_max = settings.offset_metadata_max_bytes
 
     def commit(
@@ -338,6 +369,7 @@ class CommittedOffsets:
             nonlocal some_done
             try:
                 prevented = self._store.commit(by, commits, not_after_ms)
+                self._replace(by, commits, not_after_ms, prevented)
             except KafkaError as error:
                 if not some_done:
                     raise
@@ -351,16 +383,47 @@ class CommittedOffsets:
     def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
         """Return what the group has committed for each, None for nothing, also for an unknown topic or group."""
         valid = [each for each in in_turns(partitions) if _is_valid(each)]
-        found = dict(zip(valid, self._store.fetch(group, valid), strict=True))
+        found = dict(zip(valid, self._store.fetch(group, valid, self._known_id), strict=True))
         return [found.get(each) for each in partitions]
 
     def fetch_all(self, group: str) -> dict[TopicPartition, Committed]:
         """Return all that the group has committed."""
-        return self._store.fetch_all(group)
+        return self._store.fetch_all(group, self._known_id)
 
     def exists(self, group: str) -> bool:
         """Tell whether there is such a group."""
         return self._store.group_exists(group)
+
+    def flush(self) -> None:
+        """Send what follows commits a little later."""
+        self._store.flush()
+
+    def _replace(
+        self,
+        by: Committer,
+        commits: Sequence[Commit],
+        not_after_ms: int,
+        prevented: list[KafkaError | None],
+    ) -> None:
+        """Replace offsets of another topic id where this worker has the later one: it looks again which that is."""
+        refused = [
+            place
+            for place, error in enumerate(prevented)
+            if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+        if not refused:
+            return
+        self._topics.refresh()
+        places = [
+            place
+            for place in refused
+            if self._known_id((partition := commits[place].partition).topic) == partition.topic_id
+        ]
+        if not places:
+            return
+        again = self._store.commit(by, [commits[place] for place in places], not_after_ms, replaces=True)
+        for place, error in zip(places, again, strict=True):
+            prevented[place] = error
 
     def _commit(self, asked: OffsetToCommit, _topic: Topic, partition: Partition) -> Commit:
         size = len(asked.metadata.encode())
@@ -368,6 +431,12 @@ class CommittedOffsets:
             message = f"metadata of {size} bytes is more than offset.metadata.max.bytes allows"
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
         return Commit(partition, *asked)
+
+
+def known_id(topics: TopicRegistry, name: str) -> str | None:
+    """Return the id of a topic as the registry has it."""
+    topic = topics.get_cached(name)
+    return None if topic is None else id_text(topic.id)
 
 
 def _is_valid(at: TopicPartition) -> bool:

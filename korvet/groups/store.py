@@ -1,4 +1,4 @@
-"""The members of groups in Redis: every transition is one script under lua/group.
+"""The members of groups in Redis: every transition is one script under lua/group, on keys of the group's own slot.
 
 What is stored and cannot be read is a KafkaError KAFKA_STORAGE_ERROR that names the key, and stays as it is. A missing
 instance id or protocol is the empty text.
@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.schedule import GroupSchedule
 from korvet.groups.types import (
     DEAD,
     Joined,
@@ -29,8 +30,8 @@ from korvet.groups.types import (
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, decode_group_id, encode_group_id
-from korvet.redis.replies import Reply, RespError, listed, time_ms, value_of
+from korvet.redis.keys import Keys
+from korvet.redis.replies import Reply, RespError, parsed, value_of
 from korvet.redis.scripts import Script
 
 _JOIN = scripts.get("group/join")
@@ -40,6 +41,10 @@ _LEAVE = scripts.get("group/leave")
 _ADVANCE = scripts.get("group/advance")
 _RESUME = scripts.get("group/resume")
 _LOOK = scripts.get("group/look")
+
+
+NOTHING_DUE, NO_GROUP = -1, -2
+"""In place of a time: no deadline is ahead; there is no such group."""
 
 
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +65,8 @@ class GroupStore:
         """`size_max` is the most members of a group, `initial_delay_ms` how long the first rebalance of one waits."""
         self._redis = redis
         self._keys = keys
+        self.schedule = GroupSchedule(redis, keys)
+        """The list of groups, which gets the deadlines that transitions make a little later."""
         self._size_max = size_max
         self._initial_delay_ms = initial_delay_ms
 
@@ -84,9 +91,17 @@ class GroupStore:
             msgspec.json.encode(row),
             msgspec.msgpack.encode(request.protocols),
         )
-        reply = cast("list[Reply]", self._change(_JOIN, request.group, args))
+
+        def run(listed_ms: int) -> list[Reply]:
+            return cast("list[Reply]", self._change(_JOIN, request.group, (listed_ms, *args)))
+
+        reply = self.schedule.create(request.group, run)
+        self._due_at(request.group, reply[1])
+        if reply[0] == b"REFUSED":
+            _, _, name, message = cast("list[bytes]", reply)
+            raise KafkaError(ErrorCode[name.decode()], message.decode())
         if reply[0] == b"WAIT":
-            _, member, generation, due = cast("tuple[bytes, bytes, bytes, int]", tuple(reply))
+            _, _, member, generation, due = cast("tuple[bytes, int, bytes, bytes, int]", tuple(reply))
             return Waiting(member.decode(), int(generation), _due_ms(due))
         return self._joined(request.group, reply)
 
@@ -103,6 +118,7 @@ class GroupStore:
         reply = cast("list[Reply]", self._change(_SYNC, request.group, args))
         if reply[0] == b"WAIT":
             return Waiting(request.member_id, request.generation, _due_ms(reply[1]))
+        self._due_at(request.group, reply[1])
         return _synced(reply)
 
     def poll_join(self, group: str, instance: str, waiting: Waiting) -> JoinOutcome:
@@ -122,26 +138,21 @@ class GroupStore:
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
         """Remove members, each named by its id and its instance id; returns the outcome for each."""
         reply = self._change(_LEAVE, group, [part for member in members for part in member])
-        return [ErrorCode[name.decode()] for name in cast("list[bytes]", reply)]
+        due, *names = cast("list[bytes]", reply)
+        self._due_at(group, due)
+        return [ErrorCode[name.decode()] for name in names]
 
-    def advance(self, group: str) -> int | None:
-        """End sessions and phases whose time is over; returns the ms to the next deadline, None if there is none."""
-        return _due_ms(self._change(_ADVANCE, group, ()))
+    def advance(self, group: str) -> None:
+        """End sessions and phases whose time is over."""
+        self._due_at(group, self._change(_ADVANCE, group, ()))
 
-    def resume(self, group: str) -> None:
-        """Begin all sessions again, after a time in which members could not renew them."""
-        self._change(_RESUME, group, ())
+    def advance_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
+        """Advance groups; returns for each when (ms) something is due, NOTHING_DUE, NO_GROUP or its error."""
+        return self._change_all(_ADVANCE, groups)
 
-    def due_groups(self, limit: int, skip: int = 0) -> list[str]:
-        """Return groups with a deadline that is over by Redis' clock, the oldest first, after the first `skip`.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        now_ms = time_ms(self._redis.call("TIME"))
-        key = self._keys.groups
-        [reply] = self._redis.pipeline([("ZRANGEBYSCORE", key, "-inf", now_ms, "LIMIT", skip, limit)])
-        names = cast("list[bytes]", listed(key, reply))
-        return [decode_group_id(name.decode(errors="replace")) for name in names]
+    def resume_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
+        """Begin all sessions again, after a time in which members could not renew them; returns the same."""
+        return self._change_all(_RESUME, groups)
 
     def describe(self, groups: Sequence[str]) -> list[StoredGroup | KafkaError]:
         """Return each group as it is now, all of its data of one moment, or KAFKA_STORAGE_ERROR."""
@@ -162,9 +173,21 @@ class GroupStore:
         return waiting._replace(due_ms=_due_ms(reply[1])) if reply[0] == b"WAIT" else reply
 
     def _change(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
-        keys = (*self._keys.membership_of(group), self._keys.groups)
-        names = (self._keys.group_channel(group), encode_group_id(group))
-        return self._run(script, group, keys, (*names, *args))
+        keys = self._keys.membership_of(group)
+        return self._run(script, group, keys, (self._keys.group_channel(group), *args))
+
+    def _change_all(self, script: Script, groups: Sequence[str]) -> list[int | KafkaError]:
+        replies = self._redis.scripts(
+            [
+                (script, self._keys.membership_of(group), (self._keys.group_channel(group),))
+                for group in groups
+            ]
+        )
+        keys = map(self._keys.group_members, groups)
+        return [parsed(key, "a deadline", reply, int) for key, reply in zip(keys, replies, strict=True)]
+
+    def _due_at(self, group: str, due: Reply) -> None:
+        self.schedule.lower_soon(group, cast("int", due))
 
     def _run(self, script: Script, group: str, keys: Sequence[str], args: Sequence[Arg]) -> Reply:
         try:
@@ -173,7 +196,7 @@ class GroupStore:
             raise self._malformed(group, str(error)) from error
 
     def _joined(self, group: str, reply: Sequence[Reply]) -> Joined:
-        _, member, generation, kind, protocol, leader, skip, *rest = cast("list[bytes]", reply)
+        _, _, member, generation, kind, protocol, leader, skip, *rest = cast("list[bytes]", reply)
         chosen = protocol.decode()
         try:
             members = tuple(
@@ -204,7 +227,7 @@ def _due_ms(reply: Reply) -> int | None:
 
 
 def _synced(reply: Sequence[Reply]) -> Synced:
-    _, kind, protocol, assignment = cast("list[bytes]", reply)
+    _, _, kind, protocol, assignment = cast("list[bytes]", reply)
     return Synced(kind.decode(), protocol.decode(), assignment)
 
 

@@ -102,6 +102,11 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
     admin: GroupAdmin
     topics: TopicRegistry
 
+    def flush(self) -> None:
+        """Send what follows requests a little later: this worker stops."""
+        self.coordinator.flush()
+        self.committed.flush()
+
 
 class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about topics: which there are, their partitions, and the brokers these are placed on."""

@@ -209,6 +209,7 @@ def main(
     apis.log.fetcher.drain()
     apis.groups.coordinator.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
+    apis.groups.flush()
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
     gevent.killall([keeping, watching])

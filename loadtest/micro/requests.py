@@ -74,7 +74,7 @@ def main() -> None:
         figures: dict[Path, list[tuple[float, float, float]]] = {each: [] for each in checkouts}
         for _ in range(ROUNDS):
             for checkout in checkouts:
-                with broker(checkout, case.storage_format) as started:
+                with broker(checkout, f"storage.format={case.storage_format}") as started:
                     figures[checkout].append(measured(started, case))
         for checkout, rounds in figures.items():
             user, system, redis = (statistics.median(column) for column in zip(*rounds, strict=True))
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 @contextmanager
-def broker(checkout: Path, storage_format: str) -> Iterator[Broker]:
+def broker(checkout: Path, *settings: str) -> Iterator[Broker]:
     """Run a broker of one worker on an embedded server, from the code in `checkout`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -108,8 +108,7 @@ def broker(checkout: Path, storage_format: str) -> Iterator[Broker]:
             "korvet",
             "serve",
             *flags,
-            "--set",
-            f"storage.format={storage_format}",
+            *(f"--set={each}" for each in settings),
         ]
         process = subprocess.Popen(
             command, cwd=checkout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
@@ -132,11 +131,22 @@ def measured(started: Broker, case: Case) -> tuple[float, float, float]:
         client.call(
             MetadataRequest(topics=[MetadataRequestTopic(name="bench")], allow_auto_topic_creation=True), 9
         )
-    _drive(started.address, case, frame, case.requests // 8)
+    return driven(started, [frame] * case.connections, case.in_flight, case.requests)
+
+
+def driven(
+    started: Broker, frames: list[bytes], in_flight: int, requests: int, rest_s: float = 0.0
+) -> tuple[float, float, float]:
+    """Send each of the requests over a connection of its own, again and again; returns what one costs, as `measured`.
+
+    After the last one the broker has `rest_s` seconds for what it does in the background.
+    """
+    _drive(started.address, frames, in_flight, requests // 8)
     before, redis_before = _cpu(started.workers), _cpu(started.redis)
-    _drive(started.address, case, frame, case.requests)
+    _drive(started.address, frames, in_flight, requests)
+    time.sleep(rest_s)
     after, redis_after = _cpu(started.workers), _cpu(started.redis)
-    scale = 1e6 / case.requests
+    scale = 1e6 / requests
     return (
         (after[0] - before[0]) * scale,
         (after[1] - before[1]) * scale,
@@ -153,23 +163,23 @@ def _produce_frame(case: Case) -> bytes:
     return request_frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), 9)
 
 
-def _drive(address: tuple[str, int], case: Case, frame: bytes, requests: int) -> None:
-    """Send `requests` in all over the connections of the case, each with several in flight."""
-    connections = [socket.create_connection(address) for _ in range(case.connections)]
+def _drive(address: tuple[str, int], frames: list[bytes], in_flight: int, requests: int) -> None:
+    """Send `requests` in all, each of the frames over a connection of its own, with several in flight."""
+    connections = [socket.create_connection(address) for _ in frames]
     poller = select.poll()
     left = requests
     received = {each.fileno(): bytearray() for each in connections}
-    by_number = {each.fileno(): each for each in connections}
-    for each in connections:
+    by_number = {each.fileno(): (each, frame) for each, frame in zip(connections, frames, strict=True)}
+    for each, frame in by_number.values():
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         poller.register(each, select.POLLIN)
-        each.sendall(frame * case.in_flight)
-        left -= case.in_flight
-    under_way = case.connections * case.in_flight
+        each.sendall(frame * in_flight)
+        left -= in_flight
+    under_way = len(frames) * in_flight
     while under_way:
         for number, _ in poller.poll(10_000):
-            data = received[number]
-            data += by_number[number].recv(65536)
+            data, (connection, frame) = received[number], by_number[number]
+            data += connection.recv(65536)
             answered = 0
             while len(data) >= 4 and len(data) >= 4 + struct.unpack_from(">i", data)[0]:
                 del data[: 4 + struct.unpack_from(">i", data)[0]]
@@ -177,7 +187,7 @@ def _drive(address: tuple[str, int], case: Case, frame: bytes, requests: int) ->
             under_way -= answered
             more = min(answered, max(left, 0))
             if more:
-                by_number[number].sendall(frame * more)
+                connection.sendall(frame * more)
                 left -= more
                 under_way += more
     for each in connections:

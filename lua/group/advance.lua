@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Ends what is past its deadline in a group: sessions, rebalances and syncs.
--- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`
--- Returns  the ms until something is due again, -1 if nothing is
+-- KEYS     group, members, deadlines
+-- ARGV     channel of the group
+-- Returns  when (ms, Redis' clock) something is due again, -1 if nothing is, -2 if there is no such group
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- Several may call this at once: what was done is not done again.
@@ -10,14 +10,13 @@
 
 -- @include shared/clock
 
-local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, name = ARGV[1], ARGV[2]
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local channel = ARGV[1]
 -- @include shared/group_state
 -- @include shared/group_steps
 
 if state == 'Dead' then
-  redis.call('ZREM', groups, name)
-  return -1
+  return -2
 end
 
 local gone = redis.call('ZRANGEBYSCORE', deadlines, '-inf', now_ms)
@@ -58,4 +57,4 @@ if deadline > 0 and deadline <= now_ms then
   end
 end
 finish()
-return due_in()
+return due_at()

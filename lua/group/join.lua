@@ -1,26 +1,30 @@
 #!lua flags=allow-oom
 -- Lets a member join a group: a new one, one that got its id before, or one that joins again.
--- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`, member id ("" for a new one), the id that a new one gets, 1 if a
---          new one must join again with that id (KIP-394, else 0), 1 if a leader can be asked to skip assigning
---          (KIP-814, else 0), most members of a group, initial delay in ms, protocol type, the member's row, its
---          protocols as they came
--- Returns  {"WAIT", member id, generation, ms until something is due (-1: nothing is)} if it waits for others, or
---          {"JOINED", member id, generation, protocol type, protocol, leader, 1 if the leader is to assign nothing else
---          0, and for the leader of each member: its id, its instance id or "", its protocols}
--- Errors   STALE_BROKER_EPOCH (shared/lease), MEMBER_ID_REQUIRED (the id is kept for a session timeout),
---          UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
---          KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- KEYS     group, members, deadlines
+-- ARGV     channel of the group, when it was listed (shared/listed), member id ("" for a new one), the id that a new one
+--          gets, 1 if a new one must join again with that id (KIP-394, else 0), 1 if a leader can be asked to skip
+--          assigning (KIP-814, else 0), most members of a group, initial delay in ms, protocol type, the member's row,
+--          its protocols as they came
+-- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else, second, when
+--          (ms, Redis' clock) something is due in the group:
+--          {"WAIT", due, member id, generation, ms until then (-1: nothing is due)} if it waits for others,
+--          {"JOINED", due, member id, generation, protocol type, protocol, leader, 1 if the leader is to assign nothing
+--          else 0, and for the leader of each member: its id, its instance id or "", its protocols}, or
+--          {"REFUSED", due, error, message} if something was done: MEMBER_ID_REQUIRED (the id is kept for a session
+--          timeout), GROUP_MAX_SIZE_REACHED (the member is removed)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
+--          GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.
 
 -- @include shared/lease
 
-local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, name = ARGV[1], ARGV[2]
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local channel, listed_at = ARGV[1], tonumber(ARGV[2])
 local asked, new_id, requires_id, supports_skip = ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6] == '1'
 local size_max, initial_delay, type_asked = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local row_text, protocols = ARGV[10], ARGV[11]
+-- @include shared/listed
 -- @include shared/group_state
 -- @include shared/group_steps
 -- @include shared/group_reply
@@ -30,7 +34,8 @@ local instance = row.instance
 local member = asked == '' and new_id or asked
 local waiting = 'inf'
 
-if state == 'Dead' then
+local is_dead = state == 'Dead'
+if is_dead then
   if asked ~= '' then
     return redis.error_reply('UNKNOWN_MEMBER_ID the group has no members')
   end
@@ -70,23 +75,29 @@ local function supported()
 end
 
 if not has_room() then
+  local full = 'the group has ' .. whole(size_max) .. ' members already'
   if before or pending then
     read_ahead({asked})
     remove(asked)
     after_removal()
     finish()
+    return {'REFUSED', due_at(), 'GROUP_MAX_SIZE_REACHED', full}
   end
-  return redis.error_reply('GROUP_MAX_SIZE_REACHED the group has ' .. whole(size_max) .. ' members already')
+  return redis.error_reply('GROUP_MAX_SIZE_REACHED ' .. full)
 elseif not supported() then
   return redis.error_reply('INCONSISTENT_GROUP_PROTOCOL the group is of type ' .. protocol_type
     .. ', or no protocol is one that all its members support')
+end
+
+if is_dead and not is_listed(listed_at) then
+  return {'UNLISTED', now_ms}
 end
 
 if asked == '' and instance == '' and requires_id then
   redis.call('HSET', members, 'w:' .. member, whole(row.session_ms))
   redis.call('ZADD', deadlines, whole(now_ms + row.session_ms), member)
   finish()
-  return redis.error_reply('MEMBER_ID_REQUIRED ' .. member)
+  return {'REFUSED', due_at(), 'MEMBER_ID_REQUIRED', member}
 end
 
 local function write(known)
@@ -121,7 +132,7 @@ local function join_again()
   if generation ~= generation_left then
     return joined(member, false)
   end
-  return {'WAIT', member, whole(generation), due_in()}
+  return {'WAIT', due_at(), member, whole(generation), due_in()}
 end
 
 local function answer_now(skip, leader_reported)

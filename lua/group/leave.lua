@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
 -- Removes members from a group.
--- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`, and for each member its id ("": the holder of the instance id) and
---          its instance id ("" for none)
--- Returns  for each member "NONE", "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"
+-- KEYS     group, members, deadlines
+-- ARGV     channel of the group, and for each member its id ("": the holder of the instance id) and its instance id (""
+--          for none)
+-- Returns  {when (ms, Redis' clock) something is due in the group, -1 if nothing is, and for each member "NONE",
+--          "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/lease
 
-local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, name = ARGV[1], ARGV[2]
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local channel = ARGV[1]
 -- @include shared/group_state
 -- @include shared/group_steps
 
@@ -22,7 +23,7 @@ local function named(member, instance)
   return member
 end
 
-local first, names = 3, {}
+local first, names = 2, {}
 for at = first, #ARGV, 2 do
   names[#names + 1] = named(ARGV[at], ARGV[at + 1])
 end
@@ -42,12 +43,13 @@ local function leave(member, instance)
   return refused or 'NONE'
 end
 
-local outcomes = {}
+local outcomes = {-1}
 for at = first, #ARGV, 2 do
   outcomes[#outcomes + 1] = leave(ARGV[at], ARGV[at + 1])
 end
 if announced then
   after_removal()
   finish()
+  outcomes[1] = due_at()
 end
 return outcomes

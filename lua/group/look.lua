@@ -3,8 +3,8 @@
 -- ARGV     "join" or "sync", member id, instance id ("" if it is not static), generation: for a join the one before
 --          it, for a sync its own
 -- Returns  {"WAIT", ms until something is due (-1: nothing is)},
---          {"JOINED", member id, generation, protocol type, protocol, leader, 0, and for the leader of each member: its
---          id, its instance id or "", its protocols} or {"SYNCED", protocol type, protocol, assignment}
+--          {"JOINED", when something is due, member id, generation, protocol type, protocol, leader, 0, and for the leader of each
+--          member: its id, its instance id or "", its protocols} or {"SYNCED", -1, protocol type, protocol, assignment}
 -- Errors   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR
 
 -- @include shared/clock
@@ -30,6 +30,6 @@ end
 if generation ~= asked or state == 'PreparingRebalance' then
   return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
 elseif state == 'Stable' then
-  return {'SYNCED', protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}
+  return {'SYNCED', -1, protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}
 end
 return {'WAIT', due_in()}

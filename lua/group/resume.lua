@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Begins the sessions of a group's members again, and the time of the rebalance or sync under way.
--- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`
--- Returns  the ms until something is due, -1 if nothing is
+-- KEYS     group, members, deadlines
+-- ARGV     channel of the group
+-- Returns  when (ms, Redis' clock) something is due, -1 if nothing is
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- For after an outage, in which members could not renew their sessions. No session becomes shorter. An id that was given
@@ -10,13 +10,13 @@
 
 -- @include shared/clock
 
-local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, name = ARGV[1], ARGV[2]
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local channel = ARGV[1]
 -- @include shared/group_state
 -- @include shared/group_steps
 
 if size == 0 then
-  return due_in()
+  return due_at()
 end
 local scores = {}
 each_row(redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(+inf'), function(member, row)
@@ -28,4 +28,4 @@ if deadline > 0 and extend_until == 0 then
 end
 in_thousands(scores, function(...) redis.call('ZADD', deadlines, 'XX', 'GT', ...) end)
 finish()
-return due_in()
+return due_at()

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- Takes the leader's assignments, or returns a member its own.
--- KEYS     group, members, deadlines, groups
--- ARGV     channel of the group, its name in `groups`, member id, instance id ("" if it is not static), generation,
---          protocol type and protocol ("": not to be compared), and for each assignment the member's id and the bytes
--- Returns  {"SYNCED", protocol type, protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)}
---          if the leader has not brought assignments yet
+-- KEYS     group, members, deadlines
+-- ARGV     channel of the group, member id, instance id ("" if it is not static), generation, protocol type and protocol
+--          ("": not to be compared), and for each assignment the member's id and the bytes
+-- Returns  {"SYNCED", when (ms, Redis' clock) something is due if that may be earlier than before (else -1), protocol type,
+--          protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)} if the leader has not brought
+--          assignments yet
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 --          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
@@ -12,25 +13,24 @@
 
 -- @include shared/lease
 
-local group, members, deadlines, groups = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, name = ARGV[1], ARGV[2]
-local member, instance = ARGV[3], ARGV[4]
+local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local channel, member, instance = ARGV[1], ARGV[2], ARGV[3]
 -- @include shared/group_state
 -- @include shared/group_steps
 
 local refused = refusal(member, instance)
 if refused then
   return redis.error_reply(refused .. ' the group has no such member')
-elseif whole(generation) ~= ARGV[5] then
+elseif whole(generation) ~= ARGV[4] then
   return redis.error_reply('ILLEGAL_GENERATION the group is at generation ' .. whole(generation))
-elseif (ARGV[6] ~= '' and ARGV[6] ~= protocol_type) or (ARGV[7] ~= '' and ARGV[7] ~= protocol) then
+elseif (ARGV[5] ~= '' and ARGV[5] ~= protocol_type) or (ARGV[6] ~= '' and ARGV[6] ~= protocol) then
   return redis.error_reply('INCONSISTENT_GROUP_PROTOCOL the group is of type ' .. protocol_type .. ' with protocol '
     .. protocol)
 elseif state == 'PreparingRebalance' then
   return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
 end
 
-local row = row_of(member)
+local row, due = row_of(member), -1
 if member == leader and state == 'CompletingRebalance' then
   each_row(redis.call('ZRANGEBYSCORE', deadlines, '+inf', '+inf'))
 end
@@ -44,7 +44,7 @@ if state == 'CompletingRebalance' then
   for _, each in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do
     known[each] = true
   end
-  for at = 8, #ARGV, 2 do
+  for at = 7, #ARGV, 2 do
     -- Members that have left meanwhile need none.
     if known[ARGV[at]] then
       fields[#fields + 1] = 'a:' .. ARGV[at]
@@ -55,7 +55,8 @@ if state == 'CompletingRebalance' then
   state = 'Stable'
   unpark()
   finish()
+  due = due_at()
 else
   redis.call('ZADD', deadlines, 'XX', 'GT', whole(now_ms + row.session_ms), member)
 end
-return {'SYNCED', protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}
+return {'SYNCED', due, protocol_type, protocol, redis.call('HGET', members, 'a:' .. member) or ''}

@@ -117,7 +117,13 @@ local function next_deadline()
   return due
 end
 
--- The ms until something is due, as a reply; -1 if nothing is.
+-- When something is due, as a reply; -1 if nothing is.
+local function due_at()
+  local due = next_deadline()
+  return due == math.huge and -1 or due
+end
+
+-- The ms until then; -1 if nothing is due.
 local function due_in()
   local due = next_deadline()
   return due == math.huge and -1 or math.max(0, due - now_ms)

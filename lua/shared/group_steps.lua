@@ -1,5 +1,5 @@
--- The transitions of a group; after shared/group_state. Needs also the locals `groups`, the key, and `channel` and
--- `name`, the group's. A script that changed anything ends with `finish()`.
+-- The transitions of a group; after shared/group_state. Needs also the local `channel`, the group's. A script that changed
+-- anything ends with `finish()`, and returns when something is due: the caller writes that into the list of groups.
 --
 -- A member whose request is parked has the deadline +inf: it waits for others, and its session cannot end. So a
 -- rebalance is complete when every row of `deadlines`, pending members' too, is +inf.
@@ -10,7 +10,7 @@
 local announced = false
 local state_before, generation_before, size_before = state, generation, size
 
-for key, kind in pairs({[members] = 'hash', [deadlines] = 'zset', [groups] = 'zset'}) do
+for key, kind in pairs({[members] = 'hash', [deadlines] = 'zset'}) do
   local found = redis.call('TYPE', key).ok
   if found ~= kind and found ~= 'none' then
     malformed(key, 'it is a ' .. found .. ', and no ' .. kind)
@@ -206,7 +206,7 @@ local function after_removal()
   complete_if_all_joined()
 end
 
--- Writes what has changed, and announces a transition. The score in `groups` is never later than the next deadline.
+-- Writes what has changed, and announces a transition.
 local function finish()
   local fields = {
     'state', state, 'generation', whole(generation), 'protocol_type', protocol_type, 'protocol', protocol,
@@ -218,8 +218,6 @@ local function finish()
     fields[#fields + 1] = whole(now_ms)
   end
   redis.call('HSET', group, unpack(fields))
-  local due = next_deadline()
-  redis.call('ZADD', groups, due == math.huge and '+inf' or whole(due), name)
   if announced or state ~= state_before or generation ~= generation_before then
     redis.call('SPUBLISH', channel, whole(generation) .. ' ' .. state)
   end

@@ -142,9 +142,9 @@ class Group:
         assert int(self.raw.hget(self.state, "deadline"))
         self.raw.hset(self.state, "deadline", 1)
 
-    def advance(self) -> int | None:
+    def advance(self) -> None:
         """End what is past its deadline."""
-        return self.store.advance(self.name)
+        self.store.advance(self.name)
 
 
 def refused(code: str, act: Callable[[], object]) -> KafkaError:

@@ -43,6 +43,7 @@ class Offsets:
             for partition, offset in zip(self.bench.partitions, offsets, strict=False)
         ]
         assert not any(self.store.commit(Committer(self.name, generation, member), commits))
+        self.store.flush()
 
     def grow_older(self, partition: int, ms: int) -> None:
         """Move the time of a commit back."""

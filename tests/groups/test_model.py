@@ -281,6 +281,7 @@ class GroupMachine(RuleBasedStateMachine):
         counted = int(self.raw.hget(self.group.state, "s:range") or 0)
         assert counted == len(model.members)
         first = self.raw.zrange(self.group.deadlines, 0, 0, withscores=True)
+        self.group.store.schedule.flush()
         assert not first or self.raw.zscore("korvet:groups", "billing") <= first[0][1]
 
 

@@ -40,6 +40,7 @@ class Offsets:
     def commit(self, offset: int, partition: int = 0, topic_id: str = TOPIC_ID) -> bool:
         at = self.bench.at(partition, topic_id=topic_id)
         [prevented] = self.store.commit(NOBODY, [Commit(at, offset, 3, 'a "note" ☃')])
+        self.store.flush()
         return prevented is None
 
     def fetch(self, *partitions: int) -> list[Committed | None]:
@@ -144,6 +145,7 @@ def test_another_clients_group_is_not_touched_without_mirror(offsets: Offsets) -
     offsets.raw.xgroup_create(KEYS.stream("orders", 0), "billing", "0-1")
     hidden = OffsetStore(offsets.bench.redis, KEYS, mirror=False)
     assert hidden.commit(NOBODY, [Commit(offsets.bench.partition, 1, -1, "")]) == [None]
+    hidden.flush()
     assert offsets.read_up_to() == "0-1"
     hidden.delete_group("billing")
     assert offsets.read_up_to() == "0-1"
@@ -201,6 +203,7 @@ def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_hol
     committed = committed_of(here)
     wide = [at(each, 7) for each in range(2 * PARTITIONS_AT_ONCE + 1)]
     assert committed.commit(NOBODY, wide[:1]) == [None]  # Redis has the script from now on
+    committed.flush()
     before = evalsha_calls(raw_redis)
     assert set(committed.commit(NOBODY, wide)) == {None}
     assert evalsha_calls(raw_redis) - before == 3

@@ -20,6 +20,7 @@ from korvet.protocol.messages.offset_delete import (
 from korvet.redis.client import Redis
 from tests.groups.support import RANGE, Group
 from tests.handlers.test_offset_commit import ANY_NAMES, NOTHING, commit, fetch
+from tests.support.proxy import until
 from tests.support.topic_client import Client
 
 NOT_ASKED_FOR = -(2**31)
@@ -173,7 +174,7 @@ def test_a_deleted_group_leaves_nothing(
     here.append(topic, b"v")
     group = f"{topic}{group}"
     commit(here, group, topic, 1, 0)
-    assert len(stored.xinfo_groups(f"korvet:{topic}:0")) == 1
+    until(lambda: len(stored.xinfo_groups(f"korvet:{topic}:0")) == 1)
     assert delete(there, group, group, version=version) == [(group, ErrorCode.NONE)]
     assert fetch(here, group, topic) == [NOTHING]
     assert listed(here, group) == {}
@@ -215,7 +216,7 @@ def test_a_group_forgets_offsets(client: Client, topic: str, stored: Any) -> Non
     none, unknown = ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert forget(client, topic, topic, 0, 7, 2) == (none, [none, unknown, none])
     assert fetch(client, topic, topic, partitions=3) == [NOTHING, (2, -1, "", 0), NOTHING]
-    assert stored.xinfo_groups(f"korvet:{topic}:0") == []
+    until(lambda: stored.xinfo_groups(f"korvet:{topic}:0") == [])
     # What is not there is forgotten already, and the group stays though it has nothing left.
     assert forget(client, topic, topic, 0, 1) == (none, [none, none])
     assert set(listed(client, topic)) == {topic}

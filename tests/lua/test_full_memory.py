@@ -107,14 +107,19 @@ def test_entries_that_are_no_batches_are_removed(raw_redis: Any) -> None:
 
 def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
     group = [f"{{korvet:group:g:offsets}}:{each}" for each in ("group", "members", "deadlines")]
-    keys = [*group, "korvet:groups", "korvet:group:g:offsets"]
-    raw_redis.hset(STATE, "topic", TOPIC_ID)
+    keys, listed = [*group, "korvet:group:g:offsets"], ["korvet:groups"]
     with memory_left(raw_redis, -1):
-        args = ["g", "g", -1, "", "", "mirror", 0, TOPIC_ID, '{"ms":', "0-0"]
-        assert run(raw_redis, "group/commit", [*keys, STREAM, STATE], args) == [1]
-        assert run(raw_redis, "group/forget", [*keys, STREAM], ["g", "g", "mirror", "keep", "x", "", "", ""])
-        assert run(raw_redis, "group/delete", [*keys, STREAM], ["g", "g", "mirror", 1]) == 1
-    assert raw_redis.exists(*keys) == 0
+        args = ["g", 0, -1, "", "", 0, 0, STREAM, TOPIC_ID, '{"ms":']
+        unlisted, now_ms = run(raw_redis, "group/commit", keys, args)
+        assert unlisted == b"UNLISTED"
+        assert run(raw_redis, "group/schedule", listed, ["CH", 5, "g"]) == 1
+        assert run(raw_redis, "group/commit", keys, ["g", now_ms, *args[2:]]) == [1]
+        assert run(raw_redis, "group/forget", keys, ["keep", "x", "", "", STREAM, ""])
+        assert run(raw_redis, "group/delete", keys, ["g", STREAM]) == 1
+        _, again_ms, *due = run(raw_redis, "group/due", listed, [10, 1000])
+        assert due == [b"g", b"5"]
+        assert run(raw_redis, "group/unlist", listed, ["g", again_ms]) == 1
+    assert raw_redis.exists(*keys, *listed) == 0
 
 
 def test_members_of_groups_go_on(raw_redis: Any) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.groups.offsets import Commit, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper, LeaseLostError
 from korvet.server.keeper.log_tasks import finish_deletions
 from korvet.topics import deletion as topic_deletion
 from korvet.topics.registry import Topic, TopicSpec
-from korvet.topics.types import TopicRef
+from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.domain import Domain
 
 PARTITIONS = 5
@@ -107,7 +107,10 @@ def check_gone(here: Domain, topic: Topic, *, is_fenced: bool = True) -> None:
     if not is_fenced:
         return
     assert offsets(here).fetch("a", [TopicPartition("orders", 0)]) == [None]
-    [prevented] = offsets(here).commit(Committer("a"), [Commit(topic.partitions[0], 1, 0, "")])
+    committed = CommittedOffsets(offsets(here), here.topics, Settings())
+    [prevented] = committed.commit(
+        Committer("a"), [PartitionRef(TopicRef("orders"), 0, OffsetToCommit(1, 0, ""))]
+    )
     assert prevented is not None
     assert prevented.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -57,7 +57,7 @@ def test_each_exchange_is_one_round_trip_by_its_script_or_connection(
 
     def look() -> None:
         with pytest.raises(RespError):
-            redis.script(COMMIT, ["no-group"] * 5, [])
+            redis.script(COMMIT, ["no-group"] * 4, [])
 
     # The first finds that Redis lacks the script; loading it counts as a command.
     assert moved(observer, TRIPS, look, operation="group/commit") == 1
@@ -77,8 +77,8 @@ def test_round_trips_are_a_histogram(observer: RedisMetrics) -> None:
 
 
 def commit(redis: Redis, generation: int) -> None:
-    keys = ["{g}:group", "{g}:members", "{g}:deadlines", "{g}:groups", "{g}:offsets"]
-    redis.script(COMMIT, keys, ["g", "g", generation, "", "", "hide"])
+    keys = ["{g}:group", "{g}:members", "{g}:deadlines", "{g}:offsets"]
+    redis.script(COMMIT, keys, ["g", 0, generation, "", "", 0, 0])
 
 
 def test_errors_of_scripts_are_counted_by_script_and_error(
@@ -94,7 +94,7 @@ def test_errors_of_scripts_are_counted_by_script_and_error(
         raw_redis.set("{g}:group", "no hash")
         with pytest.raises(RespError):
             commit(redis, 5)
-        outcomes = redis.scripts([(COMMIT, ["{g}:group"] * 5, ["g", "g", 1, "", "", "hide"])] * 2)
+        outcomes = redis.scripts([(COMMIT, ["{g}:group"] * 4, ["g", 0, 1, "", "", 0, 0])] * 2)
         assert all(isinstance(each, RespError) for each in outcomes)
 
     labels = {"script": "group/commit"}

@@ -10,17 +10,22 @@ from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
-from korvet.groups.store import GroupStore
+from korvet.groups.store import NO_GROUP, GroupStore
+from korvet.redis.keys import decode_group_id
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.telemetry import metrics
+from korvet.turns import in_parts
 
 _log = logs.Log(__name__)
 
 EXPIRE_GROUPS_MS = 1000
 """How much later than its session timeout a member may be removed; one command on one key a second."""
 
-_DUE_GROUPS_PER_STEP = 100
+_GROUPS_PER_STEP = 100
 _EXPIRY_GROUPS_PER_STEP = 20
+
+UNLIST_AFTER_MS = 60_000
+"""How long a name without a group stays listed: who listed it may not create the group any more (lua/shared/listed)."""
 
 OUTAGE_MS = 5000
 """This long without a turn is an outage: turns are a second apart, and no session is shorter than a few of them."""
@@ -33,7 +38,8 @@ class ExpireGroups:
 
     After an outage all sessions begin again, as in Kafka when another broker takes over a group: members could not
     renew them, and the end of an outage costs no rebalance. So they do over a new connection to Redis: it may lead to
-    another server, by whose clock all of them are over.
+    another server, by whose clock all of them are over. So they do after a turn that failed in its middle: the groups
+    that it took have no deadline in the list.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,6 +48,9 @@ class ExpireGroups:
         self._clock = clock
         self._last_turn: float | None = None
         self._connection = 0
+        self._unfinished = False
+        # Groups, as the list names them, whose node of a cluster was away.
+        self._away: set[bytes] = set()
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Advance every group that is due; raises StorageUnavailableError."""
@@ -50,49 +59,69 @@ class ExpireGroups:
         context.redis.call("PING")  # over the connection that the rest of the turn goes over
         connection = context.redis.connections
         is_same = connection == self._connection
-        if last is None or not is_same or self._clock() - last > OUTAGE_MS / 1000:
-            _resume_all(store, GroupList(context.redis, context.keys), check_lease)
+        if self._unfinished or last is None or not is_same or self._clock() - last > OUTAGE_MS / 1000:
+            _resume_all(context, store, check_lease)
+        self._unfinished = False
         self._connection = connection
         self._advance_due(store, check_lease)
         self._last_turn = self._clock()
 
     def _advance_due(self, store: GroupStore, check_lease: CheckLease) -> None:
         logged: set[str] = set()
-        seen: set[str] = set()
-        skipped = 0
-        check_lease()
-        # A group that cannot be advanced, or a name that is not Korvet's, stays at the head of the list.
-        while due := store.due_groups(_DUE_GROUPS_PER_STEP, skip=skipped):
-            for group in due:
-                check_lease()
-                if group in seen:
-                    skipped += 1
-                    continue
-                try:
-                    store.advance(group)
-                except StorageUnavailableError:
-                    raise
-                except KafkaError as error:
-                    if group not in self._logged:
-                        _log.warning("group not advanced", group=group, reason=error)
+        next_turn: dict[bytes, float] = {}
+        while True:
+            check_lease()
+            due = store.schedule.take_due(_GROUPS_PER_STEP)
+            if not due.times_ms:
+                break
+            self._unfinished = True
+            later: dict[bytes, float] = {}
+            for name, outcome in self._look(store, list(due.times_ms)):
+                time_ms = due.times_ms[name]
+                if isinstance(outcome, StorageUnavailableError):
+                    self._away.add(name)
+                    later[name] = due.now_ms + OUTAGE_MS
+                elif isinstance(outcome, KafkaError):
+                    group = _group(name)
+                    if group not in self._logged and group not in logged:
+                        _log.warning("group not advanced", group=group, reason=outcome)
                     logged.add(group)
-                    skipped += 1
-                seen.add(group)
+                    next_turn[name] = time_ms
+                elif outcome > due.now_ms:
+                    later[name] = outcome
+                elif outcome >= 0 or (outcome == NO_GROUP and due.now_ms - time_ms < UNLIST_AFTER_MS):
+                    next_turn[name] = time_ms
+                elif outcome == NO_GROUP:
+                    store.schedule.unlist(name, due.again_ms)
+            store.schedule.lower(later)
+        store.schedule.lower(next_turn)
+        self._unfinished = False
         self._logged = logged
 
+    def _look(self, store: GroupStore, names: list[bytes]) -> list[tuple[bytes, int | KafkaError]]:
+        """Advance groups, or resume those whose node was away when something was due in them."""
+        back = [name for name in names if name in self._away]
+        self._away.difference_update(back)
+        present = [name for name in names if name not in back]
+        outcomes = [*store.resume_all([*map(_group, back)]), *store.advance_all([*map(_group, present)])]
+        return list(zip([*back, *present], outcomes, strict=True))
 
-def _resume_all(store: GroupStore, groups: GroupList, check_lease: CheckLease) -> None:
-    check_lease()
-    for names in groups.names():
-        for group in names:
+
+def _group(name: bytes) -> str:
+    return decode_group_id(name.decode(errors="replace"))
+
+
+def _resume_all(context: Context, store: GroupStore, check_lease: CheckLease) -> None:
+    for names in GroupList(context.redis, context.keys).names():
+        for some in in_parts(names, _GROUPS_PER_STEP):
             check_lease()
-            try:
-                store.resume(group)
-            except StorageUnavailableError:
-                raise
-            except KafkaError as error:
-                # It is logged again when something is due in it.
-                _log.debug("sessions of a group not resumed", group=group, reason=error)
+            for group, due in zip(some, store.resume_all(some), strict=True):
+                if isinstance(due, KafkaError):
+                    # It is logged again when something is due in it.
+                    _log.debug("sessions of a group not resumed", group=group, reason=due)
+                else:
+                    store.schedule.lower_soon(group, due)
+    store.schedule.flush()
 
 
 def expire_offsets(context: Context, check_lease: CheckLease) -> None:

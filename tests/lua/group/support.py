@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.lua.support import STATE, STREAM, TOPIC_ID, dumped, run
+import redis
+
+from tests.lua.support import STREAM, TOPIC_ID, dumped, run
 
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
@@ -13,7 +15,7 @@ DEADLINES = "{korvet:group:g:offsets}:deadlines"
 GROUPS = "korvet:groups"
 OFFSETS = "korvet:group:g:offsets"
 CHANNEL = OFFSETS
-KEYS = (GROUP, MEMBERS, DEADLINES, GROUPS)
+KEYS = (GROUP, MEMBERS, DEADLINES)
 EVERY_KEY = (*KEYS, OFFSETS)
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 INFINITE = float("inf")
@@ -41,9 +43,14 @@ class Group:
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self.due = 0
+        """When something is due in the group (ms), as the last transition has said; -1: nothing is."""
 
     def join(self, asked: str = "", new: str = "new", **given: Any) -> list[Any]:
-        """Join as `asked`, or as a new member that gets the id `new`; see JOIN for what else may be given."""
+        """Join as `asked`, or as a new member that gets the id `new`; see JOIN for what else may be given.
+
+        Unless `listed_ms` says otherwise, the group was listed just now.
+        """
         of = JOIN | given
         how = (
             int(of["require_known_member_id"]),
@@ -53,55 +60,63 @@ class Group:
             of["kind"],
         )
         own = (row(*of["names"], instance=of["instance"]), of["metadata"])
-        args = (CHANNEL, "g", asked, new, *how, *own)
-        reply: list[Any] = run(self.client, "group/join", KEYS, args)
+        listed_ms = given.get("listed_ms", self.now_ms())
+        reply: list[Any] = run(self.client, "group/join", KEYS, (CHANNEL, listed_ms, asked, new, *how, *own))
+        if reply[0] == b"UNLISTED":
+            return reply
+        self.due = reply.pop(1)
+        if reply[0] == b"REFUSED":
+            raise redis.ResponseError(f"{reply[1].decode()} {reply[2].decode()}")
         return reply
 
     def sync(self, member: str, generation: int, *parts: str, instance: str = "", **of: str) -> list[Any]:
         """Sync; `parts` are members, each of which is assigned its own name."""
         pairs = [each for part in parts for each in (part, part)]
         given = (member, instance, generation, of.get("kind", ""), of.get("protocol", ""), *pairs)
-        reply: list[Any] = run(self.client, "group/sync", KEYS, (CHANNEL, "g", *given))
+        reply: list[Any] = run(self.client, "group/sync", KEYS, (CHANNEL, *given))
+        if reply[0] == b"SYNCED":
+            self.due = reply.pop(1)
         return reply
 
     def heartbeat(self, member: str, generation: int, instance: str = "") -> int:
         """Send a heartbeat."""
-        reply: int = run(self.client, "group/heartbeat", KEYS[:3], (member, instance, generation))
+        reply: int = run(self.client, "group/heartbeat", KEYS, (member, instance, generation))
         return reply
 
     def leave(self, *members: tuple[str, str]) -> list[bytes]:
         """Take members out, by id and instance id."""
         named = [each for member in members for each in member]
-        reply: list[bytes] = run(self.client, "group/leave", KEYS, (CHANNEL, "g", *named))
+        reply: list[Any] = run(self.client, "group/leave", KEYS, (CHANNEL, *named))
+        self.due = reply.pop(0)
         return reply
 
     def advance(self) -> int:
-        """End what is past its deadline."""
-        reply: int = run(self.client, "group/advance", KEYS, (CHANNEL, "g"))
-        return reply
+        """End what is past its deadline; returns the ms until something is due, -1 for nothing, -2 for no group."""
+        self.due = run(self.client, "group/advance", KEYS, (CHANNEL,))
+        return self.due if self.due < 0 else self.due - self.now_ms()
 
     def look(self, what: str, member: str, generation: int, instance: str = "") -> list[Any]:
         """Poll for a member that waits."""
-        reply: list[Any] = run(self.client, "group/look", KEYS[:3], (what, member, instance, generation))
-        return reply
+        reply: list[Any] = run(self.client, "group/look", KEYS, (what, member, instance, generation))
+        return reply if reply[0] == b"WAIT" else [reply[0], *reply[2:]]
 
     def commit(self, generation: int = -1, member: str = "", instance: str = "") -> list[int]:
         """Commit an offset of the first partition of a topic."""
-        args = ("g", "g", generation, member, instance, "mirror", 0, TOPIC_ID, '{"offset":5,"ms":', "5-0")
-        reply: list[int] = run(self.client, "group/commit", (*EVERY_KEY, STREAM, STATE), args)
+        row = '{"offset":5,"ms":'
+        args = ("g", self.now_ms(), generation, member, instance, 0, 0, STREAM, TOPIC_ID, row)
+        reply: list[int] = run(self.client, "group/commit", EVERY_KEY, args)
         return reply
 
-    def delete(self, *streams: str, seen: int | None = None, mirror: str = "mirror") -> int:
+    def delete(self, *streams: str) -> int:
         """Delete the group, having seen commits for these streams."""
-        args = ("g", "g", mirror, len(streams) if seen is None else seen)
-        reply: int = run(self.client, "group/delete", (*EVERY_KEY, *streams), args)
+        reply: int = run(self.client, "group/delete", EVERY_KEY, ("g", *streams))
         return reply
 
     def forget(self, *seen: str, drop: bool = True, rows: dict[str, str] | None = None) -> list[int]:
         """Forget commits, of a group whose state, generation and time of change were these."""
-        rows = rows or {}
-        args = ("g", "g", "mirror", "drop" if drop else "keep", *(seen or ("", "", "")), *rows.values())
-        reply: list[int] = run(self.client, "group/forget", (*EVERY_KEY, *rows), args)
+        pairs = [each for row in (rows or {}).items() for each in row]
+        args = ("drop" if drop else "keep", *(seen or ("", "", "")), *pairs)
+        reply: list[int] = run(self.client, "group/forget", EVERY_KEY, args)
         return reply
 
     @staticmethod

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import STATE, STREAM, TOPIC_ID, run
+from tests.lua.support import STREAM, TOPIC_ID, run
 
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
 DEADLINES = "{korvet:group:g:offsets}:deadlines"
-GROUPS = "korvet:groups"
 OFFSETS = "korvet:group:g:offsets"
-KEYS = [GROUP, MEMBERS, DEADLINES, GROUPS, OFFSETS]
+KEYS = [GROUP, MEMBERS, DEADLINES, OFFSETS]
 SESSION_MS = 10_000
 NOBODY = (-1, "", "")
 
@@ -25,24 +24,23 @@ def commit(
     offset: int = 5,
     by: tuple[int, str, str] = NOBODY,
     *,
-    mirror: str = "mirror",
     topic_id: str = TOPIC_ID,
     partitions: int = 1,
     not_after_ms: int = 0,
+    **given: int,
 ) -> list[int]:
-    keys, args = list(KEYS), ["g", "g", *by, mirror, not_after_ms]
+    """Commit; unless `listed_ms` says otherwise, the group was listed just now."""
+    listed_ms = given.get("listed_ms", now_ms(client))
+    args: list[Any] = ["g", listed_ms, *by, not_after_ms, given.get("replaces", 0)]
     for index in range(partitions):
-        keys += (STREAM.replace(":0", f":{index}"), STATE.replace(":0", f":{index}"))
-        args += (topic_id, f'{{"offset":{offset},"ms":', f"{offset}-0")
-    reply: list[int] = run(client, "group/commit", keys, args)
+        row = f'{{"offset":{offset},"topic_id":"{topic_id}","ms":'
+        args += (STREAM.replace(":0", f":{index}"), topic_id, row)
+    reply: list[int] = run(client, "group/commit", KEYS, args)
     return reply
 
 
 @pytest.fixture
 def client(raw_redis: Any) -> Any:
-    """Give a server with a topic of three partitions."""
-    for index in range(3):
-        raw_redis.hset(STATE.replace(":0", f":{index}"), "topic", TOPIC_ID)
     return raw_redis
 
 
@@ -64,37 +62,46 @@ def test_a_commit_makes_a_group_of_what_was_none(client: Any) -> None:
     assert row["offset"] == 7
     assert before <= row["ms"] <= now_ms(client)
     assert client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"0", str(row["ms"]).encode()]
-    assert client.zrange(GROUPS, 0, -1, withscores=True) == [(b"g", float("inf"))]
+
+
+@pytest.mark.parametrize("listed_ms", [0, -10_001])
+def test_a_group_that_was_not_listed_just_now_is_not_created(client: Any, listed_ms: int) -> None:
+    now = now_ms(client)
+    answer: list[Any] = commit(client, 7, listed_ms=listed_ms and now + listed_ms)
+    assert answer == [b"UNLISTED", answer[1]]
+    assert now <= answer[1] <= now_ms(client)
+    assert client.dbsize() == 0
+    assert commit(client, 7, listed_ms=answer[1]) == [1]
+    assert commit(client, 8, listed_ms=0) == [1]
 
 
 def test_a_second_commit_leaves_the_group_as_it_is(client: Any) -> None:
     client.hset(GROUP, mapping={"state": "Empty", "generation": 9, "since": 1})
-    client.zadd(GROUPS, {"g": 17})
     assert commit(client) == [1]
     assert client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"9", b"1"]
-    assert client.zscore(GROUPS, "g") == 17
 
 
-def test_a_partition_of_another_topic_keeps_its_row(client: Any) -> None:
-    assert commit(client, 5, partitions=3) == [1, 1, 1]
-    rows = client.hgetall(OFFSETS)
-    client.hset(STATE.replace(":0", ":1"), "topic", "another-id")
-    client.delete(STATE.replace(":0", ":2"))
-    assert commit(client, 6, partitions=3) == [1, 0, 0]
-    after = client.hgetall(OFFSETS)
-    assert json.loads(after.pop(STREAM.encode()))["offset"] == 6
-    assert after.items() <= rows.items()
+def test_a_row_of_another_topic_id_stays_unless_the_caller_knows_better(client: Any) -> None:
+    assert commit(client, 5, partitions=2) == [1, 1]
+    assert commit(client, 6, partitions=1, topic_id="another") == [0]
+    assert commit(client, 6, partitions=3, topic_id="another") == [0, 0, 1]
+    assert [json.loads(client.hget(OFFSETS, STREAM.replace(":0", f":{n}")))["offset"] for n in range(3)] == [
+        5,
+        5,
+        6,
+    ]
+    assert commit(client, 7, partitions=1, topic_id="another", replaces=1) == [1]
+    assert json.loads(client.hget(OFFSETS, STREAM))["topic_id"] == "another"
 
 
 def test_where_nothing_is_committed_no_group_is_made(client: Any) -> None:
-    assert commit(client, topic_id="another") == [0]
-    assert commit(client, partitions=0) == []
-    assert client.exists(*KEYS) == 0
+    client.hset(OFFSETS, STREAM, '{"topic_id":"another"}')
+    assert commit(client, listed_ms=0) == [0]
+    assert commit(client, partitions=0, listed_ms=0) == []
+    assert client.exists(*KEYS) == 1
 
 
 def test_very_many_partitions_are_committed_at_once(client: Any) -> None:
-    for index in range(5000):
-        client.hset(STATE.replace(":0", f":{index}"), "topic", TOPIC_ID)
     assert commit(client, partitions=5000) == [1] * 5000
     assert client.hlen(OFFSETS) == 5000
 
@@ -154,30 +161,7 @@ def test_in_an_empty_group_a_generation_is_one_of_its_members(client: Any) -> No
     assert commit(client, by=(-1, "a", "")) == [1]
 
 
-def test_a_redis_group_follows_where_there_is_a_stream(client: Any) -> None:
-    client.xadd(STREAM, {"batch": "x"}, "9-0")
-    for offset in (9, 4):
-        assert commit(client, offset, partitions=2) == [1, 1]
-        [mirrored] = client.xinfo_groups(STREAM)
-        assert (mirrored["name"], mirrored["last-delivered-id"]) == (b"g", f"{offset}-0".encode())
-    assert not client.exists(STREAM.replace(":0", ":1"))
-
-
-def test_without_mirror_redis_groups_are_let_alone(client: Any) -> None:
-    client.xadd(STREAM, {"batch": "x"}, "9-0")
-    client.xgroup_create(STREAM, "g", "1-0")
-    assert commit(client, 9, mirror="hide") == [1]
-    [mirrored] = client.xinfo_groups(STREAM)
-    assert mirrored["last-delivered-id"] == b"1-0"
-
-
-def test_a_stream_that_is_none_keeps_no_commit_from_counting(client: Any) -> None:
-    client.set(STREAM, "x")
-    assert commit(client, 9) == [1]
-    assert json.loads(client.hget(OFFSETS, STREAM))["offset"] == 9
-
-
-@pytest.mark.parametrize("key", [GROUP, GROUPS, OFFSETS])
+@pytest.mark.parametrize("key", [GROUP, OFFSETS])
 def test_a_key_of_another_type_is_an_error_and_nothing_is_written(client: Any, key: str) -> None:
     client.set(key, "x")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
@@ -186,7 +170,6 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(client: Any, k
 
 
 def test_a_late_commit_replaces_none_that_was_made_since(client: Any) -> None:
-    client.xadd(STREAM, {"value": "a"})
     assert commit(client, 5, partitions=2) == [1, 1]
     at = now_ms(client)
     assert commit(client, 20, not_after_ms=at) == [1]
@@ -196,8 +179,6 @@ def test_a_late_commit_replaces_none_that_was_made_since(client: Any) -> None:
     kept = client.hget(OFFSETS, STREAM)
     assert commit(client, 30, partitions=3, not_after_ms=at) == [-1, 1, 1]
     assert client.hget(OFFSETS, STREAM) == kept
-    [shown] = client.xinfo_groups(STREAM)
-    assert shown["last-delivered-id"] == b"60-0"
 
 
 def test_a_row_that_cannot_be_read_is_later_than_none(client: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.group.support import DEADLINES, GROUP, GROUPS, INFINITE, MEMBERS, SESSION_MS, Group, row
+from tests.lua.group.support import DEADLINES, GROUP, INFINITE, KEYS, MEMBERS, SESSION_MS, Group, row
 from tests.lua.support import unchanged
 
 BOTH = ("range", "sticky")
@@ -29,7 +29,7 @@ def test_the_first_member_leads_and_gets_itself(group: Group) -> None:
     assert group.client.hmget(GROUP, "size", "leader", "s:range") == [b"1", b"a", b"1"]
     assert json.loads(group.client.hget(MEMBERS, "m:a")) == json.loads(row("range"))
     assert before + SESSION_MS <= (group.deadline("a") or 0) <= group.now_ms() + SESSION_MS
-    assert before < group.client.zscore(GROUPS, "g") < INFINITE
+    assert group.due == group.deadline("a")
 
 
 def test_who_has_to_wait_has_no_end_of_its_session(group: Group) -> None:
@@ -65,6 +65,23 @@ def test_a_new_member_gets_an_id_that_is_kept_for_a_session(group: Group) -> Non
     assert (group.deadline("a") or 0) >= before + SESSION_MS
     assert group.join("a", require_known_member_id=True)[:3] == [b"JOINED", b"a", b"1"]
     assert group.fields() == {"m:a", "p:a"}
+
+
+@pytest.mark.parametrize("listed_ms", [0, -10_001])
+def test_a_group_that_was_not_listed_just_now_is_not_created(group: Group, listed_ms: int) -> None:
+    now = group.now_ms()
+    answer = group.join(new="a", listed_ms=listed_ms and now + listed_ms)
+    assert answer == [b"UNLISTED", answer[1]]
+    assert now <= answer[1] <= group.now_ms()
+    assert group.client.exists(*KEYS) == 0
+    refused("INCONSISTENT_GROUP_PROTOCOL", group, new="a", names=(), listed_ms=0)
+    assert group.join(new="a", listed_ms=answer[1])[0] == b"JOINED"
+    assert group.join(new="b", listed_ms=0)[0] == b"WAIT"
+
+
+def test_what_was_done_for_one_that_is_refused_says_when_something_is_due(group: Group) -> None:
+    refused("MEMBER_ID_REQUIRED", group, new="a", require_known_member_id=True)
+    assert group.due == group.deadline("a")
 
 
 def test_a_static_member_gets_no_id_first(group: Group) -> None:

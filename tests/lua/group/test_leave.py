@@ -10,8 +10,6 @@ import redis
 from tests.lua.group.support import (
     DEADLINES,
     GROUP,
-    GROUPS,
-    INFINITE,
     MEMBERS,
     REBALANCE_MS,
     SESSION_MS,
@@ -39,12 +37,12 @@ def test_each_member_gets_its_outcome(group: Group) -> None:
     assert group.leave(*asked) == [UNKNOWN, FENCED, UNKNOWN, UNKNOWN, NONE, NONE, NONE, UNKNOWN]
     assert group.client.hgetall(MEMBERS) == {}
     assert group.state() == "Empty"
-    assert group.client.zscore(GROUPS, "g") == INFINITE
+    assert group.due == -1
 
 
 def test_who_is_not_there_changes_nothing(group: Group) -> None:
     assert group.leave(("a", ""), ("", "i")) == [UNKNOWN, UNKNOWN]
-    assert group.client.exists(GROUP, MEMBERS, DEADLINES, GROUPS) == 0
+    assert group.client.exists(GROUP, MEMBERS, DEADLINES) == 0
     group.stable("a")
     with unchanged(group.client):
         assert group.leave() == []
@@ -72,19 +70,17 @@ def test_who_waits_is_answered_once_the_last_one_that_is_missing_leaves(group: G
     assert group.look("join", "c", 2)[:3] == [b"JOINED", b"c", b"3"]
 
 
-def test_of_no_group_nothing_is_made_and_its_row_in_the_list_goes(group: Group) -> None:
-    group.client.zadd(GROUPS, {"g": 1})
-    assert group.advance() == -1
-    assert group.client.exists(GROUP, MEMBERS, DEADLINES, GROUPS) == 0
+def test_of_no_group_nothing_is_made(group: Group) -> None:
+    assert group.advance() == -2
+    assert group.client.exists(GROUP, MEMBERS, DEADLINES) == 0
 
 
 def test_before_anything_is_due_time_brings_nothing(group: Group) -> None:
     group.stable("a")
-    group.client.zadd(GROUPS, {"g": 1})
     members = group.client.dump(MEMBERS)
     assert 0 < group.advance() <= SESSION_MS
     assert (group.state(), group.client.dump(MEMBERS)) == ("Stable", members)
-    assert group.client.zscore(GROUPS, "g") == group.deadline("a")
+    assert group.due == group.deadline("a")
 
 
 def test_sessions_and_pending_ids_end(group: Group) -> None:
@@ -106,7 +102,6 @@ def test_the_last_session_leaves_an_empty_group(group: Group) -> None:
         *(str(generation + 1).encode(), b"", b""),
         b"0",
     ]
-    assert group.client.zscore(GROUPS, "g") == INFINITE
     assert group.fields() == set()
     assert not [name for name in group.client.hkeys(GROUP) if name.startswith(b"s:")]
 

@@ -1,0 +1,91 @@
+"""Commits as users of Redis see them: consumer groups of the streams, which have read up to the committed offsets.
+
+They are advice. Those of many commits are sent together, some 100 ms later, the last one alone of each group and
+stream. What a stream or a full memory refuses is not sent again before the next commit.
+
+A position that comes late may create the Redis group of an offset that was deleted meanwhile. So a worker that creates
+one reads the offset afterwards, and a deletion of offsets deletes the Redis groups before and after: the later of the
+two finds what the other has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from korvet.groups.deferred import Deferred
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.replies import RespError
+from korvet.topics.types import Partition
+from korvet.turns import in_parts
+
+_AT_ONCE = 1000
+"""Commands of one round trip: a millisecond or two of Redis."""
+
+_BEGINNING = "0-0"
+
+
+class _Position(NamedTuple):
+    group: str
+    stream: str
+    entry_id: str
+
+
+class CommitMirror:
+    """The Redis groups of one worker's commits; `enabled` is group.mirror."""
+
+    def __init__(self, redis: Redis, keys: Keys, *, enabled: bool) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._enabled = enabled
+        self._moved: Deferred[tuple[str, str], tuple[Partition, int]] = Deferred(self._send)
+
+    def move(self, group: str, offsets: Iterable[tuple[Partition, int]]) -> None:
+        """Have the Redis groups continue at offsets, soon."""
+        if self._enabled:
+            self._moved.put({(group, to[0].stream): to for to in offsets})
+
+    def flush(self) -> None:
+        """Send what `move` has gathered. Redis may be away."""
+        self._moved.flush()
+
+    def destroy(self, group: str, streams: Sequence[str]) -> None:
+        """Delete the Redis groups of these streams; raises StorageUnavailableError."""
+        if self._enabled and streams:
+            self._moved.flush()
+            for some in in_parts(streams, _AT_ONCE):
+                self._redis.pipeline([("XGROUP", "DESTROY", stream, group) for stream in some])
+
+    def _send(self, moved: dict[tuple[str, str], tuple[Partition, int]]) -> None:
+        positions = [_Position(*at, _read_up_to(*to)) for at, to in moved.items()]
+        for some in in_parts(positions, _AT_ONCE):
+            replies = self._redis.pipeline(
+                [("XGROUP", "SETID", each.stream, each.group, each.entry_id) for each in some]
+            )
+            missing = [
+                each
+                for each, reply in zip(some, replies, strict=True)
+                if isinstance(reply, RespError) and reply.name == "NOGROUP"
+            ]
+            if missing:
+                self._create(missing)
+
+    def _create(self, missing: Sequence[_Position]) -> None:
+        self._redis.pipeline(
+            [("XGROUP", "CREATE", each.stream, each.group, each.entry_id) for each in missing]
+        )
+        found = self._redis.pipeline(
+            [("HEXISTS", self._keys.group_offsets(each.group), each.stream) for each in missing]
+        )
+        gone = [each for each, exists in zip(missing, found, strict=True) if exists == 0]
+        self._redis.pipeline([("XGROUP", "DESTROY", each.stream, each.group) for each in gone])
+
+
+def _read_up_to(partition: Partition, offset: int) -> str:
+    """Return the id of the last entry before an offset, as a Redis group has it."""
+    if offset <= 0:
+        return _BEGINNING
+    if partition.format == "batch":
+        return f"{offset}-0"
+    return f"{offset - 1 >> partition.bits}-{offset - 1 & (1 << partition.bits) - 1}"
