@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -11,7 +10,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.redis.keys import Keys
-from korvet.topics.registry import id_text, new_id
+from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
 from tests.support.proxy import until
@@ -28,22 +27,15 @@ Outcome: TypeAlias = tuple[ErrorCode, list[bytes | None]]
 
 @pytest.fixture
 def cluster() -> Iterator[RedisCluster]:
-    """Give a cluster with a topic; its nodes may be killed."""
+    """Give a cluster whose nodes may be killed."""
     with redis_cluster(3) as made:
-        topic_id = id_text(new_id())
-        registry = made.node_of(KEYS.topics).client
-        registry.hset(KEYS.topics, "orders", json.dumps({"id": topic_id, "partitions": PARTITIONS}))
-        registry.zadd(KEYS.topic_changes, {"orders": 1})
-        for partition in range(PARTITIONS):
-            state = {"topic": topic_id, "next": 0, "start": 0, "bytes": 0, "max_timestamp": -1}
-            key = KEYS.state("orders", partition)
-            made.node_of(key).client.hset(key, mapping=state)
         yield made
 
 
 @pytest.fixture
 def view(cluster: RedisCluster) -> Iterator[Domain]:
     with domain(cluster.url) as made:
+        made.topics.create(TopicSpec(name="orders", partitions=PARTITIONS))
         yield made
 
 
