@@ -124,6 +124,8 @@ def _expired(partition: Partition, reply: Reply) -> tuple[str, int] | KafkaError
     match reply:
         case [bytes() as cursor, int() as removed] if cursor.isdigit():
             return cursor.decode(), removed
+        case KafkaError():
+            return reply
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.producers}: Redis answered {reply!r}")
 
 

@@ -160,7 +160,9 @@ def parsed(key: str, what: str, reply: Reply, parse: Callable[[Any], Parsed]) ->
 
 
 def time_ms(reply: Reply) -> int:
-    """Return the answer to TIME in ms; raises KafkaError KAFKA_STORAGE_ERROR."""
+    """Return the answer to TIME in ms; raises KafkaError KAFKA_STORAGE_ERROR, and what prevented it."""
+    if isinstance(reply, KafkaError):
+        raise reply
     try:
         seconds, microseconds = cast("list[bytes]", reply)
         return int(seconds) * 1000 + int(microseconds) // 1000

@@ -199,7 +199,7 @@ KEEPER_TURN_DURATION = Histogram(
 )
 KEEPER_TURN_DONE = Gauge(
     "korvet_keeper_last_done_timestamp_seconds",
-    "Time when a task of the keeper of this broker last completed.",
+    "Time when a task of the keeper of this broker last completed; on all nodes of a Redis Cluster.",
     ("task",),
     multiprocess_mode="mostrecent",
 )

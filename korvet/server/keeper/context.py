@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
@@ -9,11 +10,12 @@ from typing import TypeVar
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
+from korvet.errors import StorageUnavailableError
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.request_metrics import REDIS_METRICS
-from korvet.topics.registry import TopicRegistry
+from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition
 
@@ -37,6 +39,8 @@ class Context:
     """The keeper's connection, and the stores and the registry of topics on it."""
 
     def __init__(self, settings: Settings) -> None:
+        self.node = ""
+        """The master of a cluster on whose logs the run is; "": on all logs."""
         self.keys = Keys(settings.namespace)
         self.redis = Redis(
             settings.redis_url,
@@ -55,9 +59,32 @@ class Context:
         """The settings as they are now: read by every run of a task."""
         return self.live.settings
 
+    def nodes(self) -> list[str]:
+        """Return the names of the masters of a cluster, "" for the one Redis; raises StorageUnavailableError."""
+        return [node.name for node in self.redis.nodes()] if self.redis.is_cluster else [""]
+
+    def of_node(self, name: str) -> Context:
+        """Return this context for a run on the logs that one master of a cluster has; "": on all logs."""
+        part = copy.copy(self)
+        part.node = name
+        return part
+
+    def logs(self) -> Iterator[tuple[Topic, Partition]]:
+        """Yield every partition of every topic, of those that the run is for."""
+        for topic in self.topics.list_all():
+            for partition in topic.partitions:
+                if not self.node or self._has(partition):
+                    yield topic, partition
+
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
-        """Return every partition of every topic, in steps."""
-        return in_steps(partition for topic in self.topics.list_all() for partition in topic.partitions)
+        """Return the partitions of `logs`, in steps."""
+        return in_steps(partition for _, partition in self.logs())
+
+    def _has(self, partition: Partition) -> bool:
+        try:
+            return self.redis.node_of(partition.stream).name == self.node
+        except StorageUnavailableError:
+            return False  # no node has its slot
 
     def close(self) -> None:
         """Close the connection."""

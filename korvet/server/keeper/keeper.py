@@ -1,8 +1,9 @@
 """The keeper process: the tasks that one broker of all that share a Redis does for all of them.
 
 Every broker has a keeper; the one that holds the lease runs the tasks (keeper/__init__.py has their table). Each task
-has a greenlet of its own, so a long one does not delay the others, and never runs beside itself. A keeper that loses
-the lease stops a task before its next step, so two keepers never work side by side for longer than one step.
+has a greenlet of its own, and one on logs has one for each master of a cluster: so a long one does not delay the
+others, and none runs beside itself. A keeper that loses the lease stops a task before its next step, so two keepers
+never work side by side for longer than one step.
 
 Besides, the keeper keeps its own broker registered.
 """
@@ -26,7 +27,7 @@ from korvet.config.settings import Settings
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.server.keeper import Task, every
+from korvet.server.keeper import Run, Task, every
 from korvet.server.keeper.context import Context
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound, endpoints
@@ -37,6 +38,10 @@ _log = logs.Log(__name__)
 _RENEWALS_PER_LEASE = 3
 _RETRIES_PER_LEASE = 12
 """More often, for when Redis was away the leases of all brokers may have run out meanwhile."""
+
+
+_Loop = tuple[Task, str]
+"""A task, and the node on whose logs it runs; "": on no logs, or on all."""
 
 
 class LeaseLostError(Exception):
@@ -98,15 +103,18 @@ class Keeper:
         self.context = Context(settings)
         self.lease = KeeperLease(self.context.lease_store, settings.broker_id, settings.keeper_lease_ms)
         self._tasks = every(settings, metrics_directory)
+        self._runs: dict[_Loop, Run] = {}
+        self._done: dict[_Loop, float] = {}  # when the last run was done, or the loop began
         self._metrics_directory = metrics_directory
         self._renewal_s = settings.keeper_lease_ms / 1000 / _RENEWALS_PER_LEASE
 
     def run(self, stop: Event) -> None:
         """Keep the lease, or try to get it, and run each task at its interval until `stop` is set."""
-        running = [gevent.spawn(self._repeat, task, stop) for task in self._tasks]
+        loops: dict[_Loop, gevent.Greenlet[[Task, str, Event], None]] = {}
         away = False
         while not stop.is_set():
             try:
+                self._begin_loops(loops, stop)
                 if not self.lease.renew() and self._metrics_directory is not None:
                     snapshot.withdraw(self._metrics_directory, "keeper")
                 away = False
@@ -115,7 +123,7 @@ class Keeper:
                     _log.warning("cannot reach Redis", reason=error)
                 away = True
             stop.wait(self._renewal_s)
-        gevent.killall(running)
+        gevent.killall(list(loops.values()))
         try:
             self.lease.give_up()
         except StorageUnavailableError as error:
@@ -123,31 +131,52 @@ class Keeper:
         self.context.close()
 
     def round(self) -> None:
-        """Run every task once; one that fails does not keep the others from running."""
+        """Run every task once, on all nodes at once; one that fails does not keep the others from running."""
         for task in self._tasks:
-            self._run_task(task)
+            gevent.joinall([gevent.spawn(self._run_task, task, node) for node in self._nodes(task)])
 
-    def _repeat(self, task: Task, stop: Event) -> None:
+    def _nodes(self, task: Task) -> list[str]:
+        return self.context.nodes() if task.on_logs else [""]
+
+    def _begin_loops(
+        self, loops: dict[_Loop, gevent.Greenlet[[Task, str, Event], None]], stop: Event
+    ) -> None:
+        """Begin the loops of nodes that are new, and end those of nodes that are masters no more."""
+        wanted = [(task, node) for task in self._tasks for node in self._nodes(task)]
+        for task, node in wanted:
+            if (task, node) not in loops:
+                loops[task, node] = gevent.spawn(self._repeat, task, node, stop)
+                self._done[task, node] = time.time()
+        for loop in loops.keys() - wanted:
+            loops.pop(loop).kill(block=False)
+            self._runs.pop(loop, None)
+            self._done.pop(loop, None)
+
+    def _repeat(self, task: Task, node: str, stop: Event) -> None:
         while not stop.wait(task.interval_ms(self.context.settings) / 1000):
-            self._run_task(task)
+            self._run_task(task, node)
 
-    def _run_task(self, task: Task) -> None:
+    def _run_task(self, task: Task, node: str) -> None:
         token = self.lease.token
         if token is None or not self.lease.held:
             return
         outcome = "done"
         begun = time.monotonic()
+        run = self._runs.get((task, node)) or self._runs.setdefault((task, node), task.make())
+        where = {"node": node} if node else {}
         try:
             self.context.live.refresh()
-            task.run(self.context, partial(self.lease.check, token))
+            run(self.context.of_node(node), partial(self.lease.check, token))
         except LeaseLostError:
-            _log.warning("lost the lease during a task", task=task.name)
+            _log.warning("lost the lease during a task", task=task.name, **where)
             outcome = "lease lost"
         except KafkaError as error:
-            _log.warning("task failed", task=task.name, reason=error)
+            _log.warning("task failed", task=task.name, reason=error, **where)
             outcome = "failed"
         else:
-            metrics.KEEPER_TURN_DONE.labels(task.name).set(time.time())
+            self._done[task, node] = time.time()
+            oldest = min(done for (other, _), done in self._done.items() if other == task)
+            metrics.KEEPER_TURN_DONE.labels(task.name).set(oldest)
         metrics.KEEPER_TURN_DURATION.labels(task.name).observe(time.monotonic() - begun)
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
 

@@ -30,7 +30,8 @@ class CompactLogs:
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Compact every log that is due; one that fails waits for the next turn."""
-        buffer_bytes = context.settings.log_cleaner_dedupe_buffer_size
+        # As Kafka's cleaner threads share it, those of the nodes do.
+        buffer_bytes = context.settings.log_cleaner_dedupe_buffer_size // len(context.nodes())
         if self._compactor is None or buffer_bytes != self._buffer_bytes:
             self._compactor = Compactor(
                 CompactionStore(context.redis),
@@ -54,6 +55,8 @@ class CompactLogs:
             plans, errors = compactor.plans(some, check_lease)
             found += plans
             for error in errors:
+                if isinstance(error, StorageUnavailableError):
+                    raise error
                 self._warn(error, warnings)
         return sorted(found, key=lambda plan: -plan.ratio)
 
@@ -92,10 +95,9 @@ class CompactLogs:
 
 
 def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
-    for topic in context.topics.list_all():
+    for topic, partition in context.logs():
         if topic.config.compact:
-            for partition in topic.partitions:
-                yield partition, topic.config
+            yield partition, topic.config
 
 
 class EnforceRetention:
@@ -124,11 +126,10 @@ class EnforceRetention:
 
 
 def _limited(context: Context) -> Iterator[RetainedLog]:
-    for topic in context.topics.list_all():
+    for topic, partition in context.logs():
         policy = policy_of(topic.config)
         if policy.limited:
-            for partition in topic.partitions:
-                yield RetainedLog(partition, policy)
+            yield RetainedLog(partition, policy)
 
 
 def reindex(context: Context, check_lease: CheckLease) -> None:
@@ -173,6 +174,8 @@ def expire_producers(context: Context, check_lease: CheckLease) -> None:
             steps = ProducerRows(context.redis).expire(unfinished, silence_ms)
             following = []
             for (partition, _), step in zip(unfinished, steps, strict=True):
+                if isinstance(step, StorageUnavailableError):
+                    raise step
                 if isinstance(step, KafkaError):
                     _log.warning("producers not expired", key=partition.producers, reason=step)
                     continue

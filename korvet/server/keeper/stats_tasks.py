@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import gevent
 
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -19,6 +22,8 @@ from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapsho
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
 
 _log = logs.Log(__name__)
+
+T = TypeVar("T")
 
 
 def _read_groups(
@@ -67,15 +72,17 @@ class CollectStats:
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Publish the statistics of every log and group; raises KafkaError, StorageUnavailableError."""
-        if self._reader is None:
-            self._reader = LogStatsReader(context.redis, context.log_store)
-        self._reader.begin_round()
-        taken: list[LogStats] = []
-        for some in context.partitions():
-            check_lease()
-            stats, errors = self._reader.read(some)
-            taken += stats
-            _warn("statistics of a log unavailable", errors)
+        reader = self._reader = self._reader or LogStatsReader(context.redis, context.log_store)
+        reader.begin_round()
+
+        def read(of_node: Context) -> Iterator[LogStats]:
+            for some in of_node.partitions():
+                check_lease()
+                stats, errors = reader.read(some)
+                _warn("statistics of a log unavailable", errors)
+                yield from stats
+
+        taken = _of_nodes(context, read)
         lags, groups, states = _read_groups(context, check_lease)
         series_max = context.settings.metrics_partitions_max
         snapshot = LogStatsSnapshot(
@@ -93,14 +100,17 @@ class CollectStats:
 def collect_lake_lag(directory: Path, context: Context, check_lease: CheckLease) -> None:
     """Look at every log with a remote tier, and publish in `directory`; raises KafkaError, StorageUnavailableError."""
     context.topics.refresh()
-    archived = (topic for topic in context.topics.list_all() if topic.config.remote_storage)
     indexes = IndexStore(context.redis)
-    taken: list[LakeLag] = []
-    for some in in_steps(partition for topic in archived for partition in topic.partitions):
-        check_lease()
-        lags, errors = read_lake_lags(context.log_store, indexes, some, time.time_ns() // 1_000_000)
-        taken += lags
-        _warn("lag of an archive unavailable", errors)
+
+    def read(of_node: Context) -> Iterator[LakeLag]:
+        archived = (partition for topic, partition in of_node.logs() if topic.config.remote_storage)
+        for some in in_steps(archived):
+            check_lease()
+            lags, errors = read_lake_lags(context.log_store, indexes, some, time.time_ns() // 1_000_000)
+            _warn("lag of an archive unavailable", errors)
+            yield from lags
+
+    taken = _of_nodes(context, read)
     snapshot = LakeLagSnapshot(
         valid_until=valid_until(context.settings.log_figures_interval_ms),
         lags=limited(taken, context.settings.metrics_partitions_max),
@@ -109,8 +119,40 @@ def collect_lake_lag(directory: Path, context: Context, check_lease: CheckLease)
     _publish(directory, snapshot, "archive lag not published")
 
 
+def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[T]:
+    """Return what `read` yields of the logs of each node of a cluster, all at once; of one that is away, what came.
+
+    Of the one Redis it raises StorageUnavailableError.
+    """
+    nodes = context.nodes()
+    if len(nodes) == 1:
+        return list(read(context))
+    taken: list[T] = []
+
+    def take(node: str) -> Exception | None:
+        try:
+            for each in read(context.of_node(node)):
+                taken.append(each)  # noqa: PERF402 - what came before an error counts
+        except StorageUnavailableError as error:
+            _log.warning("statistics of a node unavailable", node=node, reason=error)
+        except Exception as error:  # noqa: BLE001 - raised below
+            return error
+        return None
+
+    reading = [gevent.spawn(take, node) for node in nodes]
+    try:
+        gevent.joinall(reading)
+    finally:
+        gevent.killall(reading)
+    for failure in filter(None, (each.value for each in reading)):
+        raise failure
+    return taken
+
+
 def _warn(event: str, errors: Iterable[KafkaError]) -> None:
     for error in errors:
+        if isinstance(error, StorageUnavailableError):
+            raise error
         # A topic that was deleted meanwhile has no statistics.
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             _log.warning(event, reason=error)

@@ -1,0 +1,119 @@
+"""The keeper over a real Redis Cluster: its tasks on logs run for each master by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from korvet.config.settings import Settings
+from korvet.redis.keys import Keys
+from korvet.server.keeper.keeper import Keeper
+from korvet.telemetry.snapshot import LogStatsSnapshot, read
+from korvet.topics.registry import TopicSpec
+from korvet.topics.types import Partition
+from tests.support.batches import Record
+from tests.support.domain import Domain, domain
+from tests.support.proxy import until
+from tests.support.redis_cluster import ClusterNode, RedisCluster
+from tests.support.redis_cluster import redis_cluster as started_cluster
+
+KEYS = Keys("korvet")
+DAY_MS = 86_400_000
+SILENT = {"1": "0 1000 0-0@0"}
+"""The row of a producer that was silent for long."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[RedisCluster]:
+    """Give a cluster whose nodes may be killed."""
+    with started_cluster(masters=3) as running:
+        yield running
+
+
+@pytest.fixture
+def here(cluster: RedisCluster) -> Iterator[Domain]:
+    """Give a worker's view of it, with a topic that has logs on every node."""
+    with domain(cluster.url) as made:
+        made.topics.create(TopicSpec(name="orders", partitions=12))
+        yield made
+
+
+@pytest.fixture
+def gone(cluster: RedisCluster) -> ClusterNode:
+    """Choose a node that has neither the keeper's lease nor the registry."""
+    needed = {cluster.node_of(key).port for key in (KEYS.keeper_lease, KEYS.topics)}
+    return next(node for node in cluster.nodes if node.port not in needed)
+
+
+def keeper_of(cluster: RedisCluster, tmp_path: Path, **changed: int) -> Keeper:
+    return Keeper(Settings(redis_url=cluster.url, **changed), tmp_path)  # type: ignore[arg-type]  # each an int
+
+
+def logs_of(
+    here: Domain, cluster: RedisCluster, node: ClusterNode
+) -> tuple[list[Partition], list[Partition]]:
+    """Return the logs on other nodes, and those on this one."""
+    found: tuple[list[Partition], list[Partition]] = ([], [])
+    for partition in here.topics.get("orders").partitions:
+        found[cluster.node_of(partition.stream) is node].append(partition)
+    assert all(found)
+    return found
+
+
+def test_a_node_that_is_away_costs_a_round_its_own_logs(
+    cluster: RedisCluster,
+    here: Domain,
+    gone: ClusterNode,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_ms = int(time.time() * 1000)
+    for index in range(12):
+        here.append("orders", Record(b"old", b"k", now_ms - 8 * DAY_MS), partition=index)
+        here.append("orders", Record(b"new", b"k", now_ms), partition=index)
+        key = KEYS.producers("orders", index)
+        cluster.node_of(key).client.hset(key, mapping=SILENT)
+    kept, lost = logs_of(here, cluster, gone)
+    keeper = keeper_of(cluster, tmp_path)
+    gone.kill()
+    assert keeper.lease.renew()
+    keeper.round()
+    for partition in kept:
+        client = cluster.node_of(partition.stream).client
+        assert not client.exists(partition.producers)
+        assert int(client.hget(partition.state, "start")) > 0
+    published = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
+    assert published is not None
+    assert {each.partition for each in published.logs} == {partition.index for partition in kept}
+    # One line for each task of the node, none for each of its logs.
+    nodes = {line.__dict__["korvet_fields"].get("node") for line in caplog.records}
+    assert nodes == {gone.address}
+    assert len(caplog.records) < len(lost) * 5
+
+
+def test_a_node_that_hangs_does_not_hold_up_the_others(
+    cluster: RedisCluster, here: Domain, gone: ClusterNode, tmp_path: Path
+) -> None:
+    kept, [hung, *_] = logs_of(here, cluster, gone)
+    keeper = keeper_of(cluster, tmp_path, redis_timeout_ms=60_000, log_retention_check_interval_ms=50)
+    stop = Event()
+    running = gevent.spawn(keeper.run, stop)
+
+    def forgets(partition: Partition) -> None:
+        client = cluster.node_of(partition.stream).client
+        client.hset(partition.producers, mapping=SILENT)
+        until(lambda: not client.exists(partition.producers))
+
+    forgets(hung)
+    gone.freeze()
+    for partition in kept * 2:  # more than one turn
+        forgets(partition)
+    gone.thaw()
+    forgets(hung)
+    stop.set()
+    running.get()
