@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, get_args
 
 import redis
+from redis.crc import key_slot
 
 from tests.jepsen.system import LEASE_MS, Setup, System
 from tests.support import processes
@@ -35,6 +36,9 @@ GOES_ON_WITHOUT_DISK: Losses = MappingProxyType({"one": NOTHING, "replicas": NOT
 LOSES_LAST_SECOND: Losses = MappingProxyType({"one": LAST_SECOND, "replicas": LAST_SECOND})
 REPLICAS: Losses = MappingProxyType({"replicas": NOTHING})
 SENTINEL: Losses = MappingProxyType({"sentinel": NOTHING})
+CLUSTER: Losses = MappingProxyType({"cluster": NOTHING})
+# A cluster is reached without a proxy.
+PROXIED: Losses = MappingProxyType({each: NOTHING for each in get_args(Setup) if each != "cluster"})
 
 _HEAL_SECONDS_MAX = 90.0
 _HOUR = 3600
@@ -197,6 +201,57 @@ def _rejoin(system: System) -> None:
     system.wait_for_replica(system.other)
 
 
+def _kill_cluster_master(system: System, rng: random.Random) -> None:
+    """Let the cluster promote its replica; the old master comes back as a replica."""
+    cluster = system.cluster
+    gone = rng.choice(cluster.masters())
+    gone.kill()
+    cluster.wait_promoted(gone)
+    time.sleep(rng.uniform(0, 2))
+    gone.restart()
+    cluster.wait_ok()
+
+
+def _stop_cluster_master(system: System, rng: random.Random) -> None:
+    """Let the cluster promote its replica; the old master wakes as a master until it hears of that."""
+    cluster = system.cluster
+    gone = rng.choice(cluster.masters())
+    gone.freeze()
+    cluster.wait_promoted(gone)
+    time.sleep(rng.uniform(0, 2))
+    gone.thaw()
+    cluster.wait_ok()
+
+
+def _fail_over_in_cluster(system: System, rng: random.Random) -> None:
+    """Fail over as Redis Cluster does when it is asked to."""
+    cluster = system.cluster
+    old = rng.choice(cluster.masters())
+    [new, *_] = cluster.replicas_of(old)
+    new.call("CLUSTER", "FAILOVER")
+    wait_until(lambda: new.is_master() and not old.is_master(), "the failover is done", 30.0)
+    cluster.wait_ok()
+
+
+def _kill_cluster_replica(system: System, rng: random.Random) -> None:
+    cluster = system.cluster
+    [gone, *_] = cluster.replicas_of(rng.choice(cluster.masters()))
+    gone.kill()
+    time.sleep(rng.uniform(0, 3))
+    gone.restart()
+    cluster.wait_ok()
+
+
+def _move_slots(system: System, rng: random.Random) -> None:
+    """Move slots that hold keys from one master to another."""
+    cluster = system.cluster
+    source, to = rng.sample(cluster.masters(), 2)
+    found: list[bytes] = rng.sample(keys := list(source.client.scan_iter(count=1000)), min(len(keys), 20))
+    for slot in {key_slot(key) for key in found}:
+        cluster.move_slot(slot, to)
+        time.sleep(rng.uniform(0, 0.2))
+
+
 def _cut(system: System, rng: random.Random) -> None:
     system.proxy.say(f"cut {rng.choice((0, rng.randint(1, 100), rng.randint(1, 20_000)))}")
 
@@ -215,10 +270,11 @@ def _hold(system: System, rng: random.Random) -> None:
 
 
 def _fill_memory(system: System, rng: random.Random) -> None:
-    used = int(system.master.client.info("memory")["used_memory"])
-    system.master.client.config_set("maxmemory", used)
+    full = rng.choice(system.cluster.masters()) if system.setup == "cluster" else system.master
+    used = int(full.client.info("memory")["used_memory"])
+    full.client.config_set("maxmemory", used)
     time.sleep(rng.uniform(1, 4))
-    system.master.client.config_set("maxmemory", 0)
+    full.client.config_set("maxmemory", 0)
 
 
 def _fill_disk(system: System, rng: random.Random) -> None:
@@ -282,9 +338,14 @@ FAULTS: dict[str, Fault] = {
     "kill-master": Fault(_kill_master, SENTINEL),
     "stop-master": Fault(_stop_master, SENTINEL),
     "sentinel-fail-over": Fault(_fail_over_by_sentinel, SENTINEL),
-    "cut": Fault(_cut),
-    "cut-often": Fault(_cut_often),
-    "hold": Fault(_hold),
+    "cluster-kill-master": Fault(_kill_cluster_master, CLUSTER),
+    "cluster-stop-master": Fault(_stop_cluster_master, CLUSTER),
+    "cluster-fail-over": Fault(_fail_over_in_cluster, CLUSTER),
+    "cluster-kill-replica": Fault(_kill_cluster_replica, CLUSTER),
+    "move-slots": Fault(_move_slots, CLUSTER),
+    "cut": Fault(_cut, PROXIED),
+    "cut-often": Fault(_cut_often, PROXIED),
+    "hold": Fault(_hold, PROXIED),
     "fill-memory": Fault(_fill_memory),
     "fill-disk": Fault(_fill_disk, GOES_ON_WITHOUT_DISK),
     "fill-disk-and-kill": Fault(_fill_disk_and_kill, {**LOSES_LAST_SECOND, "always": NOTHING}),
@@ -297,10 +358,8 @@ def heal(system: System) -> None:
     """Wait until Redis and all workers answer after a fault."""
 
     def well() -> bool:
-        with contextlib.suppress(redis.RedisError):
-            return bool(system.master.client.ping()) and all(
-                len(each.worker_pids()) == system.workers for each in system.brokers
-            )
-        return False
+        return system.is_redis_well() and all(
+            len(each.worker_pids()) == system.workers for each in system.brokers
+        )
 
     wait_until(well, "Redis and all workers are there", _HEAL_SECONDS_MAX)

@@ -25,14 +25,17 @@ from tests.support import processes
 from tests.support.broker import KORVET, Broker, started
 from tests.support.clock import Clock
 from tests.support.processes import free_port, wait_until
+from tests.support.redis_cluster import redis_cluster
 
-Setup: TypeAlias = Literal["one", "always", "replicas", "sentinel"]
-"""The Redis servers: one, whose file is synced each second or always; a master and a replica, also led by Sentinels."""
+Setup: TypeAlias = Literal["one", "always", "replicas", "sentinel", "cluster"]
+"""The Redis servers: one, whose file is synced each second or always; a master and a replica, also led by Sentinels; a
+Redis Cluster of three masters with a replica each."""
 
 LEASE_MS = 3000
 _MASTER = "korvet"
 _SENTINELS = 3
 _LOOK_SECONDS = 0.1
+_NODE_TIMEOUT_MS = 2000
 _SWITCH_SECONDS_MAX = 60.0
 
 
@@ -130,7 +133,10 @@ class Node:
 
 
 class System:
-    """Everything that runs; a context manager. `master` and `other` are the Redis servers (`other`: its replica)."""
+    """Everything that runs; a context manager.
+
+    `master` and `other` are the Redis servers (`other`: its replica), or `cluster` is what there is instead.
+    """
 
     def __init__(
         self,
@@ -143,7 +149,7 @@ class System:
     ) -> None:
         """Take the flags of `korvet serve` besides those that it must have."""
         self.setup = setup
-        self._has_replica = setup in ("replicas", "sentinel")
+        self._has_replica = setup in ("replicas", "sentinel", "cluster")
         self.brokers: list[Broker] = []
         self.redis_clock = Clock(directory / "clock-redis") if clocks else None
         self.broker_clock = Clock(directory / "clock-broker") if clocks else None
@@ -161,14 +167,12 @@ class System:
 
     def __enter__(self) -> Self:
         running = self._running.__enter__()
-        for node in (self.master, self.other):
-            running.callback(node.kill)
-        self.master.start()
-        if self._has_replica:
-            self.follow(self.other, self.master)
-        self.proxy = running.enter_context(Proxy(self.master.port))
-        if self.setup == "sentinel":
-            self._start_sentinels()
+        if self.setup == "cluster":
+            self.cluster = running.enter_context(
+                redis_cluster(3, 1, node_timeout_ms=_NODE_TIMEOUT_MS, append_only=True)
+            )
+        else:
+            self._start_servers(running)
         for number in range(self._count):
             self.brokers.append(self._start_broker(number))
         return self
@@ -178,6 +182,22 @@ class System:
     ) -> None:
         self._ending.set()
         self._running.__exit__(kind, error, trace)
+
+    def _start_servers(self, running: contextlib.ExitStack) -> None:
+        for node in (self.master, self.other):
+            running.callback(node.kill)
+        self.master.start()
+        if self._has_replica:
+            self.follow(self.other, self.master)
+        self.proxy = running.enter_context(Proxy(self.master.port))
+        if self.setup == "sentinel":
+            self._start_sentinels()
+
+    def is_redis_well(self) -> bool:
+        """Whether Redis answers, all of it."""
+        with contextlib.suppress(redis.RedisError):
+            return self.cluster.is_ok() if self.setup == "cluster" else bool(self.master.client.ping())
+        return False
 
     @property
     def bootstrap(self) -> str:
@@ -219,7 +239,7 @@ class System:
             "--ops-listen",
             "127.0.0.1:0",
         ]
-        url = f"redis://127.0.0.1:{self.proxy.port}"
+        url = self.cluster.url if self.setup == "cluster" else f"redis://127.0.0.1:{self.proxy.port}"
         if self._sentinels and number % 2:
             # The others follow by name, so connections can be cut and held up.
             url = f"redis+sentinel://{','.join(self._sentinel_addresses)}/{_MASTER}"
