@@ -67,7 +67,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         batches,
         zstd_known=zstd_known,
         reserve_memory=caller.reserve_memory,
-        insync=api.replicas.insync if acks_all else None,
+        check_insync=api.replicas.check_insync if acks_all else lambda _partition: None,
     )
 
     def waits_for_replicas() -> bool:

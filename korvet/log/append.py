@@ -170,30 +170,27 @@ class Appender:
         *,
         zstd_known: bool,
         reserve_memory: Callable[[int], None] = lambda _size: None,
-        insync: Callable[[str], int] | None = None,
+        check_insync: Callable[[Partition], None] = lambda _partition: None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
         Appends that are begun one after the other are written in that order; take their results in the same
         order (Pending.in_order). `zstd_known`: the producer's version may send zstd (KIP-110). `reserve_memory` is
         called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
-        until the request is answered. `insync` (for acks=all) gives how many servers of Redis are in sync for a
-        stream: if a topic's min.insync.replicas asks for more, its batches are refused with NOT_ENOUGH_REPLICAS.
+        until the request is answered. `check_insync` (for acks=all) raises KafkaError for a partition of which too
+        few servers of Redis are in sync.
         """
-        return PendingAppends(self, batches, reserve_memory, insync, zstd_known=zstd_known)
+        return PendingAppends(self, batches, reserve_memory, check_insync, zstd_known=zstd_known)
 
     def prepare(
-        self, sent: SentBatch, *, zstd_known: bool, insync: Callable[[str], int] | None
+        self, sent: SentBatch, *, zstd_known: bool, check_insync: Callable[[Partition], None]
     ) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
         Raises KafkaError with what is wrong.
         """
         topic, partition = self.topics.partition(sent.topic, sent.partition)
-        least = topic.config.min_insync_replicas
-        if least > 1 and insync is not None and (found := insync(partition.stream)) < least:
-            message = f"{found} servers of Redis are in sync, and min.insync.replicas is {least}"
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+        check_insync(partition)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
         if batch.header.codec == Codec.zstd and not zstd_known:
             message = "zstd needs version 7 of Produce"
@@ -311,13 +308,13 @@ class PendingAppends:
         appender: Appender,
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
-        insync: Callable[[str], int] | None,
+        check_insync: Callable[[Partition], None],
         *,
         zstd_known: bool,
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded."""
         self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
-        self._reserve_memory, self._insync = reserve_memory, insync
+        self._reserve_memory, self._check_insync = reserve_memory, check_insync
         self._reserved = 0
         self._left = deque(range(len(batches)))
         self._partitions: dict[int, Partition] = {}
@@ -370,7 +367,7 @@ class PendingAppends:
             place = self._left.popleft()
             try:
                 append, size_bytes = appender.prepare(
-                    self._batches[place], zstd_known=self._zstd_known, insync=self._insync
+                    self._batches[place], zstd_known=self._zstd_known, check_insync=self._check_insync
                 )
             except KafkaError as error:
                 # Its frames hold the request and all that was decompressed of it, and with the results in them a

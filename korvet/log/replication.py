@@ -30,6 +30,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.node import RedisNode
 from korvet.redis.replies import Reply, RespError, history_in, replication_info
+from korvet.topics.types import Partition
 
 WAIT_SHARE = 0.8
 """Of the connection's timeout: WAIT must have given up, and answered, before that."""
@@ -84,12 +85,20 @@ class Replicas:
         """Return the replicas of a node, whichever connection it is named by."""
         return self._nodes.get(node.name) or self._nodes.setdefault(node.name, NodeReplicas(self, node.name))
 
-    def insync(self, stream: str) -> int:
-        """Return how many servers have nearly all of a log, the master among them; INSYNC_AGE_S old at most.
+    def check_insync(self, partition: Partition) -> None:
+        """Raise KafkaError NOT_ENOUGH_REPLICAS if fewer replicas are in sync than an append would wait for in vain.
 
-        Raises StorageUnavailableError.
+        The number is INSYNC_AGE_S old at most. Raises StorageUnavailableError.
         """
-        return self.of(self._appends.node_of(stream)).insync()
+        wanted = max(self.least, partition.replicas)
+        if wanted and (found := self.of(self._appends.node_of(partition.stream)).insync()) <= wanted:
+            setting = (
+                f"replicas is {wanted}"
+                if wanted > partition.replicas
+                else f"min.insync.replicas is {wanted + 1}"
+            )
+            message = f"{found} servers of Redis are in sync, and {setting}"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode) -> T:
         """Make a change of groups, topics or configs, and return its result once the replicas have it.

@@ -56,7 +56,6 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         assert plain.hlen("korvet:topics") == 0  # refused before anything was done
         tried = client.call(CreateTopicsRequest(topics=[orders()], validate_only=True), 7)
         assert [each.error_code for each in tried.topics] == [ErrorCode.NONE]  # changes nothing
-        assert committed(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         with (
             redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as replica_url,
             redis.Redis.from_url(replica_url) as replica,
@@ -73,11 +72,18 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
             assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
             assert committed(client) == ErrorCode.NONE
             assert held.xrange("korvet:orders:0")[0][1][b"value"] == b"held"
-        short = client.produce("orders", batch(b"short"), acks=ALL)
-        assert short.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+        def refused() -> bool:
+            # How many are in sync may be of a second ago: then it is written first.
+            code = client.produce("orders", batch(b"short"), acks=ALL).error_code
+            assert code in (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NOT_ENOUGH_REPLICAS)
+            return code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+        wait_until(refused, "nothing is written any more")
+        assert committed(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
         written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
-        assert written == [b"held", b"short", b"leader"]
+        assert [value for value in written if value != b"short"] == [b"held", b"leader"]
 
 
 def test_a_topic_whose_replicas_are_not_in_sync_takes_nothing_with_acks_all(tmp_path: Path) -> None:

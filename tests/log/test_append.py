@@ -17,7 +17,7 @@ from korvet.log import append
 from korvet.log.append import COPIES, RECORD_BYTES, AppendResult, PendingAppends
 from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
-from korvet.topics.types import PartitionRef, TopicRef
+from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support import redis_servers
 from tests.support.batches import LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
@@ -103,13 +103,15 @@ def test_a_gap_after_a_refusal_for_want_of_replicas_is_no_fault_of_the_producer(
     here: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.topics.create(TopicSpec(name=ORDERS, configs={"min.insync.replicas": "2"}))
-    insync = [2, 1]  # then two again
+    refusals = iter([False, True])  # then none
+
+    def check_insync(_partition: Partition) -> None:
+        if next(refusals, False):
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "")
 
     def append_at(sequence: int) -> AppendResult:
         delivery = PartitionRef(TopicRef(ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence))
-        pending = here.appender.begin(
-            [delivery], zstd_known=True, insync=lambda _stream: insync.pop(0) if insync else 2
-        )
+        pending = here.appender.begin([delivery], zstd_known=True, check_insync=check_insync)
         [result] = pending.result()
         return result
 
@@ -171,7 +173,7 @@ def test_the_most_replicas_are_known_once_all_batches_are_sent(redis_url: str) -
         here.topics.create(TopicSpec(name="safe", configs={"min.insync.replicas": "3"}))
         sent = batch(bytes(90_000), codec=LZ4)
         deliveries = [PartitionRef(TopicRef(name), 0, sent) for name in (ORDERS, ORDERS, "safe")]
-        pending = here.appender.begin(deliveries, zstd_known=True, insync=lambda _stream: 3)
+        pending = here.appender.begin(deliveries, zstd_known=True)
         assert pending.replicas == 0
         assert [type(result) for result in pending.result()] == [Appended] * 3
         assert pending.replicas == 2
