@@ -77,7 +77,7 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
             # How many are in sync may be of a second ago: then it is written first.
             code = client.produce("orders", batch(b"short"), acks=ALL).error_code
             assert code in (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NOT_ENOUGH_REPLICAS)
-            return code == ErrorCode.NOT_ENOUGH_REPLICAS
+            return bool(code == ErrorCode.NOT_ENOUGH_REPLICAS)
 
         wait_until(refused, "nothing is written any more")
         assert committed(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
