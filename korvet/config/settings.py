@@ -432,7 +432,7 @@ class Settings:
     )
     log_cleaner_dedupe_buffer_size: int = _dynamic(
         134_217_728,
-        "Bytes for the keys of one compaction, shared by the masters of a cluster; more keys take more passes.",
+        "Bytes for the keys of compaction, by all masters; more keys take more passes.",
         65_536,
         INT64_MAX,
     )

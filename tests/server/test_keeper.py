@@ -17,7 +17,8 @@ from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.server.keeper.keeper import Keeper, KeeperLease, LeaseLostError
+from korvet.server.keeper.context import LeaseLostError
+from korvet.server.keeper.keeper import Keeper, KeeperLease
 from korvet.server.keeper.log_tasks import expire_producers
 from korvet.telemetry.snapshot import LakeLagSnapshot, read
 from korvet.topics.registry import TopicSpec, id_text

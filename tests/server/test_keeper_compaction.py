@@ -14,7 +14,8 @@ from korvet.config.sources import load
 from korvet.log import compaction
 from korvet.log.compaction_store import CompactionStore
 from korvet.server import keeper as keeper_tasks
-from korvet.server.keeper.keeper import Keeper, LeaseLostError
+from korvet.server.keeper.context import LeaseLostError
+from korvet.server.keeper.keeper import Keeper
 from korvet.server.keeper.log_tasks import CompactLogs
 from korvet.telemetry import metrics
 from korvet.topics.registry import TopicSpec

@@ -13,7 +13,8 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Commit, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
-from korvet.server.keeper.keeper import Keeper, LeaseLostError
+from korvet.server.keeper.context import LeaseLostError
+from korvet.server.keeper.keeper import Keeper
 from korvet.server.keeper.log_tasks import finish_deletions
 from korvet.topics import deletion as topic_deletion
 from korvet.topics.registry import Topic, TopicSpec

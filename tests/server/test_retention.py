@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from korvet.server.keeper.keeper import Keeper, LeaseLostError
+from korvet.server.keeper.context import LeaseLostError
+from korvet.server.keeper.keeper import Keeper
 from korvet.server.keeper.log_tasks import EnforceRetention
 from tests.support.batches import Record
 from tests.support.log_bench import Bench

@@ -22,6 +22,11 @@ from korvet.topics.types import Partition
 PARTITIONS_PER_STEP = 100
 """Partitions per round trip of a task: far below what would keep Redis from its other clients."""
 
+
+class LeaseLostError(Exception):
+    """The task must stop: another keeper may hold the lease."""
+
+
 CheckLease = Callable[[], None]
 """Raises LeaseLostError if another keeper may hold the lease: called before every step."""
 

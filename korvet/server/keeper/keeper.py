@@ -28,7 +28,7 @@ from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper import Run, Task, every
-from korvet.server.keeper.context import Context
+from korvet.server.keeper.context import Context, LeaseLostError
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound, endpoints
 from korvet.telemetry import metrics, snapshot
@@ -42,10 +42,6 @@ _RETRIES_PER_LEASE = 12
 
 _Loop = tuple[Task, str]
 """A task, and the node on whose logs it runs; "": on no logs, or on all."""
-
-
-class LeaseLostError(Exception):
-    """The task must stop: another keeper may hold the lease."""
 
 
 class KeeperLease:

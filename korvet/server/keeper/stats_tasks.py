@@ -17,7 +17,7 @@ from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.log.index import IndexStore
 from korvet.log.stats import LogStatsReader, read_lake_lags
-from korvet.server.keeper.context import CheckLease, Context, in_steps
+from korvet.server.keeper.context import CheckLease, Context, LeaseLostError, in_steps
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
 
@@ -135,7 +135,7 @@ def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[
                 taken.append(each)  # noqa: PERF402 - what came before an error counts
         except StorageUnavailableError as error:
             _log.warning("statistics of a node unavailable", node=node, reason=error)
-        except Exception as error:  # noqa: BLE001 - raised below
+        except (KafkaError, LeaseLostError) as error:
             return error
         return None
 
