@@ -431,10 +431,7 @@ class Settings:
         15_000, "Pause between two searches for logs to compact.", 1, INT64_MAX
     )
     log_cleaner_dedupe_buffer_size: int = _dynamic(
-        134_217_728,
-        "Bytes for the keys of compaction, by all masters; more keys take more passes.",
-        65_536,
-        INT64_MAX,
+        134_217_728, "Bytes for the keys of all compactions; more keys take more passes.", 65_536, INT64_MAX
     )
     log_cleaner_delete_retention_ms: int = _dynamic(
         _DAY_MS, "How long a compacted topic keeps the tombstones of deleted keys.", 0, INT64_MAX
