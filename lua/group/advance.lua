@@ -13,6 +13,7 @@
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local channel = ARGV[1]
 -- @include shared/group_state
+-- @include shared/slot_stays
 -- @include shared/group_steps
 
 if state == 'Dead' then

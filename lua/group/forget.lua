@@ -21,6 +21,7 @@ for at = 1, 3 do
     return {0, 0, 0}
   end
 end
+-- @include shared/slot_stays
 local deleted = 0
 for at = first_argument, #ARGV, 2 do
   local stream, seen = ARGV[at], ARGV[at + 1]

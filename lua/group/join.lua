@@ -26,6 +26,7 @@ local size_max, initial_delay, type_asked = tonumber(ARGV[7]), tonumber(ARGV[8])
 local row_text, protocols = ARGV[10], ARGV[11]
 -- @include shared/listed
 -- @include shared/group_state
+-- @include shared/slot_stays
 -- @include shared/group_steps
 -- @include shared/group_reply
 

@@ -28,6 +28,7 @@ if refuse_stream and redis.call('EXISTS', stream) == 1 then
   return redis.error_reply('INVALID_CONFIG ' .. stream .. ' exists already: only storage.format=record adopts it')
 end
 
+-- @include shared/slot_stays
 redis.call('UNLINK', unpack(KEYS, 1, 6))
 redis.call('HSET', state, 'topic', topic_id, 'next', '0', 'start', '0', 'bytes', '0', 'max_timestamp', '-1', 'claim', claim)
 return 0

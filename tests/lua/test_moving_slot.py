@@ -15,8 +15,21 @@ from redis.crc import key_slot
 
 from tests.lua.broker.test_register import BROKERS, DAY_MS, now_ms, put, register
 from tests.lua.compaction.support import DirtyLog
+from tests.lua.group.support import DEADLINES, EVERY_KEY, GROUP, OFFSETS, Group
 from tests.lua.index.test_upkeep import FILL_HEAD, fill, rebase
-from tests.lua.support import CLEAN, INDEX, MOVING, PRODUCERS, STATE, STREAM, TOPIC_ID, Log, dumped, run
+from tests.lua.support import (
+    CLEAN,
+    INDEX,
+    MOVING,
+    PRODUCERS,
+    SIDE_KEYS,
+    STATE,
+    STREAM,
+    TOPIC_ID,
+    Log,
+    dumped,
+    run,
+)
 from tests.support.redis_cluster import RedisCluster
 
 Step = Callable[[], object]
@@ -125,6 +138,54 @@ def release_the_lease(client: Any) -> Step:
     return lambda: run(client, "keeper/lease", KEEPER, ["me", 0])
 
 
+def group_of(client: Any, *members: str) -> Group:
+    """Make a group of these members, with a committed offset."""
+    group = Group(client)
+    for member in members:
+        group.join(new=member)
+    client.hset(OFFSETS, STREAM, "{}")
+    return group
+
+
+def the_last_member_leaves(client: Any) -> Step:
+    group = group_of(client, "a")
+    return lambda: group.leave(("a", ""))
+
+
+def the_last_session_ends(client: Any) -> Step:
+    group = group_of(client, "a")
+    client.zadd(DEADLINES, {"a": 1})
+    return group.advance
+
+
+def the_only_member_is_replaced(client: Any) -> Step:
+    group = Group(client)
+    group.join(new="a", instance="i")
+    return lambda: group.join(new="b", instance="i")
+
+
+def the_last_offset_is_forgotten(client: Any) -> Step:
+    group_of(client, "a")
+    state, generation = client.hmget(GROUP, "state", "generation")
+    client.hset(GROUP, "since", "1")
+    return lambda: run(client, "group/forget", EVERY_KEY, ["drop", state, generation, "1", STREAM, ""])
+
+
+def delete_a_group(client: Any) -> Step:
+    group_of(client, "a")
+    client.hset(GROUP, "state", "Empty")
+    return lambda: run(client, "group/delete", EVERY_KEY, ["g", STREAM])
+
+
+def create_over_a_former_topic(client: Any) -> Step:
+    Log(client)
+    client.xadd(STREAM, {"value": "a"}, id="0-1")
+    for key in SIDE_KEYS:
+        client.set(key, "x")
+    keys = (STATE, *SIDE_KEYS, STREAM)
+    return lambda: run(client, "partition/create", keys, ["id-2", 5, 10**15, "adopt"])
+
+
 CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "index/rebase": (STREAM, rebase_the_only_row),
     "index/fill": (STREAM, fill_all_rows_again),
@@ -137,6 +198,12 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "log/renumber": (STREAM, renumber_what_waits),
     "log/trim": (STREAM, trim_to_the_end),
     "producer/expire": (STREAM, expire_all_producers),
+    "group/leave": (OFFSETS, the_last_member_leaves),
+    "group/advance": (OFFSETS, the_last_session_ends),
+    "group/join": (OFFSETS, the_only_member_is_replaced),
+    "group/forget": (OFFSETS, the_last_offset_is_forgotten),
+    "group/delete": (OFFSETS, delete_a_group),
+    "partition/create": (STREAM, create_over_a_former_topic),
     "keeper/lease": (KEEPER[0], release_the_lease),
 }
 
