@@ -1,5 +1,7 @@
 """Backpressure: how full the store is, and what follows for producers: nothing, a throttle, or a refusal.
 
+Each node of a cluster is judged by itself, and refuses only what would be written to it.
+
 Only producers are affected: reading, trimming and deleting is what ends the shortage. A reading is renewed by the
 request that finds it old, beside that request, which does not wait for it; so without producers Redis is not asked.
 Between two readings Redis may fill up: it then refuses by itself (`memory_full`).
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import gevent
@@ -18,6 +21,8 @@ from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.logs import Log
+from korvet.redis.client import Redis
+from korvet.redis.node import RedisNode
 from korvet.telemetry import metrics
 
 _log = Log(__name__)
@@ -95,11 +100,11 @@ class Thresholds(NamedTuple):
         return BackpressureState(math.ceil(risen * self.throttle_max_ms), "")
 
 
-def memory_share(usage: ServerUsage) -> Share:
-    """Return how much of Redis' memory is used: nothing if it has no limit."""
+def memory_share(usage: ServerUsage, name: str = "Redis") -> Share:
+    """Return how much of the memory of the server `name` is used: nothing if it has no limit."""
     if not usage.memory_limit:
         return UNUSED
-    reason = f"Redis has {usage.memory_used} bytes in memory, and its maxmemory is {usage.memory_limit}"
+    reason = f"{name} has {usage.memory_used} bytes in memory, and its maxmemory is {usage.memory_limit}"
     return Share(usage.memory_used / usage.memory_limit, reason)
 
 
@@ -118,13 +123,66 @@ def disk_share(used_bytes: int, free_bytes: int, max_bytes: int) -> Share:
 class Backpressure:
     """The backpressure on one worker's producers."""
 
+    def __init__(self, redis: Redis, settings: Settings, data_dir: Path | None = None) -> None:
+        """`data_dir` is the directory of the embedded server."""
+        self._redis = redis
+        self._settings = settings
+        self._nodes: dict[RedisNode, ServerBackpressure] = {}
+        self._only: ServerBackpressure | None = None
+        if not redis.is_cluster:
+            usage = UsageStore(redis, with_file=data_dir is not None)
+            self._only = ServerBackpressure(usage, settings, Disk(data_dir) if data_dir else None)
+
+    def use(self, settings: Settings) -> None:
+        """Apply other thresholds, from the next reading on."""
+        self._settings = settings
+        for each in [self._only] if self._only else self._nodes.values():
+            each.use(settings)
+
+    def check(self) -> BackpressureState:
+        """Return what applies to all of a produce request now: in a cluster nothing, but see `by_stream`."""
+        return self._only.check() if self._only else NO_PRESSURE
+
+    @property
+    def by_stream(self) -> Callable[[str], BackpressureState] | None:
+        """A function that returns what applies to what is written to a stream; None without a cluster."""
+        return None if self._only else self._check_stream
+
+    def memory_full(self) -> int:
+        """Have the usage read soon, because a server refused for want of memory; returns the throttle in ms."""
+        if self._only:
+            return self._only.memory_full()
+        return max((each.memory_full() for each in self._nodes.values()), default=0)
+
+    def _check_stream(self, stream: str) -> BackpressureState:
+        try:
+            node = self._redis.node_of(stream)
+        except StorageUnavailableError:
+            # The append says it better.
+            return NO_PRESSURE
+        found = self._nodes.get(node)
+        if found is None:
+            # Nodes that have left the cluster are forgotten.
+            known = set(self._redis.known_nodes())
+            self._nodes = {each: pressure for each, pressure in self._nodes.items() if each in known}
+            usage = UsageStore(node, with_file=False)
+            found = self._nodes[node] = ServerBackpressure(usage, self._settings, name=node.name)
+        return found.check()
+
+
+class ServerBackpressure:
+    """What one server puts on the producers that write to it."""
+
     def __init__(
         self,
         store: UsageStore,
         settings: Settings,
         disk: Disk | None = None,
         clock: Callable[[], float] = time.monotonic,
+        name: str = "",
     ) -> None:
+        """`name` is that of a node of a cluster."""
+        self._name = name
         self._store = store
         self._thresholds = Thresholds.of(settings)
         self._disk, self._disk_max_bytes = disk, settings.embedded_disk_max_bytes
@@ -173,7 +231,7 @@ class Backpressure:
     def _read(self) -> float:
         """Read and judge; returns the seconds until the next reading."""
         usage = self._store.read()
-        memory = memory_share(usage)
+        memory = memory_share(usage, self._name or "Redis")
         disk, free_bytes = UNUSED, 0
         if self._disk is not None:
             free_bytes = self._disk.free_bytes()
@@ -184,8 +242,8 @@ class Backpressure:
         self._state = self._thresholds.state(worst)
         self._log_change(worst)
         self._watch_policy(usage.policy)
-        metrics.REDIS_MEMORY_USED_RATIO.set(memory.used)
-        metrics.REDIS_EVICTS.set(self._evicts)
+        metrics.REDIS_MEMORY_USED_RATIO.labels(self._name).set(memory.used)
+        metrics.REDIS_EVICTS.labels(self._name).set(self._evicts)
         self._watch_file(usage)
         if disk.used >= self._thresholds.throttle:
             self._rewrite_file(usage, free_bytes)
@@ -245,7 +303,10 @@ class Backpressure:
         """Log when the server's policy becomes one that evicts since its check at the start, and when it ends."""
         evicts = policy not in {"noeviction", ""}
         if evicts and not self._evicts:
-            _log.error("Redis deletes topics when memory runs short: set noeviction", maxmemory_policy=policy)
+            name = self._name or "Redis"
+            _log.error(
+                f"{name} deletes topics when memory runs short: set noeviction", maxmemory_policy=policy
+            )
         elif self._evicts and not evicts:
-            _log.info("Redis no longer evicts keys", maxmemory_policy=policy)
+            _log.info(f"{self._name or 'Redis'} no longer evicts keys", maxmemory_policy=policy)
         self._evicts = evicts

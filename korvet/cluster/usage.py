@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import RespError, value_of
 
 _FILE_DIRECTORY = "appendonlydir"  # the server's own name for it (appenddirname)
@@ -41,9 +42,9 @@ _REWRITING = "rewriting already in progress"
 
 
 class UsageStore:
-    """Reads the usage of one worker's Redis; of its file only for the embedded server (`with_file`)."""
+    """Reads the usage of one server; of its file only for the embedded one (`with_file`)."""
 
-    def __init__(self, redis: Redis, *, with_file: bool) -> None:
+    def __init__(self, redis: Redis | RedisNode, *, with_file: bool) -> None:
         self._redis = redis
         self._commands = [("INFO", "memory"), *([("INFO", "persistence")] if with_file else [])]
 

@@ -23,7 +23,7 @@ from korvet.log.fetch import Fetcher
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers
 from korvet.log.replication import Replicas
-from korvet.log.stats import RedisLogDir
+from korvet.log.stats import LogDirs
 from korvet.log.trim import RecordDeletion
 from korvet.log.types import UNLIMITED, FetchMemory
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
@@ -125,7 +125,7 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterView
     configs: ConfigAdmin
     topics: TopicRegistry
-    log_dir: RedisLogDir
+    log_dirs: LogDirs
 
 
 class SecurityApi(msgspec.Struct, frozen=True, kw_only=True):

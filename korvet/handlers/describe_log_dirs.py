@@ -1,18 +1,20 @@
 """DescribeLogDirs (key 35), versions 1-4: how much a broker stores, and where (KIP-113, KIP-827).
 
 All brokers share one Redis, so each reports the partitions that it leads: summed over the brokers each log counts once.
-The size is that of the stored entries, which retention counts too; the volume (version 4) is Redis' maxmemory and what
-is left of it, -1 without one. Partitions that do not exist, or are led by another broker, are left out, as in Kafka.
+Redis is the one log directory of each, or each node of a cluster is one. The size is that of the stored entries, which
+retention counts too; the volume (version 4) is Redis' maxmemory and what is left of it, -1 without one. Partitions that
+do not exist, or are led by another broker, are left out, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from korvet.errors import StorageUnavailableError
+from korvet.errors import ErrorCode, StorageUnavailableError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
 from korvet.handlers.registry import register
+from korvet.log.stats import LogDirUsage
 from korvet.protocol.messages import describe_log_dirs as wire
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
@@ -21,8 +23,7 @@ from korvet.topics.types import Partition
 def handle(
     request: wire.DescribeLogDirsRequest, _caller: Caller, api: ClusterApi
 ) -> wire.DescribeLogDirsResponse:
-    """Describe the one log directory; it is offline while Redis is away."""
-    log_dir = api.log_dir
+    """Describe the log directories; one whose server is away is offline."""
     try:
         live = api.cluster.refresh()
         api.topics.refresh()
@@ -30,18 +31,20 @@ def handle(
         for topic, indexes in _asked(request, api):
             leaders = live.leaders(topic.name, len(topic.partitions), topic.assignment)
             led += [topic.partitions[each] for each in indexes if leaders[each] == api.cluster.this.broker_id]
-        sizes = log_dir.sizes(led)
+        found = api.log_dirs.describe(led)
     except StorageUnavailableError as error:
-        offline = wire.DescribeLogDirsResult(error_code=error.code, log_dir=log_dir.place)
-        return wire.DescribeLogDirsResponse(results=[offline])
-    room = log_dir.space()
-    result = wire.DescribeLogDirsResult(
-        log_dir=log_dir.place,
-        topics=_topics(zip(led, sizes, strict=True)),
-        total_bytes=room.total_bytes,
-        usable_bytes=room.usable_bytes,
+        found = api.log_dirs.offline(error)
+    return wire.DescribeLogDirsResponse(results=[_result(each) for each in found])
+
+
+def _result(found: LogDirUsage) -> wire.DescribeLogDirsResult:
+    return wire.DescribeLogDirsResult(
+        error_code=found.error.code if found.error else ErrorCode.NONE,
+        log_dir=found.place,
+        topics=_topics(found.sizes),
+        total_bytes=found.space.total_bytes,
+        usable_bytes=found.space.usable_bytes,
     )
-    return wire.DescribeLogDirsResponse(results=[result])
 
 
 def _asked(request: wire.DescribeLogDirsRequest, api: ClusterApi) -> Iterable[tuple[Topic, Iterable[int]]]:

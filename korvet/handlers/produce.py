@@ -9,7 +9,7 @@ If the store is nearly full the response carries a throttle time, and the connec
 version the response is sent before that, as by Kafka's broker since KIP-219. If the store is full nothing is written,
 and the error is KAFKA_STORAGE_ERROR: clients (the Java client and librdkafka among them) know it as one after which
 nothing was written, and retry, and it is what Redis' own refusal becomes. Some of them do not know
-THROTTLING_QUOTA_EXCEEDED as an answer to Produce.
+THROTTLING_QUOTA_EXCEEDED as an answer to Produce. In a cluster this goes for the partitions of a node that is full.
 
 A batch that was sent to Redis and got no reply may be written or not. Its producer, if it is idempotent, has to send it
 again with all that came after it, so its connection is closed. An error would not do: the next batch, already on its
@@ -68,6 +68,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         zstd_known=zstd_known,
         reserve_memory=caller.reserve_memory,
         check_insync=api.replicas.check_insync if acks_all else lambda _partition: None,
+        pressure=api.pressure.by_stream,
     )
 
     def waits_for_replicas() -> bool:
@@ -79,7 +80,9 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         if waits_for_replicas():
             results = api.replicas.confirm(results)
             caller.timer.end_stage(WAIT)
-        throttled_ms = api.pressure.memory_full() if api.failures.note(results) else throttle_ms
+        throttled_ms = max(throttle_ms, appends.throttle_ms)
+        if api.failures.note(results):
+            throttled_ms = api.pressure.memory_full()
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
     return Then(appends, reply, waits=waits_for_replicas())

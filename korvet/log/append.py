@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from korvet.cluster.backpressure import BackpressureState
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.errors import (
@@ -171,6 +172,7 @@ class Appender:
         zstd_known: bool,
         reserve_memory: Callable[[int], None] = lambda _size: None,
         check_insync: Callable[[Partition], None] = lambda _partition: None,
+        pressure: Callable[[str], BackpressureState] | None = None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
@@ -179,8 +181,9 @@ class Appender:
         called with the bytes that are decoded, and, negative, with those that make room for others; the last are held
         until the request is answered. `check_insync` (for acks=all) raises KafkaError for a partition of which too
         few servers of Redis are in sync.
+        `pressure` gives what the server that has a stream puts on producers, if the request as a whole is not judged.
         """
-        return PendingAppends(self, batches, reserve_memory, check_insync, zstd_known=zstd_known)
+        return PendingAppends(self, batches, reserve_memory, check_insync, pressure, zstd_known=zstd_known)
 
     def prepare(
         self, sent: SentBatch, *, zstd_known: bool, check_insync: Callable[[Partition], None]
@@ -309,12 +312,14 @@ class PendingAppends:
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
         check_insync: Callable[[Partition], None],
+        pressure: Callable[[str], BackpressureState] | None,
         *,
         zstd_known: bool,
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded."""
         self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
         self._reserve_memory, self._check_insync = reserve_memory, check_insync
+        self._pressure = pressure
         self._reserved = 0
         self._left = deque(range(len(batches)))
         self._partitions: dict[int, Partition] = {}
@@ -322,6 +327,8 @@ class PendingAppends:
         self._failed = False
         self.replicas = 0
         """The most that a batch wants to be held by (Partition.replicas)."""
+        self.throttle_ms = 0
+        """The longest throttle of a server that a batch is for."""
         self.in_order = True
         self._send()
 
@@ -366,6 +373,8 @@ class PendingAppends:
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
             try:
+                if self._pressure is not None:
+                    self._check_room(self._batches[place], self._pressure)
                 append, size_bytes = appender.prepare(
                     self._batches[place], zstd_known=self._zstd_known, check_insync=self._check_insync
                 )
@@ -389,6 +398,13 @@ class PendingAppends:
             list(self._sent.values())
         )
         self.in_order = self.in_order and self._pending.in_order and not self._left
+
+    def _check_room(self, sent: SentBatch, pressure: Callable[[str], BackpressureState]) -> None:
+        _, partition = self._appender.topics.partition(sent.topic, sent.partition)
+        throttle_ms, refusal = pressure(partition.stream)
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        if refusal:
+            raise StorageUnavailableError(refusal)
 
     def _reserve(self, size_bytes: int) -> None:
         """Reserve what is held now instead of what was before, unless both are next to nothing."""

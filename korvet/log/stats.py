@@ -2,14 +2,17 @@
 
 Those of logs come from the counters of the state and the rows of the index, many logs in one round trip; no entry of a
 stream is read but the first, for its age, so the cost does not depend on how large records are. Sizes are those that
-retention goes by. All brokers share one Redis: it is the one log directory.
+retention goes by. All brokers share one Redis: it is the one log directory, or each node of a cluster is one.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import gevent
 import msgspec
 
 from korvet.cluster.usage import UsageStore
@@ -20,6 +23,7 @@ from korvet.log.types import LogPosition, Read
 from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import Reply, malformed, time_ms
 from korvet.telemetry.stats import LakeLag, LogStats
 from korvet.topics.types import Partition
@@ -195,36 +199,74 @@ class LogDirSpace(NamedTuple):
     usable_bytes: int
 
 
-class RedisLogDir:
-    """The one log directory of a worker's broker; `place` is its name, without secrets."""
+class LogDirUsage(NamedTuple):
+    """A log directory: its name, without secrets; the bytes of each log; and its space.
 
-    def __init__(self, place: str, redis: Redis, usage: UsageStore) -> None:
-        self.place = place
+    `sizes` are the bytes as entries are stored, exact to one row of the index; None: the log is gone. `error` says why
+    nothing is known of it.
+    """
+
+    place: str
+    sizes: Sequence[tuple[Partition, int | None]] = ()
+    space: LogDirSpace = LogDirSpace(-1, -1)
+    error: KafkaError | None = None
+
+
+class LogDirs:
+    """The log directories of a worker's broker: its Redis, or each node of a cluster."""
+
+    def __init__(self, redis: Redis, data_dir: Path | None = None) -> None:
+        """`data_dir` is the directory of the embedded server."""
         self._redis = redis
-        self._usage = usage
+        self._data_dir = data_dir
 
-    def sizes(self, partitions: Sequence[Partition]) -> list[int | None]:
-        """Return the bytes of each log as its entries are stored, exact to one row of the index; None if it is gone.
+    def describe(self, partitions: Sequence[Partition]) -> list[LogDirUsage]:
+        """Describe every directory, with those of the partitions that it has.
 
         One round trip for each 100. A log whose state cannot be read counts as gone, with a line in the log. Raises
-        StorageUnavailableError.
+        StorageUnavailableError if no node of a cluster says which they are.
         """
-        sizes: list[int | None] = []
-        for at in range(0, len(partitions), _LOGS_PER_LOOK):
-            _, stats = read_stats(self._redis, partitions[at : at + _LOGS_PER_LOOK])
-            sizes += [_size(each) for each in stats]
-        return sizes
+        if not self._redis.is_cluster:
+            return [self._describe(self._redis.nodes()[0], partitions)]
+        by_node: dict[RedisNode, list[Partition]] = {node: [] for node in self._redis.nodes()}
+        for partition in partitions:
+            # None has it if its slot has no master.
+            with contextlib.suppress(StorageUnavailableError):
+                by_node.setdefault(self._redis.node_of(partition.stream), []).append(partition)
+        # Side by side: one that does not answer holds up no other.
+        described = [gevent.spawn(self._describe, *each) for each in by_node.items()]
+        return [each.get() for each in described]
 
-    def space(self) -> LogDirSpace:
-        """Return the space there is; -1 if Redis does not answer."""
+    def offline(self, error: KafkaError) -> list[LogDirUsage]:
+        """Return the directories that are known, offline because of an error."""
+        return [LogDirUsage(self._place(node), error=error) for node in self._redis.known_nodes()]
+
+    def _place(self, node: RedisNode) -> str:
+        return str(self._data_dir) if self._data_dir else node.safe_url
+
+    def _describe(self, node: RedisNode, partitions: Sequence[Partition]) -> LogDirUsage:
+        place = self._place(node)
+        sizes: list[tuple[Partition, int | None]] = []
         try:
-            usage = self._usage.read()
-        except StorageUnavailableError as error:
-            _log.debug("usable space of Redis unknown", reason=str(error))
-            return LogDirSpace(-1, -1)
-        if not usage.memory_limit:
-            return LogDirSpace(-1, -1)
-        return LogDirSpace(usage.memory_limit, max(usage.memory_limit - usage.memory_used, 0))
+            for at in range(0, len(partitions), _LOGS_PER_LOOK):
+                some = partitions[at : at + _LOGS_PER_LOOK]
+                _, stats = read_stats(self._redis, some)
+                sizes += zip(some, map(_size, stats), strict=True)
+            return LogDirUsage(place, sizes, _space(node))
+        except KafkaError as error:
+            return LogDirUsage(place, error=error.without_frames())
+
+
+def _space(node: RedisNode) -> LogDirSpace:
+    """Return the space there is; -1 if the server does not say."""
+    try:
+        usage = UsageStore(node, with_file=False).read()
+    except StorageUnavailableError as error:
+        _log.debug("usable space of Redis unknown", reason=str(error))
+        return LogDirSpace(-1, -1)
+    if not usage.memory_limit:
+        return LogDirSpace(-1, -1)
+    return LogDirSpace(usage.memory_limit, max(usage.memory_limit - usage.memory_used, 0))
 
 
 def _size(state: LogStats | KafkaError) -> int | None:

@@ -23,7 +23,6 @@ import msgspec
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
-from korvet.cluster.usage import Disk, UsageStore
 from korvet.config.settings import Settings
 from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
@@ -42,7 +41,7 @@ from korvet.log.remote.client import RemoteClient
 from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
-from korvet.log.stats import RedisLogDir
+from korvet.log.stats import LogDirs
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
@@ -278,13 +277,8 @@ def build_apis(
     live.follow(topics.apply_settings)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
-    log_dir = RedisLogDir(
-        redis_url.parse_url(settings.redis_url).safe_url if data_dir is None else str(data_dir),
-        storage.reads,
-        UsageStore(storage.redis, with_file=False),
-    )
-    redis_usage = UsageStore(storage.redis, with_file=data_dir is not None)
-    pressure = Backpressure(redis_usage, live.settings, None if data_dir is None else Disk(data_dir))
+    log_dirs = LogDirs(storage.reads, data_dir)
+    pressure = Backpressure(storage.redis, live.settings, data_dir)
     live.follow(pressure.use)
     size_ms = settings.controller_quota_window_size_seconds * 1000
     mutation_windows = Windows(settings.controller_quota_window_num, size_ms)
@@ -304,7 +298,7 @@ def build_apis(
             cluster=cluster,
             configs=ConfigAdmin(topics, live, broker_configs, ports.in_settings(listeners)),
             topics=topics,
-            log_dir=log_dir,
+            log_dirs=log_dirs,
         ),
         security=SecurityApi(
             users=UserCredentials(storage.redis, keys),

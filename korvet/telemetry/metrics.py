@@ -146,6 +146,7 @@ PRODUCE_ERROR_TIME = Gauge(
 REDIS_MEMORY_USED_RATIO = Gauge(
     "korvet_redis_memory_used_ratio",
     "Share of maxmemory that Redis used when a producer last caused a check; 0 without a limit.",
+    ("node",),
     multiprocess_mode="mostrecent",
 )
 EMBEDDED_DISK_USED_RATIO = Gauge(
@@ -157,6 +158,7 @@ EMBEDDED_DISK_USED_RATIO = Gauge(
 REDIS_EVICTS = Gauge(
     "korvet_redis_evicts",
     "1 if the maxmemory-policy of Redis evicts keys: it must be noeviction.",
+    ("node",),
     multiprocess_mode="mostrecent",
 )
 LAKE_READ_ERRORS = Counter(

@@ -19,8 +19,8 @@ from korvet.cluster import backpressure
 from korvet.cluster.backpressure import (
     NO_PRESSURE,
     UNUSED,
-    Backpressure,
     BackpressureState,
+    ServerBackpressure,
     Share,
     Thresholds,
     disk_share,
@@ -36,6 +36,7 @@ from tests.support.redis_servers import DurableServer
 SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, throttle_max_ms=1000)
 THRESHOLDS = Thresholds.of(SETTINGS)
 FREE = 1 << 40
+ONE_REDIS = {"node": ""}
 
 
 class Clock:
@@ -79,7 +80,7 @@ class Bench:
 
     def __init__(self, redis: Redis, settings: Settings = SETTINGS, disk: Disk | None = None) -> None:
         self.clock = Clock()
-        self.pressure = Backpressure(
+        self.pressure = ServerBackpressure(
             UsageStore(redis, with_file=disk is not None), settings, disk, self.clock
         )
 
@@ -157,7 +158,7 @@ def test_the_first_request_is_not_throttled_but_the_next(bench: Bench, raw: Any)
     assert bench.read().refusal
     raw.config_set("maxmemory", 0)
     assert bench.read() == NO_PRESSURE
-    assert REGISTRY.get_sample_value("korvet_redis_memory_used_ratio") == 0.0
+    assert REGISTRY.get_sample_value("korvet_redis_memory_used_ratio", ONE_REDIS) == 0.0
 
 
 def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench, raw: Any) -> None:
@@ -246,10 +247,10 @@ def test_a_policy_that_evicts_is_an_error_in_the_log_for_as_long(
         for policy, evicts in (("noeviction", False), ("allkeys-lru", True), ("volatile-ttl", True)):
             raw.config_set("maxmemory-policy", policy)
             bench.read()
-            assert REGISTRY.get_sample_value("korvet_redis_evicts") == evicts
+            assert REGISTRY.get_sample_value("korvet_redis_evicts", ONE_REDIS) == evicts
         raw.config_set("maxmemory-policy", "noeviction")
         bench.read()
-        assert REGISTRY.get_sample_value("korvet_redis_evicts") == 0
+        assert REGISTRY.get_sample_value("korvet_redis_evicts", ONE_REDIS) == 0
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from korvet.cluster.usage import UsageStore
-from korvet.errors import ErrorCode, StorageUnavailableError
-from korvet.log.stats import LogDirSpace, LogStatsReader, RedisLogDir
+from korvet.errors import ErrorCode
+from korvet.log.stats import LogDirs, LogDirSpace, LogDirUsage, LogStatsReader
 from korvet.telemetry.stats import LogStats
 from korvet.topics.registry import Topic, TopicSpec
+from korvet.topics.types import Partition
 from tests.log.cleaning import compact
 from tests.support.batches import Record
 from tests.support.domain import Domain
@@ -126,11 +126,20 @@ def test_a_compacted_part_counts_by_what_is_left_of_it(reader: LogStatsReader, b
 
 
 MEBIBYTE = 1 << 20
+Describe = Callable[..., LogDirUsage]
 
 
 @pytest.fixture
-def log_dir(here: Domain) -> RedisLogDir:
-    return RedisLogDir("place", here.redis, UsageStore(here.redis, with_file=False))
+def log_dir(here: Domain) -> Describe:
+    def describe(partitions: Sequence[Partition] = ()) -> LogDirUsage:
+        [found] = LogDirs(here.redis).describe(partitions)
+        return found
+
+    return describe
+
+
+def sizes_of(found: LogDirUsage) -> list[int | None]:
+    return [size for _, size in found.sizes]
 
 
 @pytest.fixture
@@ -149,7 +158,7 @@ def made(here: Domain, storage_format: str, partitions: int = 1) -> Topic:
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_a_size_is_what_the_entries_hold(
-    here: Domain, log_dir: RedisLogDir, raw_redis: Any, storage_format: str
+    here: Domain, log_dir: Describe, raw_redis: Any, storage_format: str
 ) -> None:
     topic = made(here, storage_format, 3)
     for size in (10, 500):
@@ -157,54 +166,52 @@ def test_a_size_is_what_the_entries_hold(
     entries = raw_redis.xrange("korvet:orders:1")
     held = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
     assert held > 510
-    assert log_dir.sizes(topic.partitions) == [0, held, 0]
+    assert sizes_of(log_dir(topic.partitions)) == [0, held, 0]
 
 
-def test_more_logs_than_one_round_trip_holds_are_returned_in_order(
-    here: Domain, log_dir: RedisLogDir
-) -> None:
+def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain, log_dir: Describe) -> None:
     topic = made(here, "batch", 201)
     here.append("orders", b"x", partition=200)
-    sizes = log_dir.sizes(topic.partitions)
+    sizes = sizes_of(log_dir(topic.partitions))
     assert (len(sizes), set(sizes[:200])) == (201, {0})
     assert sizes[200]
 
 
-def test_a_log_that_is_gone_has_no_size(here: Domain, log_dir: RedisLogDir) -> None:
+def test_a_log_that_is_gone_has_no_size(here: Domain, log_dir: Describe) -> None:
     topic = made(here, "record")
     here.topics.delete(topic)
-    assert log_dir.sizes(topic.partitions) == [None]
+    assert sizes_of(log_dir(topic.partitions)) == [None]
 
 
 def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
-    here: Domain, log_dir: RedisLogDir, raw_redis: Any, caplog: pytest.LogCaptureFixture
+    here: Domain, log_dir: Describe, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = made(here, "record", 2)
     raw_redis.hset("{korvet:orders:0}:state", "bytes", "many")
     with caplog.at_level(logging.WARNING):
-        assert log_dir.sizes(topic.partitions) == [None, 0]
+        assert sizes_of(log_dir(topic.partitions)) == [None, 0]
     assert "size of a log unknown" in caplog.text
 
 
-def test_without_a_limit_the_room_is_not_known(log_dir: RedisLogDir) -> None:
-    assert log_dir.space() == LogDirSpace(-1, -1)
+def test_without_a_limit_the_room_is_not_known(log_dir: Describe) -> None:
+    assert log_dir().space == LogDirSpace(-1, -1)
 
 
-def test_the_room_is_what_maxmemory_leaves(log_dir: RedisLogDir, limited: Any) -> None:
-    before = log_dir.space()
+def test_the_room_is_what_maxmemory_leaves(log_dir: Describe, limited: Any) -> None:
+    before = log_dir().space
     assert before.total_bytes == 100 * MEBIBYTE
     assert 50 * MEBIBYTE < before.usable_bytes < 100 * MEBIBYTE
     limited.set("other", b"x" * 10 * MEBIBYTE)
-    assert log_dir.space().usable_bytes <= before.usable_bytes - 10 * MEBIBYTE
+    assert log_dir().space.usable_bytes <= before.usable_bytes - 10 * MEBIBYTE
     limited.config_set("maxmemory", MEBIBYTE)
-    assert log_dir.space() == LogDirSpace(MEBIBYTE, 0)
+    assert log_dir().space == LogDirSpace(MEBIBYTE, 0)
 
 
 def test_where_redis_is_away_there_is_no_size_and_the_room_is_not_known(
-    here: Domain, log_dir: RedisLogDir
+    here: Domain, log_dir: Describe
 ) -> None:
     topic = made(here, "record")
     here.redis.close()
-    assert log_dir.space() == LogDirSpace(-1, -1)
-    with pytest.raises(StorageUnavailableError):
-        log_dir.sizes(topic.partitions)
+    found = log_dir(topic.partitions)
+    assert (found.sizes, found.space) == ((), LogDirSpace(-1, -1))
+    assert found.error

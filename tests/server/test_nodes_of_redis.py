@@ -1,0 +1,126 @@
+"""A broker on a Redis Cluster: what each node stores, what a full one refuses, and what is said of one that is away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.redis.keys import Keys
+from tests.support.batches import batch
+from tests.support.broker import Broker, steady_broker
+from tests.support.processes import wait_until
+from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
+from tests.support.topic_client import Client
+
+KEYS = Keys("korvet")
+PARTITIONS = 12
+BALLAST_BYTES = 50_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """Run a cluster of its own: a node is killed."""
+    with redis_cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    flags = ("--redis-url", cluster.url, "--set", "throttle.max.ms=20", "--set", "redis.timeout.ms=2000")
+    with steady_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
+        with Client(running.address) as client:
+            client.create("orders", PARTITIONS)
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.address) as connection:
+        yield connection
+
+
+def partitions_of(cluster: RedisCluster) -> dict[ClusterNode, set[int]]:
+    """Return the partitions of each node."""
+    found: dict[ClusterNode, set[int]] = {}
+    for index in range(PARTITIONS):
+        found.setdefault(cluster.node_of(KEYS.stream("orders", index)), set()).add(index)
+    assert len(found) == 3
+    return found
+
+
+def other_than_the_registry(cluster: RedisCluster) -> ClusterNode:
+    registry = [cluster.node_of(key) for key in (KEYS.topics, KEYS.brokers)]
+    return next(each for each in cluster.nodes if each not in registry)
+
+
+def refused(client: Client) -> set[int]:
+    """Produce to every partition by one request; return those that refuse for want of room."""
+    data = [PartitionProduceData(index=index, records=batch(b"x")) for index in range(PARTITIONS)]
+    topics = [TopicProduceData(name="orders", partition_data=data)]
+    [answer] = client.call(ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics), 8).responses
+    failed = [each for each in answer.partition_responses if each.error_code]
+    assert all(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in failed)
+    assert all("maxmemory is" in each.error_message for each in failed)
+    return {each.index for each in failed}
+
+
+def log_dirs(client: Client) -> dict[str, Any]:
+    answer = client.call(DescribeLogDirsRequest(topics=None), 4)
+    return {each.log_dir: each for each in answer.results}
+
+
+def test_each_node_is_a_log_directory(client: Client, cluster: RedisCluster) -> None:
+    client.append("orders", b"x" * 100, partition=5)
+    one = cluster.nodes[0]
+    one.client.config_set("maxmemory", 1 << 30)
+    found = log_dirs(client)
+    one.client.config_set("maxmemory", 0)
+    for node, partitions in partitions_of(cluster).items():
+        result = found.pop(f"redis://{node.address}/0")
+        sizes = {each.partition_index: each.partition_size for each in result.topics[0].partitions}
+        assert (result.error_code, set(sizes)) == (ErrorCode.NONE, partitions)
+        assert 5 not in sizes or sizes[5] > 100
+        assert result.total_bytes == (1 << 30 if node is one else -1)
+    assert not found
+
+
+def test_a_full_node_refuses_what_is_for_its_partitions(client: Client, cluster: RedisCluster) -> None:
+    full = cluster.nodes[1]
+    full.client.setrange(
+        f"{{{KEYS.stream('orders', min(partitions_of(cluster)[full]))}}}:ballast", BALLAST_BYTES, "x"
+    )
+    assert refused(client) == set()
+    full.client.config_set("maxmemory", int(full.client.info("memory")["used_memory"] / 0.97))
+    wait_until(lambda: refused(client) == partitions_of(cluster)[full], "the node's partitions refuse")
+    full.client.config_set("maxmemory", 0)
+    wait_until(lambda: refused(client) == set(), "the shortage ends")
+
+
+def test_a_broker_is_ready_while_a_node_is_away_and_names_it(
+    broker: Broker, client: Client, cluster: RedisCluster
+) -> None:
+    away = other_than_the_registry(cluster)
+    away.kill()
+
+    def readiness() -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(broker.ops_address, timeout=30)
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    status, content = readiness()
+    assert (status, content["ready"]) == (200, True)
+    assert content["redis"] == f"{away.address}: Connection refused"
+    found = log_dirs(client)
+    assert {place for place, each in found.items() if each.error_code} == {f"redis://{away.address}/0"}
+    for node in cluster.living():
+        node.kill()
+    status, content = readiness()
+    assert (status, content["ready"]) == (503, False)
