@@ -1,0 +1,1 @@
+"""What a failover of a Redis Cluster costs producers."""

@@ -1,0 +1,175 @@
+"""What a lost master of a Redis Cluster costs producers: those of its partitions, and all others.
+
+Run as `python -m loadtest.failover [--seconds 10] [--rate 1000] [--fault kill|freeze|move]` from the repository. A
+broker of two workers over three masters with two replicas each; librdkafka's idempotent producer with acks=all writes
+to twelve partitions at a steady rate. After a third of the time the master that has most of them is killed (SIGKILL)
+or frozen, or slots with partitions move to another master. Then all is read, and compared with what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from redis.crc import key_slot
+
+from tests.support.broker import KORVET, started
+from tests.support.processes import free_port
+from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
+
+_TOPIC = "load"
+_PARTITIONS = 12
+_NODE_TIMEOUT_MS = 2000
+_READ_SECONDS_MAX = 60.0
+
+
+class Acknowledged(NamedTuple):
+    """A record that was acknowledged: its partition, when it was produced, and how many seconds that took."""
+
+    partition: int
+    at: float
+    seconds: float
+
+
+class Load:
+    """Records at a steady rate, and what became of them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        conf = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 2}
+        self._producer = Producer(conf)
+        self.acknowledged: list[Acknowledged] = []
+        self.errors: list[str] = []
+
+    def run(self, seconds: float, rate: float) -> None:
+        """Produce `rate` records a second to the partitions in turn."""
+        begun = time.monotonic()
+        for number in range(int(seconds * rate)):
+            due = begun + number / rate
+            while (left := due - time.monotonic()) > 0:
+                self._producer.poll(left)
+            partition, at = number % _PARTITIONS, time.monotonic()
+
+            def delivered(
+                error: object, _message: object, partition: int = partition, at: float = at
+            ) -> None:
+                if error:
+                    self.errors.append(str(error))
+                else:
+                    self.acknowledged.append(Acknowledged(partition, at, time.monotonic() - at))
+
+            self._producer.produce(_TOPIC, b"x" * 100, partition=partition, on_delivery=delivered)
+            self._producer.poll(0)
+
+    def finish(self) -> int:
+        """Wait for the rest; returns how many are neither acknowledged nor refused."""
+        return self._producer.flush(30)
+
+
+def _break(cluster: RedisCluster, fault: str) -> tuple[ClusterNode, set[int]]:
+    """Bring the fault about; returns the master, and the partitions that it had."""
+    of = {partition: cluster.node_of(f"korvet:{_TOPIC}:{partition}") for partition in range(_PARTITIONS)}
+    master = max(cluster.masters(), key=list(of.values()).count)
+    theirs = {partition for partition, node in of.items() if node is master}
+    if fault == "kill":
+        master.kill()
+    elif fault == "freeze":
+        master.freeze()
+    else:
+        to = next(node for node in cluster.masters() if node is not master)
+        for partition in theirs:
+            cluster.move_slot(key_slot(f"korvet:{_TOPIC}:{partition}".encode()), to)
+    return master, theirs
+
+
+def _read(bootstrap: str) -> int:
+    """Return how many records there are."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(_TOPIC, each, 0) for each in range(_PARTITIONS)])
+    ended, found, until = set[int](), 0, time.monotonic() + _READ_SECONDS_MAX
+    while len(ended) < _PARTITIONS and time.monotonic() < until:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            ended.add(message.partition() or 0)
+        else:
+            found += 1
+    consumer.close()
+    return found
+
+
+def _row(name: str, found: list[Acknowledged]) -> str:
+    taken = sorted(each.seconds * 1000 for each in found)
+    if not taken:
+        return f"{name:<34} none"
+    p99 = taken[math.ceil(len(taken) * 0.99) - 1]
+    return f"{name:<34} {len(taken):>8} {statistics.median(taken):>9.1f} {p99:>9.1f} {taken[-1]:>9.1f}"
+
+
+def main() -> int:
+    """Run once; returns 1 if an acknowledged record is gone or is there twice."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.failover", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--rate", type=float, default=1000.0, help="records a second")
+    parser.add_argument("--fault", choices=("kill", "freeze", "move"), default="kill")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="korvet-failover-") as directory:
+        return _run(Path(directory), asked.seconds, asked.rate, asked.fault)
+
+
+def _run(directory: Path, seconds: float, rate: float, fault: str) -> int:
+    bootstrap = f"127.0.0.1:{free_port()}"
+    with redis_cluster(3, 2, node_timeout_ms=_NODE_TIMEOUT_MS, append_only=True) as cluster:
+        command = [*KORVET, "--listen", bootstrap, "--ops-listen", "127.0.0.1:0", "--workers", "2"]
+        command += ["--redis-url", cluster.url, "--data-dir", str(directory / "data"), "--set", "replicas=1"]
+        with started(command, directory, directory / "data") as broker:
+            broker.wait_until_ready()
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])[_TOPIC].result(30)
+            load = Load(bootstrap)
+            load.run(2.0, rate)  # to warm up
+            load.finish()
+            load.acknowledged.clear()
+            load.run(seconds / 3, rate)
+            broken_at = time.monotonic()
+            master, theirs = _break(cluster, fault)
+            load.run(seconds * 2 / 3, rate)
+            left = load.finish()
+            warmed_up = int(2.0 * rate)
+            _report(load.acknowledged, broken_at, theirs)
+            if fault == "freeze":
+                master.thaw()
+            written, found = warmed_up + len(load.acknowledged), _read(bootstrap)
+    print(f"\nacknowledged {written}, read {found}, refused {len(load.errors)}, without an answer {left}")
+    return int(found < written or found > written + left + len(load.errors))
+
+
+def _report(acknowledged: list[Acknowledged], broken_at: float, theirs: set[int]) -> None:
+    print(f"{'ms until acknowledged':<34} {'records':>8} {'median':>9} {'p99':>9} {'longest':>9}")
+    before = [each for each in acknowledged if each.at + each.seconds < broken_at]
+    after = [each for each in acknowledged if each.at >= broken_at]
+    print(_row("before", before))
+    print(_row("after, other partitions", [each for each in after if each.partition not in theirs]))
+    print(_row("after, partitions of that master", [each for each in after if each.partition in theirs]))
+    first: dict[int, float] = defaultdict(lambda: math.inf)
+    for each in acknowledged:
+        done = each.at + each.seconds
+        if each.partition in theirs and done >= broken_at + 0.1:
+            first[each.partition] = min(first[each.partition], done - broken_at)
+    if theirs:
+        back = max(first[partition] for partition in theirs)
+        print(f"all of its {len(theirs)} partitions are back after {back:.2f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
