@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import gevent
@@ -138,8 +139,16 @@ class RedisCluster:
     def _added(self, address: RedisAddress) -> RedisNode:
         added = self._nodes[address] = self._make(address)
         added.lease_end_ms = self.first_lease_end_ms
+        added.on_silence = partial(self._replaced, address)
         self._take_map()
         return added
+
+    def _replaced(self, address: RedisAddress) -> None:
+        """Give up a node that answers nothing if another one has its slots by now, else look again soon."""
+        node = self._nodes.get(address)
+        if node is not None and address not in self.slots.known_masters():
+            node.reconnect("it is silent, and no master of the cluster any more")
+        self.slots.read_soon()
 
     def _take_map(self) -> None:
         """Give nodes the hash tags that they have now, and close those that are masters no more and idle."""

@@ -24,6 +24,9 @@ from korvet.redis.replies import ReadOnlyError, Reply
 # A connection to a replica is not closed earlier: if the address leads to the same replica again, once in this time.
 _READ_ONLY_S_MIN = 1.0
 
+SILENCE_SECONDS = 1.0
+"""After this time without the reply that is due next somebody may look whether another server is the master by now."""
+
 _UNKNOWN = "the outcome of the request is unknown"
 
 
@@ -113,11 +116,15 @@ class Multiplexer:
         reply_limit: InFlightLimit,
         timeout_ms: int,
         on_round_trip: Callable[[str, float], None],
+        *,
+        on_silence: Callable[[], None] | None,
     ) -> None:
         """Take over a connection. `name` is the server's, for messages; the limits outlive the connection.
 
-        `on_round_trip` is called with the operation and the seconds of each exchange, late ones included.
+        `on_round_trip` is called with the operation and the seconds of each exchange, late ones included; `on_silence`
+        about once in SILENCE_SECONDS while a reply is due and nothing is heard. They must not wait or raise.
         """
+        self._on_silence = on_silence
         self._on_round_trip = on_round_trip
         self._name, self._timeout_s = name, timeout_ms / 1000
         self._limit, self._reply_limit = limit, reply_limit
@@ -150,7 +157,7 @@ class Multiplexer:
         idle = not self._pending
         self._pending.append(_PendingReply(waiter, count, len(data), deadline, operation, reply_bytes))
         if deadline < self._check_at:
-            self._schedule_check(deadline)
+            self._schedule_check(deadline if self._on_silence is None else time.monotonic() + SILENCE_SECONDS)
         # Redis has nothing to do for us: it may begin while others are on their way to it.
         self._connection.send(data, at_once=idle)
         return waiter
@@ -229,7 +236,12 @@ class Multiplexer:
         _fail(timed_out, f"Redis at {self._name} did not answer in time: {_UNKNOWN}")
         if self._pending:
             waiting = [each.deadline for each in self._pending if each.deadline > now]
-            self._schedule_check(min(waiting, default=now + self._timeout_s))
+            next_at = min(waiting, default=now + self._timeout_s)
+            if self._on_silence is not None:
+                next_at = min(next_at, now + SILENCE_SECONDS)
+                if now - max(self._connection.heard_at, self._pending[0].sent_at) >= SILENCE_SECONDS:
+                    self._hub.loop.run_callback(self._on_silence)
+            self._schedule_check(next_at)
 
 
 def _is_waited_for(ready: tuple[Waiter[Reply], Reply]) -> bool:

@@ -104,6 +104,8 @@ class RedisNode:
 
         Connections that only read do not notice a failover, and have to reconnect.
         """
+        self.on_silence: Callable[[], None] | None = None
+        """Called about once a second while a reply is due and nothing is heard; must not wait or raise."""
         self._observer = observer
         self._operation = operation
         self._target = target
@@ -319,6 +321,7 @@ class RedisNode:
                 self._reply_limit,
                 self._timeout_ms,
                 self._observer.round_trip,
+                on_silence=self.on_silence,
             )
             if before is not None:
                 self.reconnected_at = self.connected_at

@@ -11,7 +11,7 @@ from binascii import crc_hqx
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import count
-from typing import cast
+from typing import TypeAlias, cast
 
 import gevent
 
@@ -24,6 +24,11 @@ SLOTS = 16_384
 
 _REFRESH_S_MIN = 0.1
 """How often failing requests have the map read again."""
+
+_HANGS_SECONDS = 0.25
+"""After this time without an answer another node is asked for the map as well."""
+
+_Asked: TypeAlias = list[RedisAddress | None] | StorageUnavailableError
 
 
 def slot_of(key: str | bytes) -> int:
@@ -77,6 +82,10 @@ class SlotMap:
         """Return the masters that have slots, each with the first of them; raises StorageUnavailableError."""
         if not self.version:
             self.read()
+        return self.known_masters()
+
+    def known_masters(self) -> dict[RedisAddress, int]:
+        """Return those that are known, as `masters` does."""
         first: dict[RedisAddress, int] = {}
         for slot, address in enumerate(self._masters):
             if address is not None:
@@ -109,28 +118,42 @@ class SlotMap:
         return self._reading
 
     def _read(self) -> StorageUnavailableError | None:
-        """Ask one node after the other, another one first each time: one that hangs must not delay every reading."""
+        """Ask one node after the other, and the next one without waiting long for one that hangs; the first answers."""
         known = list(dict.fromkeys([*filter(None, self._masters), *self._target.addresses]))
+        # Another one first each time: one whose map is old must not be believed every time.
         self._next += 1
         begin = self._next % len(known)
+        waiting: list[gevent.Greenlet[..., _Asked]] = []
         failure: StorageUnavailableError | None = None
         try:
-            for address in [*known[begin:], *known[:begin]]:
-                try:
-                    connected, reply = open_connection(address, self._timeout_ms, ("CLUSTER", "SLOTS"))
-                    connected.close()
-                    found = _parsed(self._target, address, reply)
-                except StorageUnavailableError as error:
-                    failure = error
-                    continue
-                if found != self._masters or not self.version:
-                    self._masters = found
-                    self._change()
-                return None
+            left = iter([*known[begin:], *known[:begin]])
+            while (address := next(left, None)) is not None or waiting:
+                if address is not None:
+                    waiting.append(gevent.spawn(self._ask, address))
+                for asked in gevent.wait(waiting, _HANGS_SECONDS if address is not None else None, 1):
+                    if isinstance(asked.value, list):
+                        self._take(asked.value)
+                        return None
+                    failure = asked.value
+                    waiting.remove(asked)
             return failure
         finally:
+            gevent.killall(waiting, block=False)
             self._reading = None
             self._read_at = time.monotonic()
+
+    def _ask(self, address: RedisAddress) -> _Asked:
+        try:
+            connected, reply = open_connection(address, self._timeout_ms, ("CLUSTER", "SLOTS"))
+            connected.close()
+            return _parsed(self._target, address, reply)
+        except StorageUnavailableError as error:
+            return error
+
+    def _take(self, found: list[RedisAddress | None]) -> None:
+        if found != self._masters or not self.version:
+            self._masters = found
+            self._change()
 
     def _change(self) -> None:
         self.version += 1
