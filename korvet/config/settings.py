@@ -223,7 +223,7 @@ class Settings:
     )
     redis_url: str = _fixed(
         "",
-        "Redis >= 7.0 or Valkey >= 7.2 that holds the log, or its Sentinels; empty starts the embedded server.",
+        "Redis >= 7.0 or Valkey >= 7.2 with the log, its Sentinels, or a cluster; empty starts the embedded server.",
         form=optional(values.redis_url),
         secret=True,
     )
