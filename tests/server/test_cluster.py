@@ -1,0 +1,186 @@
+"""A broker on a Redis Cluster, by real processes and clients: topics and groups whose keys lie on all masters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its package does not say what it exports
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
+
+from korvet.redis.keys import Keys
+from tests.support import processes, reading
+from tests.support.broker import Broker, steady_broker
+from tests.support.processes import WAIT_SECONDS_MAX
+from tests.support.redis_cluster import RedisCluster
+
+KEYS = Keys("korvet")
+PARTITIONS = 12
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_server: RedisCluster) -> RedisCluster:
+    """Give the session's cluster, empty."""
+    cluster_server.empty()
+    return cluster_server
+
+
+@pytest.fixture(scope="module")
+def broker(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    flags = ("--redis-url", cluster.url, "--set", "group.initial.rebalance.delay.ms=0")
+    with steady_broker(tmp_path_factory.mktemp("cluster"), *flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def create(broker: Broker, cluster: RedisCluster, topic: str) -> None:
+    """Create a topic with partitions on each master."""
+    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
+    assert len({cluster.node_of(KEYS.stream(topic, index)) for index in range(PARTITIONS)}) == 3
+
+
+def produce(broker: Broker, topic: str, text: str, partitions: int = PARTITIONS) -> set[bytes]:
+    """Write ten records to each partition, exactly once; return their values."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    values = set()
+    for number in range(10 * partitions):
+        values.add(b"%s %d" % (text.encode(), number))
+        producer.produce(topic, f"{text} {number}", partition=number % partitions, on_delivery=delivered)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    assert failed == []
+    return values
+
+
+def member(broker: Broker, topic: str) -> Consumer:
+    """Give a member of a group of the topic's name."""
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(config | {"enable.auto.commit": False, "heartbeat.interval.ms": 200})
+    consumer.subscribe([topic])
+    return consumer
+
+
+def read(members: list[Consumer], count: int) -> list[bytes]:
+    """Return the values of this many records that the members get together, and of those that come beyond them."""
+    found: list[bytes] = []
+
+    def enough() -> bool:
+        before = len(found)
+        for member in members:
+            found.extend(each.value or b"" for each in map(reading.as_received, member.consume(100, 0.2)))
+        return len(found) >= count and len(found) == before
+
+    processes.wait_until(enough, f"{count} records")
+    return found
+
+
+def committed(admin: AdminClient, group: str) -> dict[int, int]:
+    """Return the offsets that a group has committed, by partition; of its one topic."""
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = listed[group].result(WAIT_SECONDS_MAX).topic_partitions or []
+    return {each.partition: each.offset for each in found}
+
+
+def test_members_share_a_topic_and_others_go_on_behind_what_they_committed(
+    broker: Broker, cluster: RedisCluster, admin: AdminClient
+) -> None:
+    create(broker, cluster, "shared")
+    members = [member(broker, "shared") for _ in range(2)]
+
+    def share() -> bool:
+        for each in members:
+            each.poll(0.05)
+        return all(len(each.assignment()) == PARTITIONS // 2 for each in members)
+
+    processes.wait_until(share, "two members share")
+    values = produce(broker, "shared", "first")
+    assert sorted(read(members, len(values))) == sorted(values)
+    for each in members:
+        each.commit(asynchronous=False)
+        each.close()
+    assert set(committed(admin, "shared")) == set(range(PARTITIONS))
+    values = produce(broker, "shared", "second")
+    with contextlib.closing(member(broker, "shared")) as other:
+        assert sorted(read([other], len(values))) == sorted(values)
+
+
+def test_groups_of_all_masters_are_listed_and_deleted(
+    broker: Broker, cluster: RedisCluster, admin: AdminClient
+) -> None:
+    create(broker, cluster, "listed")
+    groups = [f"group-{number}" for number in range(PARTITIONS)]
+    assert len({cluster.node_of(KEYS.group_state(group)) for group in groups}) == 3
+    for group in groups:
+        at = ConsumerGroupTopicPartitions(
+            group, [TopicPartition("listed", each, 7) for each in range(PARTITIONS)]
+        )
+        admin.alter_consumer_group_offsets([at])[group].result(WAIT_SECONDS_MAX)
+        assert committed(admin, group) == dict.fromkeys(range(PARTITIONS), 7)
+
+    def listed() -> set[str]:
+        found = admin.list_consumer_groups().result(WAIT_SECONDS_MAX)
+        assert found.errors == []
+        return {each.group_id for each in found.valid} & set(groups)
+
+    assert listed() == set(groups)
+    for deleted in admin.delete_consumer_groups(groups).values():
+        deleted.result(WAIT_SECONDS_MAX)
+    assert listed() == set()
+
+
+def test_a_topic_grows_and_leaves_nothing_when_it_is_deleted(
+    broker: Broker, cluster: RedisCluster, admin: AdminClient
+) -> None:
+    create(broker, cluster, "passing")
+    grown = admin.create_partitions([NewPartitions("passing", PARTITIONS * 2)])
+    grown["passing"].result(WAIT_SECONDS_MAX)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "passing")
+    resource.add_incremental_config(
+        ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin.incremental_alter_configs([resource])[resource].result(WAIT_SECONDS_MAX)
+    described = admin.describe_configs([resource])[resource].result(WAIT_SECONDS_MAX)
+    assert described["retention.ms"].value == "3600000"
+    written = produce(broker, "passing", "old", PARTITIONS * 2)
+    read_all = reading.read_all(broker.bootstrap, "passing", range(PARTITIONS * 2), len(written))
+    assert {each.value for each in read_all} == written
+    at = ConsumerGroupTopicPartitions(
+        "left", [TopicPartition("passing", each, 3) for each in range(PARTITIONS)]
+    )
+    admin.alter_consumer_group_offsets([at])["left"].result(WAIT_SECONDS_MAX)
+    assert keys_of(cluster, "passing") > PARTITIONS * 2
+    admin.delete_topics(["passing"])["passing"].result(WAIT_SECONDS_MAX)
+    processes.wait_until(lambda: keys_of(cluster, "passing") == 0, "no key is left")
+    create(broker, cluster, "passing")
+    assert committed(admin, "left") == {}
+    written = produce(broker, "passing", "new")
+    again = reading.read_all(broker.bootstrap, "passing", range(PARTITIONS), len(written))
+    assert {each.value for each in again} == written
+
+
+def keys_of(cluster: RedisCluster, topic: str) -> int:
+    """Return how many keys of a topic all masters have together."""
+    return sum(len(node.client.keys(f"*{topic}*")) for node in cluster.masters())
