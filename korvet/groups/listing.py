@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.offsets import ANY_ROW, GroupVersion, OffsetStore
 from korvet.groups.store import GroupStore
-from korvet.groups.types import DEAD, StoredGroup
+from korvet.groups.types import DEAD, UNKNOWN, StoredGroup
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, decode_group_id
@@ -79,12 +79,18 @@ class GroupList:
         return [each for each in found if each is not None]
 
     def all_groups(self) -> list[ListedGroup]:
-        """Return all groups by name. Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError."""
+        """Return all groups by name, those whose node of a cluster is away in the state UNKNOWN.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError.
+        """
         groups: list[ListedGroup] = []
         for names in self.names():
             keys = [self._keys.group_state(name) for name in names]
             replies = self._redis.pipeline([("HMGET", key, "state", "protocol_type") for key in keys])
             for name, key, reply in zip(names, keys, replies, strict=True):
+                if isinstance(reply, StorageUnavailableError):
+                    groups.append(ListedGroup(name, UNKNOWN, ""))
+                    continue
                 state, protocol_type = cast("list[bytes | None]", listed(key, reply))
                 if state is not None:
                     groups.append(ListedGroup(name, _text(state), _text(protocol_type or b"")))

@@ -212,8 +212,8 @@ class OffsetStore:
         return [parsed(key, "a field", reply, _version) for key, reply in zip(keys, replies, strict=True)]
 
     def now_ms(self) -> int:
-        """Return Redis' clock."""
-        return time_ms(self._redis.call("TIME"))
+        """Return the clock of the Redis that has the list of groups."""
+        return time_ms(self._redis.node_of(self._keys.groups).call("TIME"))
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members and its offsets; raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""

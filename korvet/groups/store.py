@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.schedule import GroupSchedule
 from korvet.groups.types import (
     DEAD,
@@ -155,7 +155,7 @@ class GroupStore:
         return self._change_all(_RESUME, groups)
 
     def describe(self, groups: Sequence[str]) -> list[StoredGroup | KafkaError]:
-        """Return each group as it is now, all of its data of one moment, or KAFKA_STORAGE_ERROR."""
+        """Return each group as it is now, all of its data of one moment, or its error."""
         outcomes: list[StoredGroup | KafkaError] = []
         for group in groups:
             keys = (self._keys.group_state(group), self._keys.group_members(group))
@@ -163,6 +163,10 @@ class GroupStore:
                 found = self._redis.transaction([("HGETALL", key) for key in keys])
                 state, members = (cast("list[bytes]", value_of(reply)) for reply in found)
                 outcomes.append(_described(_pairs(state), _pairs(members)))
+            except StorageUnavailableError as error:
+                if not self._redis.is_cluster:
+                    raise
+                outcomes.append(error.without_frames())
             except (RespError, ValueError, msgspec.DecodeError) as error:
                 outcomes.append(self._malformed(group, str(error)))
         return outcomes

@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-EMPTY, STABLE, DEAD = "Empty", "Stable", "Dead"
-"""States by Kafka's names; Dead is a group that does not exist."""
+EMPTY, STABLE, DEAD, UNKNOWN = "Empty", "Stable", "Dead", "Unknown"
+"""States by Kafka's names; Dead is a group that does not exist, Unknown is listed while its Redis node is away."""
 
 NamedBytes = tuple[tuple[str, bytes], ...]
 """Metadata by the name of the protocol, or assignments by member id."""

@@ -56,7 +56,8 @@ class ExpireGroups:
         """Advance every group that is due; raises StorageUnavailableError."""
         store = _group_store(context)
         last = self._last_turn
-        context.redis.call("PING")  # over the connection that the rest of the turn goes over
+        # Over the connection that the rest of the turn goes over first.
+        context.redis.node_of(context.keys.groups).call("PING")
         connection = context.redis.connections
         is_same = connection == self._connection
         if self._unfinished or last is None or not is_same or self._clock() - last > OUTAGE_MS / 1000:
@@ -130,6 +131,7 @@ def expire_offsets(context: Context, check_lease: CheckLease) -> None:
     store = OffsetStore(context.redis, context.keys, mirror=settings.group_mirror)
     expiry = OffsetExpiry(store, _group_store(context), settings.offsets_retention_minutes * _MS_PER_MINUTE)
     offsets = groups = 0
+    away: StorageUnavailableError | None = None
     for names in GroupList(context.redis, context.keys).names():
         for at in range(0, len(names), _EXPIRY_GROUPS_PER_STEP):
             check_lease()
@@ -137,10 +139,15 @@ def expire_offsets(context: Context, check_lease: CheckLease) -> None:
             offsets += expired.offsets
             groups += expired.groups
             for error in errors:
-                _log.warning("offsets of a group not expired", reason=error)
+                if isinstance(error, StorageUnavailableError):
+                    away = error
+                else:
+                    _log.warning("offsets of a group not expired", reason=error)
     if offsets or groups:
         metrics.OFFSETS_EXPIRED.inc(offsets)
         _log.info("expired committed offsets", offsets=offsets, groups=groups)
+    if away is not None:
+        raise away  # a node of a cluster: the groups of others were looked at
 
 
 def _group_store(context: Context) -> GroupStore:

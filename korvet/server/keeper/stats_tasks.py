@@ -40,10 +40,14 @@ def _read_groups(
     lags: list[GroupLag] = []
     groups: list[GroupStats] = []
     states: Counter[str] = Counter()
+    away: StorageUnavailableError | None = None
     try:
         for names in listed.names():
             check_lease()
             for summary in listed.summaries(names):
+                if isinstance(summary, StorageUnavailableError):
+                    away = summary
+                    continue
                 if isinstance(summary, KafkaError):
                     _log.warning("statistics of a group unavailable", reason=summary)
                     continue
@@ -55,11 +59,16 @@ def _read_groups(
             found, errors = reader.read(names, check_lease)
             lags += found
             for error in errors:
-                _log.warning("lag of a group unavailable", reason=error)
+                if isinstance(error, StorageUnavailableError):
+                    away = error
+                else:
+                    _log.warning("lag of a group unavailable", reason=error)
     except StorageUnavailableError:
         raise
     except KafkaError as error:
         _log.warning("group statistics unavailable", reason=error)
+    if away is not None:
+        _log.warning("statistics of the groups of a node unavailable", reason=away)
     return lags, groups, states
 
 
