@@ -336,9 +336,9 @@ def _opened(
                 raise known
             resume = resume_point(known, next_offset)
             check_same_past(reader, topic, partition, known, next_offset or 0)
-        except StorageUnavailableError:
-            raise
         except KafkaError as error:
+            if isinstance(error, StorageUnavailableError) and not stores.redis.is_cluster:
+                raise
             done.refused_by_redis(partition, error)
         except PlanError as error:
             done.failed(partition.topic, partition.index, str(error))

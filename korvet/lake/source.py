@@ -7,8 +7,8 @@ the way to another machine.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
 from korvet.config.values import listed
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.table import Lake, LakeTopic
 from korvet.log import high_watermark
 from korvet.log.index import IndexStore
@@ -35,6 +35,14 @@ _TIMESTAMP_TYPE = "message.timestamp.type"
 _MIN_INSYNC = "min.insync.replicas"
 _BITS_DEFAULT = 10
 _RETENTION = ("log.retention.ms", "log.retention.bytes", "log.cleanup.policy")
+
+
+class _OfPartition(Protocol):
+    @property
+    def partition(self) -> Partition: ...
+
+
+Work = TypeVar("Work", bound=_OfPartition)
 
 
 class SourceTopic(NamedTuple):
@@ -130,6 +138,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
         try:
             yield LakeStores(
                 source=self,
+                redis=redis,
                 topics=TopicStore(redis, keys),
                 configs=BrokerConfigStore(redis, keys),
                 logs=logs,
@@ -142,9 +151,10 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeStores(NamedTuple):
-    """The stores in Redis, over one connection, and the lake beside them."""
+    """The stores in Redis, over one connection to each node that is used, and the lake beside them."""
 
     source: LakeSource
+    redis: Redis
     topics: TopicStore
     configs: BrokerConfigStore
     logs: LogStore
@@ -155,6 +165,20 @@ class LakeStores(NamedTuple):
     def lake(self) -> Lake:
         """The lake."""
         return self.source.lake
+
+    def by_node(self, works: Iterable[Work]) -> list[list[Work]]:
+        """Return works in their order, those together of which one node of Redis has the partitions.
+
+        What no node is known to have is together, too.
+        """
+        groups: dict[str, list[Work]] = {}
+        for work in works:
+            try:
+                node = self.redis.node_of(work.partition.stream).name
+            except StorageUnavailableError:
+                node = ""
+            groups.setdefault(node, []).append(work)
+        return list(groups.values())
 
     def remote_topics(self, names: Collection[str] = (), *, ids: Collection[str] = ()) -> list[SourceTopic]:
         """Return the topics with a remote tier by name, of these names if any are given.

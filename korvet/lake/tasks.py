@@ -15,7 +15,7 @@ import gc
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -39,6 +39,8 @@ RANGE_BYTES_MAX = 128 * 1024 * 1024
 
 RANGES_PER_CORE = 4
 """Of one round, which ends with a commit: what a crash may cost, and how often progress is seen."""
+
+T = TypeVar("T")
 
 
 class OffsetGap(NamedTuple):
@@ -139,6 +141,13 @@ def bins(sizes: Sequence[int], count_max: int) -> list[list[int]]:
         # Each costs something, however small it is.
         full[least] += sizes[place] + 1
     return found
+
+
+def alternating(groups: Sequence[Sequence[T]]) -> list[T]:
+    """Return the first of each group, then the second of each, and so on: neighbours are of different groups."""
+    return [
+        group[at] for at in range(max(map(len, groups), default=0)) for group in groups if at < len(group)
+    ]
 
 
 _READ_BYTES = 2 * 1024 * 1024

@@ -19,7 +19,7 @@ from korvet.lake.archiver import Archiver, ArchiveRound, EndOffsets, RunTasks
 from korvet.lake.compaction import MergeTask, RunMerges, WrittenMerge, rewrite
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
-from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges, bins
+from korvet.lake.tasks import ArchiveTask, TaskOutcome, alternating, archive_ranges, bins
 from korvet.spark.session import JOB_ERRORS, SparkError, SparkStoppedError, is_stopped, reason_of
 
 _BINS_PER_CORE = 4
@@ -68,8 +68,16 @@ def archive_runner(session: SparkSession, source: LakeSource) -> RunTasks:
     context = session.sparkContext
 
     def job(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        spread = bins([task.bytes for task in tasks], context.defaultParallelism * _BINS_PER_CORE)
-        works = [[tasks[place] for place in places] for places in spread]
+        with source.opened() as stores:
+            nodes = stores.by_node(tasks)
+        # A bin is of one node of Redis, and the bins that run at once are of different ones: each node has a core.
+        bins_max = max(context.defaultParallelism * _BINS_PER_CORE // len(nodes), 1)
+        works = alternating(
+            [
+                [[of[place] for place in places] for places in bins([task.bytes for task in of], bins_max)]
+                for of in nodes
+            ]
+        )
         work = partial(archive_ranges, source)
         return context.parallelize(works, len(works)).flatMap(work).collect()
 

@@ -60,6 +60,7 @@ from korvet.lake.scan import (
 )
 from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP
 from korvet.lake.source import LakeStores
+from korvet.lake.tasks import alternating
 from korvet.spark.options import EARLIEST, LATEST, ReadEdge, ReadOptions, read_options, sink_options
 from korvet.spark.sink import BatchSink, StreamSink, checked_options
 
@@ -223,7 +224,7 @@ class _BatchReader(DataSourceReader):
             begin = options.starting or ReadEdge("earliest")
             starts = _edge_offsets(stores, options.topic, logs, begin)
             ends = _edge_offsets(stores, options.topic, logs, options.ending)
-            found: list[InputPartition] = []
+            found: list[ScanPart] = []
             for log in logs:
                 index = log.partition.index
                 if not low <= index <= high:
@@ -235,11 +236,16 @@ class _BatchReader(DataSourceReader):
                 wanted_range = ScanRange(
                     first, end, TimestampRange(*wanted.timestamp), options.records_per_partition
                 )
-                found += [InputPartition(part) for part in scan_parts(stores, log, wanted_range)]
-        return found or [InputPartition(None)]
+                found += scan_parts(stores, log, wanted_range)
+            return _inputs(stores, found) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
+
+
+def _inputs(stores: LakeStores, parts: Iterable[ScanPart]) -> list[InputPartition]:
+    """Return Spark's tasks for parts in an order in which those that run at once read different nodes of Redis."""
+    return [InputPartition(part) for part in alternating(stores.by_node(parts))]
 
 
 def _edge_offsets(
@@ -364,13 +370,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began, ended = _StreamPosition.of(start), _StreamPosition.of(end)
         self._held = ended.offsets
         with self._options.source.opened() as stores:
-            found: list[InputPartition] = []
+            found: list[ScanPart] = []
             for log in self._logs(stores, began):
                 index = log.partition.index
                 first, stop = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
                 wanted_range = ScanRange(first, stop, records_max=self._options.records_per_partition)
-                found += [InputPartition(part) for part in scan_parts(stores, log, wanted_range)]
-        return found
+                found += scan_parts(stores, log, wanted_range)
+            return _inputs(stores, found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import redis
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.archiver import Archiver, ArchiveRound, LostRange
@@ -18,7 +17,7 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_range, archive_r
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import HEADER_BYTES
 from tests.log.compacting import CompactedLog
-from tests.support import batches
+from tests.support import batches, redis_servers
 from tests.support.archives import FORMATS, Format, Topics
 from tests.support.domain import domain
 
@@ -266,7 +265,7 @@ def test_entries_removed_by_hand_from_the_middle_are_reported(
 
 def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_path: Path) -> None:
     source = LakeSource(redis_url=redis_url, lake=Lake(str(tmp_path)))
-    with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
+    with domain(redis_url) as worker, source.opened() as stores, redis_servers.connected(redis_url) as raw:
         compacted = CompactedLog(worker, raw, "batch")
         compacted.fill(20)
         compacted.compacted()

@@ -10,7 +10,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError, LakeError
@@ -37,6 +36,7 @@ from korvet.log.types import Read
 from korvet.topics.types import TopicRow
 from tests.lake.both import Both, both
 from tests.log.compacting import CompactedLog
+from tests.support import redis_servers
 from tests.support.archives import FORMATS, Format, Topics
 from tests.support.domain import domain
 
@@ -216,7 +216,7 @@ def test_what_retention_removes_after_its_reading_is_no_loss(tiers: Both) -> Non
 
 
 def test_a_hole_in_the_log_is_passed_over_as_consumers_do(redis_url: str, tmp_path: Path) -> None:
-    with both(redis_url, tmp_path / "lake") as made, redis.Redis.from_url(redis_url) as raw:
+    with both(redis_url, tmp_path / "lake") as made, redis_servers.connected(redis_url) as raw:
         for at in range(5):
             made.append(*batch(at))
         [_, entry, *_] = raw.xrange(made.partition.stream)
@@ -367,7 +367,7 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
     with both(redis_url, tmp_path / "lake", "record") as made:
         made.append(*range(6))
         log = log_of(made)
-        with redis.Redis.from_url(redis_url) as raw:
+        with redis_servers.connected(redis_url) as raw:
             for entry, _ in raw.xrevrange(made.partition.stream, count=3):
                 raw.xdel(made.partition.stream, entry)
         offsets = [offset for offset, _ in whole(made)]
@@ -380,7 +380,7 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
 @pytest.mark.parametrize("storage_format", FORMATS)
 def test_a_compacted_log_is_scanned_as_consumers_see_it(redis_url: str, storage_format: Format) -> None:
     source = LakeSource(redis_url=redis_url)
-    with domain(redis_url) as worker, source.opened() as stores, redis.Redis.from_url(redis_url) as raw:
+    with domain(redis_url) as worker, source.opened() as stores, redis_servers.connected(redis_url) as raw:
         compacted = CompactedLog(worker, raw, storage_format)
         compacted.fill(20)
         compacted.compacted()
@@ -420,7 +420,7 @@ def once(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iter
     with (
         domain(redis_url, settings) as worker,
         source.opened() as stores,
-        redis.Redis.from_url(redis_url) as raw,
+        redis_servers.connected(redis_url) as raw,
     ):
         log = CompactedLog(worker, raw, storage_format)
         log.append((b"first", b"1"))

@@ -26,6 +26,7 @@ from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, exec
 from tests.support.archive_driver import POINTS
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
 from tests.support.processes import parent, wait_until
+from tests.support.redis_cluster import RedisCluster
 
 ROOT = Path(__file__).parents[3]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -108,6 +109,40 @@ def test_executors_archive_every_record_once(
     assert (done.records, done.partitions, done.failures) == (8 * 1520, 8, [])
     topics.check(topic)
     assert len(list(ran.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("two_executors")
+def test_a_task_reads_one_node_of_a_redis_cluster(
+    spark: SparkSession,
+    redis_cluster: RedisCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with topics_in(redis_cluster.url, tmp_path / "lake") as topics:
+        topic = topics.make("orders", "batch", partitions=8)
+        all_kinds(topics, topic)
+        ran = tmp_path / "ran"
+        ran.mkdir()
+
+        def noted(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+            read = sorted(each.partition.index for each in tasks)
+            (ran / "-".join(map(str, read))).touch()
+            return archive_ranges(source, tasks)
+
+        monkeypatch.setattr(jobs, "archive_ranges", noted)
+        archives = jobs.make_archiver(spark, topics.source)
+        [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
+        assert done is not None
+        assert (done.records, done.failures) == (8 * 1520, [])
+        topics.check(topic)
+        of = {each.index: redis_cluster.node_of(each.stream) for each in topic.partitions}
+        tasks = [[int(index) for index in each.name.split("-")] for each in ran.iterdir()]
+        assert sorted(index for read in tasks for index in read) == sorted(of)
+        assert all(len({of[index] for index in read}) == 1 for read in tasks)
+        topics.trim(topic.partitions[0], topics.bounds(topic.partitions[0]).high_watermark)
+        all_kinds(topics, topic)
+        options = {"redis.url": redis_cluster.url, "lake": topics.lake, "topic": topic.name}
+        assert spark.read.format("korvet").options(**options).load().count() == 2 * 8 * 1520
 
 
 @pytest.mark.usefixtures("two_executors")
