@@ -50,9 +50,9 @@ if producer_id ~= '-1' then
           base_sequence))
       end
     else
-      local newest
+      local oldest, newest
       for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
-        newest = tonumber(to)
+        oldest, newest = oldest or tonumber(from), tonumber(to)
         if tonumber(from) == base_sequence and newest == last_sequence then
           return {'DUPLICATE', at, reported(first or 0), now_ms, '0'}
         end
@@ -60,8 +60,10 @@ if producer_id ~= '-1' then
       end
       local distance = ((newest or -1) + 1 - base_sequence) % sequences
       if distance ~= 0 then
-        -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture.
+        -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture. What lies
+        -- before the first batch is forgotten only if others were since: else it never came, though later ones did.
         local repeated = distance < sequences / 2 and count <= distance
+          and (#batches == batches_kept or (base_sequence - (oldest or 0)) % sequences < sequences / 2)
         local code = repeated and 'DUPLICATE_SEQUENCE_NUMBER' or 'OUT_OF_ORDER_SEQUENCE_NUMBER'
         return redis.error_reply(string.format(
           '%s producer %s sent %d, the last was %d', code, producer_id, base_sequence, newest or -1))

@@ -92,6 +92,19 @@ def test_a_gap_or_an_overlap_is_out_of_order(log: Log, sequence: int, count: int
         log.append(*["x"] * count, producer=7, sequence=sequence)
 
 
+def test_a_batch_that_later_ones_of_a_new_producer_came_before_is_no_duplicate(log: Log) -> None:
+    # Of several under way the first was refused. Taken for written, its records would be lost without an error.
+    log.appended("c", "d", producer=7, sequence=2)
+    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+        log.append("a", "b", producer=7, sequence=0)
+    for n in range(2, 5):
+        log.appended("x", "y", producer=7, sequence=2 * n)
+    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+        log.append("a", "b", producer=7, sequence=0)
+    with refused(log.client, r"^DUPLICATE_SEQUENCE_NUMBER "):
+        log.append("d", producer=7, sequence=3)
+
+
 def test_sequences_wrap_to_zero(log: Log) -> None:
     log.appended("a", "b", producer=7, sequence=SEQUENCE_MAX - 2)
     across = log.appended("c", "d", producer=7, sequence=SEQUENCE_MAX)
