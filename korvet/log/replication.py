@@ -26,6 +26,7 @@ from gevent.event import AsyncResult
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
+from korvet.redis.cluster import is_elsewhere
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.node import RedisNode
@@ -265,11 +266,18 @@ class _Rounds:
         If it gives the history of an append, the master did not change in between.
         """
         commands: list[tuple[Arg, ...]] = [("WAIT", self._count, self._command_ms), ("INFO", "replication")]
+        until = time.monotonic() + self._command_ms / 1000
+        attempt = 0
         try:
-            node = self._waits.node_named(self._name)
-            if write:
-                commands.insert(0, ("SET", self._keys.replication_mark_of(node.tag), "1"))
-            *written, held, info = node.pipeline(commands)
+            while True:
+                node = self._waits.node_named(self._name)
+                mark = [("SET", self._keys.replication_mark_of(node.tag), "1")] if write else []
+                *written, held, info = node.pipeline([*mark, *commands])
+                if not any(map(is_elsewhere, written)) or time.monotonic() >= until:
+                    break
+                # The slot of the mark is another node's now: the next one has another mark.
+                self._waits.follow(written, attempt)
+                attempt += 1
         except StorageUnavailableError:
             return 0, None
         if not isinstance(held, int) or any(isinstance(each, RespError | KafkaError) for each in written):

@@ -128,6 +128,8 @@ class RedisCluster:
 
     def node_named(self, name: str) -> RedisNode:
         """Return the node of that name, as another client of the same map knows it; raises StorageUnavailableError."""
+        if self._version != self.slots.version:
+            self._take_map()
         for node in self._nodes.values():
             if node.name == name:
                 return node

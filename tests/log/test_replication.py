@@ -17,9 +17,11 @@ from korvet.log.types import Appended
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.slots import tag_of
 from tests.support import redis_servers
 from tests.support.processes import free_port, wait_until
 from tests.support.proxy import proxy, until
+from tests.support.redis_cluster import redis_cluster
 
 KEYS = Keys("korvet")
 TIMEOUT_MS = 1500
@@ -101,6 +103,23 @@ def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> N
     for n in range(20):
         assert writer.write(str(n))
         assert replica.get("written") == str(n).encode()
+
+
+def test_a_node_whose_first_slot_moves_away_confirms_on() -> None:
+    with redis_cluster(masters=2) as cluster:
+        clients = [
+            Redis(cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS) for _ in ("writes", "waits")
+        ]
+        replicas = Replicas(lambda: clients[1], clients[0], KEYS, replicas=0, timeout_ms=LONG_MS)
+        node = clients[0].node_of(f"{{{tag_of(0)}}}")
+        of = replicas.of(node)
+        assert of.wait(of.begin(0)).confirms(node.connect(), 0)
+        # Nothing else is in these slots, so nothing but the mark finds out.
+        for slot in range(3):
+            cluster.move_slot(slot, next(each for each in cluster.nodes if each.address != node.name))
+            assert of.wait(of.begin(0)).confirms(node.history, 0)
+        for client in clients:
+            client.close()
 
 
 def test_what_was_refused_asks_nobody() -> None:
