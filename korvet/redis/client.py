@@ -153,12 +153,14 @@ class Redis:
 
         With one server this raises StorageUnavailableError if it cannot be reached.
         """
-        if (before := _BEFORE.get()) is not None:
+        before = _BEFORE.get()
+        if before is not None:
+            # All of them before anything is sent.
             for node in {self.node_of(keys[0]) for _, keys, _ in calls}:
                 before(node)
         if self._only:
             return self._only.begin_scripts(calls)
-        return self._in_cluster.begin_scripts(calls)
+        return self._in_cluster.begin_scripts(calls, before)
 
     def node_named(self, name: str) -> RedisNode:
         """Return a node by its name (RedisNode.name), over this connection; raises StorageUnavailableError."""

@@ -93,10 +93,17 @@ class RedisCluster:
             for reply in (outcome if len(outcome) == len(group) else outcome * len(group))
         ]
 
-    def begin_scripts(self, calls: Sequence[ScriptCall]) -> ClusterReplies:
-        """Send scripts without waiting for their replies, each to the node of its first key."""
+    def begin_scripts(
+        self, calls: Sequence[ScriptCall], before: Callable[[RedisNode], object] | None = None
+    ) -> ClusterReplies:
+        """Send scripts without waiting for their replies, each to the node of its first key.
+
+        `before` is called with each node that is sent some, also where a script follows its slot.
+        """
 
         def send(node: RedisNode, places: Sequence[int]) -> _NodeRequests:
+            if before is not None:
+                before(node)
             return _SentScripts(node.begin_scripts([calls[place] for place in places]))
 
         return ClusterReplies(ClusterRequests(self, [slot_of(keys[0]) for _, keys, _ in calls], send))

@@ -74,6 +74,20 @@ def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
         client.close()
 
 
+def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it() -> None:
+    with started_cluster(masters=2) as cluster:
+        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        keys = ("{x}:lease", "{x}:fence")
+        old = client.node_of(keys[0])
+        [new] = [each for each in cluster.nodes if each.address != old.name]
+        cluster.move_slot(slot_of(keys[0]), new)
+        asked: list[str] = []
+        with client.before_scripts(lambda node: asked.append(node.name)):
+            assert client.script(scripts.get("keeper/lease"), keys, ("me", 60_000)) == [1, b"1"]
+        assert list(dict.fromkeys(asked)) == [old.name, new.address]
+        client.close()
+
+
 def test_a_script_waits_for_a_slot_on_its_way() -> None:
     with started_cluster(masters=2) as cluster:
         client = Redis(cluster.url, timeout_ms=10_000, connect_timeout_ms=2000)
