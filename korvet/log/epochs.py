@@ -216,6 +216,10 @@ class LeaderEpochs:
             # Another worker may have begun it, over a connection that was made after this one's.
             of.asked_at = time.monotonic()
             current = self.refresh(node)
+        if current < epoch <= max(each.epoch for each in self._nodes.values()):
+            # That of the node of a cluster that had the log before, in which nothing was written. Clients never take an
+            # earlier epoch for the current one, so this node begins a later one.
+            current = self.refresh(node, epoch)
         if epoch < current:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch {epoch} is over")
         if epoch > current:

@@ -25,8 +25,10 @@ from korvet.log.store import LogStore
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.slots import slot_of
 from tests.support.log_bench import Bench, code_of
 from tests.support.proxy import proxy, until
+from tests.support.redis_cluster import redis_cluster
 from tests.support.redis_servers import DurableServer, embedded_server
 
 KEYS = Keys("korvet")
@@ -181,6 +183,29 @@ def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: 
     with pytest.raises(KafkaError) as refused:
         own.logs.check_epoch(own.partition, later)
     assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one() -> None:
+    """Nothing was written in that epoch, so the log does not say it."""
+    with redis_cluster(masters=2) as cluster:
+        redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+        log = LogStore(redis, redis, KEYS)
+        partition = log.partition("orders", 0, "an id", 8)
+        before = redis.node_of(partition.stream)
+        later = log.epochs.refresh(before, log.epochs.of(before) + 1000)
+        assert log.check_epoch(partition, later) == later
+        [to] = [each for each in cluster.nodes if each.address != before.name]
+        cluster.move_slot(slot_of(partition.stream), to)
+        assert redis.call("EXISTS", partition.state) == 0
+        assert 0 < log.check_epoch(partition, -1) < later
+        with pytest.raises(KafkaError) as refused:
+            log.check_epoch(partition, later)
+        assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
+        assert log.check_epoch(partition, later + 1) == later + 1
+        with pytest.raises(KafkaError) as refused:
+            log.check_epoch(partition, later + 2)
+        assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        redis.close()
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
