@@ -172,6 +172,9 @@ def _parsed(target: RedisTarget, asked: RedisAddress, reply: Reply) -> list[Redi
             # A node that does not know its own name leaves it to the client.
             master = target.at(host.decode() if host and host != b"?" else asked.host, port)
             masters[start : end + 1] = [master] * (end + 1 - start)
+        if not reply:
+            # Such is one that left the cluster: it knows no other node.
+            raise ValueError
     except (TypeError, ValueError, AttributeError) as error:
         raise StorageUnavailableError(f"Redis at {asked} gives no slots of a cluster: {reply!r}") from error
     return masters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import gevent
@@ -12,9 +13,10 @@ from korvet.errors import NodeAwayError, OutcomeUnknownError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.slots import SLOTS, slot_of, tag_of
+from korvet.redis.slots import SLOTS, SlotMap, slot_of, tag_of
+from korvet.redis.url import parse_url
 from tests.support.proxy import until
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 
 KEYS = Keys("korvet")
@@ -61,6 +63,15 @@ def test_scripts_go_to_the_nodes_of_their_keys(client: Redis) -> None:
     keys = [(f"{{{stream}}}:lease", f"{{{stream}}}:fence") for stream in STREAMS]
     taken = client.scripts([(lease, each, ("me", 10_000)) for each in keys])
     assert taken == [[1, b"1"]] * len(STREAMS)
+
+
+def test_a_node_that_left_the_cluster_does_not_empty_the_map() -> None:
+    with started_cluster(masters=1) as cluster, contextlib.closing(ClusterNode()) as alone:
+        url = f"redis+cluster://{alone.address},{cluster.nodes[0].address}"
+        slots = SlotMap(parse_url(url), 2000)
+        for _ in range(3):  # each begins with another node
+            slots.read()
+            assert str(slots.master_of(0)) == cluster.nodes[0].address
 
 
 def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
