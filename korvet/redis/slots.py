@@ -95,6 +95,10 @@ class SlotMap:
     def moved(self, error: MovedError) -> None:
         """Note where a node said that a slot is now, and read the rest of the map soon."""
         before = self._masters[error.slot]
+        if error.host == "?":
+            # Only the map has a name for it.
+            self.read_soon()
+            return
         now = self._target.at(error.host or (before.host if before else ""), error.port)
         if now != before:
             self._masters[error.slot] = now
@@ -166,15 +170,17 @@ def _parsed(target: RedisTarget, asked: RedisAddress, reply: Reply) -> list[Redi
     masters: list[RedisAddress | None] = [None] * SLOTS
     try:
         # An answer of another form fails in here.
-        for start, end, (host, port, *_), *_ in cast(
-            "list[tuple[int, int, tuple[bytes | None, int]]]", reply
+        for start, end, (host, port, _, *more), *_ in cast(
+            "list[tuple[int, int, tuple[bytes | None, int, bytes, list[bytes]]]]", reply
         ):
+            # If a node is to be called by its hostname, and was given none, its other names stand last.
+            name = host if host != b"?" else dict(zip(more[0][::2], more[0][1::2], strict=True)).get(b"ip")
             # A node that does not know its own name leaves it to the client.
-            master = target.at(host.decode() if host and host != b"?" else asked.host, port)
+            master = target.at(name.decode() if name else asked.host, port)
             masters[start : end + 1] = [master] * (end + 1 - start)
-        if not reply:
-            # Such is one that left the cluster: it knows no other node.
-            raise ValueError
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise StorageUnavailableError(f"Redis at {asked} gives no slots of a cluster: {reply!r}") from error
+    if not reply:
+        # Such is a node that left the cluster: it knows no other one.
+        raise StorageUnavailableError(f"Redis at {asked} is of no cluster whose slots it knows")
     return masters

@@ -99,6 +99,20 @@ def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it() 
         client.close()
 
 
+def test_nodes_that_are_to_be_called_by_hostnames_and_have_none_are_found() -> None:
+    with started_cluster(2, 0, "--cluster-preferred-endpoint-type", "hostname") as cluster:
+        # The one seed has another name, which is not that of the other node.
+        client = Redis(
+            f"redis+cluster://localhost:{cluster.nodes[0].port}", timeout_ms=5000, connect_timeout_ms=2000
+        )
+        assert [node.name for node in client.nodes()] == [node.address for node in cluster.nodes]
+        key = next(stream for stream in STREAMS if cluster.node_of(stream) is cluster.nodes[0])
+        assert client.call("INCR", key) == 1
+        cluster.move_slot(slot_of(key), cluster.nodes[1])
+        assert client.call("INCR", key) == 2
+        client.close()
+
+
 def test_a_script_waits_for_a_slot_on_its_way() -> None:
     with started_cluster(masters=2) as cluster:
         client = Redis(cluster.url, timeout_ms=10_000, connect_timeout_ms=2000)
