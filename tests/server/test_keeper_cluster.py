@@ -46,8 +46,12 @@ def here(cluster: RedisCluster) -> Iterator[Domain]:
 @pytest.fixture
 def gone(cluster: RedisCluster) -> ClusterNode:
     """Choose a node that has neither the keeper's lease nor the registry."""
+    return spare(cluster)
+
+
+def spare(cluster: RedisCluster) -> ClusterNode:
     needed = {cluster.node_of(key).port for key in (KEYS.keeper_lease, KEYS.topics)}
-    return next(node for node in cluster.nodes if node.port not in needed)
+    return next(node for node in cluster.masters() if node.port not in needed)
 
 
 def keeper_of(cluster: RedisCluster, tmp_path: Path, **changed: int) -> Keeper:
@@ -63,6 +67,13 @@ def logs_of(
         found[cluster.node_of(partition.stream) is node].append(partition)
     assert all(found)
     return found
+
+
+def wait_for_a_turn(cluster: RedisCluster, partition: Partition) -> None:
+    """Wait until the keeper has removed a silent producer from a log."""
+    client = cluster.node_of(partition.stream).client
+    client.hset(partition.producers, mapping=SILENT)
+    until(lambda: not client.exists(partition.producers))
 
 
 def test_a_node_that_is_away_costs_a_round_its_own_logs(
@@ -106,16 +117,29 @@ def test_a_node_that_hangs_does_not_hold_up_the_others(
     stop = Event()
     running = gevent.spawn(keeper.run, stop)
 
-    def forgets(partition: Partition) -> None:
-        client = cluster.node_of(partition.stream).client
-        client.hset(partition.producers, mapping=SILENT)
-        until(lambda: not client.exists(partition.producers))
-
-    forgets(hung)
+    wait_for_a_turn(cluster, hung)
     gone.freeze()
     for partition in kept * 2:  # more than one turn
-        forgets(partition)
+        wait_for_a_turn(cluster, partition)
     gone.thaw()
-    forgets(hung)
+    wait_for_a_turn(cluster, hung)
     stop.set()
     running.get()
+
+
+def test_a_promoted_replica_has_turns_in_place_of_its_master(tmp_path: Path) -> None:
+    with started_cluster(masters=3, replicas=1, node_timeout_ms=1000) as cluster:
+        gone = spare(cluster)
+        with domain(cluster.url) as here:
+            here.topics.create(TopicSpec(name="orders", partitions=12))
+            _, [moved, *_] = logs_of(here, cluster, gone)
+        keeper = keeper_of(cluster, tmp_path, log_retention_check_interval_ms=50)
+        stop = Event()
+        running = gevent.spawn(keeper.run, stop)
+        wait_for_a_turn(cluster, moved)
+        gone.call("WAIT", 1, 5000)
+        gone.kill()
+        cluster.wait_promoted(gone)
+        wait_for_a_turn(cluster, moved)
+        stop.set()
+        running.get()
