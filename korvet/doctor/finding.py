@@ -32,3 +32,8 @@ class Finding(msgspec.Struct, frozen=True):
 ok = Finding
 warning = partial(Finding, level=Level.WARNING)
 error = partial(Finding, level=Level.ERROR)
+
+
+def mib(size: int) -> str:
+    """Return a number of bytes as text."""
+    return f"{size / 2**20:,.0f} MiB"

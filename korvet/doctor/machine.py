@@ -31,7 +31,7 @@ _FILES_BESIDE = 128
 """Descriptors of a worker that are no connections of clients."""
 _BACKLOG = 4096
 """As in server/net/listener.py, which imports gevent."""
-_CLOCK_WARNING_S = 1.0
+CLOCK_WARNING_S = 1.0
 _DISK_ERROR_BYTES, _DISK_WARNING_BYTES = 256 * 2**20, 2 * 2**30
 
 
@@ -102,7 +102,7 @@ def clock(client: redis.Redis, now: Callable[[], float] = time.time) -> Finding:
     after = now()
     difference_s = seconds + microseconds / 1e6 - (before + after) / 2
     said = f"{abs(difference_s):.3f} s {'behind' if difference_s > 0 else 'ahead of'} Redis' clock"
-    if abs(difference_s) > _CLOCK_WARNING_S + (after - before):
+    if abs(difference_s) > CLOCK_WARNING_S + (after - before):
         return warning("clock", said, "keep the clocks of all machines in step (chrony, systemd-timesyncd)")
     return ok("clock", said)
 

@@ -16,8 +16,8 @@ import msgspec
 import redis
 
 from korvet.config.settings import Settings
-from korvet.doctor import sentinels
-from korvet.doctor.finding import Finding, error, ok, warning
+from korvet.doctor import redis_cluster, sentinels
+from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import clock
 from korvet.errors import ConfigError
 from korvet.log.replication import insync_of
@@ -57,6 +57,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
             yield ok("redis", f"{target}, {facts.name} {facts.version}")
             if target.kind == "sentinel":
                 yield from sentinels.examine(target, settings)
+            if target.kind == "cluster":
+                yield from redis_cluster.examine(masters, settings)
             yield _durability(facts)
             infos = {name: each for name, each in masters.each(_info).items() if isinstance(each, Mapping)}
             for name, info in infos.items():
@@ -152,20 +154,20 @@ def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterat
     used, limit = int(info["used_memory"]), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
     if not limit:
-        said = f"{_mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis"
+        said = f"{mib(used)} in use and no limit: when the machine has no more, the kernel ends Redis"
         yield warning(
             "memory", said, f"set {setting} to two thirds of the machine's memory{_two_thirds(total)}"
         )
         return
     percent = 100 * used / limit
-    said = f"{_mib(used)} of {_mib(limit)} in use ({percent:.0f} %)"
+    said = f"{mib(used)} of {mib(limit)} in use ({percent:.0f} %)"
     advice = f"raise {setting}, or keep less (retention)"
     if percent >= settings.memory_refuse_percent:
         yield error("memory", f"{said}: producers are refused", advice)
     elif percent >= settings.memory_throttle_percent:
         yield warning("memory", f"{said}: producers are throttled", advice)
     elif total and limit > 0.9 * total:
-        said = f"the limit of {_mib(limit)} is nearly all that the machine has ({_mib(total)})"
+        said = f"the limit of {mib(limit)} is nearly all that the machine has ({mib(total)})"
         advice = (
             f"set {setting} to two thirds of that{_two_thirds(total)}: a rewrite of its file needs memory too"
         )
@@ -228,8 +230,4 @@ def _latency(client: redis.Redis) -> Finding:
 
 
 def _two_thirds(size: int) -> str:
-    return f", {_mib(size * 2 // 3)}" if size else ""
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.0f} MiB"
+    return f", {mib(size * 2 // 3)}" if size else ""

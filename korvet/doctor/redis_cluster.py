@@ -1,0 +1,131 @@
+"""The nodes of a Redis Cluster: whether all answer and agree, what replaces a master, and what can be moved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import redis
+
+from korvet.config.settings import Settings
+from korvet.doctor.finding import Finding, error, mib, ok, warning
+from korvet.doctor.machine import CLOCK_WARNING_S
+from korvet.redis.blocking import Masters, one_line
+from korvet.redis.keys import Keys
+from korvet.server.supervisor import redis_check
+from korvet.server.supervisor.redis_check import FULL_COVERAGE
+
+_BULK = "proto-max-bulk-len"
+_SCANNED_AT_ONCE = 1000
+_KEYS_MAX = 100_000
+"""Keys of a node that are looked at: a thousand cost Redis about 1 ms."""
+
+
+class _Node(NamedTuple):
+    info: Mapping[str, Any]
+    cluster: Mapping[str, str]
+    ahead_s: float
+    """How far its clock is ahead of that of this machine."""
+    configs: Mapping[str, str | None]
+    largest: tuple[int, str]
+
+
+def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
+    """Yield what is true of the nodes; that each slot has a master was checked before."""
+    namespace = Keys(settings.namespace).namespace
+    found = masters.each(lambda client: _ask(client, namespace))
+    for name, each in found.items():
+        if isinstance(each, redis.RedisError):
+            said = f"{name}: {one_line(each)}: its topics and groups are not served"
+            yield error("nodes", said, "start it, or promote a replica of it (CLUSTER FAILOVER TAKEOVER)")
+    nodes = {name: each for name, each in found.items() if isinstance(each, _Node)}
+    yield ok("nodes", f"{len(nodes)} of {len(found)} masters answer")
+    awaited = max(settings.replicas, settings.min_insync_replicas - 1)
+    smallest = min((_size(node, _BULK) for node in nodes.values()), default=0)
+    for name, node in nodes.items():
+        for finding in (*_state(node), *_replicas(node, awaited), *_largest(node, smallest)):
+            yield finding.about(name)
+    yield from _differences(nodes)
+
+
+def _ask(client: redis.Redis, namespace: str) -> _Node:
+    before = time.time()
+    seconds, microseconds = client.time()
+    ahead_s = seconds + microseconds / 1e6 - (before + time.time()) / 2
+    configs = {name: redis_check.config_of(client, name) for name in (FULL_COVERAGE, _BULK)}
+    return _Node(
+        client.info(),
+        redis_check.cluster_info(client),
+        ahead_s,
+        configs,
+        _largest_stream(client, namespace),
+    )
+
+
+def _largest_stream(client: redis.Redis, namespace: str) -> tuple[int, str]:
+    """Return the memory of the largest stream among the first keys of a node, and its name; nothing if refused."""
+    untyped: Any = client
+    cursor, largest = 0, (0, "")
+    try:
+        for _ in range(_KEYS_MAX // _SCANNED_AT_ONCE):
+            cursor, keys = untyped.scan(cursor, f"{namespace}:*", _SCANNED_AT_ONCE, "stream")
+            with untyped.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    pipeline.memory_usage(key)
+                sizes = pipeline.execute()
+            named = [(size or 0, key.decode(errors="replace")) for size, key in zip(sizes, keys, strict=True)]
+            largest = max([largest, *named])
+            if not cursor:
+                break
+    except redis.ResponseError:
+        # Brokers do not need the permissions for SCAN and MEMORY USAGE.
+        return 0, ""
+    return largest
+
+
+def _size(node: _Node, name: str) -> int:
+    return int(node.configs[name] or 0)
+
+
+def _state(node: _Node) -> Iterator[Finding]:
+    if node.cluster.get("cluster_state", "ok") != "ok":
+        advice = "see CLUSTER INFO and CLUSTER NODES: it refuses all commands"
+        yield error("cluster_state", node.cluster["cluster_state"], advice)
+    if failed := int(node.cluster.get("cluster_slots_fail", 0)):
+        yield error("slots", f"it holds the master of {failed} slots for failed", "start that master again")
+    if node.configs[FULL_COVERAGE] == "yes":
+        said = "while one master is away without a replica, no topic is served"
+        yield warning(FULL_COVERAGE, said, f"redis-cli config set {FULL_COVERAGE} no, and in redis.conf")
+
+
+def _replicas(node: _Node, awaited: int) -> Iterator[Finding]:
+    replicas = int(node.info.get("connected_slaves", 0))
+    if not replicas:
+        said = "no replica: if it is lost, its partitions are"
+        yield warning("failover", said, "add one (redis-cli --cluster add-node --cluster-slave)")
+    elif replicas - 1 < awaited:
+        said = f"after a failover {replicas - 1} of the {awaited} replicas are left that acks=all waits for: it fails"
+        yield warning("failover", said, "add another replica")
+
+
+def _largest(node: _Node, limit: int) -> Iterator[Finding]:
+    size, stream = node.largest
+    if limit and size > limit:
+        said = f"{stream} takes {mib(size)}, more than {_BULK} ({mib(limit)}): its slot may not be movable"
+        advice = f"raise {_BULK} on every node, keep less (retention), or move slots by CLUSTER MIGRATESLOTS"
+        yield warning("largest stream", said, advice)
+
+
+def _differences(nodes: Mapping[str, _Node]) -> Iterator[Finding]:
+    versions: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        facts = redis_check.judge(node.info)
+        versions.setdefault(f"{facts.name} {facts.version}", []).append(name)
+    if len(versions) > 1:
+        said = "; ".join(f"{version} at {', '.join(names)}" for version, names in versions.items())
+        yield warning("versions", said, "run one version on all nodes, but for the time of an upgrade")
+    clocks = sorted((node.ahead_s, name) for name, node in nodes.items())
+    if clocks and (apart_s := clocks[-1][0] - clocks[0][0]) > CLOCK_WARNING_S:
+        said = f"that of {clocks[-1][1]} is {apart_s:.3f} s ahead of that of {clocks[0][1]}"
+        yield warning("clocks", said, "keep the clocks of all machines in step (chrony, systemd-timesyncd)")

@@ -1,0 +1,67 @@
+"""What is found of the nodes of a real Redis Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from korvet.config.settings import Settings
+from korvet.doctor import redis_server
+from korvet.doctor.finding import Finding, Level
+from tests.support.redis_cluster import redis_cluster
+
+
+def found(settings: Settings) -> list[Finding]:
+    return list(redis_server.examine(settings))
+
+
+def said(findings: Iterable[Finding], what: str, level: Level = Level.WARNING) -> list[str]:
+    return [each.said for each in findings if each.what == what and each.level is level]
+
+
+def test_nodes_are_examined_one_by_one() -> None:
+    with redis_cluster(2, 1, "--proto-max-bulk-len", "1048576") as cluster:
+        settings = Settings(redis_url=cluster.url, min_insync_replicas=2)
+        one, other = cluster.masters()
+        one.call("CONFIG", "SET", "cluster-require-full-coverage", "yes")
+        stream = "korvet:orders:0"
+        for _ in range(20):
+            cluster.node_of(stream).client.xadd(stream, {"": b"x" * 100_000})
+        findings = found(settings)
+        assert said(findings, "nodes", Level.OK) == ["2 of 2 masters answer"]
+        [full] = said(findings, "cluster-require-full-coverage")
+        assert full.startswith(f"{one.address}: ")
+        [large] = said(findings, "largest stream")
+        assert large.startswith(f"{cluster.node_of(stream).address}: korvet:orders:0 takes 2 MiB")
+        assert [text.split(": ")[0] for text in said(findings, "failover")] == sorted(
+            each.address for each in (one, other)
+        )
+        assert "after a failover 0 of the 1 replicas" in said(findings, "failover")[0]
+        assert said(findings, "permissions", Level.OK)
+        assert not said(findings, "versions")
+        assert not said(findings, "clocks")
+        assert len(said(findings, "clock", Level.OK)) == 2
+
+
+def test_a_node_that_is_away_is_named_and_the_others_are_examined() -> None:
+    with redis_cluster(2) as cluster:
+        registry = cluster.node_of("korvet:topics")
+        away = next(each for each in cluster.nodes if each is not registry)
+        away.kill()
+        findings = found(Settings(redis_url=cluster.url))
+        assert said(findings, "nodes", Level.ERROR) == [
+            f"{away.address}: Connection refused: its topics and groups are not served"
+        ]
+        assert said(findings, "nodes", Level.OK) == ["1 of 2 masters answer"]
+        assert [text.split(": ")[0] for text in said(findings, "latency", Level.OK)] in (
+            [],
+            [registry.address],
+        )
+
+
+def test_slots_without_a_master_are_an_error() -> None:
+    with redis_cluster(2) as cluster:
+        one, other = cluster.nodes
+        for node in (one, other):
+            node.call("CLUSTER", "DELSLOTSRANGE", 0, 9)
+        [error] = said(found(Settings(redis_url=cluster.url)), "redis", Level.ERROR)
+        assert "10 of the cluster's 16384 slots have no master" in error
