@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from korvet.admin.client import AdminClient
-from korvet.admin.cluster import ApiVersions, FeatureLevels
+from korvet.admin.cluster import ApiVersions, FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
 from korvet.cli.options import with_admin
 from korvet.cli.output import NONE, cell, print_json, print_table, printable, report_failures
@@ -41,8 +41,16 @@ def cluster() -> None:
 @click.option(
     "--features", "with_features", is_flag=True, help="Show the cluster's features, with their levels."
 )
+@click.option(
+    "--log-dirs",
+    "with_log_dirs",
+    is_flag=True,
+    help="Show the log directories with partitions and bytes; Korvet's are its Redis, or each node of a Redis Cluster.",
+)
 @with_admin
-def describe(admin: AdminClient, *, with_apis: bool, with_features: bool, as_json: bool) -> None:
+def describe(
+    admin: AdminClient, *, with_apis: bool, with_features: bool, with_log_dirs: bool, as_json: bool
+) -> None:
     """Show the id of the cluster, its brokers and its controller, the broker that takes changes."""
     described = admin.cluster.describe()
     found: dict[str, Any] = {"id": described.cluster_id, "controller": described.controller}
@@ -56,6 +64,9 @@ def describe(admin: AdminClient, *, with_apis: bool, with_features: bool, as_jso
             "supported": _levels(features.supported),
             "finalized": _levels(features.finalized),
         }
+    dirs = admin.partitions.log_dirs() if with_log_dirs else {}
+    if with_log_dirs:
+        found["log_dirs"] = _log_dirs(dirs)
     outcomes = admin.cluster.apis() if with_apis else {}
     if with_apis:
         found["apis"] = [
@@ -67,7 +78,26 @@ def describe(admin: AdminClient, *, with_apis: bool, with_features: bool, as_jso
         print_json(found)
     else:
         _print(found)
-    report_failures("broker", {str(key): each for key, each in outcomes.items()})
+    report_failures("broker", {str(key): each for key, each in (*dirs.items(), *outcomes.items())})
+
+
+def _log_dirs(dirs: Mapping[int, Sequence[LogDir] | AdminError]) -> list[dict[str, Any]]:
+    """Return each directory once, with what brokers that share it report of it in all.
+
+    Brokers of Korvet share all of them, and each reports the partitions that it leads. Those of Kafka have their own,
+    by names that may be the same.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for broker, each in dirs.items():
+        for one in () if isinstance(each, AdminError) else each:
+            key = one.path if "://" in one.path else f"{one.path} of broker {broker}"
+            row = found.setdefault(key, {"path": one.path, "brokers": [], "partitions": 0, "bytes": 0})
+            row["brokers"].append(broker)
+            row["partitions"] += len(one.partitions)
+            row["bytes"] += sum(log.size_bytes for log in one.partitions.values())
+            row["total_bytes"], row["usable_bytes"] = one.total_bytes, one.usable_bytes
+            row["error"] = str(one.error) if one.error else None
+    return [found[key] for key in sorted(found)]
 
 
 def _levels(features: Mapping[str, FeatureLevels]) -> dict[str, list[int]]:
@@ -97,6 +127,21 @@ def _print(found: Mapping[str, Any]) -> None:
         names = sorted({*supported, *finalized})
         levels = [(name, _span(supported.get(name)), _span(finalized.get(name))) for name in names]
         print_table(("Feature", "Supported", "Finalized"), levels, empty="no features")
+    if "log_dirs" in found:
+        dirs = [
+            (
+                printable(each["path"]),
+                ", ".join(map(str, each["brokers"])),
+                str(each["partitions"]),
+                str(each["bytes"]),
+                cell(each["total_bytes"]),
+                cell(each["usable_bytes"]),
+                cell(each["error"]),
+            )
+            for each in found["log_dirs"]
+        ]
+        headings = ("Log directory", "Brokers", "Partitions", "Bytes", "Volume", "Free", "Error")
+        print_table(headings, dirs, numbers=("Partitions", "Bytes", "Volume", "Free"))
     for broker in found.get("apis", ()):
         click.echo(f"broker {broker['broker']}")
         rows = [(str(each["key"]), each["name"] or NONE, _span(each["versions"])) for each in broker["apis"]]

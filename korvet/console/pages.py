@@ -164,7 +164,9 @@ def _process(name: str, row: ProcessRow) -> dict[str, Any]:
     return {"name": name, "state": row.state.name.lower(), "pid": row.pid, "started": row.started_at_ms}
 
 
-def cluster(client: ApiClient, metrics: ConsoleMetrics, broker_id: int) -> dict[str, Any]:
+def cluster(
+    client: ApiClient, metrics: ConsoleMetrics, broker_id: int, *, is_redis_cluster: bool
+) -> dict[str, Any]:
     """Return the brokers as clients see them, and how much the cluster has. Raises AdminError."""
     described = client.cluster.describe()
     brokers = [
@@ -178,14 +180,28 @@ def cluster(client: ApiClient, metrics: ConsoleMetrics, broker_id: int) -> dict[
         for each in described.brokers
     ]
     listed = client.topics.list()
+    partitions = sum(each.partitions for each in listed)
     return {
         "id": described.cluster_id,
         "brokers": brokers,
         "topics": len(listed),
-        "partitions": sum(each.partitions for each in listed),
+        "partitions": partitions,
+        "nodes": _nodes(client) if is_redis_cluster and partitions <= _SIZES_MAX else {},
         "groups": len(client.groups.list()),
         "lag": metrics.counted().largest,
     }
+
+
+def _nodes(client: ApiClient) -> dict[str, dict[str, int]]:
+    """Return for each node of the Redis Cluster, HOST:PORT, how many partitions it has, and their bytes."""
+    found: dict[str, dict[str, int]] = {}
+    for dirs in client.partitions.log_dirs().values():
+        for each in () if isinstance(dirs, AdminError) else dirs:
+            # A log directory is redis://HOST:PORT/0; each broker reports what it leads.
+            node = found.setdefault(each.path.split("/")[2], {"partitions": 0, "bytes": 0})
+            node["partitions"] += len(each.partitions)
+            node["bytes"] += sum(log.size_bytes for log in each.partitions.values())
+    return found
 
 
 def topics(clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str, Any]:

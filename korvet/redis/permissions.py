@@ -9,7 +9,7 @@ import hashlib
 
 COMMANDS = (
     *("auth", "select", "ping", "info", "config|get", "client|setname"),
-    *("evalsha", "script|load", "multi", "exec", "wait"),
+    *("cluster|slots", "cluster|info", "evalsha", "script|load", "multi", "exec", "wait"),
     *("spublish", "ssubscribe", "sunsubscribe", "time", "type", "exists", "del", "unlink"),
     *("get", "set", "setnx", "incr", "incrby"),
     *("hget", "hmget", "hgetall", "hset", "hincrby", "hexists", "hdel", "hkeys", "hlen", "hscan"),

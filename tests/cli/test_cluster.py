@@ -13,6 +13,7 @@ from korvet.handlers.registry import HANDLERS
 from tests.cli.commands import COMMAND_SECONDS_MAX, done, failed, korvet, table
 from tests.support import silent_names
 from tests.support.broker import Broker
+from tests.support.topic_client import Client
 
 
 def test_the_brokers_and_the_controller_are_shown(broker: Broker) -> None:
@@ -43,6 +44,20 @@ def test_apis_and_features_are_shown_where_they_are_asked_for(broker: Broker) ->
     printed = done(korvet("cluster", "describe", *flags))
     assert "broker 0\n" in printed
     assert ["18", "ApiVersions", "0-4"] in [line.split() for line in printed.splitlines()]
+
+
+def test_log_directories_are_shown_with_what_they_hold(broker: Broker) -> None:
+    with Client(broker.address) as client:
+        client.create("held", 3)
+        client.append("held", b"x" * 1000)
+    described = korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs", "--json")
+    [found] = json.loads(done(described))["log_dirs"]
+    assert found["brokers"] == [0]
+    assert found["partitions"] >= 3
+    assert found["bytes"] > 1000
+    assert found["error"] is None
+    printed = done(korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs"))
+    assert found["path"] in printed
 
 
 def test_where_no_broker_is_one_line_says_so() -> None:

@@ -15,7 +15,8 @@ from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
 from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
-from korvet.redis import scripts
+from korvet.redis import permissions, scripts
+from korvet.redis.client import Redis
 from korvet.server import embedded
 from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
@@ -322,6 +323,21 @@ def test_each_master_of_a_cluster_has_the_scripts_and_is_tried_out(redis_cluster
             redis_check.prepare(settings)
     finally:
         limited.call("ACL", "SETUSER", "default", "+@all")
+
+
+def test_the_documented_permissions_suffice_on_a_cluster(redis_cluster: RedisCluster) -> None:
+    for node in redis_cluster.nodes:
+        node.call("ACL", "SETUSER", "korvet", "on", ">secret", *permissions.rules("korvet"))
+    url = redis_cluster.url.replace("//", "//korvet:secret@")
+    settings = Settings(redis_url=url)
+    try:
+        assert redis_check.check(settings, never, never).version
+        assert redis_check.prepare(settings).cluster_id
+        with closing(Redis(url, timeout_ms=5000, connect_timeout_ms=5000)) as client:
+            assert [client.call("HLEN", f"korvet:{number}") for number in range(20)] == [0] * 20
+    finally:
+        for node in redis_cluster.nodes:
+            node.call("ACL", "DELUSER", "korvet")
 
 
 def test_a_broker_starts_while_some_master_of_a_cluster_is_away() -> None:

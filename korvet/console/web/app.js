@@ -131,6 +131,10 @@ function draw() {
 function note(overview, ready) {
   page.overview = { ...overview, ready };
   for (const [name, value] of Object.entries(overview.totals)) sample(`total ${name}`, overview.now, value);
+  for (const { node, commands, cpu_seconds: cpu } of overview.redis) {
+    sample(`node ${node} commands`, overview.now, commands);
+    sample(`node ${node} cpu`, overview.now, cpu);
+  }
 }
 
 function drawNavigation() {

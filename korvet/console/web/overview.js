@@ -46,6 +46,7 @@ export const overview = {
       state(now),
       h("section", { class: "cards", "aria-label": "Traffic" }, FLOWS.map(flow), level(now, "connections", "Connections"), level(now, "in_flight", "In flight")),
       h("section", { class: "cards", "aria-label": "Cluster and storage" }, amounts(cluster, now), storage(now)),
+      now.redis.length > 1 ? h("section", {}, h("h2", {}, "Nodes of Redis"), nodes(cluster, now)) : null,
       now.refused.length ? h("section", {}, h("h2", {}, "Refused batches"), refused(now)) : null,
       h(
         "div",
@@ -129,6 +130,39 @@ function storage({ redis: nodes }) {
       ? card("Replicas", redis.replicas < wanted ? badge(`${redis.replicas} of ${wanted}`, "bad") : count(redis.replicas), wanted ? `${wanted} wanted` : "none wanted (replicas, min.insync.replicas)")
       : card("Replicas", badge("no master", "bad"), "this Redis is a replica: it takes no writes"),
   ];
+}
+
+/** The masters of a Redis Cluster. */
+function nodes(cluster, now) {
+  const columns = [
+    { title: "Node", wide: true },
+    { title: "Partitions", number: true },
+    { title: "Logs", number: true, hint: "Bytes of entries" },
+    { title: "Memory", number: true },
+    { title: "Limit", number: true, hint: "maxmemory" },
+    { title: "Commands", number: true },
+    { title: "CPU", number: true, hint: "Share of one core" },
+    { title: "Replicas", number: true },
+    { title: "Durability" },
+  ];
+  const rows = now.redis.map((each) => {
+    const held = cluster.nodes?.[each.node];
+    const logs = [held ? count(held.partitions) : "–", held ? bytes(held.bytes) : "–"];
+    if (each.memory === undefined) return [h("code", {}, each.node), ...logs, badge("no answer", "bad"), "–", "–", "–", "–", "–"];
+    const cpu = rate(`node ${each.node} cpu`);
+    const full = each.memory_max && each.memory / each.memory_max > FULL;
+    return [
+      h("code", {}, each.node),
+      ...logs,
+      full ? badge(bytes(each.memory), "bad") : bytes(each.memory),
+      each.memory_max ? bytes(each.memory_max) : "none",
+      perSecond(rate(`node ${each.node} commands`)),
+      cpu === null ? "–" : `${(cpu * 100).toFixed(0)} %`,
+      each.replicas < each.replicas_wanted ? badge(`${each.replicas} of ${each.replicas_wanted}`, "bad") : count(each.replicas),
+      each.aof && each.persists ? "on disk" : badge(each.aof ? "failing" : "in memory", "bad"),
+    ];
+  });
+  return table("Nodes of Redis", columns, rows);
 }
 
 function share(part, label) {
