@@ -92,10 +92,14 @@ class Masters:
                 failure = error
                 continue
             found = []
-            for first, last, (host, port, *_), *_ in answer:
+            for first, last, (host, port, _, *more), *_ in answer:
+                # If a node is to be called by its hostname, and was given none, its other names stand last.
+                name = (
+                    host if host != b"?" else dict(zip(more[0][::2], more[0][1::2], strict=True)).get(b"ip")
+                )
                 # A node that does not know its own name leaves it to the client.
-                known = host.decode(errors="replace") if host and host != b"?" else asked.rpartition(":")[0]
-                address = self._target.at(known.strip("[]"), port)
+                known = name.decode(errors="replace") if name else asked.rpartition(":")[0].strip("[]")
+                address = self._target.at(known, port)
                 self._client(address)
                 found.append(SlotRange(first, last, str(address)))
             # One that was taken out of the cluster answers too.

@@ -157,3 +157,10 @@ def test_each_master_of_a_cluster_has_its_series_and_one_that_is_away_is_named()
         [there, away] = sorted(redis_state(masters, 0), key=len, reverse=True)
         assert (there["node"], there["memory_max"]) == (one.address, 123_456_789)
         assert away == {"node": other.address}
+
+
+def test_nodes_that_were_given_no_hostname_are_called_by_their_addresses() -> None:
+    with run_cluster(2, 0, "--cluster-preferred-endpoint-type", "hostname") as cluster:
+        url = cluster.url.replace("127.0.0.1", "localhost")
+        with closing(Masters(Settings(redis_url=url))) as masters:
+            assert masters.all().keys() == {node.address for node in cluster.nodes}
