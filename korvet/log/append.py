@@ -329,8 +329,13 @@ class PendingAppends:
         """The most that a batch wants to be held by (Partition.replicas)."""
         self.throttle_ms = 0
         """The longest throttle of a server that a batch is for."""
-        self.in_order = True
+        self._in_order = True
         self._send()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether what begins from now on is written after these."""
+        return self._in_order and self._pending.in_order
 
     @property
     def ready(self) -> bool:
@@ -362,7 +367,7 @@ class PendingAppends:
     def _send_again(self, places: Iterable[int]) -> None:
         self._left.extend(sorted(places))
         if self._left:
-            self.in_order = False
+            self._in_order = False
             self._send()
             self._finish()
 
@@ -397,7 +402,7 @@ class PendingAppends:
         self._pending: Pending[list[Appended | KafkaError]] = appender.log.begin_append(
             list(self._sent.values())
         )
-        self.in_order = self.in_order and self._pending.in_order and not self._left
+        self._in_order = self._in_order and not self._left
 
     def _check_room(self, sent: SentBatch, pressure: Callable[[str], BackpressureState]) -> None:
         _, partition = self._appender.topics.partition(sent.topic, sent.partition)
@@ -423,7 +428,7 @@ class PendingAppends:
                 self._failed = True
             else:
                 appender.appended(append, result, len(self._batches[place].asked or b""))
-        self.in_order = self.in_order and self._pending.in_order
+        self._in_order = self.in_order
         # Freed before the next are decoded.
         self._sent, self._pending = {}, Done([])
 

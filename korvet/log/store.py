@@ -404,7 +404,7 @@ class AppendScripts:
     @property
     def in_order(self) -> bool:
         """Whether appends begun from now on are written after these: all were sent, and none had to be again."""
-        return not (self._waiting or self._sent_again)
+        return self._sent.in_order and not (self._waiting or self._sent_again)
 
     @property
     def ready(self) -> bool:

@@ -25,7 +25,8 @@ from korvet.log.store import LogStore
 from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.slots import slot_of
+from korvet.redis.slots import SlotMap, slot_of
+from korvet.redis.url import parse_url
 from tests.support.log_bench import Bench, code_of
 from tests.support.proxy import proxy, until
 from tests.support.redis_cluster import redis_cluster
@@ -183,6 +184,25 @@ def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: 
     with pytest.raises(KafkaError) as refused:
         own.logs.check_epoch(own.partition, later)
     assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot() -> None:
+    """Another greenlet has learned where it is: what began now would overtake them."""
+    with redis_cluster(masters=2) as cluster:
+        slots = SlotMap(parse_url(cluster.url), 5000)
+        redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000, slots=slots)
+        source = cluster.node_of(KEYS.stream("orders", 0))
+        bench = Bench(redis, source.client, "record")
+        bench.append(b"0")
+        [to] = [each for each in cluster.nodes if each is not source]
+        cluster.move_slot(slot_of(bench.partition.stream), to)
+        begun = bench.logs.begin_append([bench.made(b"1")])
+        before = begun.in_order
+        slots.read()
+        assert (before, begun.in_order) == (True, False)
+        [outcome] = begun.result()
+        assert isinstance(outcome, Appended)
+        redis.close()
 
 
 def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one() -> None:
