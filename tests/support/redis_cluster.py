@@ -11,6 +11,7 @@ import itertools
 import signal
 import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -41,6 +42,11 @@ class ClusterNode:
     def address(self) -> str:
         """HOST:PORT, as the cluster names it."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def append_only_dir(self) -> Path:
+        """Where its append-only file lies, if it has one."""
+        return Path(self._directory.name) / "appendonlydir"
 
     @property
     def answers(self) -> bool:
