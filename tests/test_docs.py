@@ -44,6 +44,7 @@ EXAMPLES = {
     "deploy/three-machines.md#Back up": "tests/machines/test_three_machines.py",
     "deploy/three-machines.md#Restore": "tests/machines/test_three_machines.py",
     "deploy/three-machines.md#If machine one is lost": "tests/machines/test_three_machines.py",
+    "docs/capacity.md#Capacity of a cluster": "tests/loadtest/test_capacity.py",
     "docs/admin-python.md#Administration from Python": "tests/admin/test_examples.py",
     "docs/architecture.md#Processes": "a picture",
     "docs/cluster.md#Several brokers": CHECKED + "; tests/machines starts a cluster",

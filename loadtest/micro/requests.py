@@ -142,10 +142,10 @@ def driven(
     After the last one the broker has `rest_s` seconds for what it does in the background.
     """
     _drive(started.address, frames, in_flight, requests // 8)
-    before, redis_before = _cpu(started.workers), _cpu(started.redis)
+    before, redis_before = cpu(started.workers), cpu(started.redis)
     _drive(started.address, frames, in_flight, requests)
     time.sleep(rest_s)
-    after, redis_after = _cpu(started.workers), _cpu(started.redis)
+    after, redis_after = cpu(started.workers), cpu(started.redis)
     scale = 1e6 / requests
     return (
         (after[0] - before[0]) * scale,
@@ -222,7 +222,7 @@ def _workers(children: list[int], redis: list[int]) -> list[int]:
     return [pid for pid in children if pid not in redis]
 
 
-def _cpu(pids: list[int]) -> tuple[float, float]:
+def cpu(pids: list[int]) -> tuple[float, float]:
     user = system = 0.0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
