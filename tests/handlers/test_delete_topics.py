@@ -13,6 +13,7 @@ from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.formats import BOTH_FORMATS
+from tests.support import redis_servers
 from tests.support.batches import values
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import wait_until
@@ -78,7 +79,7 @@ def test_a_fetch_that_waits_is_reported_that_the_topic_is_gone(
     named = fetch_request("", topic_id=topic_id, **waiting) if by_id else fetch_request(topic, **waiting)
     there.send(named, version)
     channel = f"korvet:{topic}:{last}"
-    wait_until(lambda: dict(stored.pubsub_shardnumsub(channel))[channel.encode()] > 0, "the fetch waits")
+    wait_until(lambda: redis_servers.listeners(stored, channel) > 0, "the fetch waits")
     here.delete(topic)
     if again:
         here.create(topic)

@@ -17,7 +17,8 @@ from tests.support.topic_client import Client
 VERSIONS = range(1, 5)
 
 
-def directory(client: Client, asked: dict[str, list[int]] | None, version: int = 4) -> Any:
+def directories(client: Client, asked: dict[str, list[int]] | None, version: int = 4) -> list[Any]:
+    """Return the log directories: one Redis is one, and each master of a cluster."""
     topics = (
         None
         if asked is None
@@ -25,20 +26,18 @@ def directory(client: Client, asked: dict[str, list[int]] | None, version: int =
     )
     answer = client.call(DescribeLogDirsRequest(topics=topics), version)
     assert answer.error_code == ErrorCode.NONE
-    [result] = answer.results
-    assert result.error_code == ErrorCode.NONE
-    assert all(
-        (each.offset_lag, each.is_future_key) == (0, False)
-        for topic in result.topics
-        for each in topic.partitions
-    )
-    return result
+    for result in answer.results:
+        assert result.error_code == ErrorCode.NONE
+        for each in (each for topic in result.topics for each in topic.partitions):
+            assert (each.offset_lag, each.is_future_key) == (0, False)
+    return list(answer.results)
 
 
 def sizes(client: Client, asked: dict[str, list[int]] | None, version: int = 4) -> dict[tuple[str, int], int]:
     return {
         (topic.name, each.partition_index): each.partition_size
-        for topic in directory(client, asked, version).topics
+        for directory in directories(client, asked, version)
+        for topic in directory.topics
         for each in topic.partitions
     }
 
@@ -59,8 +58,8 @@ def test_a_log_has_the_bytes_of_its_entries(
 
 
 def test_the_directory_is_named_by_the_place_of_the_data(client: Client, broker_redis: str) -> None:
-    name = directory(client, {}).log_dir
-    assert name == redis_url.parse_url(broker_redis).safe_url
+    [found] = directories(client, {})
+    assert found.log_dir == redis_url.parse_url(broker_redis).safe_url
 
 
 def test_each_log_is_reported_by_the_broker_that_leads_it(ends: tuple[Client, Client], topic: str) -> None:
@@ -90,14 +89,15 @@ def test_a_deleted_topic_is_reported_no_more(two_clients: tuple[Client, Client],
 
 
 def test_the_room_is_that_of_redis_from_version_4_on(client: Client, stored: redis.Redis) -> None:
-    unlimited = directory(client, {})
+    [unlimited] = directories(client, {})
     assert (unlimited.total_bytes, unlimited.usable_bytes) == (-1, -1)
     limit = 1 << 30
     stored.config_set("maxmemory", limit)
     try:
-        limited = directory(client, {})
+        [limited] = directories(client, {})
         assert limited.total_bytes == limit
         assert 0 < limited.usable_bytes < limit
-        assert directory(client, {}, 3).total_bytes == -1
+        [older] = directories(client, {}, 3)
+        assert older.total_bytes == -1
     finally:
         stored.config_set("maxmemory", 0)

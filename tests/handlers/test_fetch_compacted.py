@@ -19,7 +19,7 @@ from korvet.redis.keys import Keys
 from korvet.topics import config as topic_config
 from korvet.topics.types import Partition
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH
-from tests.support import processes
+from tests.support import processes, redis_servers
 from tests.support.batches import TIMESTAMP, Record, batch, headers_of, read
 from tests.support.broker import Broker
 from tests.support.topic_client import Client, fetch_request
@@ -143,7 +143,7 @@ def test_a_fetch_at_the_end_of_a_compacted_log_waits_for_the_next_record(
     with Client(broker.address) as consumer:
         consumer.send(fetch_request(table.topic, last + 1, max_wait_ms=FOREVER_MS), 11)
         channel = f"korvet:{table.topic}:0"
-        processes.wait_until(lambda: stored.pubsub_shardnumsub(channel)[0][1] > 0, "a parked fetch")
+        processes.wait_until(lambda: redis_servers.listeners(stored, channel) > 0, "a parked fetch")
         [later] = table.append((b"b", b"4"))
         [answer] = consumer.receive(FetchResponse, 11).responses
     [partition] = answer.partitions

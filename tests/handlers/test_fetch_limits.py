@@ -12,7 +12,7 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
-from tests.support import processes
+from tests.support import processes, redis_servers
 from tests.support.batches import read, values
 from tests.support.topic_client import Client, fetch_request
 
@@ -31,8 +31,7 @@ def fetch_all(client: Client, topic: str, order: list[int], *, each: int = 1 << 
 
 
 def parked(stored: redis.Redis, topic: str, partition: int = 0) -> bool:
-    [(_, listeners)] = stored.pubsub_shardnumsub(f"korvet:{topic}:{partition}")
-    return bool(listeners)
+    return redis_servers.listeners(stored, f"korvet:{topic}:{partition}") > 0
 
 
 @pytest.fixture

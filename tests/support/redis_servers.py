@@ -212,3 +212,9 @@ def server_of(client: Any, key: str) -> Any:
     if isinstance(client, redis.RedisCluster):
         return client.get_redis_connection(client.get_node_from_key(key))  # type: ignore[no-untyped-call]  # untyped there
     return client
+
+
+def listeners(client: Any, channel: str) -> int:
+    """Return how many connections have subscribed to a sharded channel."""
+    [(_, count)] = server_of(client, channel).pubsub_shardnumsub(channel)
+    return int(count)
