@@ -69,7 +69,10 @@ def test_copies_of_different_moments_are_served(tmp_path: Path) -> None:
     copies: dict[int, Path] = {}
     with (
         clusters.redis_cluster(*flags, append_only=True) as cluster,
-        korvet_broker(tmp_path / "first", "--redis-url", cluster.url, workers=1) as broker,
+        # The copy has the registration of this broker, which must have ended when the other one starts.
+        korvet_broker(
+            tmp_path / "first", "--redis-url", cluster.url, "--set", "broker.lease.ms=5000", workers=1
+        ) as broker,
     ):
         reading.create_topic(broker.bootstrap, TOPIC, PARTITIONS, {"storage.format": "batch"})
         load, follower = ConfluentLoad(broker.bootstrap, TOPIC, PARTITIONS), Follower(broker.bootstrap)
