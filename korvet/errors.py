@@ -202,11 +202,12 @@ class StorageUnavailableError(KafkaError):
 
 
 class NodeAwayError(StorageUnavailableError):
-    """The node of a Redis Cluster that has the keys is away: nothing was done, and clients ask for the leader again."""
+    """The node of a Redis Cluster that has the keys is away: nothing was done."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+def partition_code(error: KafkaError) -> ErrorCode:
+    """Return the code for one partition: with NOT_LEADER_OR_FOLLOWER clients ask for its leader again, and wait."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if isinstance(error, NodeAwayError) else error.code
 
 
 class OutcomeUnknownError(StorageUnavailableError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.types import LogPosition
@@ -61,7 +61,7 @@ def _response(
 def _result(index: int, answer: int | KafkaError) -> wire.DeleteRecordsPartitionResult:
     if isinstance(answer, KafkaError):
         return wire.DeleteRecordsPartitionResult(
-            partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=answer.code
+            partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=partition_code(answer)
         )
     return wire.DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=answer, error_code=ErrorCode.NONE

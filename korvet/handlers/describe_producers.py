@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.producers import ActiveProducer
@@ -58,7 +58,7 @@ def _response(
 def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.PartitionResponse:
     if isinstance(answer, KafkaError):
         return wire.PartitionResponse(
-            partition_index=index, error_code=answer.code, error_message=answer.message or None
+            partition_index=index, error_code=partition_code(answer), error_message=answer.message or None
         )
     return wire.PartitionResponse(
         partition_index=index,

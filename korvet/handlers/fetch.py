@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.collect import FetchPartitionSpec
@@ -123,7 +123,7 @@ def _topics(
 
 
 def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> wire.PartitionData:
-    found = FetchResult(error=answer.code) if isinstance(answer, KafkaError) else answer
+    found = FetchResult(error=partition_code(answer)) if isinstance(answer, KafkaError) else answer
     diverging = found.diverging
     return wire.PartitionData(
         partition_index=index,

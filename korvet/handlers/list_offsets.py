@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.offsets import OffsetFound, OffsetQuery
@@ -77,7 +77,7 @@ def _partition(
     index: int, answer: OffsetFound | KafkaError, caller: Caller
 ) -> wire.ListOffsetsPartitionResponse:
     if isinstance(answer, KafkaError):
-        code = answer.code
+        code = partition_code(answer)
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and caller.version < OFFSET_NOT_AVAILABLE_VERSION_FIRST:
             code = ErrorCode.LEADER_NOT_AVAILABLE
         return wire.ListOffsetsPartitionResponse(partition_index=index, error_code=code)

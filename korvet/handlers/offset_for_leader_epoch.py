@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.offsets import OffsetFound
@@ -59,7 +59,7 @@ def _response(
 
 def _partition(index: int, answer: OffsetFound | KafkaError) -> wire.EpochEndOffset:
     if isinstance(answer, KafkaError):
-        return wire.EpochEndOffset(partition=index, error_code=answer.code)
+        return wire.EpochEndOffset(partition=index, error_code=partition_code(answer))
     return wire.EpochEndOffset(partition=index, leader_epoch=answer.leader_epoch, end_offset=answer.offset)
 
 

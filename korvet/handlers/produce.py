@@ -29,6 +29,7 @@ from korvet.errors import (
     RecordsRefusedError,
     StorageUnavailableError,
     UnansweredError,
+    partition_code,
 )
 from korvet.handlers.common import error_message
 from korvet.handlers.context import Caller, LogApi
@@ -138,7 +139,7 @@ def _partition_response(index: int, result: AppendResult) -> wire.PartitionProdu
         wrong = result.records if isinstance(result, RecordsRefusedError) else ()
         return wire.PartitionProduceResponse(
             index=index,
-            error_code=result.code,
+            error_code=partition_code(result),
             base_offset=-1,
             record_errors=[
                 wire.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=what)

@@ -23,7 +23,7 @@ from typing import TypeAlias
 import gevent
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, partition_code
 from korvet.log.collect import BatchCollector, FetchPartitionSpec, RecordCollector
 from korvet.log.epochs import NO_EPOCH, EpochStart, epoch_end
 from korvet.log.high_watermark import AGE_SECONDS
@@ -288,7 +288,7 @@ class Reader:
                 self._read_on(each, fetched, left)
                 left = self._take(each, fetched, result, left, first=not anything)
             except KafkaError as error:
-                result.error = error.code
+                result.error = partition_code(error)
                 each.done = True
             anything = anything or result.size_bytes > 0
         return left, anything
@@ -403,7 +403,7 @@ class Reader:
             result = results[each.place]
             result.from_remote = answer is None or (isinstance(answer, RemoteResponse) and answer.more)
             if isinstance(answer, KafkaError):
-                result.error = answer.code
+                result.error = partition_code(answer)
             elif answer is not None and answer.record_count:
                 result.chunks, result.size_bytes = [answer.data], len(answer.data)
                 result.record_count, result.from_remote = answer.record_count, True
@@ -505,7 +505,7 @@ class Fetcher:
                 for place, error in errors.items():
                     # Its node is away, or about to be: nothing would announce its records.
                     if not (results[place].error or results[place].size_bytes):
-                        results[place] = FetchResult(error=error.code)
+                        results[place] = FetchResult(error=partition_code(error))
         return results
 
     def _read(

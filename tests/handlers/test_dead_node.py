@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
 from korvet.protocol.messages.list_groups import ListGroupsRequest
 from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopics
@@ -131,3 +132,10 @@ def test_logs_and_groups_on_other_nodes_go_on(request: pytest.FixtureRequest, na
         assert member.heartbeat() == (NONE if lives else AWAY)
     for found in (scene.logs, scene.groups, [lives for _, lives in scene.members]):
         assert set(found) == {True, False}
+
+
+def test_topics_are_not_created_without_the_registry(headless: Scene) -> None:
+    """Not with the error of a partition, which would send clients after another leader."""
+    topics = [CreatableTopic(name="new", num_partitions=1, replication_factor=1)]
+    [topic] = headless.client.call(CreateTopicsRequest(topics=topics), 7).topics
+    assert topic.error_code == ErrorCode.KAFKA_STORAGE_ERROR
