@@ -90,7 +90,7 @@ JOIN = Cost(worker=325, redis=190)  # and the sync that follows
 ROW = Cost(worker=60, redis=10)  # a worker reads a changed row of the registry
 KEEPER = Cost(
     worker=128, redis=105
-)  # a partition, in each round of the keeper's tasks: loadtest of four tasks
+)  # a partition, in each round of four of the keeper's tasks; measured once
 KEEPER_S = 300.0
 
 # A request that is alone pays for its own system calls; under load, up to TURN_MAX requests of a worker share them.
