@@ -3,7 +3,7 @@
 -- KEYS     group, members, deadlines
 -- ARGV     channel of the group
 -- Returns  when (ms, Redis' clock) something is due again, -1 if nothing is, -2 if there is no such group
--- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- Several may call this at once: what was done is not done again.
 -- allow-oom: what frees memory must work when there is none left.

@@ -5,7 +5,7 @@
 --          change as the caller has read them; then for each offset its stream, and its row as the caller has read it,
 --          "" for any
 -- Returns  {1, or 0 if the group has changed and nothing is done, offsets deleted, 1 if the group was deleted else 0}
--- Errors   STALE_BROKER_EPOCH (shared/lease)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), TRYAGAIN (shared/slot_stays)
 --
 -- A row that has changed meanwhile stays. The caller deletes the Redis groups that show the offsets before, and takes the
 -- name of a deleted group off the list of groups after. allow-oom: what frees memory must work when there is none left.

@@ -13,7 +13,7 @@
 --          {"REFUSED", due, error, message} if something was done: MEMBER_ID_REQUIRED (the id is kept for a session
 --          timeout), GROUP_MAX_SIZE_REACHED (the member is removed)
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
---          GROUP_MAX_SIZE_REACHED, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--          GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.
 

@@ -2,7 +2,8 @@
 -- KEYS     state, producers, index, moving, clean:0, clean:1, stream
 -- ARGV     topic id, claim (epoch), end of the claim (ms), "adopt" or "refuse" (a stream that exists already)
 -- Returns  0 if the partition is there; otherwise, with nothing done, the claim of the one that is there, of another topic
--- Errors   REQUEST_TIMED_OUT (the claim has ended), INVALID_CONFIG ("refuse", and the stream exists already)
+-- Errors   REQUEST_TIMED_OUT (the claim has ended), INVALID_CONFIG ("refuse", and the stream exists already),
+--          TRYAGAIN (shared/slot_stays)
 --
 -- topic/claim says what a claim is. In format record a stream that exists already is adopted as it is; in format batch its
 -- entries could be no records, so it is refused. A state of another topic id was left by a former topic if its claim is
