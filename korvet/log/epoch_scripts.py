@@ -170,5 +170,4 @@ class EpochScripts:
 
 def _is_stale(reply: Reply) -> bool:
     """Return whether a script refused because a later leader epoch than that of this worker has begun."""
-    is_refused = isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return is_refused and not isinstance(reply, StorageUnavailableError)
+    return isinstance(reply, KafkaError) and reply.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

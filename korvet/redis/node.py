@@ -72,14 +72,7 @@ class PendingReplies:
 
 
 class RedisNode:
-    """One server over one multiplexed connection: coalesced writes, replies in order, a timeout on every call.
-
-    Every method raises StorageUnavailableError when Redis cannot be reached, does not answer within
-    `timeout_ms`, loses the connection, or refuses because of its state (LOADING, READONLY, OOM ..:
-    `replies.error_of`). If a request was sent and no reply came, that is an OutcomeUnknownError. An error reply
-    whose first word is one of Kafka's error names is a KafkaError, any other a RespError. A greenlet may be
-    killed while it waits; others do not notice.
-    """
+    """One server over one multiplexed connection. Its methods raise and return what those of `client.Redis` do."""
 
     def __init__(
         self,
