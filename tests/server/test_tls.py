@@ -26,8 +26,8 @@ from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.security.tls import ListenerTls
-from korvet.server.net.socket import Channel
-from korvet.server.net.tls import BARREN_BYTES_MAX, HANDSHAKES_MAX, RECEIVED_BYTES, Handshakes, TlsChannel
+from korvet.server.net.socket import RECEIVED_BYTES, Channel
+from korvet.server.net.tls import BARREN_BYTES_MAX, HANDSHAKES_MAX, Handshakes, TlsChannel
 from korvet.turns import in_parts
 from tests.support import ops, processes
 from tests.support.authority import Authority

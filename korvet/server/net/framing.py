@@ -15,10 +15,7 @@ from korvet.errors import ProtocolError
 from korvet.protocol.frame import REQUEST_HEADER_MIN, SIZE_BYTES, check_frame_size, peek_api, read_size
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.server.net.budget import Budgets, Charge
-from korvet.server.net.socket import Channel
-
-RECEIVE_BYTES = 256 * 1024
-"""Bytes asked of the socket at once: a typical request comes whole, and a frame grows no faster than it arrives."""
+from korvet.server.net.socket import RECEIVED_BYTES, Channel
 
 SMALL_FRAME_BYTES = 64 * 1024
 """Frames up to this size are not charged to the budget, so that a full budget delays no ordinary request."""
@@ -147,7 +144,7 @@ class FrameReader:
         while not self._complete():
             if not self._ahead or self._here > AHEAD_BYTES_MAX:
                 return None
-            data = self._channel.receive_at_once(RECEIVE_BYTES)
+            data = self._channel.receive_at_once(RECEIVED_BYTES)
             if not data:
                 return None  # nothing yet; or the end, which `next` sees again
             self._take_in(data)
@@ -172,7 +169,7 @@ class FrameReader:
             self._emptied = now
 
     def _take_in(self, data: bytes) -> None:
-        self._note_arrival(len(data), RECEIVE_BYTES)
+        self._note_arrival(len(data), RECEIVED_BYTES)
         if self._at == len(self._received):
             self._received = data
         elif isinstance(self._received, bytearray):
@@ -188,7 +185,7 @@ class FrameReader:
         self.waiting = not self._here
         while self._here < SIZE_BYTES + size_min:
             data = self._channel.receive(
-                RECEIVE_BYTES, self._limits.idle if self.waiting else self._limits.receive
+                RECEIVED_BYTES, self._limits.idle if self.waiting else self._limits.receive
             )
             if not data:
                 if self._here:
@@ -224,7 +221,7 @@ class FrameReader:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError
-            piece_max = min(size - len(frame), RECEIVE_BYTES)
+            piece_max = min(size - len(frame), RECEIVED_BYTES)
             data = self._channel.receive(piece_max, min(self._limits.receive, remaining))
             if not data:
                 raise ProtocolError(f"closed after {len(frame)} bytes of a frame of {size}")

@@ -33,6 +33,15 @@ PIECE_BYTES_MIN = 256
 
 _DROPPED_BYTES = 64 * 1024  # taken from the kernel at once, of what is not read any more
 
+RECEIVED_BYTES = 256 * 1024
+"""Taken from the kernel at once: a typical request comes whole, and a frame grows no faster than it arrives."""
+
+_received = memoryview(bytearray(RECEIVED_BYTES))
+"""Where the kernel puts all that arrives, and what it is copied from before another greenlet runs.
+
+A buffer of its own for each call would be mapped, faulted in and unmapped again, for a request of a few bytes too.
+"""
+
 PIECES_MAX = 512
 """Pieces given to the kernel at once; it takes 1024 (IOV_MAX)."""
 
@@ -80,12 +89,12 @@ class Channel:
     def receive(self, size_max: int, seconds: float | None) -> bytes:
         """Return what has arrived, up to `size_max` bytes; waits for the first of it, None: without a limit.
 
-        Returns b"" if the peer has closed. Raises TimeoutError, OSError.
+        `size_max` is at most RECEIVED_BYTES. Returns b"" if the peer has closed. Raises TimeoutError, OSError.
         """
         self.waited = False
         while True:
             try:
-                return self._socket.recv(size_max)
+                return _received[: self._socket.recv_into(_received, size_max)].tobytes()
             except BlockingIOError:
                 if self._ended:
                     return b""
@@ -100,7 +109,7 @@ class Channel:
         """Return what has arrived already; None: nothing has."""
         self.waited = False
         try:
-            return self._socket.recv(size_max)
+            return _received[: self._socket.recv_into(_received, size_max)].tobytes()
         except BlockingIOError:
             return None
 

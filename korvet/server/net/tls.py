@@ -23,7 +23,7 @@ from korvet.errors import ProtocolError
 from korvet.protocol.wire import Buffer
 from korvet.security.session import Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, reason
-from korvet.server.net.socket import Channel
+from korvet.server.net.socket import RECEIVED_BYTES, Channel
 from korvet.turns import CALLS_PER_LOOK, SHORTEST_SECONDS, give_turn
 
 HANDSHAKES_MAX = 512
@@ -34,9 +34,6 @@ RECORD_BYTES = 16 * 1024
 
 PIECE_BYTES = 64 * 1024
 """Encrypted before they are sent: more are no faster."""
-
-RECEIVED_BYTES = 256 * 1024
-"""Taken from the kernel at once."""
 
 FED_BYTES = RECORD_BYTES + 256
 """Given to OpenSSL at once, about a record: of records without data it takes in all that it has, in one call."""
