@@ -7,14 +7,15 @@ served only with the bounds of the log as they are now: its start may have moved
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
 import gevent
 import msgspec
 
-from korvet.errors import KafkaError
-from korvet.log.store import LogStore
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.log.store import BegunReads, LogStore
 from korvet.log.types import Bounds, Fetched, Read
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
@@ -33,7 +34,7 @@ class _Piece(msgspec.Struct, frozen=True, eq=False):
     size_bytes: int
     begun_at: float
     history: str
-    greenlet: gevent.Greenlet[..., _Outcome]
+    begun: BegunReads
 
 
 class ReadAhead:
@@ -56,8 +57,11 @@ class ReadAhead:
         self._drop(stream)
         if self._held_bytes + size_bytes > HELD_BYTES_MAX:
             return
-        greenlet = gevent.spawn(self._fetch, read)
-        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), self._log.history_of(stream), greenlet)
+        history = self._log.history_of(stream)
+        begun = self._log.begin_read([read])
+        if begun is None:
+            return
+        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), history, begun)
         self._held_bytes += size_bytes
         if self._expiring is None:
             self._expiring = gevent.spawn_later(HELD_SECONDS_MAX, self._expire)
@@ -79,22 +83,24 @@ class ReadAhead:
             if piece is None:
                 outcomes.append(next(others))
             elif piece.begun_at < since:
-                outcomes.append(_as_of(next(bounds), piece.greenlet.get()))
+                outcomes.append(_as_of(next(bounds), self._outcome(piece)))
             else:
-                outcomes.append(piece.greenlet.get())
-        for place, piece in pieces.items():
-            if piece.history != self._log.history_of(piece.read.partition.stream):
-                # Another one has answered since.
-                [outcomes[place]] = self._log.read([piece.read])
+                outcomes.append(self._outcome(piece))
         return outcomes
 
-    def _fetch(self, read: Read) -> _Outcome:
-        """Return errors as values: the result may never be asked for."""
-        try:
-            [outcome] = self._log.read([read])
-        except KafkaError as error:
-            return error
+    def _outcome(self, piece: _Piece) -> _Outcome:
+        """Return what was read ahead; or what is read now, if that failed, or Redis has another history since."""
+        if self._is_of_now(piece):
+            with contextlib.suppress(StorageUnavailableError):
+                [outcome] = self._log.finish_read(piece.begun)
+                if self._is_of_now(piece) and not isinstance(outcome, KafkaError):
+                    return outcome
+        [outcome] = self._log.read([piece.read])
         return outcome
+
+    def _is_of_now(self, piece: _Piece) -> bool:
+        # After a failover other records may lie at its offsets.
+        return piece.history == self._log.history_of(piece.read.partition.stream)
 
     def _taken(self, read: Read) -> _Piece | None:
         """Return the piece that was read ahead, if it is what is asked for; it is held no longer."""
@@ -103,9 +109,7 @@ class ReadAhead:
         if piece is None or piece.read.partition != read.partition or piece.read.offset != read.offset:
             return None
         self._drop(stream)
-        failed = piece.greenlet.dead and isinstance(piece.greenlet.value, KafkaError)
-        # After a failover other records may lie at its offsets.
-        return None if failed or piece.history != self._log.history_of(stream) else piece
+        return piece if self._is_of_now(piece) else None
 
     def _drop(self, stream: str) -> None:
         piece = self._pieces.pop(stream, None)

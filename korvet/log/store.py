@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from korvet.errors import (
     AppendUnknownError,
@@ -61,6 +61,14 @@ _SEGMENTS_MAX = 10
 
 _DAMAGE_REMEMBERED_MAX = 10_000
 """Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
+
+
+class BegunReads(NamedTuple):
+    """Reads that were sent, and the streams in which they look."""
+
+    reads: Sequence[Read]
+    streams: list[str]
+    replies: Pending[list[Reply]]
 
 
 class LogStore:
@@ -161,20 +169,21 @@ class LogStore:
         """
         return AppendScripts(self._redis, appends, self.external, self.epochs, self._ends)
 
-    def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
-        """Read every partition, all in one round trip; answers stand in the same order.
+    def begin_read(self, reads: Sequence[Read]) -> BegunReads | None:
+        """Begin what `read` does if that is sent at once, for `finish_read`, which need not follow."""
+        with contextlib.suppress(StorageUnavailableError):
+            if all(self._reads.node_of(read.partition.stream).ready for read in reads):
+                return self._send_reads(reads)
+        return None
 
-        External entries that are not in the log yet cost two round trips more, and steps if they need new offsets. In
-        the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. An offset outside of
-        `log_start`..`high_watermark` is answered like any other: whether that is an error the caller decides. Raises
-        StorageUnavailableError.
-        """
+    def finish_read(self, begun: BegunReads) -> list[Fetched | KafkaError]:
+        """Return what `read` does for reads that were begun; the logs must have the same histories still."""
         outcomes: list[Fetched | KafkaError] = []
         unsettled: dict[int, Read] = {}
-        for position, (outcome, settled) in enumerate(self._read_once(reads)):
+        for position, (outcome, settled) in enumerate(self._once_finished(begun)):
             outcomes.append(outcome)
             if not settled:
-                unsettled[position] = reads[position]
+                unsettled[position] = begun.reads[position]
         for _ in range(_READ_STEPS_MAX):
             if not unsettled:
                 break
@@ -186,6 +195,16 @@ class LogStore:
             if isinstance(outcome, Fetched):
                 outcomes[position] = outcome._replace(more=True)
         return outcomes
+
+    def read(self, reads: Sequence[Read]) -> list[Fetched | KafkaError]:
+        """Read every partition, all in one round trip; answers stand in the same order.
+
+        External entries that are not in the log yet cost two round trips more, and steps if they need new offsets. In
+        the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. An offset outside of
+        `log_start`..`high_watermark` is answered like any other: whether that is an error the caller decides. Raises
+        StorageUnavailableError.
+        """
+        return self.finish_read(self._send_reads(reads)) if reads else []
 
     def _read_on(self, unsettled: dict[int, Read]) -> dict[int, Fetched | KafkaError]:
         """Do one step for every log; return the outcomes of those that can be answered now."""
@@ -199,23 +218,11 @@ class LogStore:
                 ready[position] = read
         if ready:
             # Entries that came since wait for the next read: below the high watermark all is as it will be.
-            again = (outcome for outcome, _ in self._read_once(list(ready.values())))
+            again = (outcome for outcome, _ in self._once_finished(self._send_reads(list(ready.values()))))
             outcomes |= zip(ready, again, strict=True)
         return outcomes
 
-    def _read_once(self, reads: Sequence[Read]) -> list[tuple[Fetched | KafkaError, bool]]:
-        """Return outcomes, each with whether it is settled: if not, external entries may belong where nothing is."""
-        found = self._read_streams(reads)
-        for _ in range(_SEGMENTS_MAX):
-            misled = {position: read for position, read in enumerate(found) if isinstance(read, Read)}
-            if not misled:
-                break
-            for position, outcome in zip(misled, self._read_streams(list(misled.values())), strict=True):
-                found[position] = outcome
-        return [(_moved(each.partition), True) if isinstance(each, Read) else each for each in found]
-
-    def _read_streams(self, reads: Sequence[Read]) -> list[tuple[Fetched | KafkaError, bool] | Read]:
-        """Return for each read what `_fetched` does, all in one round trip."""
+    def _send_reads(self, reads: Sequence[Read]) -> BegunReads:
         streams = [self._segments.stream(read.partition, read.offset) for read in reads]
         commands: list[Sequence[Arg]] = []
         for (partition, offset, count, end, _), stream in zip(reads, streams, strict=True):
@@ -227,8 +234,24 @@ class LogStore:
                 ("EXEC",),
             )
         expected = sum(read.bytes_expected for read in reads)
-        replies = self._reads.pipeline(commands, reply_bytes=expected)[3::4]
-        return [self._fetched(*each) for each in zip(reads, streams, replies, strict=True)]
+        return BegunReads(reads, streams, self._reads.begin_pipeline(commands, reply_bytes=expected))
+
+    def _once_finished(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool]]:
+        """Return outcomes, each with whether it is settled: if not, external entries may belong where nothing is."""
+        found = self._found(begun)
+        for _ in range(_SEGMENTS_MAX):
+            misled = {position: read for position, read in enumerate(found) if isinstance(read, Read)}
+            if not misled:
+                break
+            again = self._found(self._send_reads(list(misled.values())))
+            for position, outcome in zip(misled, again, strict=True):
+                found[position] = outcome
+        return [(_moved(each.partition), True) if isinstance(each, Read) else each for each in found]
+
+    def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | Read]:
+        """Return for each read what `_fetched` does."""
+        replies = begun.replies.result()[3::4]
+        return [self._fetched(*each) for each in zip(begun.reads, begun.streams, replies, strict=True)]
 
     def _fetched(self, read: Read, stream: str, reply: Reply) -> tuple[Fetched | KafkaError, bool] | Read:
         """Return what was found in `stream`, and whether that is settled; or what to read instead."""

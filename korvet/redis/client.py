@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import cast
 
 from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.pending import Pending
 from korvet.redis import url as redis_url
 from korvet.redis.cluster import ClusterReplies, RedisCluster
 from korvet.redis.connection import NO_OBSERVER, Arg, Observer
@@ -102,9 +103,18 @@ class Redis:
         as one. If large replies are expected, `reply_bytes` in all, it is their turn when there is room for them; what
         expects small ones does not wait.
         """
+        return self.begin_pipeline(commands, reply_bytes=reply_bytes).result() if commands else []
+
+    def begin_pipeline(
+        self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0
+    ) -> Pending[list[Reply]]:
+        """Send `commands`, at least one, as `pipeline` does, without waiting for their replies.
+
+        Nobody has to take them. With one server this raises StorageUnavailableError if it cannot be reached.
+        """
         if self._only:
-            return self._only.pipeline(commands, reply_bytes=reply_bytes)
-        return self._in_cluster.pipeline(commands, reply_bytes)
+            return self._only.begin_pipeline(commands, reply_bytes)
+        return self._in_cluster.begin_pipeline(commands, reply_bytes)
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.

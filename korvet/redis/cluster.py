@@ -18,7 +18,7 @@ import gevent
 
 from korvet.errors import KafkaError, NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis.connection import Arg
-from korvet.redis.node import PendingReplies, RedisNode, ScriptCall, replies_of
+from korvet.redis.node import PendingReplies, RedisNode, ScriptCall
 from korvet.redis.replies import HistoryChangedError, MovedError, Reply, SlotMovingError
 from korvet.redis.slots import SlotMap, slot_of, tag_of
 from korvet.redis.url import RedisAddress
@@ -78,20 +78,15 @@ class RedisCluster:
         """Return the nodes that were used."""
         return self._nodes.values()
 
-    def pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int) -> list[Reply]:
-        """Send commands and return their replies in order; those from MULTI to EXEC stay together."""
+    def begin_pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int) -> _ClusterCommands:
+        """Send commands without waiting for their replies; those from MULTI to EXEC stay together."""
         groups = list(_grouped(commands))
         weight = reply_bytes // len(groups) if groups else 0
 
         def send(node: RedisNode, places: Sequence[int]) -> _NodeRequests:
             return _SentCommands(node, [groups[place] for place in places], weight * len(places))
 
-        outcomes = ClusterRequests(self, _slots_of(groups), send).outcomes()
-        return [
-            reply
-            for group, outcome in zip(groups, outcomes, strict=True)
-            for reply in (outcome if len(outcome) == len(group) else outcome * len(group))
-        ]
+        return _ClusterCommands(ClusterRequests(self, _slots_of(groups), send), groups)
 
     def begin_scripts(
         self, calls: Sequence[ScriptCall], before: Callable[[RedisNode], object] | None = None
@@ -258,6 +253,27 @@ class ClusterReplies:
         return [reply for [reply] in self._requests.outcomes()]
 
 
+class _ClusterCommands:
+    """Commands that were sent (a Pending), in groups that stay together."""
+
+    in_order = True
+
+    def __init__(self, requests: ClusterRequests, groups: Sequence[Sequence[Sequence[Arg]]]) -> None:
+        self._requests, self._groups = requests, groups
+
+    @property
+    def ready(self) -> bool:
+        return self._requests.ready
+
+    def result(self) -> list[Reply]:
+        """Wait for the replies and return them in the order of the commands; may be called once."""
+        return [
+            reply
+            for group, outcome in zip(self._groups, self._requests.outcomes(), strict=True)
+            for reply in (outcome if len(outcome) == len(group) else outcome * len(group))
+        ]
+
+
 class _SentScripts:
     def __init__(self, replies: PendingReplies) -> None:
         self._replies = replies
@@ -274,15 +290,14 @@ class _SentCommands:
     def __init__(self, node: RedisNode, groups: Sequence[Sequence[Sequence[Arg]]], reply_bytes: int) -> None:
         commands = [command for group in groups for command in group]
         self._sizes = [len(group) for group in groups]
-        self._count = len(commands)
-        self._waiter = node.begin_pipeline(commands, reply_bytes)
+        self._sent = node.begin_pipeline(commands, reply_bytes)
 
     @property
     def ready(self) -> bool:
-        return self._waiter.ready()
+        return self._sent.ready
 
     def result(self) -> list[list[Reply]]:
-        replies = iter(replies_of(self._waiter, self._count))
+        replies = iter(self._sent.result())
         return [[next(replies) for _ in range(size)] for size in self._sizes]
 
 

@@ -44,6 +44,11 @@ class InFlightLimit:
         self._commands_max, self._bytes_max = commands_max, bytes_max
         self._queue: deque[_QueuedCaller] = deque()
 
+    @property
+    def reached(self) -> bool:
+        """Whether who asks now has to wait."""
+        return bool(self._queue) or self.commands >= self._commands_max or self.bytes >= self._bytes_max
+
     def acquire(self, commands: int, size: int, deadline: float) -> None:
         """Wait for room; raises StorageUnavailableError if there is none before `deadline` (time.monotonic)."""
         if self._queue or self.commands >= self._commands_max or self.bytes >= self._bytes_max:

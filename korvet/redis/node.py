@@ -39,6 +39,24 @@ class NodeLimits(NamedTuple):
     reply_bytes_max: int
 
 
+class PendingCommands:
+    """Commands that were sent (a Pending)."""
+
+    in_order = True
+
+    def __init__(self, waiter: Waiter[Reply], count: int) -> None:
+        self._waiter, self._count = waiter, count
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies have arrived."""
+        return self._waiter.ready()
+
+    def result(self) -> list[Reply]:
+        """Wait for the replies and return them in order; may be called once. Raises StorageUnavailableError."""
+        return _replies_of(self._waiter, self._count)
+
+
 class PendingReplies:
     """Scripts that were sent (a Pending). Redis runs them in the order of sending, unless it has to load one."""
 
@@ -64,7 +82,7 @@ class PendingReplies:
         """Wait for the replies and return them in the order of the calls; may be called once."""
         if self._waiter is None:
             return []
-        replies = replies_of(self._waiter, len(self._packed))
+        replies = _replies_of(self._waiter, len(self._packed))
         failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
             self._node.rerun_missing(self._calls, self._packed, failed, replies, self._history)
@@ -137,6 +155,11 @@ class RedisNode:
         return bool(self._refusal)
 
     @property
+    def ready(self) -> bool:
+        """Whether a request is sent at once: there is a connection, and room."""
+        return self.connected and not self._limit.reached and not self._reply_limit.reached
+
+    @property
     def busy(self) -> bool:
         """Whether anything is in flight."""
         return self._limit.commands > 0
@@ -154,12 +177,13 @@ class RedisNode:
         """
         if not commands:
             return []
-        return replies_of(self.begin_pipeline(commands, reply_bytes), len(commands))
+        return self.begin_pipeline(commands, reply_bytes).result()
 
-    def begin_pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int = 0) -> Waiter[Reply]:
-        """Send `commands`, at least one, as `pipeline` does; `replies_of` waits for their replies."""
+    def begin_pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int = 0) -> PendingCommands:
+        """Send `commands`, at least one, as `pipeline` does, without waiting for their replies."""
         packed = b"".join([pack(tuple(command)) for command in commands])
-        return self._begin(packed, len(commands), self._operation, reply_bytes=reply_bytes)
+        waiter = self._begin(packed, len(commands), self._operation, reply_bytes=reply_bytes)
+        return PendingCommands(waiter, len(commands))
 
     def begin_scripts(self, calls: Sequence[ScriptCall], history: str | None = None) -> PendingReplies:
         """Send scripts without waiting for their replies, which the caller must take in the end (Redis.begin_scripts).
@@ -193,7 +217,7 @@ class RedisNode:
             again = b"".join([*loads, *(packed[index] for index in missing)])
             try:
                 waiter = self._begin(again, len(scripts) + len(missing), self._operation, history)
-                late = replies_of(waiter, len(scripts) + len(missing))
+                late = _replies_of(waiter, len(scripts) + len(missing))
             except StorageUnavailableError as error:
                 # Of these calls only: the others were done, and their replies are here.
                 late = [error] * (len(scripts) + len(missing))
@@ -326,7 +350,6 @@ class RedisNode:
             self._attempt = None
 
 
-def replies_of(waiter: Waiter[Reply], count: int) -> list[Reply]:
-    """Wait for the replies to `count` commands; raises StorageUnavailableError."""
+def _replies_of(waiter: Waiter[Reply], count: int) -> list[Reply]:
     answer = waiter.get()
     return cast("list[Reply]", answer) if count > 1 else [answer]

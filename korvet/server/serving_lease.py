@@ -21,14 +21,13 @@ import math
 import time
 
 import gevent
-from gevent.hub import Waiter
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.cluster import connected_first
-from korvet.redis.node import RedisNode, replies_of
-from korvet.redis.replies import Reply, RespError, time_ms, value_of
+from korvet.redis.node import PendingCommands, RedisNode
+from korvet.redis.replies import RespError, time_ms, value_of
 from korvet.turns import SHORTEST_SECONDS
 
 RETRY_SECONDS_MAX = 1.0
@@ -92,14 +91,14 @@ class ServingLease:
 
     def _clocks_ms(self) -> dict[RedisNode, int]:
         """Return the clock of each node; a script has its lease compared with that of its own. Raises KafkaError."""
-        asked: dict[RedisNode, Waiter[Reply]] = {}
+        asked: dict[RedisNode, PendingCommands] = {}
         clocks: dict[RedisNode, int] = {}
         for node in connected_first(self._redis.nodes()):
             with contextlib.suppress(KafkaError):
                 asked[node] = node.begin_pipeline([("TIME",)])
         for node, begun in asked.items():
             with contextlib.suppress(KafkaError, RespError):
-                clocks[node] = time_ms(value_of(replies_of(begun, 1)[0]))
+                clocks[node] = time_ms(value_of(begun.result()[0]))
         if not clocks:
             raise StorageUnavailableError("no node of Redis gave its time")
         return clocks
