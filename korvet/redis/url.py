@@ -114,7 +114,8 @@ def parse_url(url: str) -> RedisTarget:
         raise ConfigError(
             "redis.url must begin with redis://, redis+sentinel://, redis+cluster:// (rediss for TLS) or unix://"
         )
-    options = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
+    # As in the part before the @, a plus sign stands for itself.
+    options = dict(parse_qsl((parts["query"] or "").replace("+", "%2B"), keep_blank_values=True))
     credentials, _, hosts = parts["where"].rpartition("@")
     username, _, password = credentials.partition(":")
     login = RedisAddress(username=unquote(username), password=unquote(password))

@@ -166,6 +166,11 @@ def test_a_server_that_sentinels_name_is_connected_as_the_url_says() -> None:
     assert target.at("10.0.0.1", 6380) == named
 
 
+def test_a_plus_sign_stands_for_itself() -> None:
+    target = redis_url.parse_url("redis+sentinel://u:p+q@h/m?sentinel_password=r+s%2Bt")
+    assert (target.login.password, target.addresses[0].password) == ("p+q", "r+s+t")
+
+
 def test_the_password_of_sentinels_may_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("q&/ \n", encoding="utf-8")
