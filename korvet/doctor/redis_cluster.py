@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from korvet.config.settings import Settings
 from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import CLOCK_WARNING_S
-from korvet.redis.blocking import Masters, one_line
+from korvet.redis.blocking import Masters, is_away, one_line
 from korvet.redis.keys import Keys
 from korvet.server.supervisor import redis_check
 from korvet.server.supervisor.redis_check import FULL_COVERAGE
 
+REPLACE = "start it, or promote a replica of it (CLUSTER FAILOVER FORCE, sent to the replica)"
 _BULK = "proto-max-bulk-len"
 _SCANNED_AT_ONCE = 1000
 _KEYS_MAX = 100_000
@@ -23,12 +25,14 @@ _KEYS_MAX = 100_000
 
 
 class _Node(NamedTuple):
+    """What one master said; `largest` is its largest stream, bytes and name, or the error that hides it."""
+
     info: Mapping[str, Any]
     cluster: Mapping[str, str]
     ahead_s: float
     """How far its clock is ahead of that of this machine."""
     configs: Mapping[str, str | None]
-    largest: tuple[int, str]
+    largest: tuple[int, str] | redis.RedisError
 
 
 def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
@@ -37,8 +41,11 @@ def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
     found = masters.each(lambda client: _ask(client, namespace))
     for name, each in found.items():
         if isinstance(each, redis.RedisError):
-            said = f"{name}: {one_line(each)}: its topics and groups are not served"
-            yield error("nodes", said, "start it, or promote a replica of it (CLUSTER FAILOVER TAKEOVER)")
+            said = f"{name}: {one_line(each)}"
+            if is_away(each):
+                yield error("nodes", f"{said}: its topics and groups are not served", REPLACE)
+            else:
+                yield error("nodes", said, "correct this: brokers may not be able to use it")
     nodes = {name: each for name, each in found.items() if isinstance(each, _Node)}
     yield ok("nodes", f"{len(nodes)} of {len(found)} masters answer")
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
@@ -63,8 +70,8 @@ def _ask(client: redis.Redis, namespace: str) -> _Node:
     )
 
 
-def _largest_stream(client: redis.Redis, namespace: str) -> tuple[int, str]:
-    """Return the memory of the largest stream among the first keys of a node, and its name; nothing if refused."""
+def _largest_stream(client: redis.Redis, namespace: str) -> tuple[int, str] | redis.RedisError:
+    """Return the memory of the largest stream among the first keys of a node, and its name; or why it is not known."""
     untyped: Any = client
     cursor, largest = 0, (0, "")
     try:
@@ -73,14 +80,21 @@ def _largest_stream(client: redis.Redis, namespace: str) -> tuple[int, str]:
             with untyped.pipeline(transaction=False) as pipeline:
                 for key in keys:
                     pipeline.memory_usage(key)
-                sizes = pipeline.execute()
-            named = [(size or 0, key.decode(errors="replace")) for size, key in zip(sizes, keys, strict=True)]
+                sizes = pipeline.execute(raise_on_error=False)
+            refused = next((size for size in sizes if isinstance(size, NoPermissionError)), None)
+            if refused:
+                return refused
+            # One that is being moved is refused: its size is that of no key.
+            named = [
+                (size, key.decode(errors="replace"))
+                for size, key in zip(sizes, keys, strict=True)
+                if isinstance(size, int)
+            ]
             largest = max([largest, *named])
             if not cursor:
                 break
-    except redis.ResponseError:
-        # Brokers do not need the permissions for SCAN and MEMORY USAGE.
-        return 0, ""
+    except redis.ResponseError as error:
+        return error
     return largest
 
 
@@ -110,6 +124,10 @@ def _replicas(node: _Node, awaited: int) -> Iterator[Finding]:
 
 
 def _largest(node: _Node, limit: int) -> Iterator[Finding]:
+    if isinstance(node.largest, redis.RedisError):
+        # Brokers do not need these permissions.
+        yield ok("largest stream", f"not examined ({one_line(node.largest)}): needs +scan and +memory|usage")
+        return
     size, stream = node.largest
     if limit and size > limit:
         said = f"{stream} takes {mib(size)}, more than {_BULK} ({mib(limit)}): its slot may not be movable"

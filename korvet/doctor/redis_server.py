@@ -52,22 +52,19 @@ def examine(settings: Settings) -> Iterator[Finding]:
         settings = dataclasses.replace(settings, redis_url=url)
     try:
         target = redis_url.parse_url(settings.redis_url)
-        facts = redis_check.check(settings, _no_pause, lambda _: None)
+        facts = redis_check.check(settings, lambda _: None, _try_later)
         with blocking.connected(settings) as masters:
             yield ok("redis", f"{target}, {facts.name} {facts.version}")
             if target.kind == "sentinel":
                 yield from sentinels.examine(target, settings)
             if target.kind == "cluster":
                 yield from redis_cluster.examine(masters, settings)
-            yield _durability(facts)
+            yield _durability(facts).about(facts.node)
             infos = {name: each for name, each in masters.each(_info).items() if isinstance(each, Mapping)}
             for name, info in infos.items():
                 for finding in _judged(info, settings, limit_setting):
                     yield finding.about(name)
-            key = Keys(settings.namespace).topics
-            yield _cluster_id(masters, settings)
-            in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
-            yield from _topics_out_of_sync(masters.of(key), settings, min(in_sync))
+            yield from _registry(masters, settings, infos)
             for name, client in masters.all().items():
                 if name in infos or not name:
                     yield _latency(client).about(name)
@@ -96,8 +93,8 @@ def _stored_cluster_id(masters: blocking.Masters, settings: Settings) -> str:
     return stored.decode(errors="replace") if isinstance(stored, bytes) else ""
 
 
-def _no_pause(_seconds: float) -> None:
-    raise ConfigError("redis.url: Redis is loading its data: try again later")
+def _try_later(progress: str) -> None:
+    raise ConfigError(f"redis.url: {progress}: try again later")
 
 
 def _info(client: redis.Redis) -> Mapping[str, Any]:
@@ -144,7 +141,7 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
         yield error("replicas", said, "start replicas of Redis, or lower replicas and min.insync.replicas")
     if int(info.get("latest_fork_usec", 0)) > _FORK_SLOW_US:
         said = f"the last fork held Redis for {int(info['latest_fork_usec']) / 1e6:.1f} s"
-        yield warning("fork", said, "switch transparent huge pages off, or split topics over several Redis")
+        yield warning("fork", said, "switch transparent huge pages off, or move to a Redis Cluster")
     yield from _connections(info, settings)
 
 
@@ -186,6 +183,21 @@ def _connections(info: Mapping[str, Any], settings: Settings) -> Iterator[Findin
         yield warning("maxclients", said, "raise maxclients in Redis")
     else:
         yield ok("maxclients", said)
+
+
+def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield what is true of the keys that all brokers share; `infos` has the masters that answer."""
+    keys = Keys(settings.namespace)
+    needed = (keys.cluster_id, keys.brokers, keys.keeper_lease, keys.topics)
+    away = {key for key in needed if masters.name_of(key) not in infos}
+    for key in sorted(away):
+        said = f"{masters.name_of(key)}, which has {key}, is away"
+        yield error("registry", said, redis_cluster.REPLACE)
+    if keys.cluster_id not in away:
+        yield _cluster_id(masters, settings)
+    in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
+    if in_sync and keys.topics not in away:
+        yield from _topics_out_of_sync(masters.of(keys.topics), settings, min(in_sync))
 
 
 def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:

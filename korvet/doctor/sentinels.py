@@ -10,7 +10,7 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.doctor.finding import Finding, error, ok, warning
-from korvet.redis.blocking import connect_to, one_line
+from korvet.redis.blocking import connect_to, is_away, one_line
 from korvet.redis.url import RedisTarget
 
 
@@ -29,11 +29,12 @@ def examine(target: RedisTarget, settings: Settings) -> Iterator[Finding]:
                 replicas = max(replicas, sum(each["flags"] == "slave" for each in found))
                 untyped: Any = client  # redis-py's types leave this out
                 untyped.execute_command("SENTINEL CKQUORUM", target.master_name)
-        except (redis.ConnectionError, redis.TimeoutError) as problem:
-            advice = "start it, or take it out of redis.url"
-            yield warning("sentinels", f"{address}: {one_line(problem)}", advice)
         except redis.RedisError as problem:
-            yield error("sentinels", f"{address}: {one_line(problem)}", "correct this: no failover happens")
+            said = f"{address}: {one_line(problem)}"
+            if is_away(problem):
+                yield warning("sentinels", said, "start it, or take it out of redis.url")
+            else:
+                yield error("sentinels", said, "correct this: no failover happens")
     if len(named) > 1:
         each = "; ".join(f"{', '.join(by)} name {master}" for master, by in named.items())
         advice = "wait until a failover is over; a Sentinel that stays wrong needs SENTINEL RESET"

@@ -154,6 +154,11 @@ def _exposure(settings: Settings) -> Iterator[Finding]:
     if settings.redis_url:
         target = redis_url.parse_url(settings.redis_url)
         remote = [each for each in target.addresses if each.host and not is_local(each.host)]
+        if target.kind == "sentinel" and any(not each.password for each in remote):
+            said = "Sentinels need no password: who reaches one can have it name a server of theirs as the master"
+            yield warning(
+                "redis.url", said, "set requirepass or users there, and sentinel_password in redis.url"
+            )
         if remote and not target.login.password:
             said = f"{target} needs no password: everybody who reaches it reads and deletes records"
             advice = "give Korvet a user of its own in Redis (docs/redis.md lists its permissions)"

@@ -58,12 +58,16 @@ class Masters:
 
     def of(self, key: str) -> redis.Redis:
         """Return the client of the one that has a key."""
+        return self._clients[self.name_of(key)]
+
+    def name_of(self, key: str) -> str:
+        """Return the name of the one that has a key."""
         if not self.is_cluster:
-            return self._clients[""]
+            return ""
         slot = key_slot(key.encode())
         for each in self.slots():
             if each.first <= slot <= each.last:
-                return self._clients[each.master]
+                return each.master
         raise redis.ConnectionError(f"no master of the cluster has slot {slot}")
 
     def each(self, ask: Callable[[redis.Redis], Result]) -> dict[str, Result | redis.RedisError]:
@@ -208,6 +212,12 @@ def connected(settings: Settings) -> Iterator[Masters]:
         raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
     finally:
         masters.close()
+
+
+def is_away(error: redis.RedisError) -> bool:
+    """Return whether a server did not answer; one that refuses the login did."""
+    away = isinstance(error, redis.ConnectionError | redis.TimeoutError)
+    return away and not isinstance(error, redis.AuthenticationError)
 
 
 def one_line(error: Exception) -> str:

@@ -437,6 +437,7 @@ BEYOND_LOOPBACK = {"ops__listen": "0.0.0.0:9093"}
         ({"message__max__bytes": "200000000"}, "message.max.bytes"),
         ({"message__max__bytes": "20000000"}, "message.max.bytes"),
         ({"ops__listen": "0.0.0.0:9093"}, "ops.listen"),
+        ({"redis__url": "redis+sentinel://u:p@sentinel.example/m"}, "redis.url"),
         (BEYOND_LOOPBACK | {"console__read__token__file": "/etc/token"}, "ops.ssl.keystore.location"),
         (
             BEYOND_LOOPBACK | {"console__read__token__file": "/etc/token", "console__enable": "false"},

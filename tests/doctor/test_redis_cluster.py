@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from korvet.config.settings import Settings
 from korvet.doctor import redis_server
 from korvet.doctor.finding import Finding, Level
-from tests.support.redis_cluster import redis_cluster
+from korvet.redis import permissions
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import redis_cluster as run_cluster
 
 
 def found(settings: Settings) -> list[Finding]:
@@ -19,7 +21,7 @@ def said(findings: Iterable[Finding], what: str, level: Level = Level.WARNING) -
 
 
 def test_nodes_are_examined_one_by_one() -> None:
-    with redis_cluster(2, 1, "--proto-max-bulk-len", "1048576") as cluster:
+    with run_cluster(2, 1, "--proto-max-bulk-len", "1048576") as cluster:
         settings = Settings(redis_url=cluster.url, min_insync_replicas=2)
         one, other = cluster.masters()
         one.call("CONFIG", "SET", "cluster-require-full-coverage", "yes")
@@ -43,7 +45,7 @@ def test_nodes_are_examined_one_by_one() -> None:
 
 
 def test_a_node_that_is_away_is_named_and_the_others_are_examined() -> None:
-    with redis_cluster(2) as cluster:
+    with run_cluster(2) as cluster:
         registry = cluster.node_of("korvet:topics")
         away = next(each for each in cluster.nodes if each is not registry)
         away.kill()
@@ -56,10 +58,46 @@ def test_a_node_that_is_away_is_named_and_the_others_are_examined() -> None:
             [],
             [registry.address],
         )
+        assert said(findings, "permissions", Level.OK)
+
+
+def test_a_key_that_all_brokers_share_is_named_while_its_master_is_away() -> None:
+    with run_cluster(2) as cluster:
+        away = cluster.node_of("korvet:brokers")
+        away.kill()
+        findings = found(Settings(redis_url=cluster.url))
+        assert said(findings, "registry", Level.ERROR) == [
+            f"{away.address}, which has korvet:brokers, is away"
+        ]
+        assert said(findings, "cluster.id", Level.OK)
+
+
+def test_a_master_that_refuses_the_login_is_not_called_away(redis_cluster: RedisCluster) -> None:
+    strange = redis_cluster.nodes[1]
+    strange.call("CONFIG", "SET", "requirepass", "another")
+    try:
+        [error] = said(found(Settings(redis_url=redis_cluster.url)), "redis", Level.ERROR)
+    finally:
+        strange.client.execute_command("AUTH", "another")
+        strange.call("CONFIG", "SET", "requirepass", "")
+    assert error.startswith(f"redis.url: {strange.address} refuses: ")
+
+
+def test_large_streams_need_permissions_of_their_own(redis_cluster: RedisCluster) -> None:
+    for node in redis_cluster.nodes:
+        node.call("ACL", "SETUSER", "korvet", "on", ">secret", *permissions.rules("korvet"))
+    try:
+        findings = found(Settings(redis_url=redis_cluster.url.replace("//", "//korvet:secret@")))
+    finally:
+        for node in redis_cluster.nodes:
+            node.call("ACL", "DELUSER", "korvet")
+    notes = said(findings, "largest stream", Level.OK)
+    assert len(notes) == 3
+    assert all("needs +scan and +memory|usage" in note for note in notes)
 
 
 def test_slots_without_a_master_are_an_error() -> None:
-    with redis_cluster(2) as cluster:
+    with run_cluster(2) as cluster:
         one, other = cluster.nodes
         for node in (one, other):
             node.call("CLUSTER", "DELSLOTSRANGE", 0, 9)

@@ -15,16 +15,12 @@ from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
 from korvet.config.values import Address, parse_address
 from korvet.errors import ConfigError
-from korvet.redis import permissions, scripts
-from korvet.redis.client import Redis
 from korvet.server import embedded
 from korvet.server.supervisor import ports, redis_check
 from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
 from tests.support.processes import free_port
-from tests.support.redis_cluster import RedisCluster
-from tests.support.redis_cluster import redis_cluster as run_cluster
 from tests.support.redis_servers import embedded_server, master
 from tests.support.sentinels import Sentinel
 
@@ -305,57 +301,6 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
     assert redis_check.prepare(settings).cluster_id == first.cluster_id
     assert raw_redis.get("korvet:cluster-id") == first.cluster_id.encode()
     assert raw_redis.info()["number_of_cached_scripts"] > 0
-
-
-def test_each_master_of_a_cluster_has_the_scripts_and_is_tried_out(redis_cluster: RedisCluster) -> None:
-    settings = Settings(redis_url=redis_cluster.url)
-    first = redis_check.prepare(settings)
-    assert redis_check.prepare(settings).cluster_id == first.cluster_id
-    assert [node.client.info()["number_of_cached_scripts"] for node in redis_cluster.nodes] == [
-        len(list(scripts.all_scripts()))
-    ] * 3
-    keys = [node.client.keys() for node in redis_cluster.nodes]
-    assert sorted(keys) == [[], [], [b"korvet:cluster-id"]]
-    limited = redis_cluster.nodes[2]
-    limited.call("ACL", "SETUSER", "default", "-xsetid")
-    try:
-        with pytest.raises(ConfigError, match="a permission is missing: XSETID"):
-            redis_check.prepare(settings)
-    finally:
-        limited.call("ACL", "SETUSER", "default", "+@all")
-
-
-def test_the_documented_permissions_suffice_on_a_cluster(redis_cluster: RedisCluster) -> None:
-    for node in redis_cluster.nodes:
-        node.call("ACL", "SETUSER", "korvet", "on", ">secret", *permissions.rules("korvet"))
-    url = redis_cluster.url.replace("//", "//korvet:secret@")
-    settings = Settings(redis_url=url)
-    try:
-        assert redis_check.check(settings, never, never).version
-        assert redis_check.prepare(settings).cluster_id
-        with closing(Redis(url, timeout_ms=5000, connect_timeout_ms=5000)) as client:
-            assert [client.call("HLEN", f"korvet:{number}") for number in range(20)] == [0] * 20
-    finally:
-        for node in redis_cluster.nodes:
-            node.call("ACL", "DELUSER", "korvet")
-
-
-def test_a_broker_starts_while_some_master_of_a_cluster_is_away() -> None:
-    with run_cluster(3, 0, "--cluster-require-full-coverage", "yes") as cluster:
-        settings = Settings(redis_url=cluster.url)
-        prepared = redis_check.prepare(settings)
-        away = next(node for node in cluster.nodes if node is not cluster.node_of("korvet:cluster-id"))
-        away.kill()
-        facts = redis_check.check(settings, never, never)
-        assert [text.partition(":")[0] for text in facts.warnings] == [
-            "appendonly is off",
-            "cluster-require-full-coverage is yes",
-        ]
-        assert redis_check.prepare(settings) == prepared
-        for node in cluster.living():
-            node.kill()
-        with pytest.raises(ConfigError, match=r"redis\.url cluster"):
-            redis_check.check(settings, never, never)
 
 
 def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:

@@ -10,14 +10,15 @@ import base64
 import contextlib
 import dataclasses
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 from redis.crc import key_slot
-from redis.exceptions import NoPermissionError
+from redis.exceptions import AskError, NoPermissionError
 
 from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
@@ -27,11 +28,14 @@ from korvet.redis.blocking import Masters, connect_to, connected, one_line
 from korvet.redis.keys import Keys
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url
 
+Result = TypeVar("Result")
+
 _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
 _REGISTER = scripts.get("broker/register")
 _LOADING_PAUSE_SECONDS = 1.0
 _SLOTS = 16_384
+_MOVING_TRIES, _MOVING_PAUSE_SECONDS = 20, 0.25
 FULL_COVERAGE = "cluster-require-full-coverage"
 # By `redis_mode` of INFO, in Valkey `server_mode`.
 _KINDS = {"standalone": "server", "sentinel": "sentinel", "cluster": "cluster"}
@@ -51,13 +55,17 @@ _DURABILITY = {
 
 
 class ServerFacts(NamedTuple):
-    """What the check found out; None is what the server does not report (ACL rules, managed services)."""
+    """What the check found out; None is what the server does not report (ACL rules, managed services).
+
+    `node` is the master of a cluster that it is about, "" if it is true of all.
+    """
 
     name: str
     version: str
     appendonly: bool | None
     appendfsync: str | None
     warnings: tuple[str, ...]
+    node: str = ""
 
     def durability(self) -> str:
         """Return in words what a crash may cost."""
@@ -81,7 +89,17 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
         found = [_facts(name, server, pause, progress) for name, server in servers.items()]
     # A record is as safe as the master that has it makes it.
     weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
-    return weakest._replace(warnings=tuple(dict.fromkeys(text for each in found for text in each.warnings)))
+    if all(each[:-2] == weakest[:-2] for each in found):
+        weakest = weakest._replace(node="")
+    warnings: dict[str, list[str]] = {}
+    for each in found:
+        for text in each.warnings:
+            warnings.setdefault(text, []).append(each.node)
+    some = (
+        text if len(nodes) == len(found) else f"{text} (at {', '.join(nodes)})"
+        for text, nodes in warnings.items()
+    )
+    return weakest._replace(warnings=tuple(some))
 
 
 def _answering(masters: Masters) -> dict[str, redis.Redis]:
@@ -92,9 +110,16 @@ def _answering(masters: Masters) -> dict[str, redis.Redis]:
             f"redis.url: {_SLOTS - covered} of the cluster's {_SLOTS} slots have no master: assign them "
             "(redis-cli --cluster fix)"
         )
-    answering = {name: server for name, server in masters.all().items() if _answers(server)}
-    if not answering:
+    replies = _pings(masters)
+    loading = [name for name, reply in replies.items() if isinstance(reply, redis.BusyLoadingError)]
+    # One that loads its data is waited for if there is no other.
+    names = [name for name, reply in replies.items() if not isinstance(reply, redis.RedisError)] or loading
+    if not names:
         raise ConfigError("redis.url: no master of the cluster answers")
+    servers = masters.all()
+    answering = {name: servers[name] for name in names}
+    if loading == names:
+        return answering
     states = {name: cluster_info(server).get("cluster_state", "ok") for name, server in answering.items()}
     if "ok" not in states.values():
         raise ConfigError(f"redis.url: the cluster is down (CLUSTER INFO of {', '.join(states)})")
@@ -115,7 +140,7 @@ def cluster_info(server: redis.Redis) -> dict[str, str]:
 def _facts(
     name: str, server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
 ) -> ServerFacts:
-    _wait_until_loaded(server, pause, progress)
+    _wait_until_loaded(name, server, pause, progress)
     try:
         info = server.info()
     except NoPermissionError as error:
@@ -132,7 +157,7 @@ def _facts(
     if name and config_of(server, FULL_COVERAGE) == "yes":
         said = f"{FULL_COVERAGE} is yes: while one master is away without a replica, no topic is served"
         facts = facts._replace(warnings=(*facts.warnings, said))
-    return facts
+    return facts._replace(node=name)
 
 
 def _probes(masters: Masters, settings: Settings) -> Iterator[tuple[redis.Redis, str]]:
@@ -145,27 +170,55 @@ def _probes(masters: Masters, settings: Settings) -> Iterator[tuple[redis.Redis,
         yield masters.of(probe), probe
         return
     slots = masters.slots()
-    left = {each.master for each in slots}
+    left = {name for name, reply in _pings(masters).items() if not isinstance(reply, redis.RedisError)}
     for name in (f"{probe}:{number}" for number in count()):
         if not left:
             return
         slot = key_slot(name.encode())
         master = next((each.master for each in slots if each.first <= slot <= each.last), "")
-        if master in left:
+        if master in left and _is_settled(server := masters.of(name), name):
             left.remove(master)
-            server = masters.of(name)
-            if _answers(server):
-                yield server, name
+            yield server, name
 
 
-def _answers(server: redis.Redis) -> bool:
+def _is_settled(server: redis.Redis, key: str) -> bool:
+    """Return whether a master answers for a key: those that are not there it refuses while their slot moves."""
     try:
-        server.ping()
-    except redis.BusyLoadingError:
-        return True
-    except (redis.ConnectionError, redis.TimeoutError):
+        server.exists(key)
+    except AskError:
         return False
     return True
+
+
+def _pings(masters: Masters) -> dict[str, object]:
+    """Return each master's answer to PING, or its error; raises ConfigError if one refuses the login."""
+    replies = masters.each(lambda server: server.ping())
+    for name, reply in replies.items():
+        if isinstance(reply, redis.AuthenticationError):
+            raise ConfigError(f"redis.url: {name} refuses: {one_line(reply)}")
+    return dict(replies)
+
+
+def _at(masters: Masters, key: str, ask: Callable[[Any], Result]) -> Result:
+    """Return what `ask` returns for the master that has a key; in a cluster an error names both."""
+    name = ""
+    for _ in range(_MOVING_TRIES):
+        name = masters.name_of(key)
+        try:
+            return ask(masters.all()[name])
+        except AskError:  # MovedError is one
+            time.sleep(_MOVING_PAUSE_SECONDS)
+        except redis.ConnectionError as error:
+            if not name:
+                raise
+            raise ConfigError(f"redis.url: {name}, which has {key}: {one_line(error)}") from None
+        except redis.TimeoutError:
+            if not name:
+                raise
+            raise ConfigError(f"redis.url: {name}, which has {key}, does not answer") from None
+    raise ConfigError(
+        f"redis.url: the slot of {key} is being moved away from {name}: start when that is done"
+    )
 
 
 def check_kind(settings: Settings) -> None:
@@ -241,12 +294,12 @@ def prepare(settings: Settings) -> Settings:
     with connected(settings) as masters:
         try_out(masters, settings)
         key = keys.cluster_id
-        client = masters.of(key)
         # Read first: if memory is full, only commands that need none are allowed.
-        stored = client.get(key)
+        stored = _at(masters, key, lambda client: client.get(key))
         if stored is None:
-            client.setnx(key, settings.cluster_id or random_cluster_id())
-            stored = client.get(key)
+            made = settings.cluster_id or random_cluster_id()
+            _at(masters, key, lambda client: client.setnx(key, made))
+            stored = _at(masters, key, lambda client: client.get(key))
     if not isinstance(stored, bytes) or not stored:
         raise ConfigError(f"redis.url: key {key} holds no cluster id")
     cluster_id = stored.decode(errors="replace")
@@ -268,9 +321,8 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
     key = Keys(settings.namespace).brokers
     asked = start.arguments(settings.broker_lease_ms, own=own)
     with connected(settings) as masters:
-        untyped: Any = masters.of(key)
         try:
-            return int(untyped.evalsha(_REGISTER.sha, 1, key, *asked))
+            return int(_at(masters, key, lambda client: client.evalsha(_REGISTER.sha, 1, key, *asked)))
         except redis.ResponseError as error:
             name, _, problem = one_line(error).partition(" ")
             if name != ErrorCode.DUPLICATE_BROKER_REGISTRATION.name:
@@ -321,13 +373,13 @@ def random_cluster_id() -> str:
 
 
 def _wait_until_loaded(
-    client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
+    name: str, client: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
 ) -> None:
     while True:
         try:
             client.ping()
         except redis.BusyLoadingError:
-            progress("Redis is loading its data")
+            progress(f"Redis{' at ' if name else ''}{name} is loading its data")
             pause(_LOADING_PAUSE_SECONDS)
         else:
             return
