@@ -385,7 +385,7 @@ def test_waiting_for_room_ends_with_the_time_out_and_nothing_sent(
 def test_closing_fails_what_is_in_flight(redis_url: str, connect: Connect) -> None:
     connection = connect(redis_url)
     blocked = gevent.spawn(unavailable, connection, "BLPOP", "none", "0")
-    gevent.sleep(0.02)
+    until(lambda: connection.nodes()[0].connected)
     connection.close()
     assert "closed by this broker" in blocked.get()
 
