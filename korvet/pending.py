@@ -32,6 +32,23 @@ class Pending(Protocol[T_co]):
         """Wait for the result and return it, or raise what prevented it; to be called once."""
 
 
+class SendOrder:
+    """Whether what is sent from now on can overtake what was sent before and is not answered.
+
+    What was refused is sent again, behind all that was sent meanwhile. If the reason has ended by then, that was not
+    refused. `version` changes whenever such a reason ends: a slot has moved, a script or a leader epoch is known.
+    """
+
+    __slots__ = ("version",)
+
+    def __init__(self) -> None:
+        self.version = 0
+
+    def change(self) -> None:
+        """Note that what was refused until now is not refused from now on."""
+        self.version += 1
+
+
 class Done(Generic[T]):
     """A result that is known already: a value, or an exception to raise."""
 

@@ -330,7 +330,7 @@ class PendingAppends:
         self.throttle_ms = 0
         """The longest throttle of a server that a batch is for."""
         self._in_order = True
-        self._send()
+        self._send(appender.log.order.version)
 
     @property
     def in_order(self) -> bool:
@@ -371,8 +371,12 @@ class PendingAppends:
             self._send()
             self._finish()
 
-    def _send(self) -> None:
-        """Prepare and send the next batches, until what was decoded of them is as much as may be held at once."""
+    def _send(self, version: int | None = None) -> None:
+        """Prepare and send the next batches, until what was decoded of them is as much as may be held at once.
+
+        Before it is the request's turn to be answered `version` is that of SendOrder when it began: if it has changed
+        nothing is sent, for what was begun before may have been refused.
+        """
         appender, taken = self._appender, 0
         self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
@@ -398,6 +402,9 @@ class PendingAppends:
             if self._left:
                 # After each, for one may take long to check, or to refuse.
                 give_turn(CALLS_PER_LOOK)
+        if version not in (None, appender.log.order.version):
+            self._left.extendleft(reversed(self._sent))
+            self._sent, taken = {}, 0
         self._reserve(taken)
         self._pending: Pending[list[Appended | KafkaError]] = appender.log.begin_append(
             list(self._sent.values())

@@ -46,21 +46,14 @@ class _NodeScripts(NamedTuple):
 
 
 class EpochScripts:
-    """Scripts under way (a Pending). Where the arguments of one are a list, that at EPOCH_AT becomes the epoch."""
+    """Scripts under way. Where the arguments of one are a list, that at EPOCH_AT becomes the epoch."""
 
     def __init__(self, redis: Redis, epochs: LeaderEpochs, calls: Sequence[ScriptCall]) -> None:
         """Send them. What prevents one is its answer."""
         self._redis, self._epochs, self._calls = redis, epochs, calls
         self._answers = [_NO_ANSWER] * len(calls)
         self._under_way: list[_NodeScripts] = []
-        self._sent_again = False
-        self._map_version = redis.map_version
         self._begin(range(len(calls)))
-
-    @property
-    def in_order(self) -> bool:
-        """Whether none had to be sent again, and none may have to be because its slot moved."""
-        return not self._sent_again and self._map_version == self._redis.map_version
 
     @property
     def ready(self) -> bool:
@@ -82,7 +75,7 @@ class EpochScripts:
             if moved:
                 self._redis.follow([self._answers[place].reply for place in moved], attempt)
                 attempt += 1
-            self._sent_again = True
+            self._redis.order.change()
             self._begin(sorted(stale + moved))
             self._collect()
             # A second time another worker is ahead of this one: its client may try again.

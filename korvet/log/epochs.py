@@ -180,6 +180,8 @@ class LeaderEpochs:
             raise StorageUnavailableError(f"{key}: Redis gives no leader epoch: {error}") from error
         history, epoch = found.decode(), int(text)
         if epoch > of.epoch:
+            if of.epoch != NO_EPOCH:
+                self._redis.order.change()
             of.history, of.epoch, of.learned_at = history, epoch, time.monotonic()
         if node.history != history:
             # It began after the connection was made.

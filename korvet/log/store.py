@@ -95,6 +95,7 @@ class LogStore:
         self.epochs = LeaderEpochs(redis, keys)
         self.external = ExternalEntries(redis, self.epochs)
         self._redis = redis
+        self.order = redis.order
         self._reads = reads
         self._keys = keys
         self.decompressed_bytes_max = decompressed_bytes_max
@@ -386,6 +387,9 @@ def _moved(partition: Partition) -> KafkaError:
 _APPEND = scripts.get("log/append")
 _APPEND_BATCH = scripts.get("log/append_batch")
 
+APPEND_SCRIPTS = (_APPEND, _APPEND_BATCH)
+"""The scripts that are sent one after the other without waiting, and must run in that order."""
+
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
@@ -417,6 +421,7 @@ class AppendScripts:
         self._outcomes: dict[int, _Outcome] = {}
         self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
+        self._version = redis.order.version
         for place, append in enumerate(appends):
             try:
                 self._waiting[place] = _call(append)
@@ -426,8 +431,8 @@ class AppendScripts:
 
     @property
     def in_order(self) -> bool:
-        """Whether appends begun from now on are written after these: all were sent, and none had to be again."""
-        return self._sent.in_order and not (self._waiting or self._sent_again)
+        """Whether appends begun from now on are written after these: all were sent, and none may have to be again."""
+        return not (self._waiting or self._sent_again) and self._version == self._redis.order.version
 
     @property
     def ready(self) -> bool:
@@ -468,7 +473,6 @@ class AppendScripts:
                 self._sent_again = True
                 self._send()
             answers = self._sent.result()
-            self._sent_again = self._sent_again or not self._sent.in_order
             for place, answer in zip(list(wave), answers, strict=True):
                 partition = self._appends[place].partition
                 if removed := _expelled(answer.reply):

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import cast
 
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.pending import Pending
+from korvet.pending import Pending, SendOrder
 from korvet.redis import url as redis_url
 from korvet.redis.cluster import ClusterReplies, RedisCluster
 from korvet.redis.connection import NO_OBSERVER, Arg, Observer
@@ -59,29 +59,35 @@ class Redis:
         observer: Observer = NO_OBSERVER,
         operation: str = "commands",
         slots: SlotMap | None = None,
+        load: Sequence[Script] = (),
     ) -> None:
         """Raise ConfigError for a malformed `url`. The limits are those of each node's connection.
 
         `commands_max` and `bytes_max` bound what is in flight, `reply_bytes_max` the replies under way, by what their
         callers expect them to weigh. `operation` is the name under which `observer` hears of commands that are not
-        scripts. `slots` is the map of the cluster that `url` names, for several clients to share.
+        scripts. `slots` is the map of the cluster that `url` names, for several clients to share. Each connection loads
+        the scripts `load` before anything else is sent over it: a script that has to be loaded first is overtaken.
         """
         self.timeout_s = timeout_ms / 1000
         target = redis_url.parse_url(url)
         limits = NodeLimits(timeout_ms, connect_timeout_ms, commands_max, bytes_max, reply_bytes_max)
+        self.order = SendOrder()
+        """Of all that is sent to the nodes, appends among it."""
 
         def node(address: RedisAddress) -> RedisNode:
             server = RedisTarget(kind="server", addresses=(address,), login=address)
-            return RedisNode(server, limits, observer, operation, fails_fast=True)
+            return RedisNode(server, limits, observer, operation, self.order, load, fails_fast=True)
 
         self.is_cluster = target.kind == "cluster"
         """Whether this is a cluster: then requests are prevented one by one."""
         self._cluster: RedisCluster | None = None
         self._only: RedisNode | None = None
         if self.is_cluster:
-            self._cluster = RedisCluster(slots or SlotMap(target, connect_timeout_ms), timeout_ms, node)
+            slots = slots or SlotMap(target, connect_timeout_ms)
+            slots.follow(self.order.change)
+            self._cluster = RedisCluster(slots, timeout_ms, node)
         else:
-            self._only = RedisNode(target, limits, observer, operation, fails_fast=False)
+            self._only = RedisNode(target, limits, observer, operation, self.order, load, fails_fast=False)
 
     def node_of(self, key: str | bytes) -> RedisNode:
         """Return the node that has a key; raises StorageUnavailableError."""
@@ -179,11 +185,6 @@ class Redis:
     def known_nodes(self) -> list[RedisNode]:
         """Return the nodes that were used."""
         return [self._only] if self._only else list(self._in_cluster.known_nodes())
-
-    @property
-    def map_version(self) -> int:
-        """Changes whenever requests may go to other nodes of a cluster than before."""
-        return self._cluster.slots.version if self._cluster else 0
 
     def lease_nodes(self) -> None:
         """Let new nodes of a cluster refuse what needs a lease until there is one for them."""

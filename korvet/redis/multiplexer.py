@@ -57,6 +57,11 @@ class InFlightLimit:
         self.commands += commands
         self.bytes += size
 
+    def take(self, commands: int, size: int) -> None:
+        """Take room that may not be there, without waiting."""
+        self.commands += commands
+        self.bytes += size
+
     def release(self, commands: int, size: int) -> None:
         """Free room that was acquired."""
         self.commands -= commands

@@ -16,6 +16,7 @@ import gevent
 from gevent.hub import Waiter
 
 from korvet.errors import KafkaError, LeaseEndedError, StorageUnavailableError
+from korvet.pending import SendOrder
 from korvet.redis.connection import Arg, Observer, pack, reconnect_backoff
 from korvet.redis.multiplexer import InFlightLimit, Multiplexer
 from korvet.redis.replies import HistoryChangedError, Reply, RespError, history_of, name_of, value_of
@@ -98,11 +99,14 @@ class RedisNode:
         limits: NodeLimits,
         observer: Observer,
         operation: str,
+        order: SendOrder,
+        load: Sequence[Script],
         *,
         fails_fast: bool,
     ) -> None:
         """`operation` is the name under which `observer` hears of commands that are not scripts.
 
+        `order` hears of scripts that were missing; `load` are those that each connection loads first.
         `fails_fast`: after a failed attempt to connect nobody waits for the next one, for others go on meanwhile.
         """
         self.name = str(target)
@@ -119,6 +123,8 @@ class RedisNode:
         """Called about once a second while a reply is due and nothing is heard; must not wait or raise."""
         self._observer = observer
         self._operation = operation
+        self._order = order
+        self._first = [_load(script) for script in load]
         self._target = target
         self._timeout_ms, self._connect_timeout_ms = limits.timeout_ms, limits.connect_timeout_ms
         self._timeout_s = limits.timeout_ms / 1000
@@ -213,10 +219,11 @@ class RedisNode:
         missing = [at for at in failed if isinstance(it := replies[at], RespError) and it.name == "NOSCRIPT"]
         if missing:
             scripts = {calls[index][0].sha: calls[index][0] for index in missing}
-            loads = [pack(("SCRIPT", "LOAD", script.source)) for script in scripts.values()]
+            loads = [_load(script) for script in scripts.values()]
             again = b"".join([*loads, *(packed[index] for index in missing)])
             try:
                 waiter = self._begin(again, len(scripts) + len(missing), self._operation, history)
+                self._order.change()
                 late = _replies_of(waiter, len(scripts) + len(missing))
             except StorageUnavailableError as error:
                 # Of these calls only: the others were done, and their replies are here.
@@ -340,6 +347,7 @@ class RedisNode:
                 self._observer.round_trip,
                 on_silence=self.on_silence,
             )
+            self._load_first(self._multiplexer)
             if before is not None:
                 self.reconnected_at = self.connected_at
                 self._observer.reconnected()
@@ -348,6 +356,18 @@ class RedisNode:
             return self._multiplexer
         finally:
             self._attempt = None
+
+    def _load_first(self, multiplexer: Multiplexer) -> None:
+        """Load scripts before anything else is sent; nobody waits, for one that is missing is loaded when it is run."""
+        if self._first:
+            data, count = b"".join(self._first), len(self._first)
+            # Who waits for this connection may have taken all the room.
+            self._limit.take(count, len(data))
+            multiplexer.exchange(data, count, time.monotonic() + self._timeout_s, self._operation)
+
+
+def _load(script: Script) -> bytes:
+    return pack(("SCRIPT", "LOAD", script.source))
 
 
 def _replies_of(waiter: Waiter[Reply], count: int) -> list[Reply]:

@@ -42,13 +42,14 @@ from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.stats import LogDirs
-from korvet.log.store import LogStore
+from korvet.log.store import APPEND_SCRIPTS, LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
 from korvet.redis import url as redis_url
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
+from korvet.redis.scripts import Script
 from korvet.redis.slots import SlotMap
 from korvet.security.authorizer import AclStore, Authorizer
 from korvet.security.client_quotas import ClientQuotas
@@ -109,7 +110,7 @@ class Storage(msgspec.Struct, frozen=True):
         target = redis_url.parse_url(settings.redis_url)
         slots = SlotMap(target, settings.redis_connect_timeout_ms) if target.kind == "cluster" else None
 
-        def client(operation: str) -> Redis:
+        def client(operation: str, load: Sequence[Script] = ()) -> Redis:
             made = Redis(
                 settings.redis_url,
                 timeout_ms=settings.redis_timeout_ms,
@@ -118,6 +119,7 @@ class Storage(msgspec.Struct, frozen=True):
                 observer=REDIS_METRICS,
                 operation=operation,
                 slots=slots,
+                load=load,
             )
             clients.append(made)
             return made
@@ -134,7 +136,7 @@ class Storage(msgspec.Struct, frozen=True):
             observer=REDIS_METRICS,
             slots=slots,
         )
-        redis, reads = client("commands"), client("reads")
+        redis, reads = client("commands", APPEND_SCRIPTS), client("reads")
         redis.on_failover(reconnect)
         remote = RemoteClient(lake, _observe_read) if lake else None
         replicas = Replicas(

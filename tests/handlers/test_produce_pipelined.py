@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
+from korvet.log.store import APPEND_SCRIPTS
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -15,6 +16,7 @@ from korvet.protocol.messages.produce import (
     TopicProduceData,
 )
 from tests.support.batches import batch, values
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client, produce_request
 from tests.support.wire_client import request_frame
 
@@ -66,13 +68,21 @@ def test_requests_stay_in_order_where_external_entries_are_in_their_way(
     assert found == [b"%d" % number for number in range(REQUESTS)]
 
 
+@pytest.mark.parametrize("producer_id", [-1, 78])
 def test_requests_stay_in_order_where_redis_forgot_the_scripts(
-    client: Client, topic: str, stored: redis.Redis
+    client: Client, topic: str, stored: redis.Redis, producer_id: int
 ) -> None:
     client.create(topic)
     stored.script_flush()
-    assert codes(pipelined(client, *numbered(topic, 78))) == [0] * REQUESTS
+    assert codes(pipelined(client, *numbered(topic, producer_id))) == [0] * REQUESTS
     assert values(client.fetch(topic).records) == [b"%d" % number for number in range(REQUESTS)]
+
+
+def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(stored: redis.Redis) -> None:
+    stored.script_flush()
+    stored.client_kill_filter(_type="normal", skipme=True)
+    shas = [each.sha for each in APPEND_SCRIPTS]
+    wait_until(lambda: all(stored.script_exists(*shas)), "the workers connect again")
 
 
 def test_requests_stay_in_order_where_the_topic_was_created_again(

@@ -22,6 +22,7 @@ from tests.support import redis_servers
 from tests.support.batches import LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
 from tests.support.processes import wait_until
+from tests.support.proxy import until
 
 ORDERS = "orders"
 
@@ -29,6 +30,11 @@ ORDERS = "orders"
 def begin(view: Domain, sequence: int) -> PendingAppends:
     delivery = PartitionRef(TopicRef(ORDERS), 0, batch(b"v", producer_id=5, epoch=0, sequence=sequence))
     return view.appender.begin([delivery], zstd_known=True)
+
+
+def begin_any(view: Domain, **options: Any) -> PendingAppends:
+    """Begin an append without a sequence, which nothing keeps from being written out of turn."""
+    return view.appender.begin([PartitionRef(TopicRef(ORDERS), 0, batch(b"v"))], zstd_known=True, **options)
 
 
 def offset(delivering: PendingAppends) -> int:
@@ -57,6 +63,53 @@ def test_what_had_to_be_sent_again_says_so_and_what_overtook_it_comes_after_it(
     fourth = begin(here, 3)  # too early: the third has to be sent again
     offsets += [offset(third), offset(fourth)]
     assert offsets == sorted(set(offsets))
+
+
+def test_nothing_begins_while_appends_whose_script_was_missing_are_under_way(
+    here: Domain, raw_redis: redis.Redis
+) -> None:
+    here.topics.create(TopicSpec(name=ORDERS))
+    first = offset(begin_any(here))
+    raw_redis.script_flush()
+    begun = [begin_any(here), begin_any(here)]
+    offsets = [first, offset(begun[0])]
+    # As a connection does: the next request begins at once if that keeps its order.
+    if begun[0].in_order:
+        begun.append(begin_any(here))
+    offsets += [offset(each) for each in begun[1:]]
+    assert offsets == sorted(offsets)
+    assert [each.in_order for each in begun] == [False, False]
+
+
+def test_nothing_begins_once_a_script_is_loaded_that_may_have_been_missing(
+    here: Domain, raw_redis: redis.Redis
+) -> None:
+    here.topics.create(TopicSpec(name=ORDERS))
+    offset(begin_any(here))
+    raw_redis.script_flush()
+    begun, another = begin_any(here), begin_any(here)
+    before = begun.in_order
+    offset(another)  # that of another connection
+    assert (before, begun.in_order) == (True, False)
+    offset(begun)
+
+
+def test_what_is_prepared_while_a_missing_script_is_loaded_waits_for_its_turn(
+    here: Domain, raw_redis: redis.Redis
+) -> None:
+    here.topics.create(TopicSpec(name=ORDERS))
+    offset(begin_any(here))
+    raw_redis.script_flush()
+    another, first = begin_any(here), begin_any(here)
+
+    def wait(_: Partition) -> None:
+        if another.ready:
+            offset(another)
+
+    until(lambda: another.ready)
+    second = begin_any(here, check_insync=wait)
+    assert [first.in_order, second.in_order] == [False, False]
+    assert offset(first) < offset(second)
 
 
 def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:

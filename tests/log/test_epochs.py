@@ -23,6 +23,7 @@ from korvet.log.epochs import (
 )
 from korvet.log.store import LogStore
 from korvet.log.types import Appended
+from korvet.pending import Pending
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.slots import SlotMap, slot_of
@@ -159,6 +160,28 @@ def test_appends_of_one_producer_keep_their_order_when_they_were_refused(own: Be
         if code_of(result) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             own.append(b"%d" % n, producer=7, epoch=0, sequence=n)
     assert own.values() == [b"0", b"x", b"1", b"2", b"3"]
+    other.redis.close()
+
+
+def test_nothing_begins_once_an_epoch_is_known_by_which_appends_may_have_been_refused(
+    own: Bench, server: str
+) -> None:
+    def begin(value: bytes) -> Pending[Any]:
+        return own.logs.begin_append([own.made(value)])
+
+    own.append(b"0")
+    begin_history(own.raw)
+    other = another_worker(server, own)
+    other.append(b"x")
+    begun = [begin(b"1"), begin(b"2")]
+    assert begun[-1].in_order
+    own.logs.epochs.refresh(own.node)  # for another connection
+    # As a connection does: the next request begins at once if that keeps its order.
+    if begun[-1].in_order:
+        begun.append(begin(b"3"))
+    for each in begun:
+        each.result()
+    assert own.values() == [b"0", b"x", b"1", b"2"]
     other.redis.close()
 
 

@@ -182,6 +182,26 @@ def test_scripts_of_a_pipeline_are_loaded_and_run_in_order(connection: Redis) ->
     assert connection.scripts([]) == []
 
 
+def test_scripts_that_every_connection_loads_first_are_never_overtaken(
+    redis_url: str, raw_redis: redis.Redis
+) -> None:
+    push = script("redis.call('RPUSH', KEYS[1], ARGV[1]) return ARGV[1]")
+    connection = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000, load=[push])
+    for made in (1, 2):
+        raw_redis.delete("l")
+        first = connection.begin_scripts([(push, ["l"], [1])])
+        while not first.ready:
+            gevent.sleep(0.001)
+        raw_redis.script_load(push.source)
+        second = connection.begin_scripts([(push, ["l"], [2])])
+        assert [*first.result(), *second.result()] == [b"1", b"2"]
+        assert raw_redis.lrange("l", 0, -1) == [b"1", b"2"]
+        assert connection.connections == made
+        raw_redis.script_flush()
+        connection.reconnect("for the test")
+    connection.close()
+
+
 def test_scripts_keep_errors_in_their_places(connection: Redis) -> None:
     refuse = script("return redis.error_reply('UNKNOWN_MEMBER_ID ' .. ARGV[1])")
     works = script("return ARGV[1]")
