@@ -74,10 +74,10 @@ class ServingLease:
 
     def is_late(self, came_after: float) -> bool:
         """Return whether a request may be late that came after that (time.monotonic); renews a lease that has ended."""
-        if (
-            any(node.lease_ended for node in self._redis.known_nodes())
-            or time.clock_gettime(_CLOCK) >= self._end
-        ):
+        has_ended = time.clock_gettime(_CLOCK) >= self._end
+        for node in self._redis.known_nodes():
+            has_ended = has_ended or node.lease_ended
+        if has_ended:
             if not self._away:
                 self.renew()
             return True

@@ -51,12 +51,14 @@ class RequestMetrics:
         """Count a request of this size that has arrived and is now in progress."""
         self._received += size_bytes
         self._in_flight += 1
-        self.flush_soon()
+        if not self._due:
+            self.flush_soon()
 
     def ended(self) -> None:
         """Count a request as no longer in progress."""
         self._in_flight -= 1
-        self.flush_soon()
+        if not self._due:
+            self.flush_soon()
 
     def parked(self, api: str, change: int) -> None:
         """Count a request that waits (1), or no longer does (-1)."""

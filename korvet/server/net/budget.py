@@ -63,10 +63,6 @@ class ByteBudget:
         """Begin a charge; each addition waits for others to release bytes, `wait_seconds` at most."""
         return Charge(self, wait_seconds)
 
-    def has(self, size: int) -> bool:
-        """Whether `size` bytes are free now."""
-        return size <= self.free
-
 
 class Charge:
     """What one request holds of a budget until `close`."""

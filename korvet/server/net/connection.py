@@ -209,11 +209,11 @@ class ClientConnection:
         Returns whether others may begin before those that have begun are answered.
         """
         out: list[Buffer] = []
-        answered: list[Frame] = []
-        in_order = True
+        answered: list[tuple[Frame, Pending[ResponseFrame]]] = []
         try:
             while True:
-                in_order = self._answer_one(out, answered) and in_order
+                answered.append(self._begun.popleft())
+                self._answer_one(out, *answered[-1])
                 if not self._begun or not self._begun[0][1].ready:
                     break
             self._send(out)
@@ -221,13 +221,11 @@ class ClientConnection:
             self._send(out)
             raise
         finally:
-            for frame in answered:
-                frame.close()
-        return in_order
+            for frame, _ in answered:
+                frame.fetched.close()
+        return not self._begun or all(pending.in_order for _, pending in answered)
 
-    def _answer_one(self, out: list[Buffer], answered: list[Frame]) -> bool:
-        frame, pending = self._begun.popleft()
-        answered.append(frame)
+    def _answer_one(self, out: list[Buffer], frame: Frame, pending: Pending[ResponseFrame]) -> None:
         try:
             chunks, throttle_ms, throttled_by = pending.result()
         finally:
@@ -238,7 +236,6 @@ class ClientConnection:
             metrics.THROTTLED_REQUESTS.labels(throttled_by).inc()
             if throttle_ms > self._throttle_ms:
                 self._throttle_ms, self._throttled_by = throttle_ms, throttled_by
-        return pending.in_order
 
     def _send(self, out: list[Buffer]) -> None:
         if out:

@@ -44,6 +44,7 @@ CHUNKS_MAX = 10_000
 """Of a response; more are joined, in turns, for each of them is counted and sent in one step."""
 
 _API_VERSIONS = ApiVersionsRequest.api.key
+_NO_ERROR = ErrorCode.NONE.name
 
 
 class FaultError(Exception):
@@ -89,7 +90,8 @@ class PendingResponse:
         frame: Frame,
     ) -> None:
         """Begin what can begin before it is this request's turn to be answered; raises ProtocolError."""
-        began = served.throttle.busy_s()
+        throttle = served.throttle
+        began = throttle.busy_s() if throttle.watches else 0.0
         self._served = served
         self._header = header
         self._request = request
@@ -97,7 +99,7 @@ class PendingResponse:
         self._frame = frame
         self._pending = self._begin()
         caller.timer.end_stage(DECODE)
-        self._used_s = served.throttle.busy_s(began) if began else 0.0
+        self._used_s = throttle.busy_s(began) if began else 0.0
 
     @property
     def in_order(self) -> bool:
@@ -114,9 +116,9 @@ class PendingResponse:
 
         Raises ProtocolError or FaultError if the connection must close; every other error becomes a response.
         """
-        code = ErrorCode.NONE
-        timer = self._caller.timer
-        self._began = self._served.throttle.busy_s()
+        error_name = _NO_ERROR
+        timer, throttle = self._caller.timer, self._served.throttle
+        self._began = throttle.busy_s() if throttle.watches else 0.0
         if not self._served.handler.pipelined:
             timer.end_stage(QUEUE)
         try:
@@ -126,11 +128,11 @@ class PendingResponse:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: this client gets an answer and the others go on
             refusal = self._refusal(error).without_frames()
-            code = refusal.code
+            error_name = refusal.code.name
             frame = self._refuse(refusal)
         timer.end_stage(ENCODE)
         seconds = time.monotonic() - self._frame.arrived
-        REQUEST_METRICS.answered(self._served.name, code.name, seconds, timer.seconds)
+        REQUEST_METRICS.answered(self._served.name, error_name, seconds, timer.seconds)
         return frame
 
     def _begin(self) -> Pending[Answer] | None:

@@ -131,7 +131,7 @@ class FrameReader:
         try:
             data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
             times = self._arrived, came_after
-            if produces and not budgets.decoded.has(1):
+            if produces and budgets.decoded.free < 1:
                 decoded.add(1)  # waits for anything to be free
             return Frame(data, received, decoded, budgets.fetched.charge(seconds), times, self._channel)
         except BaseException:
@@ -150,7 +150,7 @@ class FrameReader:
             self._take_in(data)
         # Waiting for room here would be waiting for the requests that this connection has begun.
         budgets = self._budgets
-        return self.next() if budgets.received.has(self._here) and budgets.decoded.has(1) else None
+        return self.next() if budgets.received.free >= self._here and budgets.decoded.free >= 1 else None
 
     @property
     def _here(self) -> int:

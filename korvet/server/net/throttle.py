@@ -28,12 +28,15 @@ from korvet.server.net.framing import Frame
 
 
 class Throttle:
-    """The quotas as dispatch needs them. `active`: somebody has one, so requests are charged."""
+    """The quotas as dispatch needs them. `active`: somebody has one, so requests are charged.
+
+    `watches`: somebody has one of time, so greenlets are watched.
+    """
 
     def __init__(self, quotas: ClientQuotas) -> None:
         self.active = False
         self._quotas = quotas
-        self._watches = False
+        self.watches = False
         self._since = 0.0
         quotas.follow(self._use)
 
@@ -63,23 +66,21 @@ class Throttle:
             charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
         # What cannot report a throttle time is exempt, as in Kafka: acks=0, and logins. So is all before a login.
         sasl = caller.session.sasl
-        if self._watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
+        if self.watches and hasattr(response, "throttle_time_ms") and (sasl is None or sasl.complete):
             charges.append((Quota.REQUEST_PERCENTAGE, used_s * 100))
         user, client_id = caller.principal.name, caller.client_id
         waits = [(self._quotas.charge(quota, user, client_id, value), quota) for quota, value in charges]
         return max(waits, default=(0, Quota.REQUEST_PERCENTAGE))
 
     def busy_s(self, began: float = 0.0) -> float:
-        """Return for how long the current greenlet has run since `began`, an earlier result; 0 if none is watched."""
-        if not self._watches:
-            return 0.0
+        """Return for how long the current greenlet, being watched, has run since `began`, an earlier result."""
         return _ran(greenlet.getcurrent()) + monotonic() - self._since - began
 
     def _use(self, table: QuotaTable) -> None:
         self.active = bool(table.quotas)
         watches = Quota.REQUEST_PERCENTAGE in table.quotas
-        if watches != self._watches:
-            self._watches, self._since = watches, monotonic()
+        if watches != self.watches:
+            self.watches, self._since = watches, monotonic()
             greenlet.settrace(self._on_switch if watches else None)
 
     def _on_switch(self, _event: str, greenlets: tuple[Any, Any]) -> None:
