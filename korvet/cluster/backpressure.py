@@ -132,6 +132,8 @@ class Backpressure:
         if not redis.is_cluster:
             usage = UsageStore(redis, with_file=data_dir is not None)
             self._only = ServerBackpressure(usage, settings, Disk(data_dir) if data_dir else None)
+        self.by_stream = None if self._only else self._check_stream
+        """A function that returns what applies to what is written to a stream; None without a cluster."""
 
     def use(self, settings: Settings) -> None:
         """Apply other thresholds, from the next reading on."""
@@ -142,11 +144,6 @@ class Backpressure:
     def check(self) -> BackpressureState:
         """Return what applies to all of a produce request now: in a cluster nothing, but see `by_stream`."""
         return self._only.check() if self._only else NO_PRESSURE
-
-    @property
-    def by_stream(self) -> Callable[[str], BackpressureState] | None:
-        """A function that returns what applies to what is written to a stream; None without a cluster."""
-        return None if self._only else self._check_stream
 
     def memory_full(self) -> int:
         """Have the usage read soon, because a server refused for want of memory; returns the throttle in ms."""

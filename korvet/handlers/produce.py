@@ -68,17 +68,14 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         batches,
         zstd_known=zstd_known,
         reserve_memory=caller.reserve_memory,
-        check_insync=api.replicas.check_insync if acks_all else lambda _partition: None,
+        check_insync=api.replicas.check_insync if acks_all else None,
         pressure=api.pressure.by_stream,
     )
-
-    def waits_for_replicas() -> bool:
-        return acks_all and max(api.replicas.least, appends.replicas) > 0
 
     def reply(results: list[AppendResult]) -> Reply:
         caller.timer.end_stage(REDIS)
         # Asked again: batches may have been sent since.
-        if waits_for_replicas():
+        if acks_all and (api.replicas.least or appends.replicas):
             results = api.replicas.confirm(results)
             caller.timer.end_stage(WAIT)
         throttled_ms = max(throttle_ms, appends.throttle_ms)
@@ -86,7 +83,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
             throttled_ms = api.pressure.memory_full()
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
-    return Then(appends, reply, waits=waits_for_replicas())
+    return Then(appends, reply, waits=acks_all and (api.replicas.least or appends.replicas) > 0)
 
 
 def _refuse_all(request: wire.ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:

@@ -171,7 +171,7 @@ class Appender:
         *,
         zstd_known: bool,
         reserve_memory: Callable[[int], None] = lambda _size: None,
-        check_insync: Callable[[Partition], None] = lambda _partition: None,
+        check_insync: Callable[[Partition], None] | None = None,
         pressure: Callable[[str], BackpressureState] | None = None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
@@ -186,16 +186,17 @@ class Appender:
         return PendingAppends(self, batches, reserve_memory, check_insync, pressure, zstd_known=zstd_known)
 
     def prepare(
-        self, sent: SentBatch, *, zstd_known: bool, check_insync: Callable[[Partition], None]
+        self, sent: SentBatch, *, zstd_known: bool, check_insync: Callable[[Partition], None] | None
     ) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
         Raises KafkaError with what is wrong.
         """
         topic, partition = self.topics.partition(sent.topic, sent.partition)
-        check_insync(partition)
+        if check_insync is not None:
+            check_insync(partition)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
-        if batch.header.codec == Codec.zstd and not zstd_known:
+        if not zstd_known and batch.header.codec == Codec.zstd:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
         now_ms = self._clock()
@@ -299,6 +300,10 @@ class Appender:
             self._on_index_row(partition)
 
 
+_NOTHING: Done[list[AppendResult]] = Done([])
+_NO_RESULT: AppendResult = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has come of it yet")
+
+
 class PendingAppends:
     """The batches of one request, from their sending to the result of each (Pending).
 
@@ -311,7 +316,7 @@ class PendingAppends:
         appender: Appender,
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
-        check_insync: Callable[[Partition], None],
+        check_insync: Callable[[Partition], None] | None,
         pressure: Callable[[str], BackpressureState] | None,
         *,
         zstd_known: bool,
@@ -323,7 +328,7 @@ class PendingAppends:
         self._reserved = 0
         self._left = deque(range(len(batches)))
         self._partitions: dict[int, Partition] = {}
-        self._results: dict[int, AppendResult] = {}
+        self._results: list[AppendResult] = [_NO_RESULT] * len(batches)
         self._failed = False
         self.replicas = 0
         """The most that a batch wants to be held by (Partition.replicas)."""
@@ -351,12 +356,10 @@ class PendingAppends:
         self._finish()
         if self._failed:
             self._appender.topics.retry_stale(self._results, self._partitions, self._send_again)
-            self._send_again(place for place, result in self._results.items() if _is_early(result))
-            if self._appender.is_recovering(self._results.values()):
-                self._results |= {
-                    place: _too_early() for place, result in self._results.items() if _is_early(result)
-                }
-        return [self._results[place] for place in in_turns(range(len(self._batches)))]
+            self._send_again(place for place, result in enumerate(self._results) if _is_early(result))
+            if self._appender.is_recovering(self._results):
+                self._results = [_too_early() if _is_early(each) else each for each in self._results]
+        return self._results
 
     def _finish(self) -> None:
         self._receive()
@@ -398,14 +401,16 @@ class PendingAppends:
                 self.replicas = max(self.replicas, append.partition.replicas)
                 taken += size_bytes
                 # At once, for others have their turn while this waits: here, or for the number of servers in sync.
-                self._reserve(taken)
+                if taken > UNRESERVED_BYTES or self._reserved:
+                    self._reserve(taken)
             if self._left:
                 # After each, for one may take long to check, or to refuse.
                 give_turn(CALLS_PER_LOOK)
         if version not in (None, appender.log.order.version):
             self._left.extendleft(reversed(self._sent))
             self._sent, taken = {}, 0
-        self._reserve(taken)
+        if self._reserved:
+            self._reserve(taken)
         self._pending: Pending[list[Appended | KafkaError]] = appender.log.begin_append(
             list(self._sent.values())
         )
@@ -435,9 +440,9 @@ class PendingAppends:
                 self._failed = True
             else:
                 appender.appended(append, result, len(self._batches[place].asked or b""))
-        self._in_order = self.in_order
+        self._in_order = self._in_order and self._pending.in_order
         # Freed before the next are decoded.
-        self._sent, self._pending = {}, Done([])
+        self._sent, self._pending = {}, _NOTHING
 
 
 def _too_early() -> KafkaError:

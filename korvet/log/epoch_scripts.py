@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from operator import attrgetter
+from typing import cast
+
+import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, OutcomeUnknownError, StorageUnavailableError
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs, later_epoch
@@ -25,7 +28,7 @@ _HISTORIES_MAX = 3
 """Tries to send scripts to the history whose epoch they carry: each but the first has met another one."""
 
 
-class ScriptReply(NamedTuple):
+class ScriptReply(msgspec.Struct, frozen=True):
     """The reply to a script, or what prevented it, and where it was sent with which epoch; "" if it was not."""
 
     reply: Reply
@@ -35,9 +38,10 @@ class ScriptReply(NamedTuple):
 
 
 _NO_ANSWER = ScriptReply(None)
+_ARE_READY = attrgetter("replies.ready")
 
 
-class _NodeScripts(NamedTuple):
+class _NodeScripts(msgspec.Struct, frozen=True):
     places: Sequence[int]
     node: str
     history: str
@@ -58,7 +62,7 @@ class EpochScripts:
     @property
     def ready(self) -> bool:
         """Whether the replies to what was sent are here."""
-        return all(sent.replies.ready for sent in self._under_way)
+        return all(map(_ARE_READY, self._under_way))
 
     def result(self) -> list[ScriptReply]:
         """Wait for the replies, send again what must be, and return the answers in the order of the calls."""
@@ -92,9 +96,16 @@ class EpochScripts:
                 self._epochs.refresh(node, last)
 
     def _begin(self, places: Sequence[int]) -> None:
-        if len(places) == 1 or not self._redis.is_cluster:
-            self._begin_at_one(places)
-            return
+        if len(places) > 1 and self._redis.is_cluster:
+            self._begin_at_nodes(places)
+        elif places:
+            try:
+                node = self._redis.node_of(self._calls[places[0]][1][0])
+                self._under_way.append(self._sent(node, places))
+            except KafkaError as error:
+                self._fail(places, error)
+
+    def _begin_at_nodes(self, places: Sequence[int]) -> None:
         by_node: dict[RedisNode, list[int]] = {}
         for place in places:
             try:
@@ -108,16 +119,6 @@ class EpochScripts:
                 self._under_way.append(self._sent(node, by_node[node]))
             except KafkaError as error:
                 self._fail(by_node[node], error)
-
-    def _begin_at_one(self, places: Sequence[int]) -> None:
-        """Send what is for one node."""
-        if not places:
-            return
-        try:
-            node = self._redis.node_of(self._calls[places[0]][1][0])
-            self._under_way.append(self._sent(node, places))
-        except KafkaError as error:
-            self._fail(places, error)
 
     def _sent(self, node: RedisNode, places: Sequence[int], tries: int = _HISTORIES_MAX) -> _NodeScripts:
         """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records."""
@@ -143,15 +144,15 @@ class EpochScripts:
         """Take the replies; returns whether none of them is an error."""
         under_way, self._under_way = self._under_way, []
         all_well = True
-        for places, node, history, epoch, sent in under_way:
+        for sent in under_way:
             try:
-                replies = sent.result()
+                replies = sent.replies.result()
             except KafkaError as error:
-                self._fail(places, error)
+                self._fail(sent.places, error)
                 all_well = False
                 continue
-            for place, reply in zip(places, replies, strict=True):
-                self._answers[place] = ScriptReply(reply, node, history, epoch)
+            for place, reply in zip(sent.places, replies, strict=True):
+                self._answers[place] = ScriptReply(reply, sent.node, sent.history, sent.epoch)
                 all_well = all_well and not isinstance(reply, KafkaError)
         return all_well
 

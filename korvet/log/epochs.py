@@ -138,7 +138,7 @@ class LeaderEpochs:
 
     def of(self, node: RedisNode) -> int:
         """Return the epoch of the history to which a connection leads; raises StorageUnavailableError."""
-        of = self._of(node)
+        of = self._nodes.get(node.name) or self._of(node)
         if node.history == of.history and of.history:
             return of.epoch
         if node.history and node.connected_at < of.learned_at:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from korvet.errors import (
     AppendUnknownError,
@@ -393,10 +393,8 @@ APPEND_SCRIPTS = (_APPEND, _APPEND_BATCH)
 SEQUENCE_MODULUS = 2**31
 """KIP-98: sequences wrap from 2^31 - 1 to 0."""
 
-# The reply of an append that removed external entries is one longer than others.
-_EXPELLED_FIELDS = 6
-
 _Outcome = Appended | KafkaError
+_NO_OUTCOME: _Outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has come of it yet")
 
 
 class AppendScripts:
@@ -418,7 +416,7 @@ class AppendScripts:
         self._external = external
         self._epochs = epochs
         self._ends = ends
-        self._outcomes: dict[int, _Outcome] = {}
+        self._outcomes = [_NO_OUTCOME] * len(appends)
         self._waiting: dict[int, ScriptCall] = {}
         self._sent_again = False
         self._version = redis.order.version
@@ -446,7 +444,7 @@ class AppendScripts:
             if self._waiting:
                 self._sent_again = True
                 self._begin_wave()
-        return [self._outcomes[place] for place in range(len(self._appends))]
+        return self._outcomes
 
     def _begin_wave(self) -> None:
         """Send what is waiting, of each partition the first.
@@ -461,9 +459,6 @@ class AppendScripts:
             for place in self._waiting:
                 first.setdefault(self._appends[place].partition.stream, place)
             self._wave = {place: self._waiting.pop(place) for place in first.values()}
-        self._send()
-
-    def _send(self) -> None:
         self._sent = EpochScripts(self._redis, self._epochs, list(self._wave.values()))
 
     def _finish_wave(self) -> None:
@@ -471,26 +466,23 @@ class AppendScripts:
         for round_ in range(ROUNDS_MAX):
             if round_:
                 self._sent_again = True
-                self._send()
+                self._sent = EpochScripts(self._redis, self._epochs, list(wave.values()))
             answers = self._sent.result()
             for place, answer in zip(list(wave), answers, strict=True):
-                partition = self._appends[place].partition
-                if removed := _expelled(answer.reply):
-                    warn_of_removal(partition, removed)
-                outcome = self._read(self._appends[place], answer)
-                if outcome is not None:
-                    self._outcomes[place] = outcome
-                    del wave[place]
-            self._settle(wave)
+                append = self._appends[place]
+                outcome = _read_appended(append, answer)
+                if outcome is None:
+                    continue
+                if isinstance(outcome, Appended):
+                    self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
+                self._outcomes[place] = outcome
+                del wave[place]
+            if wave:
+                self._settle(wave)
             if not wave:
                 return
-        self._outcomes |= {place: outrun(self._appends[place].partition) for place in wave}
-
-    def _read(self, append: AppendRecords | AppendBatch, answer: ScriptReply) -> Appended | KafkaError | None:
-        outcome = _read_appended(append, answer)
-        if isinstance(outcome, Appended):
-            self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
-        return outcome
+        for place in wave:
+            self._outcomes[place] = outrun(self._appends[place].partition)
 
     def _settle(self, wave: dict[int, ScriptCall]) -> None:
         for place in list(wave):
@@ -501,7 +493,10 @@ class AppendScripts:
 
 
 def _read_appended(append: AppendRecords | AppendBatch, answer: ScriptReply) -> Appended | KafkaError | None:
-    """Return the outcome of an append script; None if something must be done about external entries first."""
+    """Return the outcome of an append script; None if something must be done about external entries first.
+
+    Logs how many of them an append in format `batch` removed to make room for its own.
+    """
     partition, reply = append.partition, answer.reply
     if isinstance(reply, OutcomeUnknownError):
         return AppendUnknownError(reply.message, idempotent=append.producer_id >= 0)
@@ -510,9 +505,10 @@ def _read_appended(append: AppendRecords | AppendBatch, answer: ScriptReply) -> 
     if isinstance(reply, RespError):
         return refused(partition.stream, reply)
     try:
-        outcome, base_offset, log_start, now_ms, row_bytes, *_ = cast(
-            "tuple[bytes, bytes, bytes, int, bytes]", reply
-        )
+        fields: Any = reply
+        outcome, base_offset, log_start, now_ms, row_bytes, *expelled = fields
+        if expelled:
+            warn_of_removal(partition, *expelled)
         if outcome in (b"RENUMBER", b"EXPEL"):
             return None
         return Appended(
@@ -527,12 +523,6 @@ def _read_appended(append: AppendRecords | AppendBatch, answer: ScriptReply) -> 
         )
     except (ValueError, TypeError):
         return malformed(partition.stream, "the answer of an append script")
-
-
-def _expelled(reply: Reply) -> int:
-    """Return how many external entries an append in format `batch` removed to make room for its own."""
-    count = reply[-1] if isinstance(reply, list) and len(reply) == _EXPELLED_FIELDS else 0
-    return count if isinstance(count, int) else 0
 
 
 def _call(append: AppendRecords | AppendBatch) -> ScriptCall:
@@ -561,8 +551,8 @@ def _call(append: AppendRecords | AppendBatch) -> ScriptCall:
     return script, (partition.stream, partition.state, partition.producers, partition.index_key), args
 
 
-def _bytes_of(args: Iterable[Arg]) -> int:
-    return sum(map(len, cast("Iterable[bytes]", args)))
+def _bytes_of(args: Iterable[Any]) -> int:
+    return sum(map(len, args))
 
 
 def _stored_bytes(records: list[Arg], count: int) -> int:

@@ -142,15 +142,12 @@ class Multiplexer:
         self._pending: deque[_PendingReply] = deque()
         self._check_at = inf
         self._made_at = time.monotonic()
+        self.lost = False
+        """Whether the connection is gone."""
         # Whether it was closed for that.
         self.led_to_replica = False
         self._timer = self._hub.loop.timer(0)
         self._connection = RedisConnection(connected, self._on_replies, self._on_lost)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the connection is gone."""
-        return self._connection.lost is not None
 
     def exchange(
         self, data: bytes, count: int, deadline: float, operation: str, reply_bytes: int = 0
@@ -209,6 +206,7 @@ class Multiplexer:
             self._connection.lose("the server is a read-only replica")
 
     def _on_lost(self, reason: str) -> None:
+        self.lost = True
         self._timer.stop()
         self._timer.close()
         text = f"the connection to Redis at {self._name} was lost ({reason}): {_UNKNOWN}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, NoReturn, TypeAlias, cast
 
 import gevent
 from gevent.hub import Waiter
@@ -83,7 +83,8 @@ class PendingReplies:
         """Wait for the replies and return them in the order of the calls; may be called once."""
         if self._waiter is None:
             return []
-        replies = _replies_of(self._waiter, len(self._packed))
+        answer = self._waiter.get()
+        replies = cast("list[Reply]", answer) if len(self._packed) > 1 else [answer]
         failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
         if failed:
             self._node.rerun_missing(self._calls, self._packed, failed, replies, self._history)
@@ -287,7 +288,8 @@ class RedisNode:
                 multiplexer = self._multiplexer
                 if multiplexer is None or multiplexer.lost:
                     multiplexer = self._connected(deadline)
-                self._check_history(history)
+                if history not in (None, self.history):
+                    _raise_history_changed()
                 return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
             except BaseException:
                 self._limit.release(count, len(data))
@@ -296,10 +298,6 @@ class RedisNode:
             if reply_bytes:
                 self._reply_limit.release(0, reply_bytes)
             raise
-
-    def _check_history(self, history: str | None) -> None:
-        if history is not None and history != self.history:
-            raise HistoryChangedError("Redis has another history: nothing was sent")
 
     def _connected(self, deadline: float) -> Multiplexer:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
@@ -368,6 +366,10 @@ class RedisNode:
 
 def _load(script: Script) -> bytes:
     return pack(("SCRIPT", "LOAD", script.source))
+
+
+def _raise_history_changed() -> NoReturn:
+    raise HistoryChangedError("Redis has another history: nothing was sent")
 
 
 def _replies_of(waiter: Waiter[Reply], count: int) -> list[Reply]:

@@ -230,9 +230,11 @@ class TopicRegistry:
 
     def resolve(self, ref: TopicRef) -> Topic:
         """Return the topic of a name or id; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
-        if self._cached(ref) is None:
+        topic = self._cached(ref)
+        if topic is None:
             self.refresh()
-        return self.known(ref)
+            topic = self.known(ref)
+        return topic
 
     def known(self, ref: TopicRef) -> Topic:
         """Return the topic of a name or id as of the last refresh; raises KafkaError as `resolve` does."""
@@ -316,7 +318,7 @@ class TopicRegistry:
 
     def retry_stale(
         self,
-        answers: Mapping[int, object],
+        answers: Mapping[int, object] | Sequence[object],
         partitions: Mapping[int, Partition],
         again: Callable[[list[int]], object],
     ) -> None:

@@ -203,27 +203,28 @@ def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBa
     header = BatchHeader._make(HEADER.unpack_from(records))
     if header.magic != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"message format {header.magic} is unknown")
-    if header.size_bytes < HEADER_BYTES or header.size_bytes > len(records):
+    size_bytes = header.size_bytes
+    if size_bytes < HEADER_BYTES or size_bytes > len(records):
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"a batch of length {header.batch_length} in {len(records)} bytes"
         )
-    if header.size_bytes > message_bytes_max:
-        message = f"a batch of {header.size_bytes} bytes exceeds max.message.bytes = {message_bytes_max}"
+    if size_bytes > message_bytes_max:
+        message = f"a batch of {size_bytes} bytes exceeds max.message.bytes = {message_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
-    if header.size_bytes < len(records):
+    if size_bytes < len(records):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a partition may carry just one record batch")
     if google_crc32c.value(bytes(records[CRC_FROM:])) != header.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match the batch")
-    _check_fields(header)
+    _check_fields(header, size_bytes - HEADER_BYTES)
     return ProducedBatch(header, memoryview(records))
 
 
-def _check_fields(header: BatchHeader) -> None:
+def _check_fields(header: BatchHeader, payload_bytes: int) -> None:
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         message = f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
-    payload_bytes = header.size_bytes - HEADER_BYTES
-    if header.codec == Codec.none and header.record_count * RECORD_BYTES_MIN > payload_bytes:
+    codec = header.codec
+    if codec == Codec.none and header.record_count * RECORD_BYTES_MIN > payload_bytes:
         # A batch that is stored as it came is not decoded elsewhere, so its count would use up offsets unnoticed.
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{header.record_count} records in {payload_bytes} bytes")
     if header.attributes & CONTROL_BIT:
@@ -237,7 +238,5 @@ def _check_fields(header: BatchHeader) -> None:
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         message = f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
-    if header.codec not in Codec._value2member_map_:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown"
-        )
+    if codec not in Codec._value2member_map_:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {codec} is unknown")
