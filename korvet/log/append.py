@@ -186,15 +186,15 @@ class Appender:
         return PendingAppends(self, batches, reserve_memory, check_insync, pressure, zstd_known=zstd_known)
 
     def prepare(
-        self, sent: SentBatch, *, zstd_known: bool, check_insync: Callable[[Partition], None] | None
+        self, sent: SentBatch, *, zstd_known: bool, check: Callable[[Partition], None] | None
     ) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
-        Raises KafkaError with what is wrong.
+        Raises KafkaError with what is wrong, or what `check` raises for the partition.
         """
         topic, partition = self.topics.partition(sent.topic, sent.partition)
-        if check_insync is not None:
-            check_insync(partition)
+        if check is not None:
+            check(partition)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
         if not zstd_known and batch.header.codec == Codec.zstd:
             message = "zstd needs version 7 of Produce"
@@ -381,14 +381,13 @@ class PendingAppends:
         nothing is sent, for what was begun before may have been refused.
         """
         appender, taken = self._appender, 0
+        check = self._check_insync if self._pressure is None else self._check_node
         self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
             try:
-                if self._pressure is not None:
-                    self._check_room(self._batches[place], self._pressure)
                 append, size_bytes = appender.prepare(
-                    self._batches[place], zstd_known=self._zstd_known, check_insync=self._check_insync
+                    self._batches[place], zstd_known=self._zstd_known, check=check
                 )
             except KafkaError as error:
                 # Its frames hold the request and all that was decompressed of it, and with the results in them a
@@ -416,12 +415,15 @@ class PendingAppends:
         )
         self._in_order = self._in_order and not self._left
 
-    def _check_room(self, sent: SentBatch, pressure: Callable[[str], BackpressureState]) -> None:
-        _, partition = self._appender.topics.partition(sent.topic, sent.partition)
-        throttle_ms, refusal = pressure(partition.stream)
-        self.throttle_ms = max(self.throttle_ms, throttle_ms)
-        if refusal:
-            raise StorageUnavailableError(refusal)
+    def _check_node(self, partition: Partition) -> None:
+        """Check that the node which has a partition has room for more, and replicas as `check_insync` says."""
+        if self._pressure is not None:
+            throttle_ms, refusal = self._pressure(partition.stream)
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
+            if refusal:
+                raise StorageUnavailableError(refusal)
+        if self._check_insync is not None:
+            self._check_insync(partition)
 
     def _reserve(self, size_bytes: int) -> None:
         """Reserve what is held now instead of what was before, unless both are next to nothing."""

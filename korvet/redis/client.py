@@ -81,7 +81,7 @@ class Redis:
         self.is_cluster = target.kind == "cluster"
         """Whether this is a cluster: then requests are prevented one by one."""
         self._cluster: RedisCluster | None = None
-        self._only: RedisNode | None = None
+        self._only: RedisNode
         if self.is_cluster:
             slots = slots or SlotMap(target, connect_timeout_ms)
             slots.follow(self.order.change)
@@ -91,11 +91,11 @@ class Redis:
 
     def node_of(self, key: str | bytes) -> RedisNode:
         """Return the node that has a key; raises StorageUnavailableError."""
-        return self._only or self._in_cluster.node_at(slot_of(key))
+        return self._cluster.node_at(slot_of(key)) if self._cluster else self._only
 
     def nodes(self) -> list[RedisNode]:
         """Return the masters; raises StorageUnavailableError."""
-        return [self._only] if self._only else self._in_cluster.nodes()
+        return self._cluster.nodes() if self._cluster else [self._only]
 
     def call(self, *command: Arg) -> Reply:
         """Send one command and return its reply; raises the exception of an error reply."""
@@ -118,9 +118,7 @@ class Redis:
 
         Nobody has to take them. With one server this raises StorageUnavailableError if it cannot be reached.
         """
-        if self._only:
-            return self._only.begin_pipeline(commands, reply_bytes)
-        return self._in_cluster.begin_pipeline(commands, reply_bytes)
+        return (self._cluster or self._only).begin_pipeline(commands, reply_bytes)
 
     def transaction(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
         """Run `commands` in one MULTI .. EXEC, sent in one write; returns their replies as `pipeline` does.
@@ -174,17 +172,17 @@ class Redis:
             # All of them before anything is sent.
             for node in {self.node_of(keys[0]) for _, keys, _ in calls}:
                 before(node)
-        if self._only:
-            return self._only.begin_scripts(calls)
-        return self._in_cluster.begin_scripts(calls, before)
+        if self._cluster:
+            return self._cluster.begin_scripts(calls, before)
+        return self._only.begin_scripts(calls)
 
     def node_named(self, name: str) -> RedisNode:
         """Return a node by its name (RedisNode.name), over this connection; raises StorageUnavailableError."""
-        return self._only or self._in_cluster.node_named(name)
+        return self._cluster.node_named(name) if self._cluster else self._only
 
     def known_nodes(self) -> list[RedisNode]:
         """Return the nodes that were used."""
-        return [self._only] if self._only else list(self._in_cluster.known_nodes())
+        return self._cluster.known_nodes() if self._cluster else [self._only]
 
     def lease_nodes(self) -> None:
         """Let new nodes of a cluster refuse what needs a lease until there is one for them."""
@@ -202,8 +200,8 @@ class Redis:
             node = self.node_of(key)
         except StorageUnavailableError:
             return True
-        if node.away:
-            self._in_cluster.look_for(node)
+        if node.away and self._cluster:
+            self._cluster.look_for(node)
         return node.away
 
     def failed(self, error: KafkaError) -> KafkaError:
@@ -222,7 +220,7 @@ class Redis:
     @property
     def connections(self) -> int:
         """How many connections were made: a fact learned over one may not hold for the next."""
-        return self._only.connections if self._only else self._in_cluster.connections
+        return (self._cluster or self._only).connections
 
     @property
     def reconnected_at(self) -> float:
@@ -231,7 +229,7 @@ class Redis:
 
     def on_failover(self, call: Callable[[], object]) -> None:
         """Call `call` when connections that only read have to reconnect: they do not notice that a master changed."""
-        if self._only:
+        if not self._cluster:
             self._only.on_failover = call
 
     def reconnect(self, reason: str) -> None:
@@ -243,7 +241,3 @@ class Redis:
         """Close the connections for good: what is in flight or called later fails as if Redis were away."""
         for node in self.known_nodes():
             node.close()
-
-    @property
-    def _in_cluster(self) -> RedisCluster:
-        return cast("RedisCluster", self._cluster)

@@ -53,6 +53,7 @@ class RedisCluster:
         self.timeout_s = timeout_ms / 1000
         self._make = node
         self._nodes: dict[RedisAddress, RedisNode] = {}
+        self._by_slot: dict[int, RedisNode] = {}
         self._version = 0
         self._closed_connections = 0
         self.first_lease_end_ms = 0
@@ -65,18 +66,22 @@ class RedisCluster:
 
     def node_at(self, slot: int) -> RedisNode:
         """Return the node that has a slot; raises StorageUnavailableError."""
-        address = self.slots.master_of(slot)
         if self._version != self.slots.version:
             self._take_map()
-        return self._nodes.get(address) or self._added(address)
+        node = self._by_slot.get(slot)
+        if node is None:
+            address = self.slots.master_of(slot)
+            node = self._nodes.get(address) or self._added(address)
+            self._by_slot[slot] = node
+        return node
 
     def nodes(self) -> list[RedisNode]:
         """Return the nodes that have slots; raises StorageUnavailableError."""
         return [self._nodes.get(address) or self._added(address) for address in self.slots.masters()]
 
-    def known_nodes(self) -> Iterable[RedisNode]:
+    def known_nodes(self) -> list[RedisNode]:
         """Return the nodes that were used."""
-        return self._nodes.values()
+        return list(self._nodes.values())
 
     def begin_pipeline(self, commands: Sequence[Sequence[Arg]], reply_bytes: int) -> _ClusterCommands:
         """Send commands without waiting for their replies; those from MULTI to EXEC stay together."""
@@ -157,6 +162,7 @@ class RedisCluster:
     def _take_map(self) -> None:
         """Give nodes the hash tags that they have now, and close those that are masters no more and idle."""
         self._version = self.slots.version
+        self._by_slot.clear()
         masters = self.slots.masters()
         for address, node in list(self._nodes.items()):
             if (slot := masters.get(address)) is not None:

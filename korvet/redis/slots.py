@@ -31,6 +31,7 @@ _HANGS_SECONDS = 0.25
 _Asked: TypeAlias = list[RedisAddress | None] | StorageUnavailableError
 
 
+@lru_cache(maxsize=20_000)
 def slot_of(key: str | bytes) -> int:
     """Return the slot of a key: of its hash tag, which is what stands in its first pair of braces, if it has one."""
     name = key.encode() if isinstance(key, str) else key
