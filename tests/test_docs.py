@@ -72,6 +72,7 @@ EXAMPLES = {
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
     "docs/redis.md#Permissions": "tests/server/test_startup.py",
     "docs/redis.md#Sentinel": "tests/redis/test_sentinel.py",
+    "docs/redis.md#Move a large partition": "tests/clients/test_large_stream.py",
     "docs/security.md#Listeners": "tests/clients/test_tls.py",
     "docs/security.md#TLS": "tests/clients/test_tls.py",
     "docs/security.md#A broker with logins and ACLs, step by step": "tests/clients/test_security_steps.py",

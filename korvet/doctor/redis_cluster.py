@@ -18,7 +18,8 @@ from korvet.server.supervisor import redis_check
 from korvet.server.supervisor.redis_check import FULL_COVERAGE
 
 REPLACE = "start it, or promote a replica of it (CLUSTER FAILOVER FORCE, sent to the replica)"
-_BULK = "proto-max-bulk-len"
+_LIMITS = ("proto-max-bulk-len", "client-query-buffer-limit")
+"""What MIGRATE sends for one key must be smaller than each, at the node that the key moves to."""
 _SCANNED_AT_ONCE = 1000
 _KEYS_MAX = 100_000
 """Keys of a node that are looked at: a thousand cost Redis about 1 ms."""
@@ -49,7 +50,8 @@ def examine(masters: Masters, settings: Settings) -> Iterator[Finding]:
     nodes = {name: each for name, each in found.items() if isinstance(each, _Node)}
     yield ok("nodes", f"{len(nodes)} of {len(found)} masters answer")
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
-    smallest = min((_size(node, _BULK) for node in nodes.values()), default=0)
+    limits = [(_size(node, limit), limit) for node in nodes.values() for limit in _LIMITS]
+    smallest = min(filter(all, limits), default=None)
     for name, node in nodes.items():
         for finding in (*_state(node), *_replicas(node, awaited), *_largest(node, smallest)):
             yield finding.about(name)
@@ -60,7 +62,7 @@ def _ask(client: redis.Redis, namespace: str) -> _Node:
     before = time.time()
     seconds, microseconds = client.time()
     ahead_s = seconds + microseconds / 1e6 - (before + time.time()) / 2
-    configs = {name: redis_check.config_of(client, name) for name in (FULL_COVERAGE, _BULK)}
+    configs = {name: redis_check.config_of(client, name) for name in (FULL_COVERAGE, *_LIMITS)}
     return _Node(
         client.info(),
         redis_check.cluster_info(client),
@@ -123,15 +125,16 @@ def _replicas(node: _Node, awaited: int) -> Iterator[Finding]:
         yield warning("failover", said, "add another replica")
 
 
-def _largest(node: _Node, limit: int) -> Iterator[Finding]:
+def _largest(node: _Node, smallest: tuple[int, str] | None) -> Iterator[Finding]:
     if isinstance(node.largest, redis.RedisError):
         # Brokers do not need these permissions.
         yield ok("largest stream", f"not examined ({one_line(node.largest)}): needs +scan and +memory|usage")
         return
     size, stream = node.largest
-    if limit and size > limit:
-        said = f"{stream} takes {mib(size)}, more than {_BULK} ({mib(limit)}): its slot may not be movable"
-        advice = f"raise {_BULK} on every node, keep less (retention), or move slots by CLUSTER MIGRATESLOTS"
+    if smallest and size > smallest[0]:
+        limit, name = smallest
+        said = f"{stream} takes {mib(size)}, more than {name} ({mib(limit)}): MIGRATE cannot move it"
+        advice = f"move its slot by CLUSTER MIGRATESLOTS (Valkey 9), or raise {' and '.join(_LIMITS)} on every node"
         yield warning("largest stream", said, advice)
 
 

@@ -34,6 +34,7 @@ def test_nodes_are_examined_one_by_one() -> None:
         assert full.startswith(f"{one.address}: ")
         [large] = said(findings, "largest stream")
         assert large.startswith(f"{cluster.node_of(stream).address}: korvet:orders:0 takes 2 MiB")
+        assert "more than proto-max-bulk-len (1 MiB)" in large
         assert [text.split(": ")[0] for text in said(findings, "failover")] == sorted(
             each.address for each in (one, other)
         )
@@ -42,6 +43,20 @@ def test_nodes_are_examined_one_by_one() -> None:
         assert not said(findings, "versions")
         assert not said(findings, "clocks")
         assert len(said(findings, "clock", Level.OK)) == 2
+
+
+def test_a_stream_above_the_query_buffer_limit_of_any_node_is_named() -> None:
+    with run_cluster(2) as cluster:
+        stream = "korvet:orders:0"
+        owner = cluster.node_of(stream)
+        for _ in range(20):
+            owner.client.xadd(stream, {"": b"x" * 100_000})
+        settings = Settings(redis_url=cluster.url)
+        assert said(found(settings), "largest stream") == []
+        [other] = [node for node in cluster.nodes if node is not owner]
+        other.client.config_set("client-query-buffer-limit", 1 << 20)
+        [large] = said(found(settings), "largest stream")
+        assert "more than client-query-buffer-limit (1 MiB)" in large
 
 
 def test_a_node_that_is_away_is_named_and_the_others_are_examined() -> None:

@@ -197,14 +197,17 @@ class RedisCluster:
         source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
         return source
 
-    def move_keys(self, source: ClusterNode, to: ClusterNode, keys: Iterable[bytes]) -> None:
-        """MIGRATE some keys."""
-        source.call("MIGRATE", "127.0.0.1", to.port, "", 0, _MIGRATE_TIMEOUT_MS, "KEYS", *keys)
+    def move_keys(
+        self, source: ClusterNode, to: ClusterNode, keys: Iterable[bytes], *, replace: bool = False
+    ) -> None:
+        """MIGRATE some keys; `replace` those that the other node has already, as after one that failed."""
+        options = ("REPLACE", "KEYS") if replace else ("KEYS",)
+        source.call("MIGRATE", "127.0.0.1", to.port, "", 0, _MIGRATE_TIMEOUT_MS, *options, *keys)
 
-    def end_move(self, slot: int, source: ClusterNode, to: ClusterNode) -> None:
+    def end_move(self, slot: int, source: ClusterNode, to: ClusterNode, *, replace: bool = False) -> None:
         """Move what keys are left, and give the slot to its new node, which is made known to the others."""
         while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, _KEYS_AT_ONCE):
-            self.move_keys(source, to, keys)
+            self.move_keys(source, to, keys, replace=replace)
         others = [node for node in self.masters() if node not in (source, to)]
         for node in (to, source, *others):
             node.call("CLUSTER", "SETSLOT", slot, "NODE", to.id)
@@ -212,6 +215,31 @@ class RedisCluster:
     def move_slot(self, slot: int, to: ClusterNode) -> None:
         """Move a slot with its keys, step by step as `redis-cli --cluster reshard` does."""
         self.end_move(slot, self.begin_move(slot, to), to)
+
+    def can_migrate_slots(self) -> bool:
+        """Whether the servers have CLUSTER MIGRATESLOTS: Valkey since 9.0."""
+        return any(b"MIGRATESLOTS" in line for line in self.nodes[0].call("CLUSTER", "HELP"))
+
+    def begin_migration(self, slots: Iterable[int], to: ClusterNode) -> ClusterNode:
+        """Have the node of these slots stream them to another, which takes over all at once; return the former."""
+        ranges = [number for slot in slots for number in (slot, slot)]
+        source = self.owner(ranges[0])
+        source.call("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *ranges, "NODE", to.id)
+        return source
+
+    def end_migration(self, source: ClusterNode) -> str:
+        """Wait for the last migration of a node; return how it ended: success, cancelled, or failed and for what."""
+
+        def ended() -> bool:
+            return self._migration(source)["state"] in ("success", "failed", "cancelled")
+
+        wait_until(ended, "the migration has ended", _MIGRATE_TIMEOUT_MS / 1000)
+        last = self._migration(source)
+        return " ".join(filter(None, (last["state"], last["message"])))
+
+    def _migration(self, source: ClusterNode) -> dict[str, str]:
+        [last, *_] = source.call("CLUSTER", "GETSLOTMIGRATIONS")
+        return {name.decode(): value.decode() for name, value in last.items() if isinstance(value, bytes)}
 
     def reshard(self, slots: int, source: ClusterNode, to: ClusterNode) -> None:
         """Move a number of slots from one master to another, the lowest first."""
