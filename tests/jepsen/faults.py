@@ -21,6 +21,7 @@ from tests.jepsen.system import LEASE_MS, Setup, System
 from tests.support import processes
 from tests.support.clock import Clock
 from tests.support.processes import wait_until
+from tests.support.redis_cluster import ClusterNode
 
 Break: TypeAlias = Callable[[System, random.Random], None]
 
@@ -246,10 +247,35 @@ def _move_slots(system: System, rng: random.Random) -> None:
     """Move slots that hold keys from one master to another."""
     cluster = system.cluster
     source, to = rng.sample(cluster.masters(), 2)
-    found: list[bytes] = rng.sample(keys := list(source.client.scan_iter(count=1000)), min(len(keys), 20))
-    for slot in {key_slot(key) for key in found}:
+    for slot in _slots_with_keys(source, rng):
         cluster.move_slot(slot, to)
         time.sleep(rng.uniform(0, 0.2))
+
+
+def _migrate_slots(system: System, rng: random.Random) -> None:
+    """Have one master stream slots that hold keys to another, all at once; at times it is cancelled.
+
+    A server that cannot do so moves them key by key.
+    """
+    cluster = system.cluster
+    if not cluster.can_migrate_slots():
+        _move_slots(system, rng)
+        return
+    source, to = rng.sample(cluster.masters(), 2)
+    if slots := _slots_with_keys(source, rng):
+        cluster.begin_migration(slots, to)
+        if rng.random() < 0.3:
+            time.sleep(rng.uniform(0, 0.3))
+            with contextlib.suppress(redis.ResponseError):  # it has ended
+                source.call("CLUSTER", "CANCELSLOTMIGRATIONS")
+        state = cluster.end_migration(source)
+        assert not state.startswith("failed"), state
+
+
+def _slots_with_keys(source: ClusterNode, rng: random.Random) -> set[int]:
+    """Return up to 20 slots of a master that hold keys."""
+    keys = list(source.client.scan_iter(count=1000))
+    return {key_slot(key) for key in rng.sample(keys, min(len(keys), 20))}
 
 
 def _cut(system: System, rng: random.Random) -> None:
@@ -343,6 +369,7 @@ FAULTS: dict[str, Fault] = {
     "cluster-fail-over": Fault(_fail_over_in_cluster, CLUSTER),
     "cluster-kill-replica": Fault(_kill_cluster_replica, CLUSTER),
     "move-slots": Fault(_move_slots, CLUSTER),
+    "migrate-slots": Fault(_migrate_slots, CLUSTER),
     "cut": Fault(_cut, PROXIED),
     "cut-often": Fault(_cut_often, PROXIED),
     "hold": Fault(_hold, PROXIED),
