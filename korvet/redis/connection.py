@@ -243,7 +243,12 @@ def open_connection(
     except _TimedOutError as error:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from error
     except (OSError, UnicodeError) as error:
-        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {_reason_of(error)}") from error
+        reason = _reason_of(error)
+        # With TLS 1.3 a server refuses after the handshake: the alert, or the end of the connection alone, is read.
+        anonymous = address.tls is not None and address.tls.certfile is None
+        if anonymous and opened is not None and not isinstance(error, ssl.SSLCertVerificationError):
+            reason += "; if it requires a client certificate, redis.url must name one by ssl_certfile and ssl_keyfile"
+        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {reason}") from error
     finally:
         if opened is not None:
             opened.close()

@@ -14,9 +14,11 @@ import pytest
 import redis
 
 from korvet.backoff import Backoff
+from korvet.config.sources import with_password
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
 from tests.support.proxy import Proxy, proxy, until
+from tests.support.secured_redis import PASSWORD, secured_redis
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
 CERTIFICATE, KEY = TLS / "certificate.pem", TLS / "key.pem"
@@ -406,6 +408,17 @@ def test_tls_with_the_given_authority_is_trusted(redis_url: str, connect: Connec
 def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: Connect) -> None:
     with proxy(redis_url, CERTIFICATE, KEY) as network:
         assert "certificate" in unavailable(connect(network.url), "PING").lower()
+
+
+def test_a_server_that_requires_a_certificate_is_one_clear_error(tmp_path: Path, connect: Connect) -> None:
+    with secured_redis(tmp_path) as secured:
+        file = str(secured.password_file)
+        assert connect(with_password(secured.url, file)).call("PING") == b"PONG"
+        # By chance the alert, or a broken connection, is what is seen of the refusal.
+        for _ in range(10):
+            error = unavailable(connect(with_password(secured.anonymous_url, file)), "PING")
+            assert "redis.url must name one by ssl_certfile and ssl_keyfile" in error
+            assert PASSWORD not in error
 
 
 def test_tls_for_another_name_is_refused_unless_allowed(redis_url: str, connect: Connect) -> None:
