@@ -19,7 +19,7 @@ from tests.support.processes import alive, descendants, die_with_tests, free_por
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DEPLOY = "org.apache.spark.deploy"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
-_SECONDS_MAX = 120.0
+_SECONDS_MAX = 300.0
 
 ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 """Settings of an application: its executors use the Python in which Korvet is installed."""

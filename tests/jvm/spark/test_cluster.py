@@ -13,8 +13,10 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from korvet.config.sources import with_password
 from korvet.lake.compaction import MergeTask, WrittenMerge, compact, rewrite
 from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import Lake
@@ -27,6 +29,7 @@ from tests.support.archive_driver import POINTS
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
 from tests.support.processes import parent, wait_until
 from tests.support.redis_cluster import RedisCluster
+from tests.support.secured_redis import PASSWORD, SecuredRedis, secured_redis
 
 ROOT = Path(__file__).parents[3]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -309,3 +312,92 @@ def test_spark_submit_runs_the_commands_on_the_cluster(running: Cluster, topics:
     # Those that need no Spark run all the same.
     verified, _ = submitted(running, topics, "verify")
     assert [each["findings"] for each in verified] == [[], []]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredRedis]:
+    with secured_redis(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+def archive(
+    running: Cluster, directory: Path, url: str, password_file: Path
+) -> subprocess.CompletedProcess[str]:
+    """Archive as docs/lake/security.md says, by a file of settings."""
+    settings = {
+        "redis.url": url,
+        "redis.password.file": str(password_file),
+        "lake.path": str(directory / "lake"),
+    }
+    config = directory / "lake.toml"
+    config.write_text("".join(f'"{name}" = "{value}"\n' for name, value in settings.items()))
+    command = [
+        sys.executable,
+        "-m",
+        "korvet",
+        "lake",
+        "archive",
+        "--config",
+        str(config),
+        "--master",
+        running.url,
+    ]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+
+
+@pytest.mark.usefixtures("two_executors")
+def test_executors_use_tls_and_the_user_of_redis_acl(
+    running: Cluster, spark: SparkSession, secured: SecuredRedis, tmp_path: Path
+) -> None:
+    with topics_in(with_password(secured.url, str(secured.password_file)), tmp_path / "lake") as topics:
+        found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
+        for topic in found:
+            all_kinds(topics, topic)
+        done = archive(running, tmp_path, secured.url, secured.password_file)
+        assert done.returncode == 0, done.stderr
+        assert PASSWORD not in done.stdout + done.stderr
+        for topic in found:
+            topics.check(topic)
+            # What is archived comes from the lake, and this from Redis.
+            all_kinds(topics, topic)
+            options = {
+                "redis.url": secured.url,
+                "redis.password.file": str(secured.password_file),
+                "lake": topics.lake,
+                "topic": topic.name,
+            }
+            rows = spark.read.format("korvet").options(**options).load().collect()
+            assert sorted(
+                (row.partition, row.offset, row.value) for row in rows if row.value is not None
+            ) == [
+                (partition.index, offset, value)
+                for partition in topic.partitions
+                for offset, _, _, value, _ in topics.produced[topic.id, partition.index]
+                if value is not None
+            ]
+
+
+def test_a_wrong_login_at_redis_is_one_clear_error(
+    running: Cluster, spark: SparkSession, secured: SecuredRedis, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong-password"
+    wrong.write_text("not-the-password\n")
+    for url, file, message in (
+        (secured.url, wrong, "refused the connection (AUTH): Redis refused: it refuses the credentials"),
+        (secured.anonymous_url, secured.password_file, "if it requires a client certificate, redis.url must"),
+    ):
+        done = archive(running, tmp_path, url, file)
+        assert done.returncode == 1
+        [error] = [line for line in done.stderr.splitlines() if not line.startswith("starting Spark")]
+        assert error.startswith("Error: ")
+        assert message in error
+        options = {
+            "redis.url": url,
+            "redis.password.file": str(file),
+            "lake": str(tmp_path),
+            "topic": "orders",
+        }
+        with pytest.raises(AnalysisException) as refused:
+            spark.read.format("korvet").options(**options).load().count()
+        assert message in str(refused.value)
+        assert file.read_text().strip() not in str(refused.value) + done.stderr + done.stdout
