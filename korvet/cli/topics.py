@@ -48,6 +48,7 @@ from korvet.cli.output import (
     report_failures,
 )
 from korvet.cli.run import CommandGroup
+from korvet.redis.keys import TAG_LENGTH, Keys
 
 _COUNT = click.IntRange(1, INT32_MAX)
 _MOVE = re.compile(r"(?P<topic>[^:=]+):(?P<partition>\d{1,10})=(?P<brokers>.*)", re.ASCII)
@@ -172,7 +173,8 @@ def _id(topic: TopicListing | TopicDescription | CreatedTopic) -> str | None:
 def describe(admin: AdminClient, names: tuple[str, ...], *, all_topics: bool, as_json: bool) -> None:
     """Show the partitions of topics with leaders, offsets and sizes, and the settings that are not the default.
 
-    Begin and end are offsets. The size is the bytes of the log at its leader. "-" stands for what is not known.
+    Begin and end are offsets. The size is the bytes of the log at its leader. "-" stands for what is not known. For
+    topics with redis.placement=even the streams are shown whose names have slot tags.
     """
     if all_topics == bool(names):
         raise click.UsageError("name topics, or give --all-topics")
@@ -193,19 +195,48 @@ def _described(admin: AdminClient, topics: Sequence[TopicDescription]) -> list[d
     """Return the topics as JSON shows them, with offsets and sizes of their logs and their own settings."""
     contents = _contents(admin, topics)
     configs = admin.configs.describe([Resource.topic(each.name) for each in topics])
+    streams = _tagged_streams(admin, topics, configs)
     return [
         {
             "topic": topic.name,
             "id": _id(topic),
             "internal": topic.internal,
             "partitions": [
-                msgspec.structs.asdict(each) | contents[TopicPartition(topic.name, each.partition)]
+                msgspec.structs.asdict(each) | contents[key] | streams.get(key, {})
                 for each in topic.partitions
+                for key in (TopicPartition(topic.name, each.partition),)
             ],
             "configs": _own(configs[Resource.topic(topic.name)]),
         }
         for topic in topics
     ]
+
+
+def _tagged_streams(
+    admin: AdminClient,
+    topics: Iterable[TopicDescription],
+    configs: Mapping[Resource, Mapping[str, Config] | AdminError],
+) -> dict[TopicPartition, dict[str, str | None]]:
+    """Return the streams of the partitions that have slot tags; None if the namespace is not known."""
+    found: dict[TopicPartition, str] = {}
+    for topic in topics:
+        described = configs[Resource.topic(topic.name)]
+        if isinstance(described, AdminError) or "redis.slot.tags" not in described:
+            continue
+        tags = described["redis.slot.tags"].value or ""
+        for each in topic.partitions:
+            at = each.partition * TAG_LENGTH
+            found[TopicPartition(topic.name, each.partition)] = tags[at : at + TAG_LENGTH]
+    if not found:
+        return {}
+    # All brokers of a cluster have one.
+    broker = Resource.broker(admin.cluster.describe().brokers[0].broker_id)
+    settings = admin.configs.describe([broker], names=["namespace"])[broker]
+    namespace = None if isinstance(settings, AdminError) else settings["namespace"].value
+    return {
+        key: {"stream": Keys(namespace).stream(*key, tag) if namespace else None}
+        for key, tag in found.items()
+    }
 
 
 def _own(configs: Mapping[str, Config] | AdminError) -> dict[str, str | None] | None:
@@ -254,8 +285,11 @@ def _print(topic: Mapping[str, Any]) -> None:
         click.echo(f"  settings: {NONE}")
     for name, value in sorted((topic["configs"] or {}).items()):
         click.echo(printable(f"  {name}={cell(value)}"))
-    titles = ("Partition", "Leader", "Replicas", "In sync", "Begin", "End", "Size")
-    names = ("partition", "leader", "replicas", "in_sync", "begin", "end", "size_bytes")
+    titles = ["Partition", "Leader", "Replicas", "In sync", "Begin", "End", "Size"]
+    names = ["partition", "leader", "replicas", "in_sync", "begin", "end", "size_bytes"]
+    if any("stream" in each for each in topic["partitions"]):
+        titles.append("Stream")
+        names.append("stream")
     rows = [
         {**each, "size_bytes": None if each["size_bytes"] is None else format_bytes(each["size_bytes"])}
         for each in topic["partitions"]

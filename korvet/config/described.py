@@ -9,7 +9,7 @@ import msgspec
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import Layers
 from korvet.config.settings import BROKER_CONFIGS, DYNAMIC_CONFIGS
-from korvet.config.topic_configs import TOPIC_CONFIGS
+from korvet.config.topic_configs import SLOT_TAGS, TOPIC_CONFIGS
 from korvet.protocol.types import ConfigSource
 
 
@@ -61,6 +61,14 @@ def with_overrides(inherited: Sequence[ConfigEntry], overrides: Mapping[str, str
         else entry
         for entry in inherited
     ]
+
+
+def slot_tags(tags: str) -> ConfigEntry:
+    """Return the entry with the slot tags of a topic's partitions.
+
+    As a default: clients that set again what they found set on a topic must leave it out.
+    """
+    return ConfigEntry(SLOT_TAGS, (_synonym(SLOT_TAGS, tags, ConfigSource.DEFAULT),))
 
 
 def synonyms(definition: ConfigDef, layers: Layers) -> tuple[Synonym, ...]:

@@ -467,6 +467,7 @@ class Settings:
         form=values.format_patterns,
         type=ConfigType.LIST,
     )
+    redis_placement: Literal["name", "even"] = _dynamic("name", "Placement of new topics on a Redis Cluster.")
     storage_compression: Literal["none", "lz4", "zstd"] = _dynamic(
         "lz4", "Codec of large record values, and of uncompressed batches, in Redis."
     )

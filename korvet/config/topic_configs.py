@@ -1,8 +1,8 @@
 """The configs of a topic: a row for each, most of which inherit definition and default from a setting of the broker.
 
-Names, types and limits are Kafka's (its documentation, "Topic-Level Configs"); `storage.*`, `max.message.records` and
-`offset.sequence.bits` are Korvet's own. Some of Kafka's have no effect on Redis Streams: they are accepted, kept and
-listed, so that tools which set them work.
+Names, types and limits are Kafka's (its documentation, "Topic-Level Configs"); `storage.*`, `redis.placement`,
+`max.message.records` and `offset.sequence.bits` are Korvet's own. Some of Kafka's have no effect on Redis Streams: they
+are accepted, kept and listed, so that tools which set them work.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _INHERITED = {
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
     "offset.sequence.bits": "offset.sequence.bits",
+    "redis.placement": "redis.placement",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
     "segment.ms": "log.roll.ms",
@@ -41,10 +42,18 @@ _INHERITED = {
 _OWN_DOC = {
     "local.retention.bytes": "Bytes that a partition with a remote tier keeps in Redis; -2 is retention.bytes.",
     "local.retention.ms": "How long a topic with a remote tier keeps records in Redis; -2 is retention.ms.",
+    "redis.placement": "How partitions come to the masters of a Redis Cluster: by the names of their streams, or as "
+    "many to each as to any other, give or take one.",
 }
 
-FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "storage.format"})
+FIXED_AT_CREATION = frozenset({"offset.sequence.bits", "redis.placement", "storage.format"})
 """They decide how the log is laid out, so a topic keeps the values it was created with."""
+
+SLOT_TAGS = ConfigDef(
+    "Slot tags of the partitions, three characters each: the stream of partition 0 is korvet:orders:0:{tag}.",
+    name="redis.slot.tags",
+)
+"""Described for topics that have tags, and no config that can be set: the broker chooses them."""
 
 
 def _inherited() -> Iterator[ConfigDef]:

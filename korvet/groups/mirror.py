@@ -27,8 +27,11 @@ _BEGINNING = "0-0"
 
 
 class _Position(NamedTuple):
+    """Where a Redis group is to continue; `field` is that of the committed offset."""
+
     group: str
     stream: str
+    field: str
     entry_id: str
 
 
@@ -58,7 +61,10 @@ class CommitMirror:
                 self._redis.pipeline([("XGROUP", "DESTROY", stream, group) for stream in some])
 
     def _send(self, moved: dict[tuple[str, str], tuple[Partition, int]]) -> None:
-        positions = [_Position(*at, _read_up_to(*to)) for at, to in moved.items()]
+        positions = [
+            _Position(*at, self._keys.stream(to[0].topic, to[0].index), _read_up_to(*to))
+            for at, to in moved.items()
+        ]
         for some in in_parts(positions, _AT_ONCE):
             replies = self._redis.pipeline(
                 [("XGROUP", "SETID", each.stream, each.group, each.entry_id) for each in some]
@@ -76,7 +82,7 @@ class CommitMirror:
             [("XGROUP", "CREATE", each.stream, each.group, each.entry_id) for each in missing]
         )
         found = self._redis.pipeline(
-            [("HEXISTS", self._keys.group_offsets(each.group), each.stream) for each in missing]
+            [("HEXISTS", self._keys.group_offsets(each.group), each.field) for each in missing]
         )
         gone = [each for each, exists in zip(missing, found, strict=True) if exists == 0]
         self._redis.pipeline([("XGROUP", "DESTROY", each.stream, each.group) for each in gone])

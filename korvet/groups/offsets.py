@@ -2,7 +2,8 @@
 
 A row carries the id of its topic. It counts only while the partition's state, the fence of its log, has the same id:
 offsets of a deleted topic never become those of a new one with the same name. If the state cannot be read because its
-node of a cluster is away, the id in the registry counts.
+node of a cluster is away, the id in the registry counts. The field of a row is the stream's name without a slot tag
+(keys.py). A row of a partition that has one carries it, so that state and stream are found without the registry.
 
 Deletions are optimistic: lua/group/delete.lua and lua/group/forget.lua get what the caller has read, and do nothing if
 that has changed. Redis groups are deleted before the offsets that they show, so a deletion that ends in between leaves
@@ -11,6 +12,7 @@ none that nobody would find.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
@@ -89,6 +91,7 @@ class _OffsetRow(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: str
     topic_id: str
     retention_ms: int | None = None
+    tag: str = ""
 
 
 class Committed(_OffsetRow, frozen=True, kw_only=True):
@@ -157,9 +160,10 @@ class OffsetStore:
         """
         args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]
         for partition, offset, epoch, metadata, retention_ms in commits:
-            row = msgspec.json.encode(_OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms))
+            row = _OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms, partition.tag)
+            field = self._keys.stream(partition.topic, partition.index)
             # The time stands last, for the script to write it: only Redis knows it.
-            args += (partition.stream, partition.topic_id, row[:-1] + b',"ms":')
+            args += (field, partition.topic_id, msgspec.json.encode(row)[:-1] + b',"ms":')
 
         def run(listed_ms: int) -> list[Reply]:
             reply = self._run(_COMMIT, by.group, [by.group, listed_ms, *args])
@@ -185,6 +189,11 @@ class OffsetStore:
             fields = [self._keys.stream(*each) for each in some]
             reply, *topics = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, some)])
             rows = cast("list[bytes | None]", listed(key, reply))
+            tagged = {n: (at, tag) for n, at in enumerate(some) if (tag := _tag(rows[n]))}
+            if tagged:
+                again = self._redis.pipeline([self._topic_of(*each) for each in tagged.values()])
+                for n, topic in zip(tagged, again, strict=True):
+                    topics[n] = topic
             found += [self._counted(key, known_id, *each) for each in zip(some, rows, topics, strict=True)]
         return found
 
@@ -220,13 +229,18 @@ class OffsetStore:
         key, what = self._keys.group_offsets(group), "the answer of lua/group/delete.lua"
         for _ in range(_DELETE_TRIES_MAX):
             reply, state = self._redis.pipeline(
-                [("HKEYS", key), ("HGET", self._keys.group_state(group), "state")]
+                [("HGETALL", key), ("HGET", self._keys.group_state(group), "state")]
             )
-            fields = cast("list[bytes]", listed(key, reply))
+            flat = cast("list[bytes]", listed(key, reply))
+            fields = flat[::2]
             # If it has members, or is no group, nothing may be changed: the script says so.
             is_deleted = (bool(fields) or state is not None) and state in (None, EMPTY.encode())
             mark = self._schedule.mark(group) if is_deleted else 0
-            streams = [field.decode() for field in fields if self._keys.parse_stream(field) is not None]
+            streams = [
+                self._keys.stream(*at, _tag(row))
+                for field, row in in_turns(zip(fields, flat[1::2], strict=True))
+                if (at := self._keys.parse_stream(field)) is not None
+            ]
             if is_deleted:
                 self._mirror.destroy(group, streams)
             # Kept in no variable: the error and this frame would hold each other.
@@ -264,10 +278,10 @@ class OffsetStore:
     def _delete(
         self, group: str, version: GroupVersion, rows: Mapping[TopicPartition, bytes], empty_group: str
     ) -> DeletedOffsets:
-        streams = [self._keys.stream(*at) for at in rows]
         args: list[Arg] = [empty_group, *version[:3]]
-        for stream, row in zip(streams, rows.values(), strict=True):
-            args += (stream, row)
+        for at, row in rows.items():
+            args += (self._keys.stream(*at), row)
+        streams = self._streams(group, rows)
         mark = self._schedule.mark(group) if empty_group == "drop" else 0
         self._mirror.destroy(group, streams)
         reply = self._run(_FORGET, group, args)
@@ -276,6 +290,16 @@ class OffsetStore:
         if dropped:
             self._schedule.unlist(group, mark)
         return DeletedOffsets(done == 1, offsets, dropped == 1)
+
+    def _streams(self, group: str, rows: Mapping[TopicPartition, bytes]) -> list[str]:
+        """Return the streams of which these are the rows."""
+        unseen = [at for at, row in rows.items() if row == ANY_ROW]
+        seen: dict[TopicPartition, bytes | None] = dict(rows)
+        if unseen:
+            key = self._keys.group_offsets(group)
+            reply = self._redis.call("HMGET", key, *(self._keys.stream(*at) for at in unseen))
+            seen.update(zip(unseen, cast("list[bytes | None]", listed(key, reply)), strict=True))
+        return [self._keys.stream(*at, _tag(row)) for at, row in seen.items()]
 
     def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
         keys = (*self._keys.membership_of(group), self._keys.group_offsets(group))
@@ -293,19 +317,19 @@ class OffsetStore:
         )
         rows = {TopicPartition(*at): row for at, row in named if at is not None}
         topics: list[Reply] = []
-        for some in in_parts(list(rows), PARTITIONS_AT_ONCE):
-            topics += self._redis.pipeline([self._topic_of(at) for at in some])
+        for some in in_parts(list(rows.items()), PARTITIONS_AT_ONCE):
+            topics += self._redis.pipeline([self._topic_of(at, _tag(row)) for at, row in some])
         return [(at, row, topic) for (at, row), topic in zip(rows.items(), topics, strict=True)]
 
-    def _topic_of(self, at: TopicPartition) -> tuple[str, ...]:
-        return ("HGET", self._keys.state(*at), "topic")
+    def _topic_of(self, at: TopicPartition, tag: str = "") -> tuple[str, ...]:
+        return ("HGET", self._keys.state(*at, tag), "topic")
 
     def _counted(
         self, key: str, known_id: KnownId, at: TopicPartition, text: bytes | None, topic: Reply
     ) -> Committed | None:
         """Return the row if the partition still belongs to its topic."""
         if isinstance(topic, RespError):
-            raise refused(self._keys.state(*at), topic)
+            raise refused(self._keys.state(*at, _tag(text)), topic)
         if isinstance(topic, StorageUnavailableError) and (known := known_id(at.topic)) is not None:
             topic = known.encode()
         value_of(topic)
@@ -316,6 +340,15 @@ class OffsetStore:
         except msgspec.DecodeError as error:
             raise malformed(key, "a committed offset") from error
         return row if topic == row.topic_id.encode() else None
+
+
+def _tag(row: bytes | None) -> str:
+    """Return the slot tag of the partition of a row; "" if it has none, or the row cannot be read."""
+    if row is None or b'"tag":"' not in row:  # most have none
+        return ""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(row, type=Committed).tag
+    return ""
 
 
 def _prevented(outcome: int, partition: Partition) -> KafkaError | None:

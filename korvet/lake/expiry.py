@@ -246,12 +246,13 @@ def gone(stores: LakeStores) -> list[LakeTopic]:
     """
     # Tables first: a topic that is created after this has none of them.
     found = stores.lake.tables()
-    rows = stores.topics.load().rows.values()
+    registry = stores.topics.load()
+    rows = registry.rows.values()
     if found and not rows:
         raise ValueError("there is no topic at all: do Redis and namespace belong to this lake?")
     known = {LakeTopic(row.name, row.id) for row in rows}
-    unknown = [each for each in found if each not in known]
-    # A row that cannot be read is not in `known`, but its log shows that it is a topic.
+    unknown = [each for each in found if each not in known and each.topic not in registry.unreadable]
+    # The row of a topic may be lost (a failover): its log shows that there is one.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
     answers = stores.remote.expire([(partition, 0) for partition in partitions])
     return [

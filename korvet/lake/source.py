@@ -257,6 +257,9 @@ def _topic(row: TopicRow, logs: LogStore, timestamp_type: str, insync: str) -> S
     bits = int(row.configs.get("offset.sequence.bits", _BITS_DEFAULT))
     form: Literal["record", "batch"] = "batch" if row.configs.get("storage.format") == "batch" else "record"
     replicas = int(row.configs.get(_MIN_INSYNC, insync)) - 1
-    partitions = (logs.partition(row.name, at, row.id, bits, form, replicas) for at in range(row.partitions))
+    partitions = (
+        logs.partition(row.name, at, row.id, bits, form, replicas, row.tag(at))
+        for at in range(row.partitions)
+    )
     kind = row.configs.get(_TIMESTAMP_TYPE, timestamp_type)
     return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime")

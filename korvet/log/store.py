@@ -122,7 +122,7 @@ class LogStore:
         last = epochs[-1].epoch if epochs else NO_EPOCH
         return self.epochs.check(self._reads.node_of(partition.stream), epoch, last)
 
-    def partition(
+    def partition(  # noqa: PLR0917 - what a topic's row says of its partitions
         self,
         topic: str,
         index: int,
@@ -130,23 +130,25 @@ class LogStore:
         bits: int,
         storage_format: Literal["record", "batch"] = "record",
         replicas: int = 0,
+        tag: str = "",
     ) -> Partition:
         """Return the partition with its names; `bits` is the topic's offset.sequence.bits, 8 to 12."""
-        keys = self._keys
+        keys, of = self._keys, (topic, index, tag)
         return Partition(
             topic=topic,
             index=index,
             topic_id=topic_id,
             bits=bits,
             format=storage_format,
-            stream=keys.stream(topic, index),
-            state=keys.state(topic, index),
-            producers=keys.producers(topic, index),
-            index_key=keys.index(topic, index),
-            moving=keys.moving(topic, index),
-            compacted=(keys.clean(topic, index, 0), keys.clean(topic, index, 1)),
-            channel=keys.append_channel(topic, index),
+            stream=keys.stream(*of),
+            state=keys.state(*of),
+            producers=keys.producers(*of),
+            index_key=keys.index(*of),
+            moving=keys.moving(*of),
+            compacted=(keys.clean(topic, index, 0, tag), keys.clean(topic, index, 1, tag)),
+            channel=keys.append_channel(*of),
             replicas=replicas,
+            tag=tag,
         )
 
     def append(self, appends: Sequence[AppendRecords | AppendBatch]) -> list[Appended | KafkaError]:

@@ -22,7 +22,7 @@ from korvet.redis.connection import NO_OBSERVER, Arg, Observer
 from korvet.redis.node import NodeLimits, PendingReplies, RedisNode, ScriptCall
 from korvet.redis.replies import HistoryChangedError, Reply, RespError, listed, value_of
 from korvet.redis.scripts import Script
-from korvet.redis.slots import SlotMap, slot_of
+from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags
 from korvet.redis.url import RedisAddress, RedisTarget
 
 __all__ = ["Arg", "HistoryChangedError", "PendingReplies", "Redis", "Reply", "RespError", "ScriptCall"]
@@ -175,6 +175,15 @@ class Redis:
         if self._cluster:
             return self._cluster.begin_scripts(calls, before)
         return self._only.begin_scripts(calls)
+
+    def spread_tags(self, taken: Sequence[str], more: int, seed: str) -> list[str]:
+        """Return hash tags for `more` keys beside those with the tags `taken`, by which all masters have as many keys.
+
+        Give or take one; `seed` decides what is left open (slots.spread_tags). Raises StorageUnavailableError.
+        """
+        if self._cluster:
+            return self._cluster.slots.spread_tags(taken, more, seed)
+        return spread_tags([RedisAddress()] * SLOTS, taken, more, seed)
 
     def node_named(self, name: str) -> RedisNode:
         """Return a node by its name (RedisNode.name), over this connection; raises StorageUnavailableError."""

@@ -6,11 +6,17 @@ their own: they get them in KEYS.
 The stream keeps the documented name, `korvet:orders:0`. Its side keys carry that whole name in braces,
 `{korvet:orders:0}:state`: Redis Cluster hashes only what stands in the first pair of braces, so they share
 the slot of the stream, which has no braces and is hashed as it is ("Redis cluster specification", hash tags).
+
+A topic with redis.placement=even has a slot tag for each partition in its row, which puts the partition where that
+wants it: its keys are `korvet:orders:0:{tag}` and `korvet:orders:0:{tag}:state`.
 """
 
 from __future__ import annotations
 
 from korvet.errors import ConfigError
+
+TAG_LENGTH = 3
+"""Characters of a slot tag: with two of them most slots have none."""
 
 
 class Keys:
@@ -51,12 +57,13 @@ class Keys:
         """Return the key that is written before replicas are waited for, as `epoch_of`."""
         return f"{self.replication_mark}:{{{tag}}}" if tag else self.replication_mark
 
-    def stream(self, topic: str, partition: int) -> str:
-        """Return the stream that is the log of one partition."""
-        return f"{self.namespace}:{topic}:{partition}"
+    def stream(self, topic: str, partition: int, tag: str = "") -> str:
+        """Return the stream that is the log of one partition; `tag` is the partition's slot tag, "" without one."""
+        name = f"{self.namespace}:{topic}:{partition}"
+        return f"{name}:{{{tag}}}" if tag else name
 
     def parse_stream(self, stream: bytes) -> tuple[str, int] | None:
-        """Return topic and partition of a stream; None if the name is not that of a log."""
+        """Return topic and partition of a stream without a slot tag; None if the name is not that of such a log."""
         topic, _, partition = (
             stream.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
         )
@@ -64,29 +71,33 @@ class Keys:
             return None
         return topic, int(partition)
 
-    def state(self, topic: str, partition: int) -> str:
+    def _side(self, topic: str, partition: int, tag: str, name: str) -> str:
+        stream = self.stream(topic, partition, tag)
+        return f"{stream}:{name}" if tag else f"{{{stream}}}:{name}"
+
+    def state(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the hash with the partition's topic id, next offset, log start and counters."""
-        return f"{{{self.namespace}:{topic}:{partition}}}:state"
+        return self._side(topic, partition, tag, "state")
 
-    def producers(self, topic: str, partition: int) -> str:
+    def producers(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the hash of the partition's idempotent producers."""
-        return f"{{{self.namespace}:{topic}:{partition}}}:producers"
+        return self._side(topic, partition, tag, "producers")
 
-    def index(self, topic: str, partition: int) -> str:
+    def index(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the sorted set that is the partition's sparse index."""
-        return f"{{{self.namespace}:{topic}:{partition}}}:index"
+        return self._side(topic, partition, tag, "index")
 
-    def moving(self, topic: str, partition: int) -> str:
+    def moving(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the stream of external entries on their way to free offsets; absent at rest."""
-        return f"{{{self.namespace}:{topic}:{partition}}}:moving"
+        return self._side(topic, partition, tag, "moving")
 
-    def clean(self, topic: str, partition: int, which: int) -> str:
+    def clean(self, topic: str, partition: int, which: int, tag: str = "") -> str:
         """Return one of the two streams that hold the compacted part of the log in turns; `which` is 0 or 1."""
-        return f"{{{self.namespace}:{topic}:{partition}}}:clean:{which}"
+        return self._side(topic, partition, tag, f"clean:{which}")
 
-    def append_channel(self, topic: str, partition: int) -> str:
+    def append_channel(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the channel on which every append to the partition is announced: named as its stream."""
-        return f"{self.namespace}:{topic}:{partition}"
+        return self.stream(topic, partition, tag)
 
     def group_offsets(self, group: str) -> str:
         """Return the hash with the group's committed offsets; its side keys are named after it."""

@@ -6,17 +6,22 @@ request has failed; nothing asks for it while all is well.
 
 from __future__ import annotations
 
+import heapq
+import random
+import string
 import time
 from binascii import crc_hqx
-from collections.abc import Callable
-from functools import lru_cache
-from itertools import count
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from itertools import count, product
 from typing import TypeAlias, cast
 
 import gevent
 
 from korvet.errors import StorageUnavailableError
 from korvet.redis.connection import open_connection
+from korvet.redis.keys import TAG_LENGTH
 from korvet.redis.replies import MovedError, Reply
 from korvet.redis.url import RedisAddress, RedisTarget
 
@@ -48,6 +53,49 @@ def slot_of(key: str | bytes) -> int:
 def tag_of(slot: int) -> str:
     """Return a hash tag of a slot: a number as text, always the same."""
     return next(text for text in map(str, count()) if crc_hqx(text.encode(), 0) % SLOTS == slot)
+
+
+@cache
+def slot_tags() -> Sequence[str]:
+    """Return a slot tag of each slot, by its number: letters and digits; some 20 ms once in a process."""
+    found: dict[int, str] = {}
+    characters = [each.encode() for each in string.digits + string.ascii_letters]
+    for first in product(characters, repeat=TAG_LENGTH - 1):
+        beginning = b"".join(first)
+        checksum = crc_hqx(beginning, 0)
+        for last in characters:
+            if (slot := crc_hqx(last, checksum) % SLOTS) not in found:
+                found[slot] = (beginning + last).decode()
+        if len(found) == SLOTS:
+            break
+    return [found[slot] for slot in range(SLOTS)]
+
+
+def spread_tags(
+    masters: Sequence[RedisAddress | None], taken: Sequence[str], more: int, seed: str
+) -> list[str]:
+    """Return hash tags for `more` keys beside those with the tags `taken`, by which masters have as many as each other.
+
+    Each goes to one of the masters that have the fewest so far; `masters` has that of each slot. `seed` decides which
+    of them is first, and the slots. Raises StorageUnavailableError if no slot has a master.
+    """
+    slots: dict[RedisAddress, list[int]] = {}
+    for slot, master in enumerate(masters):
+        if master is not None:
+            slots.setdefault(master, []).append(slot)
+    if not slots:
+        raise StorageUnavailableError("no slot of the Redis cluster has a master")
+    choice = random.Random(seed)  # noqa: S311 - no secret
+    counts = Counter(masters[slot_of(f"{{{tag}}}")] for tag in taken)
+    order = choice.sample(list(slots), len(slots))
+    fewest = [(counts[master], place) for place, master in enumerate(order)]
+    heapq.heapify(fewest)
+    tags, found = slot_tags(), []
+    for _ in range(more):
+        keys, place = fewest[0]
+        heapq.heapreplace(fewest, (keys + 1, place))
+        found.append(tags[choice.choice(slots[order[place]])])
+    return found
 
 
 class SlotMap:
@@ -92,6 +140,11 @@ class SlotMap:
             if address is not None:
                 first.setdefault(address, slot)
         return first
+
+    def spread_tags(self, taken: Sequence[str], more: int, seed: str) -> list[str]:
+        """Return what `spread_tags` does by the map as it is now; raises StorageUnavailableError."""
+        self.read()
+        return spread_tags(self._masters, taken, more, seed)
 
     def moved(self, error: MovedError) -> None:
         """Note where a node said that a slot is now, and read the rest of the map soon."""

@@ -22,17 +22,18 @@ from korvet.config.described import (
     broker_entries,
     cluster_entries,
     inherited_entries,
+    slot_tags,
     synonyms,
     with_overrides,
 )
 from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, Layers, merge, normalize
 from korvet.config.settings import BROKER_CONFIGS, DYNAMIC_CONFIGS
-from korvet.config.topic_configs import FIXED_AT_CREATION, TOPIC_CONFIGS
+from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
 from korvet.config.values import listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.protocol.types import ConfigOperation, ConfigSource, ConfigType, ResourceType
 from korvet.topics import config as topic_config
-from korvet.topics.registry import TopicRegistry, check_name
+from korvet.topics.registry import Topic, TopicRegistry, check_name
 
 _log = logs.Log(__name__)
 
@@ -98,7 +99,9 @@ class ConfigAdmin:
             case ResourceType.TOPIC:
                 check_name(resource.name, "")
                 topic = self._topics.get(resource.name)
-                return with_overrides(self._of_every_topic(), topic.overrides)
+                entries = with_overrides(self._of_every_topic(), topic.overrides)
+                tags = _slot_tags(topic)
+                return sorted([*entries, slot_tags(tags)], key=_by_name) if tags else entries
             case ResourceType.BROKER if not resource.name:
                 return cluster_entries(self._live.layers)
             case ResourceType.BROKER:
@@ -143,6 +146,9 @@ class ConfigAdmin:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_name(name, "")
         topic = self._topics.get(name)
+        # All that was described can be set.
+        as_described = (SLOT_TAGS.name, _slot_tags(topic) or None)
+        changes = [each for each in changes if (each.name, each.value) != as_described]
         altered = partial(altered_topic, changes=changes, layers=self._live.layers, reset=reset)
         if validate_only:
             altered(topic.overrides)
@@ -188,6 +194,14 @@ class ConfigAdmin:
         if int(name) != own:
             message = f"Unexpected broker id, expected {own} or empty string, but received {name}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _slot_tags(topic: Topic) -> str:
+    return "".join(partition.tag for partition in topic.partitions)
+
+
+def _by_name(entry: ConfigEntry) -> str:
+    return entry.definition.name
 
 
 def _check_form(changes: Sequence[ConfigChange]) -> None:

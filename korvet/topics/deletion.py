@@ -118,7 +118,7 @@ class TopicDeletion:
         names = self._keys
         calls: list[ScriptCall] = []
         for index in indexes:
-            of = (row.name, index)
+            of = (row.name, index, row.tag(index))
             keys = (names.state(*of), names.stream(*of), *side_keys(names, *of))
             calls.append((_CLEAR, keys, [row.id, entries, size, names.append_channel(*of)]))
         replies = self._redis.scripts(calls)
@@ -165,7 +165,8 @@ def _count(row: TopicRow) -> int:
     return max(row.partitions, row.growing)
 
 
-def side_keys(names: Keys, topic: str, index: int) -> tuple[str, ...]:
+def side_keys(names: Keys, topic: str, index: int, tag: str = "") -> tuple[str, ...]:
     """Return the keys of a partition besides its stream and its state, as the scripts take them."""
-    clean = (names.clean(topic, index, which) for which in (0, 1))
-    return (names.producers(topic, index), names.index(topic, index), names.moving(topic, index), *clean)
+    of = (topic, index, tag)
+    clean = (names.clean(topic, index, which, tag) for which in (0, 1))
+    return (names.producers(*of), names.index(*of), names.moving(*of), *clean)

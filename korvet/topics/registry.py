@@ -51,7 +51,7 @@ X = TypeVar("X")
 Q = TypeVar("Q")
 A = TypeVar("A")
 
-PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"], int], Partition]
+PartitionOf = Callable[[str, int, str, int, Literal["record", "batch"], int, str], Partition]
 Assignment = Sequence[Sequence[int]] | None
 """The brokers that each partition is meant for, by its index; None: any."""
 
@@ -153,7 +153,7 @@ class TopicRegistry:
     """The topics of one worker. Methods that ask Redis raise StorageUnavailableError if it is away."""
 
     def __init__(self, store: TopicStore, settings: Settings, partition_of: PartitionOf) -> None:
-        """`partition_of` returns a partition of the log for topic, index, topic id, bits, format and replicas."""
+        """`partition_of` gives a partition of the log for topic, index, topic id, bits, format, replicas, slot tag."""
         self._store = store
         self._partition_of = partition_of
         self._settings = settings
@@ -538,6 +538,7 @@ class TopicRegistry:
                     config.sequence_bits,
                     config.format,
                     config.min_insync_replicas - 1,
+                    row.tag(index),
                 )
                 for index in range(row.partitions)
             ),

@@ -17,7 +17,7 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys
+from korvet.redis.keys import TAG_LENGTH, Keys
 from korvet.redis.replies import Reply, checked, errors_about, listed, malformed, value_of
 from korvet.topics.deletion import TopicDeletion, side_keys
 from korvet.topics.rows import CLAIM_MS, CLOCKS_MS, RegistryRows
@@ -48,10 +48,11 @@ class TopicChanges(NamedTuple):
 
 
 class TopicRows(NamedTuple):
-    """All topics by name, at `epoch`."""
+    """All topics by name, at `epoch`; `unreadable` are the names of those whose rows cannot be read."""
 
     epoch: int
     rows: dict[str, TopicRow]
+    unreadable: frozenset[str] = frozenset()
 
 
 class TopicStore:
@@ -75,9 +76,14 @@ class TopicStore:
         nothing done, if the feed no longer has the changes since then; that concerns names with `.` or `_`. Raises
         KafkaError TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (a topic created since collides), INVALID_CONFIG
         (format `batch` over streams that exist already), REQUEST_TIMED_OUT. If Redis goes away meanwhile,
-        `finish_creation` does the rest.
+        `finish_creation` does the rest. With redis.placement=even the partitions get slot tags here, if this is a
+        Redis Cluster.
         """
-        text = self._rows.create(msgspec.structs.replace(row, state="creating"), known_epoch)
+        row = msgspec.structs.replace(row, state="creating", tags="")
+        # Without a cluster there is nothing to spread, and the documented names are better.
+        if row.configs.get("redis.placement") == "even" and self._redis.is_cluster:
+            row = self._with_tags(row, row.partitions)
+        text = self._rows.create(row, known_epoch)
         if text is not None:
             self._finish_creation(row.name, text)
         return text is not None
@@ -94,6 +100,12 @@ class TopicStore:
         if isinstance(claimed, bytes):
             self._finish_creation(row.name, claimed)
         return isinstance(claimed, bytes)
+
+    def _with_tags(self, row: TopicRow, count: int) -> TopicRow:
+        """Return the row with slot tags for `count` partitions; those that have one keep it."""
+        taken = [row.tag(index) for index in range(len(row.tags) // TAG_LENGTH)]
+        more = self._redis.spread_tags(taken, max(count - len(taken), 0), f"{row.id} {len(taken)}")
+        return msgspec.structs.replace(row, tags=row.tags + "".join(more))
 
     def _finish_creation(self, name: str, text: bytes) -> None:
         try:
@@ -145,7 +157,10 @@ class TopicStore:
             count = change(row).partitions
             if count <= row.partitions:
                 return row
-            claimed = self._rows.claim(text, msgspec.structs.replace(row, growing=max(count, row.growing)))
+            growing = msgspec.structs.replace(row, growing=max(count, row.growing))
+            if row.tags:
+                growing = self._with_tags(growing, growing.growing)
+            claimed = self._rows.claim(text, growing)
             if isinstance(claimed, bytes):
                 return self._grow(name, topic_id, claimed, count, change)
             if time.monotonic() > deadline:
@@ -218,7 +233,7 @@ class TopicStore:
         names = self._keys
         calls: list[ScriptCall] = []
         for index in indexes:
-            of = (row.name, index)
+            of = (row.name, index, row.tag(index))
             calls.append((_CREATE, (names.state(*of), *side_keys(names, *of), names.stream(*of)), args))
         replies = self._redis.scripts(calls)
         # If one may still be done, that decides: the claim stays.
@@ -252,7 +267,9 @@ class TopicStore:
         flat = cast("list[bytes]", listed(self._registry, rows))
         self._loaded_over = connection
         read = (decode(self._registry, name, row) for name, row in zip(flat[::2], flat[1::2], strict=True))
-        return TopicRows(self._epoch(newest), {row.name: row for row in read if row is not None})
+        rows_by_name = {row.name: row for row in read if row is not None}
+        names = {name.decode("utf-8", "backslashreplace") for name in flat[::2]}
+        return TopicRows(self._epoch(newest), rows_by_name, frozenset(names.difference(rows_by_name)))
 
     def changes(self, epoch: int) -> TopicChanges | None:
         """Return the changes since `epoch`; None if they are too many or too long ago to tell, so that `load` is due.

@@ -7,6 +7,8 @@ from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from korvet.redis.keys import TAG_LENGTH
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -21,7 +23,8 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`.
 
     `compacted` are the two streams that compaction writes to in turn. `replicas` is how many
-    replicas of Redis the topic wants to have its records: min.insync.replicas less the master.
+    replicas of Redis the topic wants to have its records: min.insync.replicas less the master. `tag` is the slot tag in
+    its names, "" without one.
     """
 
     topic: str
@@ -37,6 +40,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     compacted: tuple[str, str]
     channel: str
     replicas: int = 0
+    tag: str = ""
 
     @property
     def script_bits(self) -> int:
@@ -68,6 +72,7 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     Clients find topics in state `live` alone: of one that is `creating` partitions are missing, one that is `deleting`
     is gone. `growing` is the number that partitions were to grow to: some beyond `partitions` may exist already.
     `claim` and `claim_until` (ms) belong to the process that may create partitions (lua/topic/claim.lua).
+    `tags` are the slot tags of the partitions in a row, those that are growing included; "": they have none.
     """
 
     id: Annotated[str, msgspec.Meta(min_length=1)]
@@ -78,15 +83,20 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     growing: int = 0
     claim: int = 0
     claim_until: int = 0
+    tags: str = ""
     name: str = ""
     """The field of the row in Redis, and no part of its JSON."""
+
+    def tag(self, index: int) -> str:
+        """Return the slot tag of a partition, "" if it has none."""
+        return self.tags[index * TAG_LENGTH : (index + 1) * TAG_LENGTH]
 
 
 def encode(row: TopicRow) -> bytes:
     """Return the row as JSON; a topic whose partitions are all there has no more fields than it needs."""
     fields = msgspec.structs.asdict(row)
     del fields["name"]
-    for name in ("growing", "claim", "claim_until"):
+    for name in ("growing", "claim", "claim_until", "tags"):
         if not fields[name]:
             del fields[name]
     return msgspec.json.encode(fields)

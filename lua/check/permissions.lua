@@ -34,7 +34,6 @@ local commands = {
   {'HGETALL', side},
   {'HEXISTS', side, 'field'},
   {'HLEN', side},
-  {'HKEYS', side},
   {'HSCAN', side, '0'},
   {'HDEL', side, 'field'},
   {'DEL', side},

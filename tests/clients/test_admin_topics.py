@@ -17,7 +17,10 @@ from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 from kafka.admin import NewTopic as PythonTopic
 
+from korvet.admin.client import AdminClient as KorvetAdmin
+from korvet.admin.types import settled
 from korvet.errors import ErrorCode
+from tests.support import reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
@@ -106,6 +109,39 @@ SPECS: list[tuple[TopicSpec, type[Exception]]] = [
         kafka_errors.InvalidRequestError,
     ),
 ]
+
+
+@pytest.mark.parametrize("partitions", [6, 7])
+def test_a_topic_is_spread_evenly_grown_and_read(
+    broker: Broker, confluent: AdminClient, partitions: int
+) -> None:
+    name = topic_name("even")
+    bad = NewTopic(name, num_partitions=1, config={"redis.placement": "evenly"})
+    code, message = outcome(confluent.create_topics([bad]))
+    assert code == ConfluentError.INVALID_CONFIG
+    assert "redis.placement" in message
+    assert "one of name, even" in message
+    reading.create_topic(broker.bootstrap, name, partitions, {"redis.placement": "even"})
+    grown = confluent.create_partitions([NewPartitions(name, partitions + 2)])
+    grown[name].result(WAIT_SECONDS_MAX)
+    count = partitions + 2
+    with KorvetAdmin(broker.bootstrap) as admin:
+        nodes = settled(admin.partitions.log_dirs())[0]
+    held = [sum(key.topic == name for key in node.partitions) for node in nodes]
+    assert len(held) == (3 if redis_servers.is_cluster() else 1)
+    assert sum(held) == count
+    assert max(held) - min(held) <= 1
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(count):
+        producer.produce(name, f"to {partition}", partition=partition)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    records = reading.read_all(broker.bootstrap, name, range(count), count)
+    assert sorted((each.partition, each.value) for each in records) == [
+        (partition, f"to {partition}".encode()) for partition in range(count)
+    ]
+    confluent.delete_topics([name])[name].result(WAIT_SECONDS_MAX)
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        partitions_of(confluent, name)
 
 
 @pytest.mark.parametrize(("spec", "error"), SPECS)

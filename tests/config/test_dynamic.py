@@ -42,6 +42,7 @@ OWN_DYNAMIC = {
     "memory.throttle.percent",
     "message.max.records",
     "offset.sequence.bits",
+    "redis.placement",
     "storage.compression",
     "storage.compression.min.bytes",
     "storage.format",

@@ -30,7 +30,7 @@ def test_every_version_sets_all_configs_of_a_topic(client: Client, topic: str, v
     assert (answer.resource_type, answer.resource_name) == (TOPIC, topic)
     found = configs_of(client, TOPIC, topic)
     set_on_it = {name for name, each in found.items() if each.config_source == DYNAMIC_TOPIC}
-    assert set_on_it == {"retention.bytes", "offset.sequence.bits", "storage.format"}
+    assert set_on_it == {"retention.bytes", "offset.sequence.bits", "redis.placement", "storage.format"}
     assert found["storage.format"].value == "batch"
 
 

@@ -83,7 +83,7 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
     found = {each.name: each for each in result.configs}
     given = {each.name: each.value for each in result.configs if each.config_source == DYNAMIC_TOPIC}
     assert given.items() >= configs.items()
-    assert set(given) - set(configs) <= {"storage.format", "offset.sequence.bits"}  # kept as they were
+    assert set(given) - set(configs) <= {"storage.format", "offset.sequence.bits", "redis.placement"}  # kept
     defaults = {
         "cleanup.policy": "delete",
         "max.message.bytes": "1048588",
@@ -96,7 +96,7 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
     assert {found[name].config_source for name in defaults} == {DEFAULT}
     assert not any(each.is_sensitive for each in result.configs)
     fixed = {each.name for each in result.configs if each.read_only}
-    assert fixed == {"offset.sequence.bits", "storage.format"}
+    assert fixed == {"offset.sequence.bits", "redis.placement", "storage.format"}
     assert [each.name for each in result.configs] == sorted(found)
 
 
@@ -117,6 +117,8 @@ def test_configs_are_answered_all_with_where_each_comes_from(client: Client, top
         {"storage.compression": "snappy"},
         {"offset.sequence.bits": "13"},
         {"offset.sequence.bits": "7"},
+        {"redis.placement": "evenly"},
+        {"redis.slot.tags": "0aB"},
         {"min.cleanable.dirty.ratio": "1.5"},
         {"preallocate": "maybe"},
     ],

@@ -58,7 +58,7 @@ def test_what_is_fixed_when_a_topic_is_created_is_read_only(client: Client, topi
     client.create(topic)
     found = configs_of(client, TOPIC, topic)
     read_only = {name for name, each in found.items() if each.read_only}
-    assert read_only == {"offset.sequence.bits", "storage.format"}
+    assert read_only == {"offset.sequence.bits", "redis.placement", "storage.format"}
 
 
 def test_only_the_named_configs_are_described_and_unknown_names_are_left_out(

@@ -121,6 +121,8 @@ def test_validate_only_changes_nothing(client: Client, topic: str) -> None:
         ({"remote.storage.enable": "true"}, ErrorCode.INVALID_CONFIG, "this broker has no archive"),
         ({"storage.format": "batch"}, ErrorCode.INVALID_CONFIG, "fixed when a topic is created"),
         ({"offset.sequence.bits": None}, ErrorCode.INVALID_CONFIG, "fixed when a topic is created"),
+        ({"redis.placement": "even"}, ErrorCode.INVALID_CONFIG, "fixed when a topic is created"),
+        ({"redis.slot.tags": "0aB"}, ErrorCode.INVALID_CONFIG, "Unknown topic config name"),
         (
             {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"},
             ErrorCode.INVALID_CONFIG,

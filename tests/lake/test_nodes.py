@@ -39,8 +39,8 @@ def own_cluster() -> Iterator[RedisCluster]:
         yield running
 
 
-def filled(topics: Topics, storage_format: Format) -> SourceTopic:
-    topic = topics.make("orders", storage_format, partitions=PARTITIONS)
+def filled(topics: Topics, storage_format: Format, placement: str = "name") -> SourceTopic:
+    topic = topics.make("orders", storage_format, partitions=PARTITIONS, redis_placement=placement)
     fill(topics, topic)
     return topic
 
@@ -99,10 +99,12 @@ def test_those_that_run_at_once_are_of_different_nodes() -> None:
 
 @pytest.mark.parametrize("storage_format", FORMATS)
 @pytest.mark.parametrize("tiers", ["Redis", "Redis and lake"])
+@pytest.mark.parametrize("placement", ["name", "even"])
 def test_the_source_reads_nodes_in_parallel(
-    topics: Topics, redis_cluster: RedisCluster, storage_format: Format, tiers: str
+    topics: Topics, redis_cluster: RedisCluster, storage_format: Format, tiers: str, placement: str
 ) -> None:
-    topic = filled(topics, storage_format)
+    topic = filled(topics, storage_format, placement)
+    assert all(bool(each.tag) is (placement == "even") for each in topic.partitions)
     if tiers == "Redis and lake":
         assert topics.rounds(topics.archiver()).partitions == PARTITIONS
         topics.trim(topic.partitions[0], topics.bounds(topic.partitions[0]).high_watermark)

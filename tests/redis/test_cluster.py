@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 
 import gevent
 import pytest
 from redis.crc import key_slot
 
-from korvet.errors import NodeAwayError, OutcomeUnknownError
+from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.slots import SLOTS, SlotMap, slot_of, tag_of
-from korvet.redis.url import parse_url
+from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags, tag_of
+from korvet.redis.url import RedisAddress, parse_url
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
@@ -45,6 +46,44 @@ def test_slots_are_those_of_the_specification() -> None:
         assert slot_of(key) == slot_of(key.encode()) == key_slot(key.encode()), key
     for slot in (0, 1, 4711, SLOTS - 1):
         assert slot_of(f"korvet:epoch:{{{tag_of(slot)}}}") == slot
+
+
+A, B, C = (RedisAddress(host=name) for name in "abc")
+
+
+@pytest.mark.parametrize(
+    "masters",
+    [
+        [*[A] * 5461, *[B] * 5461, *[C] * 5462],
+        [A, *[None] * 100, *[B] * 10_000, *[C] * 6_283],  # one has a single slot, and some have no master
+        [A, B, C, C] * 4096,
+    ],
+)
+def test_tags_spread_evenly_over_the_masters_that_have_slots(masters: list[RedisAddress | None]) -> None:
+    def counts(tags: list[str]) -> list[int]:
+        found = Counter(masters[slot_of(f"{{{tag}}}")] for tag in tags)
+        return sorted(found[each] for each in (A, B, C))
+
+    tags: list[str] = []
+    for more in (7, 1, 0, 100):
+        tags += spread_tags(masters, tags, more, f"seed {len(tags)}")
+        assert counts(tags)[-1] - counts(tags)[0] <= 1
+    assert len(tags) == 108
+    # Those that lie unevenly by now stay, and the new ones even it out.
+    lopsided = [tag for tag in tags if masters[slot_of(f"{{{tag}}}")] is not A]
+    assert counts(lopsided) == [0, 36, 36]
+    assert counts([*lopsided, *spread_tags(masters, lopsided, 40, "")]) == [37, 37, 38]
+
+
+def test_topics_of_one_partition_do_not_all_go_to_one_master() -> None:
+    masters = [A, B, C, C] * 4096
+    firsts = {masters[slot_of(f"{{{spread_tags(masters, [], 1, seed)[0]}}}")] for seed in map(str, range(50))}
+    assert firsts == {A, B, C}
+
+
+def test_a_cluster_without_a_master_spreads_nothing() -> None:
+    with pytest.raises(StorageUnavailableError):
+        spread_tags([None] * SLOTS, [], 1, "")
 
 
 def test_a_pipeline_goes_to_the_nodes_of_its_keys(client: Redis, redis_cluster: RedisCluster) -> None:

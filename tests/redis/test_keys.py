@@ -9,8 +9,8 @@ import pytest
 from redis.crc import key_slot
 
 from korvet.errors import ConfigError
-from korvet.redis.keys import Keys, decode_group_id, encode_group_id
-from korvet.redis.slots import tag_of
+from korvet.redis.keys import TAG_LENGTH, Keys, decode_group_id, encode_group_id
+from korvet.redis.slots import SLOTS, slot_tags, tag_of
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "redis-schema.md"
 KEYS = Keys("korvet")
@@ -24,9 +24,10 @@ def section(title: str) -> set[str]:
     return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
 
 
-def partitioned(keys: Keys = KEYS, partition: int = 0) -> set[str]:
+def partitioned(keys: Keys = KEYS, partition: int = 0, tag: str = "") -> set[str]:
     of = ("orders", partition)
-    return {method(keys, *of) for method in METHODS} | {keys.clean(*of, which) for which in (0, 1)}
+    clean = {keys.clean(*of, which, tag) for which in (0, 1)}
+    return {method(keys, *of, tag) for method in METHODS} | clean
 
 
 def grouped(keys: Keys = KEYS, group: str = "billing") -> set[str]:
@@ -63,6 +64,17 @@ def test_side_keys_share_the_cluster_slot_of_their_stream() -> None:
     for partition in range(50):
         slots = {key_slot(key.encode()) for key in partitioned(partition=partition)}
         assert len(slots) == 1
+
+
+@pytest.mark.parametrize("slot", [0, 4711, SLOTS - 1])
+def test_all_keys_and_the_channel_of_a_partition_with_a_slot_tag_have_the_slot_of_the_tag(slot: int) -> None:
+    tag = slot_tags()[slot]
+    assert len(tag) == TAG_LENGTH
+    names = partitioned(tag=tag) | {KEYS.append_channel("orders", 0, tag)}
+    assert {key_slot(name.encode()) for name in names} == {slot}
+    assert not names & (partitioned() | partitioned(partition=1, tag=tag))
+    assert KEYS.stream("orders", 0, tag) == f"korvet:orders:0:{{{tag}}}"
+    assert KEYS.parse_stream(KEYS.stream("orders", 0, tag).encode()) is None
 
 
 GROUPS = ["billing", "", "a:b", "{x}", "}{", "%7B", "{%7B%25}", "größe", "a b\n\0", "%%25"]

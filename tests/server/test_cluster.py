@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its package
 )
 
 from korvet.redis.keys import Keys
+from tests.cli.commands import done, korvet
 from tests.support import processes, reading
 from tests.support.broker import Broker, steady_broker
 from tests.support.processes import WAIT_SECONDS_MAX
@@ -179,6 +181,45 @@ def test_a_topic_grows_and_leaves_nothing_when_it_is_deleted(
     written = produce(broker, "passing", "new")
     again = reading.read_all(broker.bootstrap, "passing", range(PARTITIONS), len(written))
     assert {each.value for each in again} == written
+
+
+def test_a_topic_with_even_placement_is_served_like_any_other(
+    broker: Broker, cluster: RedisCluster, admin: AdminClient
+) -> None:
+    reading.create_topic(broker.bootstrap, "even", 7, {"redis.placement": "even", "storage.format": "record"})
+    states = [len(node.client.keys("*:even:*:state")) for node in cluster.masters()]
+    assert sorted(states) == [2, 2, 3]
+    values = produce(broker, "even", "first", 7)
+    with contextlib.closing(member(broker, "even")) as first:
+        assert sorted(read([first], len(values))) == sorted(values)
+        first.commit(asynchronous=False)
+    assert set(committed(admin, "even")) == set(range(7))
+    admin.create_partitions([NewPartitions("even", 9)])["even"].result(WAIT_SECONDS_MAX)
+    states = [len(node.client.keys("*:even:*:state")) for node in cluster.masters()]
+    assert states == [3, 3, 3]
+    values = produce(broker, "even", "second", 9)
+    with contextlib.closing(member(broker, "even")) as other:
+        assert sorted(read([other], len(values))) == sorted(values)
+    # Where users of Redis find the records.
+    [described] = json.loads(done(korvet("topics", "describe", "even", "-b", broker.bootstrap, "--json")))
+    streams = [each["stream"] for each in described["partitions"]]
+    assert [cluster.node_of(each).client.xlen(each) for each in streams] == [20] * 7 + [10] * 2
+    printed = done(korvet("topics", "describe", "even", "-b", broker.bootstrap))
+    assert [line.split()[-1] for line in printed.splitlines()[-9:]] == streams
+    row = json.loads(cluster.node_of(KEYS.topics).client.hget(KEYS.topics, "even"))
+    tags = [row["tags"][3 * at : 3 * at + 3] for at in range(9)]
+    assert streams == [f"korvet:even:{at}:{{{tag}}}" for at, tag in enumerate(tags)]
+    # All that is described can be set.
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "even")
+    before = admin.describe_configs([resource])[resource].result(WAIT_SECONDS_MAX)
+    assert (before["redis.slot.tags"].value, before["redis.slot.tags"].is_read_only) == (row["tags"], True)
+    for name, each in before.items():
+        resource.add_incremental_config(
+            ConfigEntry(name, each.value, incremental_operation=AlterConfigOpType.SET)
+        )
+    admin.incremental_alter_configs([resource])[resource].result(WAIT_SECONDS_MAX)
+    admin.delete_topics(["even"])["even"].result(WAIT_SECONDS_MAX)
+    processes.wait_until(lambda: keys_of(cluster, "korvet:even:") == 0, "no key is left")
 
 
 def keys_of(cluster: RedisCluster, topic: str) -> int:

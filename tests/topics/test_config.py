@@ -53,7 +53,13 @@ KAFKAS = {
     "segment.ms",
     "unclean.leader.election.enable",
 }
-OWN = {"max.message.records", "offset.sequence.bits", "storage.compression", "storage.format"}
+OWN = {
+    "max.message.records",
+    "offset.sequence.bits",
+    "redis.placement",
+    "storage.compression",
+    "storage.format",
+}
 
 
 def entries(overrides: dict[str, str], settings: Settings) -> dict[str, ConfigEntry]:

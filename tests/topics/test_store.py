@@ -194,7 +194,7 @@ def test_a_malformed_row_is_an_unknown_topic_and_one_log_line(
     store.create(ORDERS)
     store.create(row("bad"))
     raw_redis.hset(KEYS.topics, "bad", text)
-    assert store.load() == TopicRows(4, {"orders": ORDERS})
+    assert store.load() == TopicRows(4, {"orders": ORDERS}, frozenset({"bad"}))
     assert store.changes(0) == TopicChanges(4, [ORDERS], ["bad"])
     assert [one.levelname for one in caplog.records] == ["ERROR", "ERROR"]
     assert "bad" in caplog.text
@@ -204,7 +204,7 @@ def test_a_name_that_is_not_utf8_is_an_unknown_topic(store: TopicStore, raw_redi
     store.create(ORDERS)
     raw_redis.hset(KEYS.topics, b"\xff", '{"id":"x","partitions":1}')
     raw_redis.zadd(KEYS.topic_changes, {b"\xff": 7})
-    assert store.load() == TopicRows(7, {"orders": ORDERS})
+    assert store.load() == TopicRows(7, {"orders": ORDERS}, frozenset({"\\xff"}))
     assert store.changes(2) == TopicChanges(7, [], ["\\xff"])
 
 
