@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
 from korvet.admin.client import AdminClient
 from korvet.admin.cluster import ApiVersions, FeatureLevels, LogDir
 from korvet.admin.errors import AdminError
+from korvet.cli.config import loader
 from korvet.cli.options import with_admin
 from korvet.cli.output import NONE, cell, print_json, print_table, printable, report_failures
 from korvet.cli.run import CommandGroup
 
 if TYPE_CHECKING:
     from korvet.handlers.registry import Handler
+
+
+_LOAD = {
+    "commands_per_second": "Commands/s",
+    "cpu_seconds": "CPU s",
+    "memory": "Memory",
+    "memory_max": "Limit",
+    "clients": "Clients",
+}
+"""What `redis_state` names of the load of a Redis, and the titles of its columns."""
 
 
 class _DescribingGroup(CommandGroup):
@@ -47,11 +62,33 @@ def cluster() -> None:
     is_flag=True,
     help="Show the log directories with partitions and bytes; Korvet's are its Redis, or each node of a Redis Cluster.",
 )
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings of a broker in TOML: show the load of its Redis too, or of each node, which are asked for it.",
+)
+@click.option("--redis-url", metavar="URL", help="The same, by the URL of Redis.")
 @with_admin
 def describe(
-    admin: AdminClient, *, with_apis: bool, with_features: bool, with_log_dirs: bool, as_json: bool
+    admin: AdminClient,
+    *,
+    with_apis: bool,
+    with_features: bool,
+    with_log_dirs: bool,
+    config_file: Path | None,
+    redis_url: str | None,
+    as_json: bool,
 ) -> None:
-    """Show the id of the cluster, its brokers and its controller, the broker that takes changes."""
+    """Show the id of the cluster, its brokers and its controller, the broker that takes changes.
+
+    With --config or --redis-url the log directories have the load of their Redis: commands a second, seconds of CPU
+    since its start, bytes of memory that it uses and may use (0: no limit), clients. "-" stands for what is not known.
+    """
+    asks_redis = config_file is not None or redis_url is not None
+    loads = _loads(config_file, redis_url) if asks_redis else None
+    with_log_dirs = with_log_dirs or loads is not None
     described = admin.cluster.describe()
     found: dict[str, Any] = {"id": described.cluster_id, "controller": described.controller}
     found["brokers"] = [
@@ -67,6 +104,11 @@ def describe(
     dirs = admin.partitions.log_dirs() if with_log_dirs else {}
     if with_log_dirs:
         found["log_dirs"] = _log_dirs(dirs)
+        if loads is not None:
+            for row in found["log_dirs"]:
+                # The directory of a node is redis://HOST:PORT/0; one Redis has no name.
+                load = loads.get("") or loads.get(row["path"].partition("://")[2].partition("/")[0], {})
+                row["load"] = {name: load.get(name) for name in _LOAD}
     outcomes = admin.cluster.apis() if with_apis else {}
     if with_apis:
         found["apis"] = [
@@ -98,6 +140,20 @@ def _log_dirs(dirs: Mapping[int, Sequence[LogDir] | AdminError]) -> list[dict[st
             row["total_bytes"], row["usable_bytes"] = one.total_bytes, one.usable_bytes
             row["error"] = str(one.error) if one.error else None
     return [found[key] for key in sorted(found)]
+
+
+def _loads(config_file: Path | None, redis_url: str | None) -> dict[str, dict[str, Any]]:
+    """Return what each node of the Redis of a broker says of its load, by the node's name: "" for one Redis."""
+    settings = loader(config_file, (), {"redis_url": redis_url})().settings
+    from korvet.redis.blocking import Masters  # noqa: PLC0415 - other commands start without a client of Redis
+    from korvet.redis.url import socket_of  # noqa: PLC0415 - the same
+    from korvet.telemetry.redis_metrics import redis_state  # noqa: PLC0415 - the same
+
+    if not settings.redis_url:
+        socket = socket_of(Path(settings.data_dir).expanduser().resolve())
+        settings = dataclasses.replace(settings, redis_url=f"unix://{quote(str(socket))}")
+    with contextlib.closing(Masters(settings)) as masters:
+        return {each["node"]: each for each in redis_state(masters, 0)}
 
 
 def _levels(features: Mapping[str, FeatureLevels]) -> dict[str, list[int]]:
@@ -137,11 +193,13 @@ def _print(found: Mapping[str, Any]) -> None:
                 cell(each["total_bytes"]),
                 cell(each["usable_bytes"]),
                 cell(each["error"]),
+                *map(cell, each.get("load", {}).values()),
             )
             for each in found["log_dirs"]
         ]
-        headings = ("Log directory", "Brokers", "Partitions", "Bytes", "Volume", "Free", "Error")
-        print_table(headings, dirs, numbers=("Partitions", "Bytes", "Volume", "Free"))
+        loads = _LOAD.values() if any("load" in each for each in found["log_dirs"]) else ()
+        headings = ("Log directory", "Brokers", "Partitions", "Bytes", "Volume", "Free", "Error", *loads)
+        print_table(headings, dirs, numbers=("Partitions", "Bytes", "Volume", "Free", *loads))
     for broker in found.get("apis", ()):
         click.echo(f"broker {broker['broker']}")
         rows = [(str(each["key"]), each["name"] or NONE, _span(each["versions"])) for each in broker["apis"]]

@@ -229,6 +229,8 @@ def _shown(answer: list[Any] | redis.RedisError, replicas_wanted: int) -> dict[s
         "replicas": info.get("connected_slaves"),
         "replicas_wanted": replicas_wanted,
         "commands": info.get("total_commands_processed"),
+        "commands_per_second": info.get("instantaneous_ops_per_sec"),
+        "clients": info.get("connected_clients"),
         "cpu_seconds": _cpu_seconds(info),
     }
 

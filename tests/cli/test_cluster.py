@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 
 from confluent_kafka.admin import AdminClient as Librdkafka
 
 from korvet.cli.cluster import markdown_table
 from korvet.handlers.registry import HANDLERS
 from tests.cli.commands import COMMAND_SECONDS_MAX, done, failed, korvet, table
-from tests.support import silent_names
+from tests.support import redis_servers, silent_names
 from tests.support.broker import Broker
+from tests.support.processes import free_port
 from tests.support.topic_client import Client
 
 
@@ -58,6 +60,34 @@ def test_log_directories_are_shown_with_what_they_hold(broker: Broker) -> None:
     assert found["error"] is None
     printed = done(korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs"))
     assert found["path"] in printed
+    assert "Commands/s" not in printed
+
+
+def test_the_load_of_redis_is_shown_by_its_url_or_a_brokers_settings(broker: Broker, tmp_path: Path) -> None:
+    describe = ("cluster", "describe", "-b", broker.bootstrap)
+    settings = tmp_path / "korvet.toml"
+    settings.write_text(f'"data.dir" = "{broker.data_dir}"\n')
+    ways = [("--redis-url", broker.redis_url)]
+    if not redis_servers.is_cluster():
+        ways.append(("--config", str(settings)))
+    for way in ways:
+        for each in json.loads(done(korvet(*describe, *way, "--json")))["log_dirs"]:
+            load = each["load"]
+            assert set(load) == {"commands_per_second", "cpu_seconds", "memory", "memory_max", "clients"}
+            assert load["commands_per_second"] >= 0
+            assert load["memory_max"] >= 0
+            assert min(load["cpu_seconds"], load["memory"], load["clients"]) > 0
+        printed = done(korvet(*describe, *way)).splitlines()
+        [heading] = [line.split() for line in printed if line.startswith("Log directory")]
+        assert heading[-6:] == ["Commands/s", "CPU", "s", "Memory", "Limit", "Clients"]
+
+
+def test_the_load_of_a_redis_that_is_away_is_not_known(broker: Broker) -> None:
+    flags = ("-b", broker.bootstrap, "--redis-url", f"redis://127.0.0.1:{free_port()}")
+    described = json.loads(done(korvet("cluster", "describe", *flags, "--json")))
+    assert {value for each in described["log_dirs"] for value in each["load"].values()} == {None}
+    wrong = korvet("cluster", "describe", "-b", broker.bootstrap, "--redis-url", "http://127.0.0.1")
+    assert "redis.url" in failed(wrong, 2)
 
 
 def test_where_no_broker_is_one_line_says_so() -> None:

@@ -108,6 +108,11 @@ def test_the_console_and_the_command_line_show_what_each_node_holds(
     assert all(each["commands"] > 0 and each["cpu_seconds"] > 0 for each in shown.values())
     described = korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs", "--json")
     rows = {each["path"]: each["partitions"] for each in json.loads(described.stdout)["log_dirs"]}
+    flags = ("-b", broker.bootstrap, "--redis-url", cluster.url, "--json")
+    loads = json.loads(korvet("cluster", "describe", *flags).stdout)["log_dirs"]
+    started = {each["path"]: each["load"] for each in loads}
+    assert started.keys() == rows.keys()
+    assert all(each["cpu_seconds"] > 0 and each["clients"] > 0 for each in started.values())
     assert rows == {f"redis://{name}/0": count for name, count in held.items()}
 
 
