@@ -71,6 +71,25 @@ def test_a_dashboard_has_what_grafana_needs_to_import_it(name: str) -> None:
         assert len(set(names)) == len(names)
 
 
+def test_the_dashboard_of_redis_shows_the_load_of_each_node() -> None:
+    shown = {
+        name
+        for panel in _panels(DASHBOARDS["korvet-redis.json"])
+        for target in panel["targets"]
+        if target["legendFormat"] == "{{node}}" and target["expr"].startswith("max by (node) (")
+        for name in re.findall(r"\bkorvet_redis_(\w+)", target["expr"])
+    }
+    assert shown == {
+        "commands_total",
+        "connected_clients",
+        "cpu_seconds_total",
+        "memory_used_bytes",
+        "received_bytes_total",
+        "sent_bytes_total",
+        "slow_commands_total",
+    }
+
+
 @pytest.mark.parametrize(("opening", "closing"), ["()", "{}", "[]"])
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_the_brackets_of_a_query_match(name: str, opening: str, closing: str) -> None:
