@@ -26,9 +26,10 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
 from korvet.redis.client import Redis
+from korvet.redis.cluster import is_elsewhere
 from korvet.redis.keys import Keys
 from korvet.redis.node import RedisNode
-from korvet.redis.replies import RespError, value_of
+from korvet.redis.replies import MovedError, Reply, RespError, value_of
 from korvet.topics.types import Partition
 from korvet.turns import in_turns
 
@@ -43,6 +44,9 @@ FIRST_EPOCH = 0
 
 _ENDS_MAX = 50_000
 """Logs whose end is remembered; beyond it all are forgotten."""
+
+_SLOTS_TRIED_MAX = 4
+"""The lowest slot of a node may have moved, and the next one be on its way."""
 
 _REFRESH_S_MIN = 1.0
 """How often a client that claims to know a later epoch makes a worker ask for it, and a Redis that refuses is asked."""
@@ -169,9 +173,17 @@ class LeaderEpochs:
                     raise
 
     def _ask(self, node: RedisNode, of: _NodeEpoch, floor: int, floor_history: str) -> int:
-        key = self._keys.epoch_of(node.tag)
-        try:
+        key, turn = "", 0
+        reply: Reply = None
+        for attempt in range(_SLOTS_TRIED_MAX):
+            key = self._keys.epoch_of(self._redis.tag_of(node.name, turn))
             [reply] = node.begin_scripts([(_EPOCH, (key,), (floor, floor_history))]).result()
+            if not is_elsewhere(reply):
+                break
+            self._redis.follow([reply], attempt)
+            # All workers ask for it in the lowest slot that the node has, or in the one that is next in turn.
+            turn += not isinstance(reply, MovedError)
+        try:
             found, text = cast("tuple[bytes, bytes]", value_of(reply))
         except StorageUnavailableError:
             raise

@@ -233,6 +233,8 @@ class _Rounds:
         self._wait_ms, self._command_ms = wait_ms, min(wait_ms, COMMAND_MS_MAX)
         self._next: AsyncResult[Round] | None = None
         self._running = False
+        # How often the mark was refused, for its slot was moving or had moved.
+        self._moves = 0
 
     def begin(self) -> AsyncResult[Round]:
         """Return the next round; while one is under way it is the one after that, since its write must come later."""
@@ -270,12 +272,15 @@ class _Rounds:
         attempt = 0
         try:
             while True:
-                node = self._waits.node_named(self._name)
-                mark = [("SET", self._keys.replication_mark_of(node.tag), "1")] if write else []
-                *written, held, info = node.pipeline([*mark, *commands])
-                if not any(map(is_elsewhere, written)) or time.monotonic() >= until:
+                mark = self._keys.replication_mark_of(self._waits.tag_of(self._name, self._moves))
+                writes = [("SET", mark, "1")] if write else []
+                *written, held, info = self._waits.node_named(self._name).pipeline([*writes, *commands])
+                if not any(map(is_elsewhere, written)):
                     break
-                # The slot of the mark is another node's now: the next one has another mark.
+                # Another slot of the node has another mark.
+                self._moves += 1
+                if time.monotonic() >= until:
+                    break
                 self._waits.follow(written, attempt)
                 attempt += 1
         except StorageUnavailableError:

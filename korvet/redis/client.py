@@ -189,6 +189,14 @@ class Redis:
         """Return a node by its name (RedisNode.name), over this connection; raises StorageUnavailableError."""
         return self._cluster.node_named(name) if self._cluster else self._only
 
+    def tag_of(self, name: str, turn: int = 0) -> str:
+        """Return a hash tag of a slot of a node, for a key that each node of a cluster has; "" without a cluster.
+
+        In the next `turn` it is that of another slot: one may be on its way to another node. Raises
+        StorageUnavailableError if the node is no master any more.
+        """
+        return self._cluster.tag_of(name, turn) if self._cluster else ""
+
     def known_nodes(self) -> list[RedisNode]:
         """Return the nodes that were used."""
         return self._cluster.known_nodes() if self._cluster else [self._only]

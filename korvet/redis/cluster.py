@@ -54,6 +54,8 @@ class RedisCluster:
         self._make = node
         self._nodes: dict[RedisAddress, RedisNode] = {}
         self._by_slot: dict[int, RedisNode] = {}
+        # The lowest and the highest slot of each master, by its name.
+        self._slots_of: dict[str, tuple[int, int]] = {}
         self._version = 0
         self._closed_connections = 0
         self.first_lease_end_ms = 0
@@ -78,6 +80,14 @@ class RedisCluster:
     def nodes(self) -> list[RedisNode]:
         """Return the nodes that have slots; raises StorageUnavailableError."""
         return [self._nodes.get(address) or self._added(address) for address in self.slots.masters()]
+
+    def tag_of(self, name: str, turn: int) -> str:
+        """Return a hash tag of a node's lowest slot, of its highest in odd turns; raises StorageUnavailableError."""
+        if not self._version or self._version != self.slots.version:
+            self._take_map()
+        if (slots := self._slots_of.get(name)) is None:
+            raise StorageUnavailableError(f"{name} is no master of the Redis cluster any more")
+        return tag_of(slots[turn % 2])
 
     def known_nodes(self) -> list[RedisNode]:
         """Return the nodes that were used."""
@@ -160,14 +170,13 @@ class RedisCluster:
         self.slots.read_soon()
 
     def _take_map(self) -> None:
-        """Give nodes the hash tags that they have now, and close those that are masters no more and idle."""
+        """Learn which slots nodes have, and close those that are masters no more and idle."""
+        masters = self.slots.masters()
         self._version = self.slots.version
         self._by_slot.clear()
-        masters = self.slots.masters()
+        self._slots_of = {str(address): slots for address, slots in masters.items()}
         for address, node in list(self._nodes.items()):
-            if (slot := masters.get(address)) is not None:
-                node.tag = tag_of(slot)
-            elif not node.busy:
+            if address not in masters and not node.busy:
                 del self._nodes[address]
                 self._closed_connections += node.connections
                 node.close()

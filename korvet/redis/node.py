@@ -113,8 +113,6 @@ class RedisNode:
         self.name = str(target)
         """The server's address, for messages and as its identity."""
         self.safe_url = target.safe_url
-        self.tag = ""
-        """A hash tag of a slot of this node, for the keys that each node of a cluster has; "" without a cluster."""
         self.on_failover: Callable[[], object] = lambda: None
         """Called after a reconnect because the old connection led to a replica.
 

@@ -127,19 +127,21 @@ class SlotMap:
             raise StorageUnavailableError(f"no master of the Redis cluster has slot {slot}")
         return address
 
-    def masters(self) -> dict[RedisAddress, int]:
-        """Return the masters that have slots, each with the first of them; raises StorageUnavailableError."""
+    def masters(self) -> dict[RedisAddress, tuple[int, int]]:
+        """Return the masters that have slots, each with its lowest and its highest; raises StorageUnavailableError."""
         if not self.version:
             self.read()
         return self.known_masters()
 
-    def known_masters(self) -> dict[RedisAddress, int]:
+    def known_masters(self) -> dict[RedisAddress, tuple[int, int]]:
         """Return those that are known, as `masters` does."""
-        first: dict[RedisAddress, int] = {}
+        lowest: dict[RedisAddress, int] = {}
+        highest: dict[RedisAddress, int] = {}
         for slot, address in enumerate(self._masters):
             if address is not None:
-                first.setdefault(address, slot)
-        return first
+                lowest.setdefault(address, slot)
+                highest[address] = slot
+        return {address: (slot, highest[address]) for address, slot in lowest.items()}
 
     def spread_tags(self, taken: Sequence[str], more: int, seed: str) -> list[str]:
         """Return what `spread_tags` does by the map as it is now; raises StorageUnavailableError."""

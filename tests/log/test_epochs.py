@@ -16,6 +16,7 @@ from korvet.log.epochs import (
     Epochs,
     EpochStart,
     KnownEnds,
+    LeaderEpochs,
     epoch_at,
     epoch_end,
     next_epoch_start,
@@ -226,6 +227,29 @@ def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot() -> No
         [outcome] = begun.result()
         assert isinstance(outcome, Appended)
         redis.close()
+
+
+@pytest.mark.parametrize("has_moved", [True, False])
+def test_workers_learn_of_another_history_while_the_first_slot_of_a_node_moves(*, has_moved: bool) -> None:
+    with redis_cluster(masters=2) as cluster:
+        source, to = cluster.nodes
+        workers = [Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2)]
+        known = [LeaderEpochs(each, KEYS) for each in workers]
+        for redis, epochs in zip(workers, known, strict=True):
+            epochs.refresh_all(redis)
+        nodes = [each.node_named(source.address) for each in workers]
+        first = known[0].known(nodes[0])
+        cluster.begin_move(0, to)
+        cluster.move_keys(source, to, source.call("CLUSTER", "GETKEYSINSLOT", 0, 10))
+        if has_moved:
+            cluster.end_move(0, source, to)
+        source.call("DEBUG", "CHANGE-REPL-ID")
+        for redis, epochs in zip(workers, known, strict=True):
+            epochs.refresh_all(redis)
+        [one, other] = [epochs.known(node) for epochs, node in zip(known, nodes, strict=True)]
+        assert one == other > first > 0
+        for each in workers:
+            each.close()
 
 
 def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one() -> None:

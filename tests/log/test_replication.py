@@ -122,6 +122,23 @@ def test_a_node_whose_first_slot_moves_away_confirms_on() -> None:
             client.close()
 
 
+def test_a_node_confirms_on_while_its_first_slot_is_on_its_way() -> None:
+    with redis_cluster(masters=2) as cluster:
+        client = Redis(cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS)
+        waits = Redis(cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS)
+        replicas = Replicas(lambda: waits, client, KEYS, replicas=0, timeout_ms=LONG_MS)
+        node = client.node_of(f"{{{tag_of(0)}}}")
+        of = replicas.of(node)
+        assert of.wait(of.begin(0)).confirms(node.connect(), 0)
+        [to] = [each for each in cluster.nodes if each.address != node.name]
+        source = cluster.begin_move(0, to)
+        cluster.move_keys(source, to, source.call("CLUSTER", "GETKEYSINSLOT", 0, 10))
+        for _ in range(2):
+            assert of.wait(of.begin(0)).confirms(node.history, 0)
+        waits.close()
+        client.close()
+
+
 def test_what_was_refused_asks_nobody() -> None:
     client = Redis("unix:///nowhere", timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
     refused = KafkaError(ErrorCode.INVALID_RECORD, "")
