@@ -48,6 +48,9 @@ _ENDS_MAX = 50_000
 _SLOTS_TRIED_MAX = 4
 """The lowest slot of a node may have moved, and the next one be on its way."""
 
+_YEAR_2026 = 1_767_225_600
+"""Where lua/broker/epoch.lua begins to count the seconds."""
+
 _REFRESH_S_MIN = 1.0
 """How often a client that claims to know a later epoch makes a worker ask for it, and a Redis that refuses is asked."""
 
@@ -230,7 +233,7 @@ class LeaderEpochs:
             # Another worker may have begun it, over a connection that was made after this one's.
             of.asked_at = time.monotonic()
             current = self.refresh(node)
-        if current < epoch <= max(each.epoch for each in self._nodes.values()):
+        if current < epoch <= self._latest():
             # That of the node of a cluster that had the log before, in which nothing was written. Clients never take an
             # earlier epoch for the current one, so this node begins a later one.
             current = self.refresh(node, epoch)
@@ -239,6 +242,13 @@ class LeaderEpochs:
         if epoch > current:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
         return current
+
+    def _latest(self) -> int:
+        """Return the latest epoch that any node can have begun."""
+        known = max(each.epoch for each in self._nodes.values())
+        # A node that left the cluster is not known to workers that began later. Its epochs were times (the script), as
+        # all are but a few: what a client makes up costs a node an epoch, and is believed up to now alone.
+        return max(known, int(time.time()) - _YEAR_2026) if self._redis.is_cluster else known
 
     def _of(self, node: RedisNode) -> _NodeEpoch:
         return self._nodes.get(node.name) or self._nodes.setdefault(node.name, _NodeEpoch())

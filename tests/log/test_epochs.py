@@ -275,6 +275,28 @@ def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one() -
         redis.close()
 
 
+def test_a_worker_that_never_knew_the_node_before_has_a_later_epoch_begun_as_well() -> None:
+    with redis_cluster(masters=2) as cluster:
+        redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+        log = LogStore(redis, redis, KEYS)
+        partition = log.partition("orders", 0, "an id", 8)
+        # The node has lived for long, the one that had the log and has left the cluster for less.
+        node = redis.node_of(partition.stream)
+        own = {"history": node.connect(), "epoch": 1000}
+        cluster.node_of(partition.stream).client.hset(KEYS.epoch_of(redis.tag_of(node.name)), mapping=own)
+        assert log.check_epoch(partition, -1) == 1000
+        former = 2000
+        with pytest.raises(KafkaError) as refused:
+            log.check_epoch(partition, former)
+        assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
+        current = log.check_epoch(partition, -1)
+        assert current > former
+        with pytest.raises(KafkaError) as refused:
+            log.check_epoch(partition, current + 1000)
+        assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        redis.close()
+
+
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_an_append_never_reaches_another_history_with_the_epoch_of_the_one_before(
     storage_format: Any,
