@@ -15,7 +15,8 @@ from korvet.redis.keys import Keys
 from korvet.server.keeper import group_tasks
 from korvet.server.keeper.group_tasks import OUTAGE_MS, ExpireGroups
 from korvet.server.keeper.keeper import Keeper
-from tests.groups.support import Group
+from tests.groups.support import KEYS, Group
+from tests.support.redis_cluster import RedisCluster
 
 GROUPS = 250
 
@@ -147,6 +148,38 @@ def test_sessions_begin_again_by_the_clock_of_a_redis_that_took_over(
     time_is_up(group)
     task(context, lambda: None)
     assert group.ids() == set()
+
+
+@pytest.mark.parametrize("node_has_list", [True, False])
+def test_sessions_begin_again_only_on_the_node_that_was_connected_to_again(
+    redis_cluster: RedisCluster,
+    *,
+    node_has_list: bool,
+) -> None:
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+    listing = redis_cluster.node_of(KEYS.groups)
+    names = [f"group-{n}" for n in range(40)]
+    at = {name: redis_cluster.node_of(KEYS.group_state(name)) for name in names}
+    with_list = next(name for name in names if at[name] is listing)
+    without = next(name for name in names if at[name] is not listing)
+    groups = {name: Group(redis, at[name].client, name) for name in (with_list, without)}
+    context = Keeper(Settings(redis_url=redis_cluster.url)).context
+    task = ExpireGroups()
+    task(context, lambda: None)
+    for name, group in groups.items():
+        group.stable("a")
+        group.time_is_up_for("a")
+        listing.client.zadd(KEYS.groups, {name: 1})
+    again, other = (with_list, without) if node_has_list else (without, with_list)
+    context.redis.node_of(KEYS.group_state(again)).reconnect("another server may be the master now")
+    task(context, lambda: None)
+    assert {name: group.ids() for name, group in groups.items()} == {again: {"a"}, other: set()}
+    groups[again].time_is_up_for("a")
+    listing.client.zadd(KEYS.groups, {again: 1})
+    task(context, lambda: None)
+    assert not groups[again].ids()
+    context.close()
+    redis.close()
 
 
 def test_a_list_of_groups_that_is_none_fails_the_turn_and_nothing_else(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,9 @@ from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.groups.store import NO_GROUP, GroupStore
+from korvet.redis.client import Redis
 from korvet.redis.keys import decode_group_id
+from korvet.redis.node import RedisNode
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.telemetry import metrics
 from korvet.turns import in_parts
@@ -38,8 +41,9 @@ class ExpireGroups:
 
     After an outage all sessions begin again, as in Kafka when another broker takes over a group: members could not
     renew them, and the end of an outage costs no rebalance. So they do over a new connection to Redis: it may lead to
-    another server, by whose clock all of them are over. So they do after a turn that failed in its middle: the groups
-    that it took have no deadline in the list.
+    another server, by whose clock all of them are over. In a cluster those of that node's groups do; if it has the
+    list, which may have lost deadlines, all others are looked at. After a turn that failed in its middle all sessions
+    begin again: the groups that it took have no deadline in the list.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +51,8 @@ class ExpireGroups:
         self._logged: set[str] = set()
         self._clock = clock
         self._last_turn: float | None = None
-        self._connection = 0
+        # How many connections to each node there had been at the last turn.
+        self._connections: dict[RedisNode, int] = {}
         self._unfinished = False
         # Groups, as the list names them, whose node of a cluster was away.
         self._away: set[bytes] = set()
@@ -56,14 +61,17 @@ class ExpireGroups:
         """Advance every group that is due; raises StorageUnavailableError."""
         store = _group_store(context)
         last = self._last_turn
-        # Over the connection that the rest of the turn goes over first.
-        context.redis.node_of(context.keys.groups).call("PING")
-        connection = context.redis.connections
-        is_same = connection == self._connection
-        if self._unfinished or last is None or not is_same or self._clock() - last > OUTAGE_MS / 1000:
-            _resume_all(context, store, check_lease)
+        # Over the connections that the rest of the turn goes over first.
+        listing = context.redis.node_of(context.keys.groups)
+        listing.call("PING")
+        connections = _connect(context.redis)
+        renewed = {node for node, count in connections.items() if self._connections.get(node) != count}
+        if self._unfinished or last is None or self._clock() - last > OUTAGE_MS / 1000:
+            renewed = set(connections)
+        if renewed:
+            _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
         self._unfinished = False
-        self._connection = connection
+        self._connections = connections
         self._advance_due(store, check_lease)
         self._last_turn = self._clock()
 
@@ -112,11 +120,37 @@ def _group(name: bytes) -> str:
     return decode_group_id(name.decode(errors="replace"))
 
 
-def _resume_all(context: Context, store: GroupStore, check_lease: CheckLease) -> None:
+def _connect(redis: Redis) -> dict[RedisNode, int]:
+    """Connect to the nodes that are not away; returns how many connections to each there have been."""
+    nodes = redis.nodes()
+    for node in nodes:
+        with contextlib.suppress(StorageUnavailableError):
+            node.connect()
+    return {node: node.connections for node in nodes}
+
+
+def _resume_all(
+    context: Context,
+    store: GroupStore,
+    check_lease: CheckLease,
+    nodes: set[RedisNode],
+    *,
+    looks_at_all: bool,
+) -> None:
+    """Begin the sessions of the groups of some nodes again; advance the others if all are to be looked at."""
+
+    def is_there(group: str) -> bool:
+        with contextlib.suppress(StorageUnavailableError):
+            return context.redis.node_of(context.keys.group_state(group)) in nodes
+        return False  # no node has its slot
+
     for names in GroupList(context.redis, context.keys).names():
         for some in in_parts(names, _GROUPS_PER_STEP):
             check_lease()
-            for group, due in zip(some, store.resume_all(some), strict=True):
+            resumed = [group for group in some if is_there(group)]
+            others = [group for group in some if looks_at_all and group not in resumed]
+            outcomes = [*store.resume_all(resumed), *store.advance_all(others)]
+            for group, due in zip([*resumed, *others], outcomes, strict=True):
                 if isinstance(due, KafkaError):
                     # It is logged again when something is due in it.
                     _log.debug("sessions of a group not resumed", group=group, reason=due)
