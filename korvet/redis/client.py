@@ -235,11 +235,6 @@ class Redis:
             _BEFORE.reset(token)
 
     @property
-    def connections(self) -> int:
-        """How many connections were made: a fact learned over one may not hold for the next."""
-        return (self._cluster or self._only).connections
-
-    @property
     def reconnected_at(self) -> float:
         """When a connection last replaced another one (time.monotonic)."""
         return max((node.reconnected_at for node in self.known_nodes()), default=-math.inf)

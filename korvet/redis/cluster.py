@@ -57,14 +57,8 @@ class RedisCluster:
         # The lowest and the highest slot of each master, by its name.
         self._slots_of: dict[str, tuple[int, int]] = {}
         self._version = 0
-        self._closed_connections = 0
         self.first_lease_end_ms = 0
         """RedisNode.lease_end_ms of nodes that are new."""
-
-    @property
-    def connections(self) -> int:
-        """How many connections were made, to all nodes."""
-        return self._closed_connections + sum(node.connections for node in self._nodes.values())
 
     def node_at(self, slot: int) -> RedisNode:
         """Return the node that has a slot; raises StorageUnavailableError."""
@@ -178,7 +172,6 @@ class RedisCluster:
         for address, node in list(self._nodes.items()):
             if address not in masters and not node.busy:
                 del self._nodes[address]
-                self._closed_connections += node.connections
                 node.close()
 
 

@@ -18,6 +18,7 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import TAG_LENGTH, Keys
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import Reply, checked, errors_about, listed, malformed, value_of
 from korvet.topics.deletion import TopicDeletion, side_keys
 from korvet.topics.rows import CLAIM_MS, CLOCKS_MS, RegistryRows
@@ -67,7 +68,7 @@ class TopicStore:
         self._redis = redis
         self._keys = keys
         self._registry = keys.topics
-        self._loaded_over: int | None = None
+        self._loaded_over: tuple[RedisNode, int] | None = None
 
     def create(self, row: TopicRow, known_epoch: int = 0) -> bool:
         """Create a topic: its row, which clients do not find yet, its partitions, and then the topic is live.
@@ -259,13 +260,13 @@ class TopicStore:
 
     def load(self) -> TopicRows:
         """Return all topics and the epoch to ask for changes from."""
-        connection = self._redis.connections
+        over = self._connection()
         newest, rows = self._transaction(
             ("ZREVRANGE", self._keys.topic_changes, 0, 0, "WITHSCORES"),
             ("HGETALL", self._registry),
         )
         flat = cast("list[bytes]", listed(self._registry, rows))
-        self._loaded_over = connection
+        self._loaded_over = over
         read = (decode(self._registry, name, row) for name, row in zip(flat[::2], flat[1::2], strict=True))
         rows_by_name = {row.name: row for row in read if row is not None}
         names = {name.decode("utf-8", "backslashreplace") for name in flat[::2]}
@@ -285,7 +286,7 @@ class TopicStore:
         )
         names = cast("list[bytes]", listed(feed, changed))
         now = self._epoch(newest)
-        if self._loaded_over not in (None, self._redis.connections):
+        if self._loaded_over not in (None, self._connection()):
             return None
         # An epoch from the future: the feed was lost or restored from an older copy.
         if now < epoch or (dropped is not None and self._int(dropped) > epoch):
@@ -302,6 +303,11 @@ class TopicStore:
             else:
                 upserts.append(row)
         return TopicChanges(now, upserts, deletions)
+
+    def _connection(self) -> tuple[RedisNode, int]:
+        """Return what is another one whenever the registry is read over another connection."""
+        node = self._redis.node_of(self._registry)
+        return node, node.connections
 
     def _transaction(self, *commands: tuple[Arg, ...]) -> list[Reply]:
         with errors_about(self._registry):

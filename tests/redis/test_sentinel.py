@@ -106,11 +106,11 @@ def test_a_connection_stays_where_a_stale_sentinel_would_have_it_leave(
     with stale(setup) as liar:
         redis = connect(setup.url_by(living.address, liar.address))
         port = port_of(redis)
-        before = redis.connections
+        before = redis.nodes()[0].connections
         living.close()
         until(lambda: liar.client.info("clients")["pubsub_clients"] == 1)
         gevent.sleep(0.2)
-        assert (port_of(redis), redis.connections) == (port, before)
+        assert (port_of(redis), redis.nodes()[0].connections) == (port, before)
 
 
 def test_sentinels_that_are_dead_or_hang_are_passed_over(setup: Watched, connect: Connect) -> None:

@@ -17,6 +17,7 @@ from korvet.redis.keys import Keys
 from korvet.topics import rows as topic_rows
 from korvet.topics.store import TopicChanges, TopicRows, TopicStore
 from korvet.topics.types import TopicRow
+from tests.support.redis_cluster import RedisCluster
 
 KEYS = Keys("korvet")
 ORDERS = TopicRow(
@@ -46,6 +47,22 @@ def test_a_created_topic_is_loaded_as_it_was_given(store: TopicStore) -> None:
     assert store.load() == TopicRows(0, {})
     assert store.create(ORDERS)
     assert store.load() == TopicRows(2, {"orders": ORDERS})
+
+
+def test_the_registry_is_loaded_again_only_after_a_reconnect_to_the_node_that_has_it(
+    redis_cluster: RedisCluster,
+) -> None:
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+    store = TopicStore(redis, KEYS)
+    store.create(row("a"))
+    epoch = store.load().epoch
+    registry = redis.node_of(KEYS.topics)
+    for node in redis.nodes():
+        node.reconnect("another server may be the master now")
+        node.connect()
+        assert (store.changes(epoch) is None) == (node is registry)
+        epoch = store.load().epoch
+    redis.close()
 
 
 def test_changes_since_an_epoch_are_returned_once(store: TopicStore) -> None:
