@@ -4,7 +4,8 @@ A worker may be out of action for any time: its process stopped, its machine sus
 goes on, the buffers of its connections hold requests that nobody wants any more: their clients have asked others since.
 So the worker looks at Redis' clock every third of broker.lease.ms, after which clients are sent to other brokers. Each
 script that changes groups, topics or configs carries the time at which the lease that this gives ends, and refuses to
-run later (lua/shared/lease.lua). No clock of a worker's machine matters for that, nor where the bytes have lain.
+run later (lua/shared/lease.lua). No clock of a worker's machine matters for that, nor where the bytes have lain. Each
+node of a cluster has a lease of its own, by its own clock.
 
 A worker that finds its lease ended takes a new one before it begins another request. What may have come before that is
 late: a change whose client has gone is not begun, and a commit does not replace one made after the last look before.
@@ -19,15 +20,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from typing import NamedTuple
 
 import gevent
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.client import Redis
-from korvet.redis.cluster import connected_first
-from korvet.redis.node import PendingCommands, RedisNode
-from korvet.redis.replies import RespError, time_ms, value_of
+from korvet.redis.node import RedisNode
+from korvet.redis.replies import RespError, time_ms
 from korvet.turns import SHORTEST_SECONDS
 
 RETRY_SECONDS_MAX = 1.0
@@ -37,10 +38,20 @@ TURNS = 20
 """Of the event loop, after which it has come to all connections that were readable before a late renewal: it takes 64
 of them at first, then twice as many each turn, and the last of those first."""
 
+SLOW_NODE_SECONDS = 0.25
+"""How long a renewal waits for the other nodes of a cluster once one has answered: they need not be waited for."""
+
 _log = Log(__name__)
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux's monotonic clock stops while the machine is suspended; this one does not."""
+
+
+class _Look(NamedTuple):
+    """A look at the clock of a node (ms), and when it was answered (time.monotonic)."""
+
+    ms: int
+    at: float
 
 
 class ServingLease:
@@ -50,8 +61,9 @@ class ServingLease:
         self._redis = redis
         redis.lease_nodes()
         self._lease_ms = lease_ms
-        # The last look at Redis' clock, and when it was answered (time.monotonic).
-        self._looked_ms, self._looked_at = 0, -math.inf
+        # The last look at the clock of each node, and those that are not answered yet.
+        self._looks: dict[RedisNode, _Look] = {}
+        self._silent: dict[RedisNode, gevent.Greenlet[..., _Look | None]] = {}
         self._end = -math.inf
         self._away = False
         self._renewal: gevent.Greenlet[[], None] | None = None
@@ -64,7 +76,9 @@ class ServingLease:
         pause = self._lease_ms / 1000 / 3
         while True:
             self.renew()
-            gevent.sleep(min(pause, RETRY_SECONDS_MAX) if self._away else pause)
+            wait_s = min(pause, RETRY_SECONDS_MAX) if self._away else pause
+            # A node that answers again gets its lease at once.
+            gevent.wait(list(self._silent.values()), wait_s, 1) if self._silent else gevent.sleep(wait_s)
 
     def renew(self) -> None:
         """Take the lease from now on; if Redis is away there is none, and its scripts refuse what is sent."""
@@ -84,33 +98,45 @@ class ServingLease:
         return came_after < self._late_until or time.monotonic() - came_after > self._lease_ms / 1000
 
     def not_after_ms(self, came_after: float) -> int:
-        """Return when (Redis' clock) a late request can have been sent at the earliest; 0 if Redis was never asked."""
-        if came_after < self._late_until or not self._looked_ms:
-            return self._late_since_ms
-        return self._looked_ms - math.ceil((self._looked_at - came_after) * 1000)
+        """Return when (Redis' clock) a late request can have been sent at the earliest; 0 if Redis was never asked.
 
-    def _clocks_ms(self) -> dict[RedisNode, int]:
-        """Return the clock of each node; a script has its lease compared with that of its own. Raises KafkaError."""
-        asked: dict[RedisNode, PendingCommands] = {}
-        clocks: dict[RedisNode, int] = {}
-        for node in connected_first(self._redis.nodes()):
-            with contextlib.suppress(KafkaError):
-                asked[node] = node.begin_pipeline([("TIME",)])
-        for node, begun in asked.items():
-            with contextlib.suppress(KafkaError, RespError):
-                clocks[node] = time_ms(value_of(begun.result()[0]))
-        if not clocks:
+        By the clock of the node of a cluster that is behind the others: a commit that is refused is sent again.
+        """
+        if came_after < self._late_until or not self._looks:
+            return self._late_since_ms
+        return min(look.ms - math.ceil((look.at - came_after) * 1000) for look in self._looks.values())
+
+    def _look(self) -> dict[RedisNode, _Look]:
+        """Look at the clocks of the nodes; those that answer nothing go on being waited for. Raises KafkaError.
+
+        A script has its lease compared with the clock of its own node, so each node has its own.
+        """
+        self._silent = {node: look for node, look in self._silent.items() if not look.ready()}
+        looks = {
+            node: gevent.spawn(_clock_of, node) for node in self._redis.nodes() if node not in self._silent
+        }
+        left = list(looks.values())
+        while left and not any(look.value for look in looks.values()):
+            gevent.wait(left, count=1)
+            left = [look for look in left if not look.ready()]
+        gevent.wait(left, SLOW_NODE_SECONDS)
+        # What they answer may be of before this worker was stopped: only a look of a later renewal counts.
+        self._silent |= {node: look for node, look in looks.items() if not look.ready()}
+        found = {node: look.value for node, look in looks.items() if look.value}
+        if not found:
             raise StorageUnavailableError("no node of Redis gave its time")
-        return clocks
+        return found
 
     def _renew(self) -> None:
         asked = time.clock_gettime(_CLOCK)
+        before = self._looks
         try:
-            clocks = self._clocks_ms()
-            now_ms = next(iter(clocks.values()))
-            answered_at = time.monotonic()
-            before_ms = self._looked_ms
-            is_late = 0 < before_ms < now_ms - self._lease_ms
+            looks = self._look()
+            # Of nodes that were away for a while the others know better.
+            gap_ms = min(
+                (look.ms - before[node].ms for node, look in looks.items() if node in before), default=0
+            )
+            is_late = gap_ms > self._lease_ms
             for _ in range(TURNS if is_late else 0):
                 gevent.sleep(SHORTEST_SECONDS)
         except (KafkaError, RespError):
@@ -118,14 +144,22 @@ class ServingLease:
             return
         finally:
             self._renewal = None
-        self._looked_ms, self._looked_at = now_ms, answered_at
+        known = self._redis.known_nodes()
+        self._looks = {node: look for node, look in before.items() if node in known} | looks
         self._away = False
-        for node in self._redis.known_nodes():
+        for node in known:
             node.lease_ended = False
-        for node, clock_ms in clocks.items():
-            node.lease_end_ms = clock_ms + self._lease_ms
+        for node, look in looks.items():
+            node.lease_end_ms = look.ms + self._lease_ms
         # The answer may have lain here for as long as the worker was stopped.
         self._end = asked + self._lease_ms / 1000
         if is_late:
-            self._late_until, self._late_since_ms = time.monotonic(), before_ms
-            _log.warning("lease renewed late", lease_ms=self._lease_ms, after_ms=now_ms - before_ms)
+            self._late_until = time.monotonic()
+            self._late_since_ms = min(look.ms for look in before.values())
+            _log.warning("lease renewed late", lease_ms=self._lease_ms, after_ms=gap_ms)
+
+
+def _clock_of(node: RedisNode) -> _Look | None:
+    with contextlib.suppress(KafkaError, RespError):
+        return _Look(time_ms(node.call("TIME")), time.monotonic())
+    return None

@@ -7,6 +7,9 @@ import time
 from typing import Any
 
 import gevent
+import gevent.server
+import gevent.socket
+import hiredis
 import pytest
 
 from korvet.errors import LeaseEndedError
@@ -14,12 +17,14 @@ from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.replies import time_ms
+from korvet.redis.slots import SLOTS
 from korvet.server.net.socket import Channel
 from korvet.server.serving_lease import ServingLease
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
+from tests.support.redis_cluster import redis_cluster
 
-LEASE_MS = 1000
+LEASE_MS, LONG_LEASE_MS = 1000, 600_000
 KEYS = Keys("korvet")
 
 
@@ -87,6 +92,83 @@ def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -
     # The answer of Redis that gives its clock may have taken a while.
     assert before - LEASE_MS < lease.not_after_ms(came) <= after
     keeping.kill()
+
+
+def test_a_node_that_hangs_ends_the_lease_of_no_other_one() -> None:
+    with redis_cluster(masters=2) as cluster:
+        redis = Redis(cluster.url, timeout_ms=60_000, connect_timeout_ms=60_000)
+        lease = ServingLease(redis, LEASE_MS)
+        lease.renew()
+        hung, other = (redis.node_named(each.address) for each in cluster.nodes)
+        cluster.nodes[0].freeze()
+        keeping = gevent.spawn(lease.keep)
+        end = hung.lease_end_ms
+        until(lambda: other.lease_end_ms > end + 2 * LEASE_MS)
+        assert not lease.is_late(time.monotonic())
+        assert hung.lease_end_ms <= end + LEASE_MS
+        cluster.nodes[0].thaw()
+        until(lambda: hung.lease_end_ms > time_ms(hung.call("TIME")))
+        keeping.kill()
+        redis.close()
+
+
+class ClockNode:
+    """One of two nodes of a cluster, which does nothing but tell the time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+        self.answers = True
+        self.others: list[ClockNode] = []
+        self.server = gevent.server.StreamServer(("127.0.0.1", 0), self._serve)
+        self.server.start()
+
+    def _serve(self, client: gevent.socket.socket, _address: object) -> None:
+        reader = hiredis.Reader()
+        while data := client.recv(65536):
+            reader.feed(data)
+            while command := reader.gets():
+                if command == [b"TIME"] and not self.answers:
+                    return
+                client.sendall(self._reply(*command))
+
+    def _reply(self, word: bytes, *_: bytes) -> bytes:
+        if word == b"TIME":
+            seconds = str(int(time.time()) + self.seconds)
+            return f"*2\r\n${len(seconds)}\r\n{seconds}\r\n$1\r\n0\r\n".encode()
+        if word == b"CLUSTER":
+            half = SLOTS // len(self.others)
+            rows = (
+                f"*3\r\n:{place * half}\r\n:{(place + 1) * half - 1}\r\n"
+                f"*3\r\n$9\r\n127.0.0.1\r\n:{each.server.server_port}\r\n$2\r\nid\r\n"
+                for place, each in enumerate(self.others)
+            )
+            return f"*{len(self.others)}\r\n{''.join(rows)}".encode()
+        return b"+OK\r\n"
+
+
+def test_nodes_whose_clocks_differ_make_nothing_late() -> None:
+    nodes = [ClockNode(), ClockNode()]
+    for each in nodes:
+        each.others = nodes
+    first, second = nodes
+    second.seconds = 3600
+    redis = Redis(
+        f"redis+cluster://127.0.0.1:{first.server.server_port}", timeout_ms=5000, connect_timeout_ms=5000
+    )
+    lease = ServingLease(redis, LONG_LEASE_MS)
+    lease.renew()
+    came = time.monotonic()
+    first.answers = False
+    lease.renew()
+    assert not lease.is_late(came)
+    # A late commit to a group of either node replaces none that was made since.
+    assert lease.not_after_ms(came) <= time.time() * 1000
+    second.seconds += LONG_LEASE_MS // 1000 + 1
+    lease.renew()
+    assert lease.is_late(came)
+    redis.close()
+    for each in nodes:
+        each.server.stop()
 
 
 def test_a_commit_that_lay_on_the_way_until_the_lease_had_ended_is_not_done(
