@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -180,3 +181,37 @@ def test_a_warning_about_some_masters_names_them(redis_cluster: RedisCluster) ->
         other.call("CONFIG", "SET", "cluster-require-full-coverage", "no")
     assert "(at " not in first
     assert second.endswith(f"no topic is served (at {other.address})")
+
+
+def test_a_start_waits_for_masters_that_have_just_begun() -> None:
+    with run_cluster(2) as cluster:
+        settings = Settings(redis_url=cluster.url)
+        for node in cluster.nodes:
+            node.kill()
+            node.restart()
+        with pytest.raises(ConfigError, match="the cluster is down"):
+            redis_check.check(settings, never, never)
+        said: list[str] = []
+        assert redis_check.check(settings, time.sleep, said.append, 60_000).version
+        assert {node.info()["cluster_state"] for node in cluster.nodes} == {"ok"}
+        assert set(said) == {"Redis is a cluster that is not in order yet"}
+        assert redis_check.prepare(settings).cluster_id
+
+
+def test_a_start_waits_until_a_master_of_a_cluster_has_loaded_its_data() -> None:
+    with run_cluster(1) as cluster:
+        [node] = cluster.nodes
+        for number in range(40):
+            node.client.set(f"key-{number}", b"x" * 500)
+        node.client.config_set("loading-process-events-interval-bytes", 1024)
+        node.client.config_set("key-load-delay", 50_000)
+        node.client.config_set("rdbcompression", "no")
+        with ThreadPoolExecutor(1) as threads:
+            loading = threads.submit(node.call, "DEBUG", "RELOAD")
+            with closing(redis.Redis(port=node.port)) as client:
+                processes.wait_until(lambda: client.info("persistence")["loading"], "it loads its data")
+            said: list[str] = []
+            assert redis_check.check(Settings(redis_url=cluster.url), time.sleep, said.append).version
+            assert said
+            assert all(each.endswith("is loading its data") for each in said)
+            loading.result()

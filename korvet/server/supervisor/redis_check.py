@@ -34,6 +34,7 @@ _VERSION_MIN = {"redis": (7, 0), "valkey": (7, 2)}
 _PERMISSIONS = scripts.get("check/permissions")
 _REGISTER = scripts.get("broker/register")
 _LOADING_PAUSE_SECONDS = 1.0
+_FORMING_PAUSE_SECONDS = 0.1
 _SLOTS = 16_384
 _MOVING_TRIES, _MOVING_PAUSE_SECONDS = 20, 0.25
 FULL_COVERAGE = "cluster-require-full-coverage"
@@ -77,15 +78,22 @@ class ServerFacts(NamedTuple):
         return _DURABILITY.get(self.appendfsync or "", unknown)
 
 
-def check(settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None]) -> ServerFacts:
+def check(
+    settings: Settings, pause: Callable[[float], None], progress: Callable[[str], None], wait_ms: int = 0
+) -> ServerFacts:
     """Return the facts of the Redis at `settings.redis_url`, having waited until it has loaded its data.
+
+    A cluster may take `wait_ms` to be in order: a master takes no writes in the first 2 s after its start.
 
     Raises ConfigError, in one line without the password, when it cannot be reached, refuses the login, or would lose
     or misplace records: too old, evicting, of another kind than the URL says.
     """
     check_kind(settings)
     with connected(settings) as masters:
-        servers = _answering(masters) if masters.is_cluster else masters.all()
+        if masters.is_cluster:
+            servers = _in_order(masters, pause, progress, time.monotonic() + wait_ms / 1000)
+        else:
+            servers = masters.all()
         found = [_facts(name, server, pause, progress) for name, server in servers.items()]
     # A record is as safe as the master that has it makes it.
     weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
@@ -102,8 +110,36 @@ def check(settings: Settings, pause: Callable[[float], None], progress: Callable
     return weakest._replace(warnings=tuple(some))
 
 
-def _answering(masters: Masters) -> dict[str, redis.Redis]:
-    """Return the masters of a cluster that answer; raises ConfigError if some slot has none, or none serves clients."""
+def _in_order(
+    masters: Masters, pause: Callable[[float], None], progress: Callable[[str], None], until: float
+) -> dict[str, redis.Redis]:
+    """Return what `_answering` does, once all of them serve clients or it is later than `until` (time.monotonic)."""
+    reported = False
+    while True:
+        is_last = time.monotonic() >= until
+        try:
+            answering, serving = _answering(masters)
+        except redis.BusyLoadingError:
+            progress("Redis is loading its data")
+            pause(_LOADING_PAUSE_SECONDS)
+            continue
+        except ConfigError:
+            if is_last:
+                raise
+        else:
+            if is_last or serving == len(answering):
+                return answering
+        if not reported:
+            progress("Redis is a cluster that is not in order yet")
+        reported = True
+        pause(_FORMING_PAUSE_SECONDS)
+
+
+def _answering(masters: Masters) -> tuple[dict[str, redis.Redis], int]:
+    """Return the masters of a cluster that answer, and how many of them serve clients.
+
+    Raises ConfigError if some slot has no master, or none serves clients.
+    """
     covered = sum(last + 1 - first for first, last, _ in masters.slots())
     if covered < _SLOTS:
         raise ConfigError(
@@ -119,11 +155,11 @@ def _answering(masters: Masters) -> dict[str, redis.Redis]:
     servers = masters.all()
     answering = {name: servers[name] for name in names}
     if loading == names:
-        return answering
+        return answering, len(answering)
     states = {name: cluster_info(server).get("cluster_state", "ok") for name, server in answering.items()}
     if "ok" not in states.values():
         raise ConfigError(f"redis.url: the cluster is down (CLUSTER INFO of {', '.join(states)})")
-    return answering
+    return answering, list(states.values()).count("ok")
 
 
 def cluster_info(server: redis.Redis) -> dict[str, str]:

@@ -115,7 +115,7 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     if not settings.redis_url:
         embedded = _start_embedded(settings, signals, progress, cleanup)
         settings = dataclasses.replace(settings, redis_url=embedded.url)
-    facts = redis_check.check(settings, signals.pause, progress)
+    facts = redis_check.check(settings, signals.pause, progress, settings.redis_connect_timeout_ms)
     for warning in facts.warnings:
         _log.warning(warning)
     settings = redis_check.prepare(settings)
