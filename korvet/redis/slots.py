@@ -30,6 +30,9 @@ SLOTS = 16_384
 _REFRESH_S_MIN = 0.1
 """How often failing requests have the map read again."""
 
+_MOVED_SECONDS = 1.0
+"""How long a MOVED is believed against a map: that of a node that has not heard of it yet is old."""
+
 _HANGS_SECONDS = 0.25
 """After this time without an answer another node is asked for the map as well."""
 
@@ -111,6 +114,8 @@ class SlotMap:
         self._reading: gevent.Greenlet[[], StorageUnavailableError | None] | None = None
         self._read_at = -_REFRESH_S_MIN
         self._next = 0
+        # Where nodes said lately that slots are, and when (time.monotonic).
+        self._moved: dict[int, tuple[RedisAddress, float]] = {}
         self._followers: list[Callable[[], object]] = []
 
     def follow(self, changed: Callable[[], object]) -> None:
@@ -156,6 +161,7 @@ class SlotMap:
             self.read_soon()
             return
         now = self._target.at(error.host or (before.host if before else ""), error.port)
+        self._moved[error.slot] = now, time.monotonic()
         if now != before:
             self._masters[error.slot] = now
             self._change()
@@ -211,6 +217,13 @@ class SlotMap:
             return error
 
     def _take(self, found: list[RedisAddress | None]) -> None:
+        since = time.monotonic() - _MOVED_SECONDS
+        self._moved = {slot: moved for slot, moved in self._moved.items() if moved[1] > since}
+        contradicted = {slot: to for slot, (to, _) in self._moved.items() if found[slot] != to}
+        for slot, to in contradicted.items():
+            found[slot] = to
+        if contradicted:
+            gevent.spawn_later(_MOVED_SECONDS, self.read_soon)
         if found != self._masters or not self.version:
             self._masters = found
             self._change()

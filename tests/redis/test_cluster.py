@@ -14,6 +14,7 @@ from korvet.errors import NodeAwayError, OutcomeUnknownError, StorageUnavailable
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.replies import MovedError
 from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags, tag_of
 from korvet.redis.url import RedisAddress, parse_url
 from tests.support.proxy import until
@@ -111,6 +112,19 @@ def test_a_node_that_left_the_cluster_does_not_empty_the_map() -> None:
         for _ in range(3):  # each begins with another node
             slots.read()
             assert str(slots.master_of(0)) == cluster.nodes[0].address
+
+
+def test_a_node_that_has_not_heard_of_a_move_is_not_believed() -> None:
+    with started_cluster(masters=1) as cluster:
+        slots = SlotMap(parse_url(cluster.url), 2000)
+        slots.read()
+        version = slots.version
+        slots.moved(MovedError("Redis refused: another node has the keys (MOVED 5 127.0.0.1:7)"))
+        slots.read()
+        assert str(slots.master_of(5)) == "127.0.0.1:7"
+        assert slots.version == version + 1
+        # Unless it goes on saying so.
+        until(lambda: str(slots.master_of(5)) == cluster.nodes[0].address)
 
 
 def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
