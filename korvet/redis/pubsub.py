@@ -259,7 +259,8 @@ class Subscriptions:
 
     def _on_map_change(self) -> None:
         self._map_changed = True
-        if self._following is None and not self._closed:
+        # An error may have ended the last one.
+        if not self._following and not self._closed:
             self._following = gevent.spawn(self._follow)
 
     def _follow(self) -> None:
@@ -285,7 +286,6 @@ class Subscriptions:
                     del self._subscribers[address]
                     each.close()
             gevent.sleep(_FOLLOW_S_MIN)
-        self._following = None
 
     def _move(self, name: bytes, entry: Subscription, to: Subscriber) -> None:
         if not entry.listeners:

@@ -10,7 +10,8 @@ import pytest
 from korvet.errors import NodeAwayError
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.redis.replies import MovedError
-from korvet.redis.slots import slot_of
+from korvet.redis.slots import SlotMap, slot_of
+from korvet.redis.url import RedisAddress, parse_url
 from tests.redis.test_pubsub import Heard
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
@@ -86,6 +87,39 @@ def test_thousands_of_channels_are_subscribed_in_one_go(
     for channel in channels:
         subscriptions.forget(channel, heard)
     assert subscriptions.listeners == 0
+
+
+class FaultyMap(SlotMap):
+    """A map with an error."""
+
+    is_faulty = False
+
+    def master_of(self, slot: int) -> RedisAddress:
+        if self.is_faulty:
+            self.is_faulty = False
+            raise LookupError(slot)
+        return super().master_of(slot)
+
+
+def test_channels_follow_their_slots_after_an_error(redis_cluster: RedisCluster) -> None:
+    slots = FaultyMap(parse_url(redis_cluster.url), TIMEOUT_MS)
+    subscriptions = Subscriptions(
+        redis_cluster.url, connect_timeout_ms=TIMEOUT_MS, linger_ms=60_000, slots=slots
+    )
+    source = redis_cluster.nodes[0]
+    channel = channel_at(redis_cluster, source)
+    heard = Heard()
+    subscriptions.listen(channel, heard)
+    slots.is_faulty = True
+    slots.moved(MovedError("Redis refused: another node has the keys (MOVED 0 127.0.0.1:7)"))
+    until(lambda: not slots.is_faulty)
+    to = another(redis_cluster, source)
+    redis_cluster.move_slot(slot_of(channel), to)
+    try:
+        until(lambda: channel in channels_of(to) and subscriptions.live(channel))
+    finally:
+        subscriptions.close()
+        redis_cluster.move_slot(slot_of(channel), source)
 
 
 def test_a_channel_follows_its_slot(redis_cluster: RedisCluster, subscribe: Connect) -> None:
