@@ -194,7 +194,9 @@ class HighWatermarks:
     def _of(self, node: RedisNode, replicas: Replicas) -> _NodeWatermarks:
         of = self._nodes.get(node)
         if of is None:
-            # Those of nodes that are masters no more hold little, and are not many.
+            # Those of nodes that are masters no more would stay with all their logs.
+            known = self._reads.known_nodes()
+            self._nodes = {each: kept for each, kept in self._nodes.items() if each in known}
             of = self._nodes[node] = _NodeWatermarks(node, replicas.of(node), self._clock)
         return of
 

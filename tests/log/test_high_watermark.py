@@ -16,16 +16,27 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import fetch, high_watermark, replication
 from korvet.log.fetch import FetchResult
+from korvet.log.high_watermark import HighWatermarks
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.readahead import ReadAhead
+from korvet.log.replication import Replicas
+from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, Read
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.types import SpecialTimestamp
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.slots import tag_of
 from korvet.topics.registry import TopicSpec
+from korvet.topics.types import Partition
 from tests.support import redis_servers
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
 from tests.support.processes import wait_until
+from tests.support.proxy import until
+from tests.support.redis_cluster import ClusterNode, redis_cluster
+
+KEYS = Keys("korvet")
 
 
 class Setup(NamedTuple):
@@ -325,3 +336,30 @@ def test_a_replica_that_hangs_is_waited_for_once(setup: Setup, monkeypatch: pyte
     wait_until(lambda: setup.shown() == [b"one", b"two"], "it is shown")
     view.append("orders", b"three")
     assert setup.shown() == [b"one", b"two", b"three"]
+
+
+def test_nodes_that_are_masters_no_more_are_forgotten() -> None:
+    with redis_cluster(masters=3) as cluster:
+        clients = [Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2)]
+        reads, waits = clients
+        replicas = Replicas(lambda: waits, reads, KEYS, replicas=1, timeout_ms=5000)
+        watermarks = HighWatermarks(reads, replicas)
+        log = LogStore(reads, reads, KEYS)
+        logs = [log.partition("orders", index, "id", 8) for index in range(50)]
+        gone, to, other = cluster.nodes
+
+        def of(node: ClusterNode) -> Partition:
+            return next(each for each in logs if cluster.node_of(each.stream) is node)
+
+        watermarks.begin([of(gone), of(to)])
+        slots = [*next(iter(gone.known()[gone.id]))]
+        for node in cluster.nodes:
+            node.call("CLUSTER", "DELSLOTSRANGE", *slots)
+        to.call("CLUSTER", "ADDSLOTSRANGE", *slots)
+        wait_until(lambda: all(each.known() == to.known() for each in cluster.nodes), "the slots are moved")
+        left = KEYS.epoch_of(tag_of(slots[0]))
+        until(lambda: not reads.call("GET", left) and len(reads.known_nodes()) == 1)
+        watermarks.begin([of(other)])
+        assert {node.name for node in watermarks._nodes} == {to.address, other.address}
+        for each in clients:
+            each.close()
