@@ -8,6 +8,8 @@
 -- Fenced means that the state has a topic id that no request has: appends, commits, reads and steps of the keeper are
 -- refused, and fetches that wait are woken. A partition of another topic id, which was created meanwhile, is left alone,
 -- and one without a state was deleted before.
+-- A state of another type is no log, which refuses requests as well: it stays until all is deleted. To put a fenced one in
+-- its place would fail between the two while the slot moves (shared/slot_stays).
 -- The size of entries is an average of the bytes that the state has counted. Streams are emptied here and not by UNLINK,
 -- which leaves that to another thread: as long as that takes it holds the lock of the allocator (glibc's, above all), and
 -- Redis gets no memory for any client, for a hundred milliseconds and more at a time.
@@ -18,14 +20,14 @@ local topic_id, entries_left, bytes_left, channel = ARGV[1], tonumber(ARGV[2]), 
 local fence = 'deleted ' .. topic_id
 
 local owner = redis.pcall('HGET', state, 'topic')
-if type(owner) == 'table' then
-  -- Of another type: no log. With a state of its own its other keys are deleted like those of others.
-  redis.call('UNLINK', state)
-elseif owner ~= topic_id and owner ~= fence then
+local is_log = type(owner) ~= 'table'
+if is_log and owner ~= topic_id and owner ~= fence then
   return 1
 end
 if owner ~= fence then
-  redis.call('HSET', state, 'topic', fence)
+  if is_log then
+    redis.call('HSET', state, 'topic', fence)
+  end
   -- No offset: a fetch that waits on the partition reads again, and finds that it is gone.
   redis.call('SPUBLISH', channel, '-1')
 end
@@ -36,7 +38,7 @@ for n, stream in ipairs(streams) do
   lengths[n] = type(length) == 'number' and length or 0 -- of another type: no log
   entries = entries + lengths[n]
 end
-local counted = redis.call('HMGET', state, 'bytes', 'start_bytes')
+local counted = is_log and redis.call('HMGET', state, 'bytes', 'start_bytes') or {}
 local bytes, gone = tonumber(counted[1] or '') or 0, tonumber(counted[2] or '') or 0
 local size = math.max(bytes - gone, entries) / math.max(entries, 1)
 for n, stream in ipairs(streams) do
@@ -49,7 +51,9 @@ for n, stream in ipairs(streams) do
   end
 end
 if entries > 0 then
-  redis.call('HSET', state, 'start_bytes', string.format('%d', gone)) -- for the next step
+  if is_log then
+    redis.call('HSET', state, 'start_bytes', string.format('%d', gone)) -- for the next step
+  end
   return 0
 end
 redis.call('UNLINK', unpack(KEYS))

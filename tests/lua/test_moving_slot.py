@@ -186,6 +186,25 @@ def create_over_a_former_topic(client: Any) -> Step:
     return lambda: run(client, "partition/create", keys, ["id-2", 5, 10**15, "adopt"])
 
 
+def clear_a_log(client: Any, state: Step) -> Step:
+    """Fill a log and its side keys, and delete half of it."""
+    for key in (STREAM, *CLEAN, MOVING):
+        for number in range(1, 5):
+            client.xadd(key, {"value": "a"}, id=f"0-{number}")
+    for key in (PRODUCERS, INDEX):
+        client.set(key, "x")
+    state()
+    return lambda: run(client, "topic/clear", (STATE, STREAM, *SIDE_KEYS), [TOPIC_ID, 8, 1 << 20, STREAM])
+
+
+def clear_a_topic(client: Any) -> Step:
+    return clear_a_log(client, lambda: client.hset(STATE, mapping={"topic": TOPIC_ID, "bytes": "100"}))
+
+
+def clear_a_topic_with_a_state_that_is_none(client: Any) -> Step:
+    return clear_a_log(client, lambda: client.set(STATE, "no hash"))
+
+
 CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "index/rebase": (STREAM, rebase_the_only_row),
     "index/fill": (STREAM, fill_all_rows_again),
@@ -204,6 +223,8 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "group/forget": (OFFSETS, the_last_offset_is_forgotten),
     "group/delete": (OFFSETS, delete_a_group),
     "partition/create": (STREAM, create_over_a_former_topic),
+    "topic/clear": (STREAM, clear_a_topic),
+    "topic/clear, of what is no log": (STREAM, clear_a_topic_with_a_state_that_is_none),
     "keeper/lease": (KEEPER[0], release_the_lease),
 }
 
