@@ -72,6 +72,39 @@ def test_a_redirected_script_has_not_run_known_or_not(redis_cluster: RedisCluste
         owner.call("EVALSHA", known, 1, "orders")
 
 
+def test_a_master_that_wants_replicas_and_has_none_takes_no_key_that_moves(
+    redis_cluster: RedisCluster,
+) -> None:
+    """docs/redis.md: the old master keeps it then."""
+    redis_cluster.node_of("orders").client.set("orders", "x")
+    with moving(redis_cluster, "orders") as (source, to):
+        to.client.config_set("min-replicas-to-write", 1)
+        try:
+            with pytest.raises(ResponseError, match="NOREPLICAS"):
+                redis_cluster.move_keys(source, to, [b"orders"])
+            assert source.client.get("orders") == b"x"
+        finally:
+            to.client.config_set("min-replicas-to-write", 0)
+
+
+def test_a_master_whose_replicas_must_not_replace_it_has_all_keys_again_that_moved_to_it() -> None:
+    """docs/redis.md: whatever its replicas had received of them when it was killed."""
+    with run_cluster(3, 1, node_timeout_ms=1000, append_only=True) as cluster:
+        source = cluster.node_of("orders")
+        source.client.set("orders", "x")
+        to, other = (node for node in cluster.masters() if node is not source)
+        [replica] = cluster.replicas_of(to)
+        replica.client.config_set("cluster-replica-no-failover", "yes")
+        cluster.move_slot(key_slot(b"orders"), to)
+        to.kill()
+        wait_until(lambda: other.info()["cluster_slots_fail"] != "0", "the others know that it is away")
+        to.restart()
+        cluster.wait_ok()
+        assert not replica.is_master()
+        assert cluster.node_of("orders") is to
+        assert to.client.get("orders") == b"x"
+
+
 def test_a_script_has_the_keys_of_one_slot(redis_cluster: RedisCluster) -> None:
     owner = redis_cluster.node_of("orders")
     own = (name for name in map(str, range(100)) if redis_cluster.node_of(name) is owner)
