@@ -13,6 +13,8 @@ PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
 # Each runs tests with brokers and a Redis of its own. One more than cores, as tests also wait; no more than eight.
 TEST_PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Images of Python may set it. Without __pycache__ each process of the tests, a thousand, compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
