@@ -25,19 +25,18 @@ from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.types import Partition
 from tests.support.domain import Domain, domain
-from tests.support.lake_service import LakeService, lake_service
+from tests.support.lake_service import LakeService
 
 TOPIC = "orders"
 ENTRIES_MAX = 10_000
 
 
 class Tiers:
-    """One worker's view of topic `orders`, its lake, and who reads that."""
+    """One worker's view of topic `orders`, and the lake that it is in."""
 
-    def __init__(self, worker: Domain, lake: Path, service: LakeService) -> None:
+    def __init__(self, worker: Domain, lake: Path) -> None:
         self.worker = worker
         self.lake = lake
-        self.service = service
         self.log = LogStore(worker.redis, worker.redis, Keys("korvet"))
 
     @property
@@ -47,6 +46,11 @@ class Tiers:
     @property
     def topic_id(self) -> str:
         return id_text(self.worker.topics.get(TOPIC).id)
+
+    @property
+    def table(self) -> Path:
+        """Where its table lies, a directory of its own."""
+        return self.lake / TOPIC / self.topic_id
 
     def archive(self, end: int, *, mirror: bool = True) -> Path:
         """Archive the log up to an offset, which lies between two entries; returns the file."""
@@ -65,7 +69,7 @@ class Tiers:
                 [Archived(self.partition, end, file.first_offset)]
             )
             assert isinstance(mirrored, Mirrored)
-        return self.lake / TOPIC / self.topic_id / file.path
+        return self.table / file.path
 
     def trim(self, start: int) -> None:
         """Let Redis hold nothing below an offset any more, as local retention does."""
@@ -78,16 +82,13 @@ class Tiers:
 
 @contextlib.contextmanager
 def tiers(
-    redis_url: str, directory: Path, storage_format: Literal["record", "batch"], wait_ms: int = 20_000
+    redis_url: str, reader: LakeService, storage_format: Literal["record", "batch"], wait_ms: int = 20_000
 ) -> Iterator[Tiers]:
-    """Make the topic, a lake and a worker, whose fetches wait for the lake up to `wait_ms`."""
-    lake = directory / "lake"
-    lake.mkdir()
-    with lake_service(lake, directory) as service:
-        store = RemoteClient(service.socket)
-        cold = RemoteTier(store, wait_ms=wait_ms, timeout_ms=20_000)
-        with domain(redis_url, Settings(lake_path=str(lake)), cold) as worker:
-            configs = {"storage.format": storage_format}
-            worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=configs))
-            yield Tiers(worker, lake, service)
-        store.close()
+    """Make the topic, with a table of its own, and a worker, whose fetches wait for the lake up to `wait_ms`."""
+    store = RemoteClient(reader.socket)
+    cold = RemoteTier(store, wait_ms=wait_ms, timeout_ms=20_000)
+    with domain(redis_url, Settings(lake_path=str(reader.lake)), cold) as worker:
+        configs = {"storage.format": storage_format}
+        worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=configs))
+        yield Tiers(worker, reader.lake)
+    store.close()

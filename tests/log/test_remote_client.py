@@ -19,7 +19,7 @@ from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote import client as remote_client
 from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.support.batches import read
-from tests.support.lake_service import LakeService, lake_service
+from tests.support.lake_service import LakeService, lake_service, stopped
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +40,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def service(lake: Path, tmp_path: Path) -> Iterator[LakeService]:
-    with lake_service(lake, tmp_path) as running:
+@pytest.fixture(scope="module")
+def service(lake: Path) -> Iterator[LakeService]:
+    with lake_service(lake, lake) as running:
         yield running
 
 
@@ -117,7 +117,6 @@ def test_a_reader_that_does_not_answer_delays_only_requests_to_it(
 ) -> None:
     monkeypatch.setattr(remote_client, "UNDER_WAY_MAX", 2)
     assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
-    service.process.send_signal(signal.SIGSTOP)
     turns = 0
 
     def others() -> None:
@@ -126,17 +125,17 @@ def test_a_reader_that_does_not_answer_delays_only_requests_to_it(
             turns += 1
             gevent.sleep(0)
 
-    beside = gevent.spawn(others)
-    late, dropped = client.send(read_request(0)), client.send(read_request(0))
-    with pytest.raises(KafkaError, match="2 requests wait"):
-        client.send(read_request(0))
-    with pytest.raises(KafkaError, match="did not answer"):
-        late.finish(0.05)
-    dropped.abandon()
-    beside.join()
-    assert turns == 5
-    after = client.send(read_request(990))
-    service.process.send_signal(signal.SIGCONT)
+    with stopped(service):
+        beside = gevent.spawn(others)
+        late, dropped = client.send(read_request(0)), client.send(read_request(0))
+        with pytest.raises(KafkaError, match="2 requests wait"):
+            client.send(read_request(0))
+        with pytest.raises(KafkaError, match="did not answer"):
+            late.finish(0.05)
+        dropped.abandon()
+        beside.join()
+        assert turns == 5
+        after = client.send(read_request(990))
     # The answers that were dropped come first.
     assert after.finish(SECONDS).record_count == 10
 
@@ -164,13 +163,12 @@ def test_a_reader_that_receives_no_requests_is_disconnected(
 ) -> None:
     monkeypatch.setattr(remote_client, "_SEND_S_MAX", 0.05)
     assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
-    service.process.send_signal(signal.SIGSTOP)
-    with gevent.Timeout(SECONDS):
-        while not (late := client.send(read_request(0))).wait(0):
-            late.abandon()
-    with pytest.raises(KafkaError, match="receives no requests"):
-        late.finish(0)
-    service.process.send_signal(signal.SIGCONT)
+    with stopped(service):
+        with gevent.Timeout(SECONDS):
+            while not (late := client.send(read_request(0))).wait(0):
+                late.abandon()
+        with pytest.raises(KafkaError, match="receives no requests"):
+            late.finish(0)
     assert client.send(read_request(0)).finish(SECONDS).record_count == RECORDS
 
 

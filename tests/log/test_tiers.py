@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
 import gevent
@@ -27,6 +25,7 @@ from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.log.lake import TOPIC, Tiers, tiers
 from tests.support.batches import Record, read
+from tests.support.lake_service import LakeService, lake_service, stopped
 
 pytestmark = pytest.mark.slow
 
@@ -38,10 +37,17 @@ TOO_LONG_S = 30
 """Of what is to come without waiting for anything."""
 
 
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeService]:
+    """Run one process that reads the lake, in which each test has a table of its own."""
+    with lake_service(tmp_path_factory.mktemp("lake"), tmp_path_factory.mktemp("socket")) as running:
+        yield running
+
+
 @pytest.fixture(params=FORMATS)
-def two(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> Iterator[Tiers]:
+def two(request: pytest.FixtureRequest, redis_url: str, reader: LakeService) -> Iterator[Tiers]:
     """Make a log of 300 records with rising times, of which 200 are archived and 150 left in Redis."""
-    with tiers(redis_url, tmp_path, request.param) as made:
+    with tiers(redis_url, reader, request.param) as made:
         fill(made)
         made.archive(offset_of(made, 200))
         made.trim(offset_of(made, 150))
@@ -117,8 +123,8 @@ def test_offsets_are_found_by_time_in_both_tiers(two: Tiers) -> None:
     assert (largest.offset, largest.timestamp) == (offset_of(two, 299), 1299)
 
 
-def test_what_both_tiers_hold_is_found_by_time_in_redis(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "batch") as made:
+def test_what_both_tiers_hold_is_found_by_time_in_redis(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "batch") as made:
         for at in (1, 2, 3):
             made.worker.append(TOPIC, Record(b"v", timestamp=at))
         made.archive(3)
@@ -127,8 +133,8 @@ def test_what_both_tiers_hold_is_found_by_time_in_redis(redis_url: str, tmp_path
         assert find(made, 2) == OffsetFound(2, 3, made.log.epochs.current(made.partition.stream))
 
 
-def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "batch") as made:
+def test_the_largest_timestamp_may_be_in_the_lake(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "batch") as made:
         for at in (5, 9, 9, 7, 3):
             made.worker.append(TOPIC, Record(b"v", timestamp=at))
         made.archive(4)
@@ -175,8 +181,8 @@ class _Overtaken(Trimmer):
         return super().move(starts, reason)
 
 
-def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "batch") as made:
+def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "batch") as made:
         fill(made)
         redis = made.worker.redis
         trimmer = _Overtaken(made.log, TrimStore(redis), lambda _reason, _records: None)
@@ -188,8 +194,8 @@ def test_what_is_archived_while_it_is_deleted_stays_deleted(redis_url: str, tmp_
         assert found.error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "record") as made:
+def test_a_gap_between_the_tiers_is_passed_over(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "record") as made:
         first = made.worker.append(TOPIC, Record(b"a"))
         made.archive(first + 1)
         last = made.worker.append(TOPIC, Record(b"b"))
@@ -215,8 +221,8 @@ def test_archived_records_that_do_not_fit_any_more_are_not_passed_over(two: Tier
     assert (without.error, without.chunks) == (ErrorCode.NONE, [])
 
 
-def test_records_after_a_gap_have_to_fit_as_well(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "record") as made:
+def test_records_after_a_gap_have_to_fit_as_well(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "record") as made:
         first = made.worker.append(TOPIC, Record(b"a"))
         made.archive(first + 1)
         last = made.worker.append(TOPIC, Record(b"b"))
@@ -227,15 +233,15 @@ def test_records_after_a_gap_have_to_fit_as_well(redis_url: str, tmp_path: Path)
         assert hot.chunks == []
 
 
-def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "batch") as made:
+def test_what_is_archived_and_still_in_redis_is_read_there(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "batch") as made:
         fill(made)
         made.archive(200).unlink()
         assert numbers_from(made, 0) == list(range(300))
 
 
 def test_a_file_that_is_gone_costs_its_partition_only(two: Tiers) -> None:
-    for file in two.lake.rglob("*.parquet"):
+    for file in two.table.rglob("*.parquet"):
         file.unlink()
     two.worker.topics.create(TopicSpec(name="other", partitions=1))
     two.worker.append("other", b"hot")
@@ -254,21 +260,20 @@ def test_a_file_that_is_gone_costs_its_partition_only(two: Tiers) -> None:
     assert answer.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "batch", wait_ms=50) as made:
+def test_a_lake_that_says_nothing_costs_those_who_need_it_only(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "batch", wait_ms=50) as made:
         fill(made)
         made.archive(200)
         made.trim(150)
-        made.service.process.send_signal(signal.SIGSTOP)
         made.worker.topics.create(TopicSpec(name="other", partitions=1))
         made.worker.append("other", b"hot")
         cold_wish, hot_wish = made.worker.wanted(TOPIC), made.worker.wanted("other")
-        cold, hot = made.worker.fetch(cold_wish, hot_wish)
-        assert (cold.error, cold.chunks) == (ErrorCode.NONE, [])
-        assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]
-        [alone] = made.worker.fetch(cold_wish)
-        assert (alone.error, alone.chunks) == (ErrorCode.NONE, [])
-        made.service.process.send_signal(signal.SIGCONT)
+        with stopped(reader):
+            cold, hot = made.worker.fetch(cold_wish, hot_wish)
+            assert (cold.error, cold.chunks) == (ErrorCode.NONE, [])
+            assert [record.value for record in read(b"".join(hot.chunks))] == [b"hot"]
+            [alone] = made.worker.fetch(cold_wish)
+            assert (alone.error, alone.chunks) == (ErrorCode.NONE, [])
         got: list[int] = []
         while not got:
             [found] = made.worker.fetch(cold_wish)
@@ -283,17 +288,13 @@ def test_what_is_left_in_the_lake_is_served_though_it_is_less_than_a_fetch_wants
     assert read(b"".join(found.chunks))[0].offset == offset_of(two, 149)
 
 
-def test_a_fetch_waits_no_longer_for_the_lake_than_its_time(redis_url: str, tmp_path: Path) -> None:
-    with tiers(redis_url, tmp_path, "batch", wait_ms=50) as made:
+def test_a_fetch_waits_no_longer_for_the_lake_than_its_time(redis_url: str, reader: LakeService) -> None:
+    with tiers(redis_url, reader, "batch", wait_ms=50) as made:
         fill(made)
         made.archive(200)
         made.trim(150)
-        made.service.process.send_signal(signal.SIGSTOP)
-        try:
-            with gevent.Timeout(TOO_LONG_S):
-                [found] = made.worker.fetch(made.worker.wanted(TOPIC), wait_ms=NEVER_MS)
-        finally:
-            made.service.process.send_signal(signal.SIGCONT)
+        with stopped(reader), gevent.Timeout(TOO_LONG_S):
+            [found] = made.worker.fetch(made.worker.wanted(TOPIC), wait_ms=NEVER_MS)
         assert (found.error, found.chunks) == (ErrorCode.NONE, [])
 
 
@@ -304,6 +305,7 @@ def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> No
 
 
 def test_a_re_created_topic_inherits_nothing(two: Tiers) -> None:
+    before = two.table
     two.worker.topics.delete(two.worker.topics.get(TOPIC))
     two.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
     assert find(two, SpecialTimestamp.EARLIEST).offset == 0
@@ -311,4 +313,6 @@ def test_a_re_created_topic_inherits_nothing(two: Tiers) -> None:
     [found] = two.worker.fetch(two.worker.wanted(TOPIC))
     assert [(record.offset, record.value) for record in read(b"".join(found.chunks))] == [(0, b"new")]
     two.archive(1)
-    assert len(list(two.lake.glob(f"{TOPIC}/*"))) == 2
+    assert before != two.table
+    assert before.exists()
+    assert two.table.exists()

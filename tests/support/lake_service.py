@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,9 +24,10 @@ READY = b"ready!!!"
 
 
 class LakeService(NamedTuple):
-    """A running one, and the socket where it is asked."""
+    """A running one, the lake that it reads, and the socket where it is asked."""
 
     process: subprocess.Popen[bytes]
+    lake: Path
     socket: Path
 
 
@@ -45,7 +47,7 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
     try:
         assert select.select([noted], [], [], 30)[0], "the process does not get ready"
         assert os.read(noted, 100) == READY
-        yield LakeService(process, path)
+        yield LakeService(process, lake, path)
     finally:
         os.close(alive)
         try:
@@ -54,3 +56,13 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
             process.kill()
             process.wait()
             os.close(noted)
+
+
+@contextlib.contextmanager
+def stopped(service: LakeService) -> Iterator[None]:
+    """Let the process take requests in and answer none within the block, by a signal."""
+    service.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        service.process.send_signal(signal.SIGCONT)
