@@ -15,6 +15,9 @@ from korvet.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
 
+_REQUEST_BYTES_MAX = 1 << 24
+"""What begins with more is no Kafka, as the questions of a client whether its peer speaks TLS or HTTP."""
+
 Answer = Callable[[int, int, int], bytes | None]
 """Of API key, version and correlation id: the bytes to send, or None to close the connection."""
 
@@ -64,7 +67,10 @@ def _accept(listening: socket.socket, answer: Answer, heard: list[bytes] | None)
 def _serve(connection: socket.socket, answer: Answer, heard: list[bytes] | None) -> None:
     with connection, contextlib.suppress(OSError), connection.makefile("rb") as incoming:
         while size := incoming.read(4):
-            request = incoming.read(struct.unpack(">i", size)[0])
+            length = struct.unpack(">i", size)[0]
+            if length > _REQUEST_BYTES_MAX:
+                return
+            request = incoming.read(length)
             if heard is not None:
                 heard.append(request)
             data = answer(*struct.unpack_from(">hhi", request))
