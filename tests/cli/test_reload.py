@@ -43,32 +43,22 @@ def test_the_only_broker_is_meant_and_its_workers_are_others_when_the_command_en
         assert broker.log().count("the workers are replaced") == 1
 
 
-def test_what_needs_a_restart_is_printed(tmp_path: Path) -> None:
-    config = tmp_path / "korvet.toml"
-    config.write_text("")
-    with echo_broker(tmp_path, "--config", str(config)):
-        config.write_text('"namespace" = "other"\n')
-        assert "; these need a restart: namespace" in reload().stdout
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('"no.such.setting" = 1\n', "the configuration is kept as it was: "),
-        ('"num.partitions" = 13\n', "a new worker does not start: status 1"),
-    ],
-    ids=["configuration", "worker"],
-)
-def test_a_failure_is_printed_and_is_exit_code_1(tmp_path: Path, text: str, said: str) -> None:
+def test_a_failure_is_printed_with_exit_code_1_and_what_needs_a_restart_too(tmp_path: Path) -> None:
     config = tmp_path / "korvet.toml"
     config.write_text("")
     with echo_broker(tmp_path, "--config", str(config), workers=1):
-        config.write_text(text)
-        done = reload()
-        assert (done.returncode, done.stdout) == (1, "")
-        assert said in done.stderr
-        config.write_text("")
-        assert reload().returncode == 0
+        for text, said in (
+            ('"no.such.setting" = 1\n', "the configuration is kept as it was: "),
+            ('"num.partitions" = 13\n', "a new worker does not start: status 1"),
+        ):
+            config.write_text(text)
+            done = reload()
+            assert (done.returncode, done.stdout) == (1, "")
+            assert said in done.stderr
+            config.write_text("")
+            assert reload().returncode == 0
+        config.write_text('"namespace" = "other"\n')
+        assert "; these need a restart: namespace" in reload().stdout
 
 
 def test_with_several_brokers_one_must_be_named(tmp_path: Path) -> None:
