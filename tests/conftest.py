@@ -24,7 +24,19 @@ hypothesis.settings.load_profile("korvet")
 # They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
 # of their own run them, and fail where something is missing.
 collect_ignore = [
-    *("browser", "cli/lake", "clients", "deploy_tools", "dist", "faults", "fuzz", "jvm", "kcat", "lake"),
+    *(
+        "browser",
+        "cli/lake",
+        "clients",
+        "deploy_tools",
+        "dist",
+        "failover",
+        "faults",
+        "fuzz",
+        "jvm",
+        "kcat",
+        "lake",
+    ),
     *(
         "lake_processes",
         "loadtest_runs",
@@ -108,10 +120,11 @@ def cluster_server() -> Iterator[clusters.RedisCluster]:
 
 
 @pytest.fixture
-def redis_cluster(cluster_server: clusters.RedisCluster) -> clusters.RedisCluster:
-    """Give a private Redis Cluster that holds nothing, for tests that leave its nodes and slots as they are."""
+def redis_cluster(cluster_server: clusters.RedisCluster) -> Iterator[clusters.RedisCluster]:
+    """Give a private Redis Cluster that holds nothing, for tests that kill no node; it is put in order."""
     cluster_server.empty()
-    return cluster_server
+    yield cluster_server
+    cluster_server.put_back()
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ from korvet.redis.slots import SlotMap, slot_of
 from korvet.redis.url import parse_url
 from tests.support.log_bench import Bench, code_of
 from tests.support.proxy import proxy, until
-from tests.support.redis_cluster import redis_cluster
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import redis_cluster as started_cluster
 from tests.support.redis_servers import DurableServer, embedded_server
 
 KEYS = Keys("korvet")
@@ -210,28 +211,27 @@ def test_a_read_of_a_log_of_a_later_epoch_makes_its_node_begin_a_later_one(own: 
     assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot() -> None:
+def test_nothing_begins_after_appends_that_may_have_to_follow_their_slot(redis_cluster: RedisCluster) -> None:
     """Another greenlet has learned where it is: what began now would overtake them."""
-    with redis_cluster(masters=2) as cluster:
-        slots = SlotMap(parse_url(cluster.url), 5000)
-        redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000, slots=slots)
-        source = cluster.node_of(KEYS.stream("orders", 0))
-        bench = Bench(redis, source.client, "record")
-        bench.append(b"0")
-        [to] = [each for each in cluster.nodes if each is not source]
-        cluster.move_slot(slot_of(bench.partition.stream), to)
-        begun = bench.logs.begin_append([bench.made(b"1")])
-        before = begun.in_order
-        slots.read()
-        assert (before, begun.in_order) == (True, False)
-        [outcome] = begun.result()
-        assert isinstance(outcome, Appended)
-        redis.close()
+    slots = SlotMap(parse_url(redis_cluster.url), 5000)
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000, slots=slots)
+    source = redis_cluster.node_of(KEYS.stream("orders", 0))
+    bench = Bench(redis, source.client, "record")
+    bench.append(b"0")
+    to = next(each for each in redis_cluster.nodes if each is not source)
+    redis_cluster.move_slot(slot_of(bench.partition.stream), to)
+    begun = bench.logs.begin_append([bench.made(b"1")])
+    before = begun.in_order
+    slots.read()
+    assert (before, begun.in_order) == (True, False)
+    [outcome] = begun.result()
+    assert isinstance(outcome, Appended)
+    redis.close()
 
 
 @pytest.mark.parametrize("has_moved", [True, False])
 def test_workers_learn_of_another_history_while_the_first_slot_of_a_node_moves(*, has_moved: bool) -> None:
-    with redis_cluster(masters=2) as cluster:
+    with started_cluster(masters=2) as cluster:
         source, to = cluster.nodes
         workers = [Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000) for _ in range(2)]
         known = [LeaderEpochs(each, KEYS) for each in workers]
@@ -252,27 +252,28 @@ def test_workers_learn_of_another_history_while_the_first_slot_of_a_node_moves(*
             each.close()
 
 
-def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one() -> None:
+def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one(
+    redis_cluster: RedisCluster,
+) -> None:
     """Nothing was written in that epoch, so the log does not say it."""
-    with redis_cluster(masters=2) as cluster:
-        redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
-        log = LogStore(redis, redis, KEYS)
-        partition = log.partition("orders", 0, "an id", 8)
-        before = redis.node_of(partition.stream)
-        later = log.epochs.refresh(before, log.epochs.of(before) + 1000)
-        assert log.check_epoch(partition, later) == later
-        [to] = [each for each in cluster.nodes if each.address != before.name]
-        cluster.move_slot(slot_of(partition.stream), to)
-        assert redis.call("EXISTS", partition.state) == 0
-        assert 0 < log.check_epoch(partition, -1) < later
-        with pytest.raises(KafkaError) as refused:
-            log.check_epoch(partition, later)
-        assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
-        assert log.check_epoch(partition, later + 1) == later + 1
-        with pytest.raises(KafkaError) as refused:
-            log.check_epoch(partition, later + 2)
-        assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
-        redis.close()
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+    log = LogStore(redis, redis, KEYS)
+    partition = log.partition("orders", 0, "an id", 8)
+    before = redis.node_of(partition.stream)
+    later = log.epochs.refresh(before, log.epochs.of(before) + 1000)
+    assert log.check_epoch(partition, later) == later
+    to = next(each for each in redis_cluster.nodes if each.address != before.name)
+    redis_cluster.move_slot(slot_of(partition.stream), to)
+    assert redis.call("EXISTS", partition.state) == 0
+    assert 0 < log.check_epoch(partition, -1) < later
+    with pytest.raises(KafkaError) as refused:
+        log.check_epoch(partition, later)
+    assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
+    assert log.check_epoch(partition, later + 1) == later + 1
+    with pytest.raises(KafkaError) as refused:
+        log.check_epoch(partition, later + 2)
+    assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    redis.close()
 
 
 def test_a_worker_that_never_knew_the_node_before_has_a_later_epoch_begun_as_well() -> None:

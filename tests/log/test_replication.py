@@ -21,7 +21,7 @@ from korvet.redis.slots import tag_of
 from tests.support import redis_servers
 from tests.support.processes import free_port, wait_until
 from tests.support.proxy import proxy, until
-from tests.support.redis_cluster import redis_cluster
+from tests.support.redis_cluster import RedisCluster
 
 KEYS = Keys("korvet")
 TIMEOUT_MS = 1500
@@ -105,21 +105,20 @@ def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> N
         assert replica.get("written") == str(n).encode()
 
 
-def test_a_node_whose_first_slot_moves_away_confirms_on() -> None:
-    with redis_cluster(masters=2) as cluster:
-        clients = [
-            Redis(cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS) for _ in ("writes", "waits")
-        ]
-        replicas = Replicas(lambda: clients[1], clients[0], KEYS, replicas=0, timeout_ms=LONG_MS)
-        node = clients[0].node_of(f"{{{tag_of(0)}}}")
-        of = replicas.of(node)
-        assert of.wait(of.begin(0)).confirms(node.connect(), 0)
-        # Nothing else is in these slots, so nothing but the mark finds out.
-        for slot in range(3):
-            cluster.move_slot(slot, next(each for each in cluster.nodes if each.address != node.name))
-            assert of.wait(of.begin(0)).confirms(node.history, 0)
-        for client in clients:
-            client.close()
+def test_a_node_whose_first_slot_moves_away_confirms_on(redis_cluster: RedisCluster) -> None:
+    clients = [
+        Redis(redis_cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS) for _ in ("writes", "waits")
+    ]
+    replicas = Replicas(lambda: clients[1], clients[0], KEYS, replicas=0, timeout_ms=LONG_MS)
+    node = clients[0].node_of(f"{{{tag_of(0)}}}")
+    of = replicas.of(node)
+    assert of.wait(of.begin(0)).confirms(node.connect(), 0)
+    # Nothing else is in these slots, so nothing but the mark finds out.
+    for slot in range(3):
+        redis_cluster.move_slot(slot, next(each for each in redis_cluster.nodes if each.address != node.name))
+        assert of.wait(of.begin(0)).confirms(node.history, 0)
+    for client in clients:
+        client.close()
 
 
 def test_a_node_confirms_on_while_its_first_slot_is_on_its_way() -> None:

@@ -196,7 +196,7 @@ def test_scripts_that_every_connection_loads_first_are_never_overtaken(
         second = connection.begin_scripts([(push, ["l"], [2])])
         assert [*first.result(), *second.result()] == [b"1", b"2"]
         assert raw_redis.lrange("l", 0, -1) == [b"1", b"2"]
-        assert connection.connections == made
+        assert connection.node_of("l").connections == made
         raw_redis.script_flush()
         connection.reconnect("for the test")
     connection.close()

@@ -105,13 +105,13 @@ def test_scripts_go_to_the_nodes_of_their_keys(client: Redis) -> None:
     assert taken == [[1, b"1"]] * len(STREAMS)
 
 
-def test_a_node_that_left_the_cluster_does_not_empty_the_map() -> None:
-    with started_cluster(masters=1) as cluster, contextlib.closing(ClusterNode()) as alone:
-        url = f"redis+cluster://{alone.address},{cluster.nodes[0].address}"
-        slots = SlotMap(parse_url(url), 2000)
+def test_a_node_that_left_the_cluster_does_not_empty_the_map(redis_cluster: RedisCluster) -> None:
+    node = redis_cluster.nodes[0]
+    with contextlib.closing(ClusterNode()) as alone:
+        slots = SlotMap(parse_url(f"redis+cluster://{alone.address},{node.address}"), 2000)
         for _ in range(3):  # each begins with another node
             slots.read()
-            assert str(slots.master_of(0)) == cluster.nodes[0].address
+            assert str(slots.master_of(0)) == node.address
 
 
 def test_a_node_that_has_not_heard_of_a_move_is_not_believed() -> None:
@@ -128,60 +128,64 @@ def test_a_node_that_has_not_heard_of_a_move_is_not_believed() -> None:
 
 
 def test_a_request_follows_its_slot(redis_cluster: RedisCluster) -> None:
-    with started_cluster(masters=2) as cluster:
-        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
-        [key] = [stream for stream in STREAMS if cluster.node_of(stream) is cluster.nodes[0]][:1]
+    client = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+    [key] = [stream for stream in STREAMS if redis_cluster.node_of(stream) is redis_cluster.nodes[0]][:1]
+    assert client.call("INCR", key) == 1
+    redis_cluster.move_slot(slot_of(key), redis_cluster.nodes[1])
+    assert client.call("INCR", key) == 2
+    assert client.node_of(key).name == redis_cluster.nodes[1].address
+    client.close()
+
+
+def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it(
+    redis_cluster: RedisCluster,
+) -> None:
+    client = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+    keys = ("{x}:lease", "{x}:fence")
+    old = client.node_of(keys[0])
+    new = next(each for each in redis_cluster.nodes if each.address != old.name)
+    redis_cluster.move_slot(slot_of(keys[0]), new)
+    asked: list[str] = []
+    with client.before_scripts(lambda node: asked.append(node.name)):
+        assert client.script(scripts.get("keeper/lease"), keys, ("me", 60_000)) == [1, b"1"]
+    assert list(dict.fromkeys(asked)) == [old.name, new.address]
+    client.close()
+
+
+def test_nodes_that_are_to_be_called_by_hostnames_and_have_none_are_found(
+    redis_cluster: RedisCluster,
+) -> None:
+    first, second, _ = redis_cluster.nodes
+    with redis_cluster.configured("cluster-preferred-endpoint-type", "hostname"):
+        # The one seed has another name, which is not that of the other nodes.
+        client = Redis(f"redis+cluster://localhost:{first.port}", timeout_ms=5000, connect_timeout_ms=2000)
+        assert [node.name for node in client.nodes()] == [node.address for node in redis_cluster.nodes]
+        key = next(stream for stream in STREAMS if redis_cluster.node_of(stream) is first)
         assert client.call("INCR", key) == 1
-        cluster.move_slot(slot_of(key), cluster.nodes[1])
-        assert client.call("INCR", key) == 2
-        assert client.node_of(key).name == cluster.nodes[1].address
-        client.close()
-
-
-def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it() -> None:
-    with started_cluster(masters=2) as cluster:
-        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
-        keys = ("{x}:lease", "{x}:fence")
-        old = client.node_of(keys[0])
-        [new] = [each for each in cluster.nodes if each.address != old.name]
-        cluster.move_slot(slot_of(keys[0]), new)
-        asked: list[str] = []
-        with client.before_scripts(lambda node: asked.append(node.name)):
-            assert client.script(scripts.get("keeper/lease"), keys, ("me", 60_000)) == [1, b"1"]
-        assert list(dict.fromkeys(asked)) == [old.name, new.address]
-        client.close()
-
-
-def test_nodes_that_are_to_be_called_by_hostnames_and_have_none_are_found() -> None:
-    with started_cluster(2, 0, "--cluster-preferred-endpoint-type", "hostname") as cluster:
-        # The one seed has another name, which is not that of the other node.
-        client = Redis(
-            f"redis+cluster://localhost:{cluster.nodes[0].port}", timeout_ms=5000, connect_timeout_ms=2000
-        )
-        assert [node.name for node in client.nodes()] == [node.address for node in cluster.nodes]
-        key = next(stream for stream in STREAMS if cluster.node_of(stream) is cluster.nodes[0])
-        assert client.call("INCR", key) == 1
-        cluster.move_slot(slot_of(key), cluster.nodes[1])
+        redis_cluster.move_slot(slot_of(key), second)
         assert client.call("INCR", key) == 2
         client.close()
 
 
-def test_a_script_waits_for_a_slot_on_its_way() -> None:
-    with started_cluster(masters=2) as cluster:
-        client = Redis(cluster.url, timeout_ms=10_000, connect_timeout_ms=2000)
-        slot, to = slot_of("{x}:lease"), next(n for n in cluster.nodes if n is not cluster.node_of("{x}"))
-        client.script(scripts.get("keeper/lease"), ("{x}:lease", "{x}:fence"), ("me", 60_000))
-        source = cluster.begin_move(slot, to)
-        cluster.move_keys(source, to, [b"{x}:lease"])
-        asked = gevent.spawn(
-            client.script, scripts.get("keeper/lease"), ("{x}:lease", "{x}:fence"), ("me", 60_000)
-        )
-        refused = "errorstat_TRYAGAIN"
-        until(lambda: source.client.info("errorstats").get(refused, {"count": 0})["count"] > 1)
-        assert not asked.ready()
-        cluster.end_move(slot, source, to)
-        assert asked.get() == [1, b"1"]
-        client.close()
+def test_a_script_waits_for_a_slot_on_its_way(redis_cluster: RedisCluster) -> None:
+    client = Redis(redis_cluster.url, timeout_ms=10_000, connect_timeout_ms=2000)
+    slot, to = (
+        slot_of("{x}:lease"),
+        next(n for n in redis_cluster.nodes if n is not redis_cluster.node_of("{x}")),
+    )
+    client.script(scripts.get("keeper/lease"), ("{x}:lease", "{x}:fence"), ("me", 60_000))
+    source = redis_cluster.begin_move(slot, to)
+    source.client.config_resetstat()
+    redis_cluster.move_keys(source, to, [b"{x}:lease"])
+    asked = gevent.spawn(
+        client.script, scripts.get("keeper/lease"), ("{x}:lease", "{x}:fence"), ("me", 60_000)
+    )
+    refused = "errorstat_TRYAGAIN"
+    until(lambda: source.client.info("errorstats").get(refused, {"count": 0})["count"] > 1)
+    assert not asked.ready()
+    redis_cluster.end_move(slot, source, to)
+    assert asked.get() == [1, b"1"]
+    client.close()
 
 
 def test_a_node_that_is_away_costs_only_what_it_has() -> None:
@@ -202,37 +206,23 @@ def test_a_node_that_is_away_costs_only_what_it_has() -> None:
         client.close()
 
 
-def test_a_promoted_replica_is_found() -> None:
-    with started_cluster(masters=3, replicas=1) as cluster:
-        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
-        client.pipeline([("SET", key, "1") for key in STREAMS])
-        gone = cluster.node_of(STREAMS[0])
-        gone.call("WAIT", 1, 5000)
-        gone.kill()
-        cluster.wait_promoted(gone)
-        until(lambda: client.pipeline([("GET", key) for key in STREAMS]) == [b"1"] * len(STREAMS))
-        assert client.script(scripts.get("keeper/lease"), ("{x}:a", "{x}:b"), ("me", 10)) == [1, b"1"]
-        client.close()
-
-
-def test_a_node_that_hangs_is_waited_for_once() -> None:
-    with started_cluster(masters=3) as cluster:
-        client = Redis(cluster.url, timeout_ms=1500, connect_timeout_ms=1500)
-        client.pipeline([("SET", key, "1") for key in STREAMS])
-        hung = cluster.node_of(STREAMS[0])
-        hung.freeze()
-        with pytest.raises(OutcomeUnknownError):
-            client.call("GET", STREAMS[0])
+def test_a_node_that_hangs_is_waited_for_once(redis_cluster: RedisCluster) -> None:
+    client = Redis(redis_cluster.url, timeout_ms=1500, connect_timeout_ms=1500)
+    client.pipeline([("SET", key, "1") for key in STREAMS])
+    hung = redis_cluster.node_of(STREAMS[0])
+    hung.freeze()
+    with pytest.raises(OutcomeUnknownError):
+        client.call("GET", STREAMS[0])
+    with pytest.raises(NodeAwayError):
+        client.call("GET", STREAMS[0])
+    # From now on nobody waits for it, whether an attempt to connect is under way or not.
+    began = client.node_of(STREAMS[0])
+    for _ in range(100):
         with pytest.raises(NodeAwayError):
             client.call("GET", STREAMS[0])
-        # From now on nobody waits for it, whether an attempt to connect is under way or not.
-        began = client.node_of(STREAMS[0])
-        for _ in range(100):
-            with pytest.raises(NodeAwayError):
-                client.call("GET", STREAMS[0])
-        assert client.is_away(STREAMS[0])
-        assert began.connections == 1
-        hung.thaw()
-        until(lambda: not client.is_away(STREAMS[0]))
-        assert client.call("GET", STREAMS[0]) == b"1"
-        client.close()
+    assert client.is_away(STREAMS[0])
+    assert began.connections == 1
+    hung.thaw()
+    until(lambda: not client.is_away(STREAMS[0]))
+    assert client.call("GET", STREAMS[0]) == b"1"
+    client.close()

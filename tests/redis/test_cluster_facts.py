@@ -32,6 +32,13 @@ PUBLISH = "return redis.call('SPUBLISH', ARGV[1], 'appended')"
 NOT_LOCAL = "ttempted to access a non local key"
 
 
+@pytest.fixture(scope="module")
+def pair() -> Iterator[RedisCluster]:
+    """Run one master with one replica."""
+    with run_cluster(1, 1) as running:
+        yield running
+
+
 @contextlib.contextmanager
 def moving(cluster: RedisCluster, key: str) -> Iterator[tuple[ClusterNode, ClusterNode]]:
     """Have a key's slot on its way, from the first node to the second."""
@@ -214,24 +221,24 @@ def test_a_subscriber_is_notified_that_its_slot_has_moved(redis_cluster: RedisCl
         assert pushed(subscriber)[0] == "pong"
 
 
-def test_a_promoted_replica_has_the_data_and_no_scripts() -> None:
-    with run_cluster(1, 1) as cluster:
-        master, replica = cluster.nodes
-        sha = master.call("SCRIPT", "LOAD", COUNT)
-        assert master.call("EVALSHA", sha, 1, "orders") == 1
-        assert master.call("WAIT", 1, 0) == 1
-        history = master.client.info("replication")["master_replid"]
-        with subscribed(master, "orders") as subscriber:
-            replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
-            wait_until(lambda: cluster.masters() == [replica], "the replica is promoted")
-            assert pushed(subscriber) == ("sunsubscribe", b"orders")
-        cluster.wait_ok()
-        with pytest.raises(NoScriptError):
-            replica.call("EVALSHA", sha, 1, "orders")
-        assert replica.client.get("orders") == b"1"
-        replication = replica.client.info("replication")
-        assert replication["master_replid"] != history
-        assert replication["master_replid2"] == history
+def test_a_promoted_replica_has_the_data_and_no_scripts(pair: RedisCluster) -> None:
+    [master] = pair.masters()
+    [replica] = pair.replicas_of(master)
+    sha = master.call("SCRIPT", "LOAD", COUNT)
+    assert master.call("EVALSHA", sha, 1, "orders") == 1
+    assert master.call("WAIT", 1, 0) == 1
+    history = master.client.info("replication")["master_replid"]
+    with subscribed(master, "orders") as subscriber:
+        replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
+        wait_until(lambda: pair.masters() == [replica], "the replica is promoted")
+        assert pushed(subscriber) == ("sunsubscribe", b"orders")
+    pair.wait_ok()
+    with pytest.raises(NoScriptError):
+        replica.call("EVALSHA", sha, 1, "orders")
+    assert replica.client.get("orders") == b"1"
+    replication = replica.client.info("replication")
+    assert replication["master_replid"] != history
+    assert replication["master_replid2"] == history
 
 
 def test_masters_send_clients_on_to_one_that_is_dead() -> None:
@@ -259,24 +266,24 @@ def test_masters_send_clients_on_to_one_that_is_dead() -> None:
                 alone.client.get(name)
 
 
-def test_the_slots_are_listed_with_the_master_first_then_its_replicas() -> None:
-    with run_cluster(1, 1) as cluster:
-        master, replica = cluster.nodes
-        master.client.set("orders", 1)
+def test_the_slots_are_listed_with_the_master_first_then_its_replicas(pair: RedisCluster) -> None:
+    [master] = pair.masters()
+    [replica] = pair.replicas_of(master)
+    master.client.set("orders", 1)
 
-        def listed() -> list[Any]:
-            [[first, last, *nodes]] = master.call("CLUSTER", "SLOTS")
-            return [first, last, *((ip, port, name.decode()) for ip, port, name, _ in nodes)]
+    def listed() -> list[Any]:
+        [[first, last, *nodes]] = master.call("CLUSTER", "SLOTS")
+        return [first, last, *((ip, port, name.decode()) for ip, port, name, _ in nodes)]
 
-        # Redis lists a replica once that has reported that it has data.
-        wait_until(lambda: len(listed()) == 4, "the replica is listed")
-        assert listed() == [0, 16383, *((b"127.0.0.1", node.port, node.id) for node in (master, replica))]
-        [shard] = master.call("CLUSTER", "SHARDS")
-        assert shard[b"slots"] == [0, 16383]
-        assert {node[b"port"]: node[b"role"] for node in shard[b"nodes"]} == {
-            master.port: b"master",
-            replica.port: b"replica",
-        }
-        with redis_py.Redis(port=replica.port) as client:
-            hello: Any = client.execute_command("HELLO", 3)
-            assert (hello[b"mode"], hello[b"role"]) == (b"cluster", b"replica")
+    # Redis lists a replica once that has reported that it has data.
+    wait_until(lambda: len(listed()) == 4, "the replica is listed")
+    assert listed() == [0, 16383, *((b"127.0.0.1", node.port, node.id) for node in (master, replica))]
+    [shard] = master.call("CLUSTER", "SHARDS")
+    assert shard[b"slots"] == [0, 16383]
+    assert {node[b"port"]: node[b"role"] for node in shard[b"nodes"]} == {
+        master.port: b"master",
+        replica.port: b"replica",
+    }
+    with redis_py.Redis(port=replica.port) as client:
+        hello: Any = client.execute_command("HELLO", 3)
+        assert (hello[b"mode"], hello[b"role"]) == (b"cluster", b"replica")

@@ -219,22 +219,3 @@ def test_a_dead_node_holds_up_no_other(subscribe: Connect) -> None:
         assert publish(cluster, lost, "y") == 1
         until(lambda: parked == [None, None, b"y"])
         assert others == [b"x"]
-
-
-@pytest.mark.parametrize("end", [ClusterNode.kill, ClusterNode.freeze])
-def test_a_promoted_replica_has_the_channels(subscribe: Connect, end: Callable[[ClusterNode], None]) -> None:
-    with redis_cluster(3, 1, node_timeout_ms=1000) as cluster:
-        subscriptions = subscribe(cluster, timeout_ms=1500)
-        master = cluster.masters()[0]
-        [replica] = cluster.replicas_of(master)
-        lost, kept = channel_at(cluster, master), channel_at(cluster, cluster.masters()[1])
-        parked, others = Heard(), Heard()
-        subscriptions.listen_all([(lost, parked), (kept, others)])
-        end(master)
-        until(lambda: subscriptions.live(lost) and lost in channels_of(replica))
-        cluster.wait_promoted(master)
-        del parked[:]
-        assert publish(cluster, lost, "x") == 1
-        until(lambda: b"x" in parked)
-        assert publish(cluster, kept, "y") == 1
-        until(lambda: others == [b"y"])

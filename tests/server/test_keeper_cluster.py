@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,28 +29,16 @@ SILENT = {"1": "0 1000 0-0@0"}
 """The row of a producer that was silent for long."""
 
 
-@pytest.fixture
-def cluster() -> Iterator[RedisCluster]:
-    """Give a cluster whose nodes may be killed."""
-    with started_cluster(masters=3) as running:
-        yield running
-
-
-@pytest.fixture
-def here(cluster: RedisCluster) -> Iterator[Domain]:
-    """Give a worker's view of it, with a topic that has logs on every node."""
+@contextlib.contextmanager
+def view_of(cluster: RedisCluster) -> Iterator[Domain]:
+    """Give a worker's view of a cluster, with a topic that has logs on every node."""
     with domain(cluster.url) as made:
         made.topics.create(TopicSpec(name="orders", partitions=12))
         yield made
 
 
-@pytest.fixture
-def gone(cluster: RedisCluster) -> ClusterNode:
-    """Choose a node that has neither the keeper's lease nor the registry."""
-    return spare(cluster)
-
-
 def spare(cluster: RedisCluster) -> ClusterNode:
+    """Return a node that has neither the keeper's lease nor the registry."""
     needed = {cluster.node_of(key).port for key in (KEYS.keeper_lease, KEYS.topics)}
     return next(node for node in cluster.masters() if node.port not in needed)
 
@@ -77,69 +66,49 @@ def wait_for_a_turn(cluster: RedisCluster, partition: Partition) -> None:
 
 
 def test_a_node_that_is_away_costs_a_round_its_own_logs(
-    cluster: RedisCluster,
-    here: Domain,
-    gone: ClusterNode,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    now_ms = int(time.time() * 1000)
-    for index in range(12):
-        here.append("orders", Record(b"old", b"k", now_ms - 8 * DAY_MS), partition=index)
-        here.append("orders", Record(b"new", b"k", now_ms), partition=index)
-        key = KEYS.producers("orders", index)
-        cluster.node_of(key).client.hset(key, mapping=SILENT)
-    kept, _ = logs_of(here, cluster, gone)
-    keeper = keeper_of(cluster, tmp_path)
-    cluster.move_slot(0, gone)  # where commands without a key go
-    gone.kill()
-    assert keeper.lease.renew()
-    keeper.round()
-    for partition in kept:
-        client = cluster.node_of(partition.stream).client
-        assert not client.exists(partition.producers)
-        assert int(client.hget(partition.state, "start")) > 0
-    published = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
-    assert published is not None
-    assert {each.partition for each in published.logs} == {partition.index for partition in kept}
-    # One line for each task on the node, none for each of its logs.
-    lines = [line.__dict__["korvet_fields"] for line in caplog.records]
-    assert {each["node"] for each in lines} == {gone.address}
-    tasks = sorted(str(each.get("task")) for each in lines)
-    assert tasks == ["None", "expire_producers", "reindex", "renumber", "retention"]
+    with started_cluster(masters=3) as cluster, view_of(cluster) as here:
+        gone = spare(cluster)
+        now_ms = int(time.time() * 1000)
+        for index in range(12):
+            here.append("orders", Record(b"old", b"k", now_ms - 8 * DAY_MS), partition=index)
+            here.append("orders", Record(b"new", b"k", now_ms), partition=index)
+            key = KEYS.producers("orders", index)
+            cluster.node_of(key).client.hset(key, mapping=SILENT)
+        kept, _ = logs_of(here, cluster, gone)
+        keeper = keeper_of(cluster, tmp_path)
+        cluster.move_slot(0, gone)  # where commands without a key go
+        gone.kill()
+        assert keeper.lease.renew()
+        keeper.round()
+        for partition in kept:
+            client = cluster.node_of(partition.stream).client
+            assert not client.exists(partition.producers)
+            assert int(client.hget(partition.state, "start")) > 0
+        published = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
+        assert published is not None
+        assert {each.partition for each in published.logs} == {partition.index for partition in kept}
+        # One line for each task on the node, none for each of its logs.
+        lines = [line.__dict__["korvet_fields"] for line in caplog.records]
+        assert {each["node"] for each in lines} == {gone.address}
+        tasks = sorted(str(each.get("task")) for each in lines)
+        assert tasks == ["None", "expire_producers", "reindex", "renumber", "retention"]
 
 
-def test_a_node_that_hangs_does_not_hold_up_the_others(
-    cluster: RedisCluster, here: Domain, gone: ClusterNode, tmp_path: Path
-) -> None:
-    kept, [hung, *_] = logs_of(here, cluster, gone)
-    keeper = keeper_of(cluster, tmp_path, redis_timeout_ms=60_000, log_retention_check_interval_ms=50)
+def test_a_node_that_hangs_does_not_hold_up_the_others(redis_cluster: RedisCluster, tmp_path: Path) -> None:
+    gone = spare(redis_cluster)
+    with view_of(redis_cluster) as here:
+        kept, [hung, *_] = logs_of(here, redis_cluster, gone)
+    keeper = keeper_of(redis_cluster, tmp_path, redis_timeout_ms=60_000, log_retention_check_interval_ms=50)
     stop = Event()
     running = gevent.spawn(keeper.run, stop)
 
-    wait_for_a_turn(cluster, hung)
+    wait_for_a_turn(redis_cluster, hung)
     gone.freeze()
     for partition in kept * 2:  # more than one turn
-        wait_for_a_turn(cluster, partition)
+        wait_for_a_turn(redis_cluster, partition)
     gone.thaw()
-    wait_for_a_turn(cluster, hung)
+    wait_for_a_turn(redis_cluster, hung)
     stop.set()
     running.get()
-
-
-def test_a_promoted_replica_has_turns_in_place_of_its_master(tmp_path: Path) -> None:
-    with started_cluster(masters=3, replicas=1, node_timeout_ms=1000) as cluster:
-        gone = spare(cluster)
-        with domain(cluster.url) as here:
-            here.topics.create(TopicSpec(name="orders", partitions=12))
-            _, [moved, *_] = logs_of(here, cluster, gone)
-        keeper = keeper_of(cluster, tmp_path, log_retention_check_interval_ms=50)
-        stop = Event()
-        running = gevent.spawn(keeper.run, stop)
-        wait_for_a_turn(cluster, moved)
-        gone.call("WAIT", 1, 5000)
-        gone.kill()
-        cluster.wait_promoted(gone)
-        wait_for_a_turn(cluster, moved)
-        stop.set()
-        running.get()

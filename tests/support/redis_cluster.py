@@ -76,6 +76,10 @@ class ClusterNode:
             found[words[0]] = frozenset((int(first), int(last or first)) for first, _, last in ranges)
         return found
 
+    def slots(self) -> set[int]:
+        """Return the slots that it serves."""
+        return set(itertools.chain(*(range(first, last + 1) for first, last in self.known()[self.id])))
+
     def is_master(self) -> bool:
         """Whether it answers, and that it is a master."""
         try:
@@ -128,6 +132,8 @@ class RedisCluster:
 
     def __init__(self, nodes: list[ClusterNode]) -> None:
         self.nodes = nodes
+        self.first: dict[ClusterNode, set[int]] = {}
+        """The slots that each master had first."""
 
     @property
     def url(self) -> str:
@@ -243,10 +249,29 @@ class RedisCluster:
 
     def reshard(self, slots: int, source: ClusterNode, to: ClusterNode) -> None:
         """Move a number of slots from one master to another, the lowest first."""
-        ranges = sorted(source.known()[source.id])
-        owned = itertools.chain(*(range(first, last + 1) for first, last in ranges))
-        for slot in itertools.islice(owned, slots):
+        for slot in sorted(source.slots())[:slots]:
             self.move_slot(slot, to)
+
+    @contextlib.contextmanager
+    def configured(self, name: str, value: str) -> Iterator[None]:
+        """Have another value of a setting on every node within the block."""
+        before = self.nodes[0].client.config_get(name)[name]
+        for node in self.nodes:
+            node.client.config_set(name, value)
+        try:
+            yield
+        finally:
+            for node in self.nodes:
+                node.client.config_set(name, before)
+
+    def put_back(self) -> None:
+        """Let each master have the slots that it had first, and go on; all of them live."""
+        for node in self.nodes:
+            node.thaw()
+        for node, slots in self.first.items():
+            for slot in slots - node.slots():
+                self.move_slot(slot, node)
+        self.wait_ok()
 
     def empty(self) -> None:
         """Remove all keys and scripts."""
@@ -289,6 +314,7 @@ def _form(cluster: RedisCluster, masters: int) -> None:
         if number < masters:
             first, end = number * SLOTS // masters, (number + 1) * SLOTS // masters
             node.call("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+            cluster.first[node] = set(range(first, end))
     for one, other in itertools.combinations(cluster.nodes, 2):
         one.meet(other)
     ids = {node.id for node in cluster.nodes}

@@ -13,6 +13,7 @@ from korvet.config.settings import Settings
 from korvet.redis.blocking import Masters
 from korvet.telemetry.redis_metrics import RedisCollector, ServerState, redis_families, redis_state
 from tests.support.processes import wait_until
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
 
@@ -159,8 +160,10 @@ def test_each_master_of_a_cluster_has_its_series_and_one_that_is_away_is_named()
         assert away == {"node": other.address}
 
 
-def test_nodes_that_were_given_no_hostname_are_called_by_their_addresses() -> None:
-    with run_cluster(2, 0, "--cluster-preferred-endpoint-type", "hostname") as cluster:
-        url = cluster.url.replace("127.0.0.1", "localhost")
-        with closing(Masters(Settings(redis_url=url))) as masters:
-            assert masters.all().keys() == {node.address for node in cluster.nodes}
+def test_nodes_that_were_given_no_hostname_are_called_by_their_addresses(redis_cluster: RedisCluster) -> None:
+    url = redis_cluster.url.replace("127.0.0.1", "localhost")
+    with (
+        redis_cluster.configured("cluster-preferred-endpoint-type", "hostname"),
+        closing(Masters(Settings(redis_url=url))) as masters,
+    ):
+        assert masters.all().keys() == {node.address for node in redis_cluster.nodes}
