@@ -277,7 +277,7 @@ def test_a_client_that_knows_the_epoch_of_the_node_before_learns_a_later_one(
 
 
 def test_a_worker_that_never_knew_the_node_before_has_a_later_epoch_begun_as_well() -> None:
-    with redis_cluster(masters=2) as cluster:
+    with started_cluster(masters=2) as cluster:
         redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
         log = LogStore(redis, redis, KEYS)
         partition = log.partition("orders", 0, "an id", 8)

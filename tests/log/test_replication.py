@@ -22,6 +22,7 @@ from tests.support import redis_servers
 from tests.support.processes import free_port, wait_until
 from tests.support.proxy import proxy, until
 from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import redis_cluster as started_cluster
 
 KEYS = Keys("korvet")
 TIMEOUT_MS = 1500
@@ -122,7 +123,7 @@ def test_a_node_whose_first_slot_moves_away_confirms_on(redis_cluster: RedisClus
 
 
 def test_a_node_confirms_on_while_its_first_slot_is_on_its_way() -> None:
-    with redis_cluster(masters=2) as cluster:
+    with started_cluster(masters=2) as cluster:
         client = Redis(cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS)
         waits = Redis(cluster.url, timeout_ms=LONG_MS, connect_timeout_ms=LONG_MS)
         replicas = Replicas(lambda: waits, client, KEYS, replicas=0, timeout_ms=LONG_MS)
