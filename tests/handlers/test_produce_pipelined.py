@@ -17,6 +17,7 @@ from korvet.protocol.messages.produce import (
 )
 from tests.support.batches import batch, values
 from tests.support.processes import wait_until
+from tests.support.redis_servers import server_of
 from tests.support.topic_client import Client, produce_request
 from tests.support.wire_client import request_frame
 
@@ -79,10 +80,11 @@ def test_requests_stay_in_order_where_redis_forgot_the_scripts(
 
 
 def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(stored: redis.Redis) -> None:
-    stored.script_flush()
-    stored.client_kill_filter(_type="normal", skipme=True)
+    server = server_of(stored, "korvet:orders:0")
+    server.script_flush()
+    server.client_kill_filter(_type="normal", skipme=True)
     shas = [each.sha for each in APPEND_SCRIPTS]
-    wait_until(lambda: all(stored.script_exists(*shas)), "the workers connect again")
+    wait_until(lambda: all(server.script_exists(*shas)), "a worker connects again")
 
 
 def test_requests_stay_in_order_where_the_topic_was_created_again(
