@@ -195,22 +195,3 @@ def test_a_start_waits_for_masters_that_have_just_begun() -> None:
         assert {node.info()["cluster_state"] for node in cluster.nodes} == {"ok"}
         assert set(said) == {"Redis is a cluster that is not in order yet"}
         assert redis_check.prepare(settings).cluster_id
-
-
-def test_a_start_waits_until_a_master_of_a_cluster_has_loaded_its_data() -> None:
-    with run_cluster(1) as cluster:
-        [node] = cluster.nodes
-        for number in range(40):
-            node.client.set(f"key-{number}", b"x" * 500)
-        node.client.config_set("loading-process-events-interval-bytes", 1024)
-        node.client.config_set("key-load-delay", 50_000)
-        node.client.config_set("rdbcompression", "no")
-        with ThreadPoolExecutor(1) as threads:
-            loading = threads.submit(node.call, "DEBUG", "RELOAD")
-            with closing(redis.Redis(port=node.port)) as client:
-                processes.wait_until(lambda: client.info("persistence")["loading"], "it loads its data")
-            said: list[str] = []
-            assert redis_check.check(Settings(redis_url=cluster.url), time.sleep, said.append).version
-            assert said
-            assert all(each.endswith("is loading its data") for each in said)
-            loading.result()
