@@ -216,7 +216,17 @@ class RedisCluster:
             self.move_keys(source, to, keys, replace=replace)
         others = [node for node in self.masters() if node not in (source, to)]
         for node in (to, source, *others):
+            wait_until(lambda: self._give_slot(node, slot, to), "the slot is given away")  # noqa: B023 - called at once
+
+    def _give_slot(self, node: ClusterNode, slot: int, to: ClusterNode) -> bool:
+        try:
             node.call("CLUSTER", "SETSLOT", slot, "NODE", to.id)
+        except redis.ResponseError as error:
+            # Valkey waits for its replicas, 2 s at most.
+            if not str(error).startswith("NOREPLICAS"):
+                raise
+            return False
+        return True
 
     def move_slot(self, slot: int, to: ClusterNode) -> None:
         """Move a slot with its keys, step by step as `redis-cli --cluster reshard` does."""
