@@ -276,7 +276,11 @@ class KnownEnds:
 
         Without its `epochs`, after an append, a later epoch is left to the next read: only they say where the log was
         cut. Ends of one epoch are never compared: a read may be answered after an append that was sent later.
+
+        A log that has moved to a node and back may have an epoch that another worker has begun and this one does not
+        know: its `epochs` then say it.
         """
+        current = max([current, *(each.epoch for each in (epochs or ())[-1:])])
         key = partition.stream, partition.topic_id
         last = self._ends.get(key)
         if last is None or current == last.epoch:

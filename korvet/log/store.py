@@ -475,7 +475,8 @@ class AppendScripts:
                 outcome = _read_appended(append, answer)
                 if outcome is None:
                     continue
-                if isinstance(outcome, Appended):
+                # A duplicate is answered before the epoch that was sent with it is compared with the log's.
+                if isinstance(outcome, Appended) and not outcome.duplicate:
                     self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
                 self._outcomes[place] = outcome
                 del wave[place]

@@ -477,3 +477,31 @@ def test_an_older_answer_of_the_same_history_is_no_loss() -> None:
     assert not lost
     ends.note(here, 7, 130, (EpochStart(5, 0), EpochStart(7, 99)))
     assert lost == [None]
+
+
+@pytest.mark.parametrize("sees", ["a read", "bounds", "a duplicate"])
+def test_what_another_worker_wrote_in_an_epoch_that_this_one_does_not_know_is_no_loss(
+    own: Bench, server: str, sees: str
+) -> None:
+    lost: list[None] = []
+    own.logs = LogStore(own.redis, own.redis, KEYS, on_lost=lambda: lost.append(None))
+    own.append(b"a")
+    first = own.epoch
+    begin_history(own.raw)
+    other = another_worker(server, own)
+    written = own.made(b"b", producer=7, epoch=0, sequence=0)
+    other.logs.append([written])
+    if sees == "a read":
+        own.read(0)
+    elif sees == "bounds":
+        own.bounds()
+    else:
+        [again] = own.logs.append([written])
+        assert isinstance(again, Appended)
+        assert again.duplicate
+    assert own.epoch == first
+    own.append(b"c")
+    assert own.epoch == other.epoch > first
+    own.bounds()
+    assert not lost
+    other.redis.close()
