@@ -244,10 +244,10 @@ class RedisCluster:
         return source
 
     def end_migration(self, source: ClusterNode) -> str:
-        """Wait for the last migration of a node; return how it ended: success, cancelled, or failed and for what."""
+        """Wait for the last migration of a node; return how it ended: success, or failed and for what."""
 
         def ended() -> bool:
-            return self._migration(source)["state"] in ("success", "failed", "cancelled")
+            return self._migration(source)["state"] in ("success", "failed")
 
         wait_until(ended, "the migration has ended", _MIGRATE_TIMEOUT_MS / 1000)
         last = self._migration(source)
