@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from korvet.admin.client import AdminClient
-from korvet.admin.cluster import log_sizes
+from korvet.admin.cluster import LogDir, log_sizes
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, UnsupportedError
 from korvet.admin.routing import Routes
@@ -120,19 +120,33 @@ class ApiClients:
 
         Raises AdminError if the own broker fails.
         """
-        if not partitions:
-            return {}
-        found = _sizes(client, self.broker_id, partitions)
+        found: dict[TopicPartition, int] = {}
+        for dirs in self.log_dirs(client, partitions) if partitions else ():
+            found |= log_sizes(dirs)
+            if len(found) == len(partitions):
+                break
+        return found
+
+    def log_dirs(
+        self, client: ApiClient, partitions: Sequence[TopicPartition] | None = None
+    ) -> Iterator[Sequence[LogDir]]:
+        """Yield the log directories as each broker reports them, with the partitions that it leads, of these or of all.
+
+        The own broker comes first; others that fail are left out. Raises AdminError if the own broker fails.
+        """
+        yield _log_dirs(client, self.broker_id, partitions)
         for other in client.cluster.describe().brokers:
-            if other.broker_id == self.broker_id or other.fenced or len(found) == len(partitions):
+            if other.broker_id == self.broker_id or other.fenced:
                 continue
             seconds = min(client.deadline().left() / 2, _OTHERS_SECONDS_MAX)
             security = msgspec.structs.replace(self._access.security, server_name="")
             with ApiClient(Address(other.host, other.port), other.broker_id, security) as there:
                 there.begin(seconds)
-                with contextlib.suppress(AdminError):
-                    found |= _sizes(there, other.broker_id, partitions)
-        return found
+                try:
+                    dirs = _log_dirs(there, other.broker_id, partitions)
+                except AdminError:
+                    continue
+            yield dirs
 
     def _take_idle(self) -> ApiClient | None:
         """Return a client that was used a moment ago, and close those that were not."""
@@ -146,7 +160,7 @@ class ApiClients:
         return taken
 
 
-def _sizes(
-    client: ApiClient, broker_id: int, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    return log_sizes(settled(client.partitions.log_dirs([broker_id], partitions))[broker_id])
+def _log_dirs(
+    client: ApiClient, broker_id: int, partitions: Sequence[TopicPartition] | None
+) -> Sequence[LogDir]:
+    return settled(client.partitions.log_dirs([broker_id], partitions))[broker_id]

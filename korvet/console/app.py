@@ -129,7 +129,7 @@ class Console:
         self._records_slots = threading.BoundedSemaphore(RECORDS_AT_ONCE)
         self._reads: dict[str, _Read] = {
             "/api/cluster": lambda client, _: pages.cluster(
-                client, metrics, settings.broker_id, is_redis_cluster="+cluster://" in settings.redis_url
+                clients, client, metrics, is_redis_cluster="+cluster://" in settings.redis_url
             ),
             "/api/topics": lambda client, query: pages.topics(clients, client, metrics, query),
             "/api/topic": lambda client, query: pages.topic(clients, client, metrics, query),

@@ -165,7 +165,7 @@ def _process(name: str, row: ProcessRow) -> dict[str, Any]:
 
 
 def cluster(
-    client: ApiClient, metrics: ConsoleMetrics, broker_id: int, *, is_redis_cluster: bool
+    clients: ApiClients, client: ApiClient, metrics: ConsoleMetrics, *, is_redis_cluster: bool
 ) -> dict[str, Any]:
     """Return the brokers as clients see them, and how much the cluster has. Raises AdminError."""
     described = client.cluster.describe()
@@ -175,7 +175,7 @@ def cluster(
             "address": f"{each.host}:{each.port}",
             "rack": each.rack,
             "controller": each.broker_id == described.controller,
-            "own": each.broker_id == broker_id,
+            "own": each.broker_id == clients.broker_id,
         }
         for each in described.brokers
     ]
@@ -186,17 +186,17 @@ def cluster(
         "brokers": brokers,
         "topics": len(listed),
         "partitions": partitions,
-        "nodes": _nodes(client) if is_redis_cluster and partitions <= _SIZES_MAX else {},
+        "nodes": _nodes(clients, client) if is_redis_cluster and partitions <= _SIZES_MAX else {},
         "groups": len(client.groups.list()),
         "lag": metrics.counted().largest,
     }
 
 
-def _nodes(client: ApiClient) -> dict[str, dict[str, int]]:
+def _nodes(clients: ApiClients, client: ApiClient) -> dict[str, dict[str, int]]:
     """Return for each node of the Redis Cluster, HOST:PORT, how many partitions it has, and their bytes."""
     found: dict[str, dict[str, int]] = {}
-    for dirs in client.partitions.log_dirs().values():
-        for each in () if isinstance(dirs, AdminError) else dirs:
+    for dirs in clients.log_dirs(client):
+        for each in dirs:
             # A log directory is redis://HOST:PORT/0; each broker reports what it leads.
             node = found.setdefault(each.path.split("/")[2], {"partitions": 0, "bytes": 0})
             node["partitions"] += len(each.partitions)

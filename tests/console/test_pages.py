@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
 from korvet.errors import ErrorCode
+from korvet.redis.keys import Keys
 from korvet.telemetry.snapshot import LogStatsSnapshot, publish
 from korvet.telemetry.stats import GroupLag, LogStats
 from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
@@ -19,6 +21,7 @@ from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_clus
 from tests.support.console import Caller
 from tests.support.group_consumer import joined
 from tests.support.processes import wait_until
+from tests.support.redis_cluster import RedisCluster
 from tests.support.topic_client import Client
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "a/b?c=d&e#f", "..", "grüße\u202e", "\"'\n\0", " "]
@@ -233,6 +236,26 @@ def test_each_broker_has_the_data_of_the_whole_cluster(
             partitions = caller.data("topic", name=name)["partitions"]
             assert {each["leader"] for each in partitions} == {0, 1}
             assert all(each["size"] > 100 for each in partitions)
+
+
+def test_each_broker_has_the_partitions_of_every_node_of_redis(
+    tmp_path_factory: pytest.TempPathFactory, redis_cluster: RedisCluster, name: str
+) -> None:
+    with korvet_cluster(tmp_path_factory.mktemp("nodes"), redis_cluster.url) as brokers:
+        with Client(brokers[0].address) as client:
+            client.create(name, partitions=32)
+            for partition in range(32):
+                client.append(name, b"x" * 100, partition=partition)
+        held = Counter(
+            redis_cluster.node_of(Keys("korvet").stream(name, index)).address for index in range(32)
+        )
+        assert len(held) == 3
+        for broker in brokers:
+            caller = Caller(broker.ops_address)
+            assert {each["leader"] for each in caller.data("topic", name=name)["partitions"]} == {0, 1}
+            nodes = caller.data("cluster")["nodes"]
+            assert {node: each["partitions"] for node, each in nodes.items()} == held
+            assert all(each["bytes"] > 100 * held[node] for node, each in nodes.items())
 
 
 def test_a_broker_that_does_not_speak_kafka_is_an_error_and_its_processes_are_shown(
