@@ -6,6 +6,7 @@ two readings.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ _TRAFFIC = ("received_records", "received_bytes", "sent_records", "sent_bytes")
 
 _TOPICS_MAX = 100
 _SIZES_MAX = 5000
+_NODES_SECONDS_MAX = 2.0
 _GROUPS_MAX = 50
 _LAKE_TOPICS_MAX = 2000
 _LAKE_PARTITIONS_MAX = 1000
@@ -181,15 +183,21 @@ def cluster(
     ]
     listed = client.topics.list()
     partitions = sum(each.partitions for each in listed)
-    return {
+    found = {
         "id": described.cluster_id,
         "brokers": brokers,
         "topics": len(listed),
         "partitions": partitions,
-        "nodes": _nodes(clients, client) if is_redis_cluster and partitions <= _SIZES_MAX else {},
         "groups": len(client.groups.list()),
         "lag": metrics.counted().largest,
+        "nodes": {},
     }
+    if is_redis_cluster and partitions <= _SIZES_MAX:
+        # Last, and not for long: a broker waits for a node that hangs, and the rest is known.
+        client.begin(min(client.deadline().left(), _NODES_SECONDS_MAX))
+        with contextlib.suppress(AdminError):
+            found["nodes"] = _nodes(clients, client)
+    return found
 
 
 def _nodes(clients: ApiClients, client: ApiClient) -> dict[str, dict[str, int]]:

@@ -16,8 +16,9 @@ from korvet.redis.keys import Keys
 from korvet.telemetry.snapshot import LogStatsSnapshot, publish
 from korvet.telemetry.stats import GroupLag, LogStats
 from korvet.telemetry.topic_counters import TopicTraffic, TrafficSnapshot
+from tests.support import redis_cluster as clusters
 from tests.support.batches import batch
-from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster
+from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster, steady_broker
 from tests.support.console import Caller
 from tests.support.group_consumer import joined
 from tests.support.processes import wait_until
@@ -256,6 +257,27 @@ def test_each_broker_has_the_partitions_of_every_node_of_redis(
             nodes = caller.data("cluster")["nodes"]
             assert {node: each["partitions"] for node, each in nodes.items()} == held
             assert all(each["bytes"] > 100 * held[node] for node, each in nodes.items())
+
+
+def test_a_node_of_redis_that_hangs_costs_the_overview_only_the_nodes(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    keys = Keys("korvet")
+    with (
+        clusters.redis_cluster(4) as cluster,
+        # What a broker waits for is longer than the console does.
+        steady_broker(tmp_path_factory.mktemp("hangs"), "--redis-url", cluster.url, workers=1) as broker,
+    ):
+        with Client(broker.address) as client:
+            client.create(name, partitions=32)
+        registry = [cluster.node_of(key) for key in (keys.topics, keys.brokers, keys.keeper_lease)]
+        hangs = next(node for node in cluster.nodes if node not in registry)
+        caller = Caller(broker.ops_address)
+        assert caller.data("cluster")["nodes"].keys() == {node.address for node in cluster.nodes}
+        hangs.freeze()
+        found = caller.data("cluster")
+        assert (found["partitions"], len(found["brokers"]), found["nodes"]) == (32, 1, {})
+        hangs.thaw()
 
 
 def test_a_broker_that_does_not_speak_kafka_is_an_error_and_its_processes_are_shown(
