@@ -15,12 +15,13 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, NamedTuple, cast
 
+import gevent
 import msgspec
 
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError
-from korvet.pending import Pending
+from korvet.pending import Pending, Then
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -79,6 +80,9 @@ class BrokerStore:
         self._redis = redis
         self._keys = keys
         self._unreadable: dict[bytes, bytes] = {}
+        # In a cluster: who holds the keeper's lease, as far as is known, and the greenlet that asks.
+        self._holder: Reply = b""
+        self._asking: gevent.Greenlet[[], None] | None = None
 
     def register(self, registration: Registration, lease_ms: int) -> None:
         """Register a broker, or renew its registration, for `lease_ms` from now on.
@@ -96,15 +100,26 @@ class BrokerStore:
             self._redis.script(script, (self._keys.brokers,), args)
 
     def begin_read(self) -> Pending[list[Reply]]:
-        """Ask who is live; commands given to Redis before the replies are awaited share their round trip."""
-        calls = [(_LOOK, (self._keys.brokers,), ()), (_HOLDER, (self._keys.keeper_lease,), ())]
-        return self._redis.begin_scripts(calls)
+        """Ask who is live; commands given to Redis before the replies are awaited share their round trip.
+
+        In a Redis Cluster the keeper's lease may lie on a node that hangs, and nobody waits for it: the holder is the
+        one that was known before, or none if the node does not answer.
+        """
+        look, holder = (_LOOK, (self._keys.brokers,), ()), (_HOLDER, (self._keys.keeper_lease,), ())
+        if not self._redis.is_cluster:
+            return self._redis.begin_scripts([look, holder])
+        if self._asking is None or self._asking.ready():
+            self._asking = gevent.spawn(self._ask_holder)
+        return Then(self._redis.begin_scripts([look]), lambda replies: [*replies, self._holder])
+
+    def _ask_holder(self) -> None:
+        try:
+            self._holder = self._redis.script(_HOLDER, (self._keys.keeper_lease,), ())
+        except (KafkaError, RespError):
+            self._holder = b""
 
     def read(self, replies: Sequence[Reply]) -> RegisteredBrokers:
-        """Return the brokers in the replies to `begin_read`; raises KafkaError for other replies.
-
-        The lease may lie on another node of a Redis Cluster: if that does not answer, no keeper is known.
-        """
+        """Return the brokers in the replies to `begin_read`; raises KafkaError for other replies."""
         brokers, holder = replies
         try:
             now_text, *flat = cast("list[bytes]", value_of(brokers))
