@@ -12,10 +12,12 @@ import pytest
 import redis
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from korvet.redis.keys import Keys
 from tests.browser.test_phone import CUT
 from tests.support import redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import wait_until
+from tests.support.redis_cluster import redis_cluster
 
 LOOKS: list[tuple[int, Literal["light", "dark"]]] = [
     (390, "light"),
@@ -93,6 +95,25 @@ def test_replicas_that_are_missing_are_shown(browser: Browser, tmp_path: Path) -
             with overview(browser, broker, *look) as page:
                 expect(card(page, "Replicas")).to_contain_text("0 of 1")
                 expect(card(page, "Replicas")).to_contain_text("1 wanted")
+
+
+def test_a_node_of_redis_that_is_away_is_shown_though_the_broker_is_ready(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with (
+        redis_cluster() as cluster,
+        korvet_broker(tmp_path, f"--redis-url={cluster.url}", workers=1) as broker,
+    ):
+        keys = Keys("korvet")
+        registry = [cluster.node_of(key) for key in (keys.topics, keys.brokers)]
+        away = next(node for node in cluster.nodes if node not in registry)
+        away.kill()
+        for look in LOOKS:
+            with overview(browser, broker, *look) as page:
+                state = page.get_by_label("State", exact=True)
+                expect(state).to_contain_text(f"Redis: {away.address}: Connection refused")
+                expect(state).to_contain_text("Ready")
+                expect(state).to_have_class("banner bad")
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,13 @@ function state(now) {
   const counted = PROBLEMS.filter(([name]) => counts[name] > 0).map(([name, one, more]) =>
     badge(`${count(counts[name])} ${counts[name] === 1 ? one : more}`, "busy"),
   );
+  // A broker is ready with one master of a Redis Cluster: those that are away are a problem all the same.
+  const well = ready.ready && !problems.length;
   return h(
     "section",
-    { class: `banner ${ready.ready ? "good" : "bad"}`, "aria-label": "State" },
+    { class: `banner ${well ? "good" : "bad"}`, "aria-label": "State" },
     h("strong", {}, ready.ready ? "Ready" : "Not ready"),
-    h("span", {}, ready.ready ? `${plural(ready.workers.accepting, "worker")} accepting connections, Redis answers.` : problems.join(" ")),
+    h("span", {}, well ? `${plural(ready.workers.accepting, "worker")} accepting connections, Redis answers.` : problems.join(" ")),
     counted.length ? h("span", { class: "counted", title: "Since the broker started" }, counted) : null,
     h("span", { class: "version" }, `Korvet ${now.version}`),
   );
