@@ -34,6 +34,7 @@ from korvet.security.session import Session
 from korvet.security.tls import OPS, ListenerTls, ops_tls
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
+from korvet.server.supervisor.redis_check import cluster_info
 from korvet.telemetry import metrics
 from korvet.telemetry import page as metrics_page
 from korvet.telemetry.process_table import ProcessState, ProcessTable
@@ -109,7 +110,7 @@ class Ops:
     def readiness(self) -> Answer:
         """Say whether clients are served: a worker accepts, Redis answers, and the broker is not draining.
 
-        Of a cluster one master is enough; those that do not answer are named.
+        Of a cluster one master is enough, if it takes the cluster for up; the others are named.
         """
         workers = self._table.workers()
         counts = {
@@ -132,13 +133,22 @@ class Ops:
         return redis_state(self._masters, metrics_page.replicas_wanted(self._settings))
 
     def _ping(self) -> dict[str, str]:
-        """Return "ok" or the error by the name of the node."""
+        """Return "ok" or what is wrong by the name of the node."""
+
+        def ask(client: redis.Redis) -> str:
+            if not self._masters.is_cluster:
+                client.ping()
+                return "ok"
+            # A node of a cluster that is down answers PING, and refuses every key.
+            state = cluster_info(client).get("cluster_state", "ok")
+            return state if state == "ok" else f"the cluster is down (cluster_state {state})"
+
         try:
-            answers = self._masters.each(lambda client: client.ping())
+            answers = self._masters.each(ask)
         except redis.RedisError as error:
             answers = {"": error}
         return {
-            node: blocking.one_line(answer) if isinstance(answer, redis.RedisError) else "ok"
+            node: blocking.one_line(answer) if isinstance(answer, redis.RedisError) else answer
             for node, answer in answers.items()
         }
 

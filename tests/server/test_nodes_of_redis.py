@@ -78,6 +78,13 @@ def log_dirs(client: Client) -> dict[str, Any]:
     return {each.log_dir: each for each in answer.results}
 
 
+def readiness(broker: Broker) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(broker.ops_address, timeout=30)
+    connection.request("GET", "/readyz")
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
 def test_each_node_is_a_log_directory(client: Client, cluster: RedisCluster) -> None:
     client.append("orders", b"x" * 100, partition=5)
     one = cluster.nodes[0]
@@ -128,24 +135,35 @@ def test_a_full_node_refuses_what_is_for_its_partitions(client: Client, cluster:
     wait_until(lambda: refused(client) == set(), "the shortage ends")
 
 
+def test_a_broker_is_not_ready_while_the_cluster_is_down(broker: Broker, cluster: RedisCluster) -> None:
+    owner = cluster.owner(0)
+    for node in sorted(cluster.nodes, key=lambda node: node is not owner):
+        node.client.config_set("cluster-require-full-coverage", "yes")
+        node.call("CLUSTER", "DELSLOTS", 0)
+    down = "; ".join(
+        f"{name}: the cluster is down (cluster_state fail)"
+        for name in sorted(node.address for node in cluster.nodes)
+    )
+    wait_until(lambda: readiness(broker)[0] == 503, "the broker is not ready")
+    wait_until(lambda: readiness(broker)[1]["redis"] == down, "all nodes say so")
+    owner.call("CLUSTER", "ADDSLOTS", 0)
+    for node in cluster.nodes:
+        node.client.config_set("cluster-require-full-coverage", "no")
+    cluster.wait_ok()
+    assert readiness(broker)[0] == 200
+
+
 def test_a_broker_is_ready_while_a_node_is_away_and_names_it(
     broker: Broker, client: Client, cluster: RedisCluster
 ) -> None:
     away = other_than_the_registry(cluster)
     away.kill()
-
-    def readiness() -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(broker.ops_address, timeout=30)
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-    status, content = readiness()
+    status, content = readiness(broker)
     assert (status, content["ready"]) == (200, True)
     assert content["redis"] == f"{away.address}: Connection refused"
     found = log_dirs(client)
     assert {place for place, each in found.items() if each.error_code} == {f"redis://{away.address}/0"}
     for node in cluster.living():
         node.kill()
-    status, content = readiness()
+    status, content = readiness(broker)
     assert (status, content["ready"]) == (503, False)
