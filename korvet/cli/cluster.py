@@ -137,8 +137,10 @@ def _log_dirs(dirs: Mapping[int, Sequence[LogDir] | AdminError]) -> list[dict[st
             row["brokers"].append(broker)
             row["partitions"] += len(one.partitions)
             row["bytes"] += sum(log.size_bytes for log in one.partitions.values())
-            row["total_bytes"], row["usable_bytes"] = one.total_bytes, one.usable_bytes
-            row["error"] = str(one.error) if one.error else None
+            # What one of the brokers knows, another may not.
+            if row.get("total_bytes") is None:
+                row["total_bytes"], row["usable_bytes"] = one.total_bytes, one.usable_bytes
+            row["error"] = row.get("error") or (str(one.error) if one.error else None)
     return [found[key] for key in sorted(found)]
 
 

@@ -248,6 +248,9 @@ class LogDirs:
         place = self._place(node)
         sizes: list[tuple[Partition, int | None]] = []
         try:
+            if not partitions:
+                # Nothing else would notice that the node is away.
+                node.call("PING")
             for at in range(0, len(partitions), _LOGS_PER_LOOK):
                 some = partitions[at : at + _LOGS_PER_LOOK]
                 _, stats = read_stats(self._redis, some)

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient as Librdkafka
 
-from korvet.cli.cluster import markdown_table
+from korvet.admin.cluster import LogDir, LogSize
+from korvet.admin.errors import AdminError
+from korvet.admin.types import TopicPartition
+from korvet.cli.cluster import _log_dirs, markdown_table
 from korvet.handlers.registry import HANDLERS
 from tests.cli.commands import COMMAND_SECONDS_MAX, done, failed, korvet, table
 from tests.support import redis_servers, silent_names
@@ -46,6 +49,24 @@ def test_apis_and_features_are_shown_where_they_are_asked_for(broker: Broker) ->
     printed = done(korvet("cluster", "describe", *flags))
     assert "broker 0\n" in printed
     assert ["18", "ApiVersions", "0-4"] in [line.split() for line in printed.splitlines()]
+
+
+def test_what_one_broker_says_of_a_directory_is_not_lost_by_another_one() -> None:
+    known = LogDir(
+        "redis://here:6379/0", None, {TopicPartition("held", 0): LogSize(7, 0, future=False)}, 100, 93
+    )
+    away = LogDir("redis://here:6379/0", AdminError("away"), {}, None, None)
+    for first, second in ((known, away), (away, known)):
+        [row] = _log_dirs({0: [first], 1: [second]})
+        assert row == {
+            "path": "redis://here:6379/0",
+            "brokers": [0, 1],
+            "partitions": 1,
+            "bytes": 7,
+            "total_bytes": 100,
+            "usable_bytes": 93,
+            "error": "away",
+        }
 
 
 def test_log_directories_are_shown_with_what_they_hold(broker: Broker) -> None:
