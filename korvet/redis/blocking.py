@@ -51,24 +51,15 @@ class Masters:
 
     def all(self) -> dict[str, redis.Redis]:
         """Return the client of each by its name, HOST:PORT; that of one Redis has none."""
-        if self.is_cluster:
-            names = dict.fromkeys(each.master for each in self.slots())
-            return {name: self._clients[name] for name in sorted(names)}
-        return dict(self._clients)
+        return dict(sorted(self._read()[1].items())) if self.is_cluster else dict(self._clients)
 
     def of(self, key: str) -> redis.Redis:
         """Return the client of the one that has a key."""
-        return self._clients[self.name_of(key)]
+        return self._having(key)[1]
 
     def name_of(self, key: str) -> str:
         """Return the name of the one that has a key."""
-        if not self.is_cluster:
-            return ""
-        slot = key_slot(key.encode())
-        for each in self.slots():
-            if each.first <= slot <= each.last:
-                return each.master
-        raise redis.ConnectionError(f"no master of the cluster has slot {slot}")
+        return self._having(key)[0]
 
     def each(self, ask: Callable[[redis.Redis], Result]) -> dict[str, Result | redis.RedisError]:
         """Return what `ask` returns for each, or raises, by name; all are asked at once: none waits for another."""
@@ -87,6 +78,25 @@ class Masters:
 
     def slots(self) -> list[SlotRange]:
         """Return the slots of the cluster that have a master."""
+        return self._read()[0]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in list(self._clients.values()):
+            client.close()
+
+    def _having(self, key: str) -> tuple[str, redis.Redis]:
+        if not self.is_cluster:
+            return "", self._clients[""]
+        slot = key_slot(key.encode())
+        slots, clients = self._read()
+        for each in slots:
+            if each.first <= slot <= each.last:
+                return each.master, clients[each.master]
+        raise redis.ConnectionError(f"no master of the cluster has slot {slot}")
+
+    def _read(self) -> tuple[list[SlotRange], dict[str, redis.Redis]]:
+        """Return the slots of the cluster and the clients of their masters; those of former masters are closed."""
         failure: redis.RedisError | None = None
         for asked, client in self._askable():
             try:
@@ -95,7 +105,8 @@ class Masters:
             except redis.RedisError as error:
                 failure = error
                 continue
-            found = []
+            found: list[SlotRange] = []
+            clients: dict[str, redis.Redis] = {}
             for first, last, (host, port, _, *more), *_ in answer:
                 # If a node is to be called by its hostname, and was given none, its other names stand last.
                 name = (
@@ -104,26 +115,28 @@ class Masters:
                 # A node that does not know its own name leaves it to the client.
                 known = name.decode(errors="replace") if name else asked.rpartition(":")[0].strip("[]")
                 address = self._target.at(known, port)
-                self._client(address)
+                clients[str(address)] = self._client(address)
                 found.append(SlotRange(first, last, str(address)))
             # One that was taken out of the cluster answers too.
             if found:
                 self._answered = asked
-                return found
+                # Another thread may do the same at the same time.
+                for name in set(self._clients) - set(clients):
+                    if (former := self._clients.pop(name, None)) is not None:
+                        former.close()
+                return found, clients
         raise failure or redis.ConnectionError("the nodes have no slots")
 
-    def close(self) -> None:
-        """Close all connections."""
-        for client in list(self._clients.values()):
-            client.close()
-
     def _askable(self) -> Iterator[tuple[str, redis.Redis]]:
-        # First the one that did answer: another may hang.
-        yield from sorted(self._clients.items(), key=lambda named: named[0] != self._answered)
-        for address in self._target.addresses:
-            if str(address) not in self._clients:
-                with connect_to(address, self._settings) as client:
-                    yield str(address), client
+        # First the one that did answer, for another may hang; then those of the URL: the others may have left.
+        known, named = dict(self._clients), {str(each): each for each in self._target.addresses}
+        first = [self._answered] if self._answered in known else known
+        for name in dict.fromkeys([*first, *named, *known]):
+            if name in known:
+                yield name, known[name]
+            else:
+                with connect_to(named[name], self._settings) as client:
+                    yield name, client
 
     def _client(self, address: RedisAddress) -> redis.Redis:
         made = self._clients.get(str(address))

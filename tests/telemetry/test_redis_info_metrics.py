@@ -13,7 +13,7 @@ from korvet.config.settings import Settings
 from korvet.redis.blocking import Masters
 from korvet.telemetry.redis_metrics import RedisCollector, ServerState, redis_families, redis_state
 from tests.support.processes import wait_until
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
 
@@ -167,3 +167,44 @@ def test_nodes_that_were_given_no_hostname_are_called_by_their_addresses(redis_c
         closing(Masters(Settings(redis_url=url))) as masters,
     ):
         assert masters.all().keys() == {node.address for node in redis_cluster.nodes}
+
+
+def asked(node: ClusterNode) -> int:
+    """Return how often a node was asked for the slots."""
+    return int(node.client.info("commandstats").get("cmdstat_cluster|slots", {"calls": 0})["calls"])
+
+
+def test_the_connection_to_a_former_master_is_closed() -> None:
+    with run_cluster(1, 1) as cluster:
+        former, promoted = cluster.nodes
+
+        def connections() -> list[Any]:
+            # Those of the test come by the unix socket, and that of the replica has another flag.
+            return [each for each in former.client.client_list() if "N" in each["flags"]]
+
+        with closing(Masters(Settings(redis_url=cluster.url))) as masters:
+            assert all(masters.each(lambda client: client.ping()).values())
+            assert len(connections()) == 1
+            promoted.call("CLUSTER", "FAILOVER")
+            wait_until(lambda: cluster.masters() == [promoted], "the roles are swapped")
+            cluster.wait_ok()
+            assert masters.all().keys() == {promoted.address}
+            wait_until(lambda: not connections(), "the connection is closed")
+
+
+def test_the_nodes_of_the_url_are_asked_before_other_masters() -> None:
+    with run_cluster(3) as cluster:
+        first, other, named = cluster.nodes
+        settings = Settings(redis_url=f"redis+cluster://{named.address}")
+        with closing(Masters(settings)) as masters:
+            assert len(masters.all()) == 3
+            assert asked(named) == 1
+            # So the first one answers next.
+            named.kill()
+            assert len(masters.slots()) == 3
+            assert asked(first) == 1
+            named.restart()
+            cluster.wait_ok()
+            first.kill()
+            assert len(masters.slots()) == 3
+            assert (asked(named), asked(other)) == (1, 0)
