@@ -128,6 +128,7 @@ class Backpressure:
         self._redis = redis
         self._settings = settings
         self._nodes: dict[RedisNode, ServerBackpressure] = {}
+        self._map_version = redis.map_version
         self._only: ServerBackpressure | None = None
         if not redis.is_cluster:
             usage = UsageStore(redis, with_file=data_dir is not None)
@@ -157,11 +158,12 @@ class Backpressure:
         except StorageUnavailableError:
             # The append says it better.
             return NO_PRESSURE
+        if self._map_version != self._redis.map_version:
+            self._map_version = self._redis.map_version
+            for former in self._nodes.keys() - set(self._redis.nodes()):
+                self._nodes.pop(former).forget()
         found = self._nodes.get(node)
         if found is None:
-            # Nodes that have left the cluster are forgotten.
-            known = set(self._redis.known_nodes())
-            self._nodes = {each: pressure for each, pressure in self._nodes.items() if each in known}
             usage = UsageStore(node, with_file=False)
             found = self._nodes[node] = ServerBackpressure(usage, self._settings, name=node.name)
         return found.check()
@@ -192,6 +194,7 @@ class ServerBackpressure:
         self._rewrites_wanted: int | None = None
         self._logged = NO_PRESSURE
         self._evicts = False
+        self._has_left = False
 
     def use(self, settings: Settings) -> None:
         """Apply other thresholds, from the next reading on."""
@@ -213,6 +216,11 @@ class ServerBackpressure:
         if self._due < math.inf:
             self._due = min(self._due, self._clock() + READ_EVERY_SECONDS_NEAR)
         return self._thresholds.throttle_max_ms
+
+    def forget(self) -> None:
+        """Report the server as no trouble from now on: it left the cluster."""
+        self._has_left = True
+        self._report(UNUSED)
 
     def _renew(self) -> None:
         pause_seconds = PAUSE_SECONDS_FAILED
@@ -239,13 +247,17 @@ class ServerBackpressure:
         self._state = self._thresholds.state(worst)
         self._log_change(worst)
         self._watch_policy(usage.policy)
-        metrics.REDIS_MEMORY_USED_RATIO.labels(self._name).set(memory.used)
-        metrics.REDIS_EVICTS.labels(self._name).set(self._evicts)
+        self._report(memory)
         self._watch_file(usage)
         if disk.used >= self._thresholds.throttle:
             self._rewrite_file(usage, free_bytes)
         near = worst.used >= self._thresholds.throttle - NEAR
         return READ_EVERY_SECONDS_NEAR if near else READ_EVERY_SECONDS
+
+    def _report(self, memory: Share) -> None:
+        # A reading may end after the server has left.
+        metrics.REDIS_MEMORY_USED_RATIO.labels(self._name).set(0 if self._has_left else memory.used)
+        metrics.REDIS_EVICTS.labels(self._name).set(self._evicts and not self._has_left)
 
     def _rewrite_file(self, usage: ServerUsage, free_bytes: int) -> None:
         """Have the append-only file rewritten if it holds much that is gone and there is room for both meanwhile.

@@ -201,6 +201,11 @@ class Redis:
         """Return the nodes that were used."""
         return self._cluster.known_nodes() if self._cluster else [self._only]
 
+    @property
+    def map_version(self) -> int:
+        """Changes whenever requests may go to other nodes of a cluster than before."""
+        return self._cluster.slots.version if self._cluster else 0
+
     def lease_nodes(self) -> None:
         """Let new nodes of a cluster refuse what needs a lease until there is one for them."""
         if self._cluster:

@@ -19,6 +19,7 @@ from korvet.cluster import backpressure
 from korvet.cluster.backpressure import (
     NO_PRESSURE,
     UNUSED,
+    Backpressure,
     BackpressureState,
     ServerBackpressure,
     Share,
@@ -31,6 +32,8 @@ from korvet.config.settings import Settings
 from korvet.redis.client import Redis
 from korvet.telemetry import metrics
 from tests.support.processes import wait_until
+from tests.support.proxy import until
+from tests.support.redis_cluster import SLOTS, redis_cluster
 from tests.support.redis_servers import DurableServer
 
 SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, throttle_max_ms=1000)
@@ -252,6 +255,33 @@ def test_a_policy_that_evicts_is_an_error_in_the_log_for_as_long(
         bench.read()
         assert REGISTRY.get_sample_value("korvet_redis_evicts", ONE_REDIS) == 0
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_a_node_that_left_the_cluster_is_reported_no_more() -> None:
+    with redis_cluster(2) as cluster, worker_client(cluster.url) as redis:
+        stays, leaves = cluster.nodes
+        logs = {cluster.node_of(stream): stream for stream in map("orders:{}".format, range(10))}
+        leaves.client.config_set("maxmemory", 1 << 30)
+        leaves.client.config_set("maxmemory-policy", "allkeys-lru")
+
+        def reported() -> list[float | None]:
+            names = ("korvet_redis_evicts", "korvet_redis_memory_used_ratio")
+            return [REGISTRY.get_sample_value(name, {"node": leaves.address}) for name in names]
+
+        check = Backpressure(redis, SETTINGS).by_stream
+        assert check
+        for stream in logs.values():
+            check(stream)
+        until(lambda: all(reported()))
+        half = (SLOTS // 2, SLOTS - 1)
+        leaves.call("CLUSTER", "DELSLOTSRANGE", *half)
+        stays.call("CLUSTER", "DELSLOTSRANGE", *half)
+        stays.call("CLUSTER", "ADDSLOTSRANGE", *half)
+        cluster.wait_ok()
+        assert redis.call("GET", logs[leaves]) is None
+        until(lambda: [node.name for node in redis.nodes()] == [stays.address])
+        check(logs[stays])
+        assert reported() == [0, 0]
 
 
 def test_a_full_disk_has_the_server_rewrite_its_file_if_that_pays(
