@@ -23,15 +23,18 @@ from tests.support.redis_servers import started
 SLOTS = 16384
 _MIGRATE_TIMEOUT_MS = 60_000
 _KEYS_AT_ONCE = 10
+_TLS = Path(__file__).parent / "tls"
+_TLS_FILES = {"cert": _TLS / "certificate.pem", "key": _TLS / "key.pem", "ca-cert": _TLS / "certificate.pem"}
 _UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
 
 
 class ClusterNode:
     """One server of a cluster, and a plain redis-py client of it alone, over its unix socket."""
 
-    def __init__(self, *options: str) -> None:
-        """`options` are server flags, which override its own."""
+    def __init__(self, *options: str, tls: bool = False) -> None:
+        """`options` are server flags, which override its own; `tls` is of clients and other nodes alike."""
         self.port, self._bus_port = free_port(), free_port()
+        self._tls = tls
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
         self._options = options
         self.restart()
@@ -112,6 +115,9 @@ class ClusterNode:
             "cluster-announce-ip": "127.0.0.1",
             "enable-debug-command": "yes",
         }
+        if self._tls:
+            flags |= {"port": "0", "tls-port": str(self.port), "tls-cluster": "yes", "tls-auth-clients": "no"}
+            flags |= {f"tls-{name}-file": str(path) for name, path in _TLS_FILES.items()}
         named = itertools.chain(*((f"--{name}", value) for name, value in flags.items()))
         self._process = started(self._directory.name, *named, *self._options)
         self._frozen = False
@@ -297,11 +303,13 @@ def redis_cluster(
     *options: str,
     node_timeout_ms: int = 15_000,
     append_only: bool = False,
+    tls: bool = False,
 ) -> Iterator[RedisCluster]:
     """Run a cluster, in order, whose slots are spread evenly over `masters` with `replicas` each.
 
     `options` are flags of each server. A master that is dead for `node_timeout_ms` is replaced by its replica. Without
-    replicas the rest goes on: `cluster-require-full-coverage` is off, as Korvet asks for.
+    replicas the rest goes on: `cluster-require-full-coverage` is off, as Korvet asks for. With `tls` all connections
+    to its ports are by TLS (the certificate in tests/support/tls), if the program has it: that of the wheel has not.
     """
     flags = (
         *("--cluster-node-timeout", str(node_timeout_ms)),
@@ -311,7 +319,7 @@ def redis_cluster(
     with contextlib.ExitStack() as stack:
         nodes = []
         for _ in range(masters * (1 + replicas)):
-            nodes.append(ClusterNode(*flags, *options))
+            nodes.append(ClusterNode(*flags, *options, tls=tls))
             stack.callback(nodes[-1].close)
         made = RedisCluster(nodes)
         _form(made, masters)
