@@ -245,7 +245,7 @@ class Offsets:
         if described.state != EMPTY:
             raise ResetRefusedError(
                 f"group {group_id!r} is {described.state}, members: {len(described.members)};"
-                " stop all of them before a reset"
+                " stop all of them before a reset; one that is gone is removed when its session has ended"
             )
 
     def _in_scope(self, group_id: str, topics: Mapping[str, Sequence[int]] | None) -> list[TopicPartition]:

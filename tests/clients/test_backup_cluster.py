@@ -6,9 +6,10 @@ import shutil
 import threading
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from korvet.redis.keys import Keys
+from tests.cli.commands import korvet
 from tests.support import processes, reading
 from tests.support import redis_cluster as clusters
 from tests.support.broker import korvet_broker
@@ -139,3 +140,8 @@ def check(
     with reading.consumer(bootstrap, TOPIC, range(PARTITIONS), **{"group.id": GROUP}) as running:
         restored = {each.partition: each.offset for each in running.committed(partitions)}
     assert any(offset > ends[index] for index, offset in restored.items())
+    # They can be reset once the session of the member in the copy has ended.
+    reset = ("groups", "reset-offsets", GROUP, "--all-topics", "--to-earliest", "--execute", "-b", bootstrap)
+    processes.wait_until(lambda: korvet(*reset).returncode == 0, "the offsets are reset")
+    with reading.consumer(bootstrap, TOPIC, range(PARTITIONS), **{"group.id": GROUP}) as running:
+        assert {each.offset for each in running.committed(partitions)} <= {0, OFFSET_INVALID}
