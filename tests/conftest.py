@@ -51,6 +51,14 @@ collect_ignore = [
 ]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests whose network can be cut: it leads to one server."""
+    for item in items:
+        if "network" in getattr(item, "fixturenames", ()):
+            item.add_marker("embedded")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how many seconds the tests of each directory took; with several processes they overlap."""
     seconds = defaultdict[str, float](float)

@@ -72,7 +72,7 @@ def test_a_disk_that_takes_no_writes_is_shown(browser: Browser, tmp_path: Path) 
     with (
         # With "always" it would end at the first write that fails.
         redis_servers.DurableServer("--appendfsync", "everysec") as server,
-        korvet_broker(tmp_path, f"--redis-url={server.url}", workers=1) as broker,
+        korvet_broker(tmp_path, "--redis-url", server.url, workers=1) as broker,
         redis.Redis.from_url(server.url) as client,
     ):
         asked: Any = client
@@ -89,7 +89,7 @@ def test_a_disk_that_takes_no_writes_is_shown(browser: Browser, tmp_path: Path) 
 def test_replicas_that_are_missing_are_shown(browser: Browser, tmp_path: Path) -> None:
     with (
         redis_servers.embedded_server() as url,
-        korvet_broker(tmp_path, f"--redis-url={url}", "--set", "replicas=1", workers=1) as broker,
+        korvet_broker(tmp_path, "--redis-url", url, "--set", "replicas=1", workers=1) as broker,
     ):
         for look in LOOKS:
             with overview(browser, broker, *look) as page:

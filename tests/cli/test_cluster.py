@@ -74,13 +74,12 @@ def test_log_directories_are_shown_with_what_they_hold(broker: Broker) -> None:
         client.create("held", 3)
         client.append("held", b"x" * 1000)
     described = korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs", "--json")
-    [found] = json.loads(done(described))["log_dirs"]
-    assert found["brokers"] == [0]
-    assert found["partitions"] >= 3
-    assert found["bytes"] > 1000
-    assert found["error"] is None
+    found = json.loads(done(described))["log_dirs"]
+    assert sum(each["partitions"] for each in found) >= 3
+    assert sum(each["bytes"] for each in found) > 1000
+    assert all((each["brokers"], each["error"]) == ([0], None) for each in found)
     printed = done(korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs"))
-    assert found["path"] in printed
+    assert all(each["path"] in printed for each in found)
     assert "Commands/s" not in printed
 
 

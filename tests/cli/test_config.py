@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import redis
 from redis.exceptions import NoPermissionError
 
 from korvet.cli.config import markdown_table
 from korvet.config.settings import SETTINGS
 from korvet.redis.permissions import rules
 from tests.cli.commands import korvet, run
+from tests.support import redis_servers
 
 URL = "redis://user:hunter2@localhost:6379"
 
@@ -106,7 +106,8 @@ def test_redis_acl_prints_the_user_that_the_page_on_redis_lists() -> None:
 def test_redis_acl_prints_a_user_that_redis_takes_and_no_password(redis_url: str) -> None:
     printed = run("redis-acl", "--password-file", "/dev/stdin", given=b"hunter2\n").stdout.decode()
     assert "hunter2" not in printed
-    with redis.Redis.from_url(redis_url) as admin:
+    with redis_servers.connected(redis_url) as client:
+        admin = redis_servers.servers_of(client)[0]
         admin.execute_command("ACL", "SETUSER", *printed.split()[1:])
         assert admin.execute_command("AUTH", "korvet", "hunter2")
         with pytest.raises(NoPermissionError):

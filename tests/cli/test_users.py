@@ -89,6 +89,7 @@ def test_a_terminal_asks_for_a_password_twice_and_does_not_show_it(broker: Broke
     done(users(broker, "delete", name, "--yes"))
 
 
+@pytest.mark.embedded
 def test_the_first_user_is_made_before_the_broker_runs_and_while_it_does(tmp_path: Path, file: str) -> None:
     data = ("--data-dir", str(tmp_path / "data"))
     made = bootstrap("admin", *data, "--password-file", file)

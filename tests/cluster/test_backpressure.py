@@ -40,6 +40,8 @@ SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, thrott
 THRESHOLDS = Thresholds.of(SETTINGS)
 FREE = 1 << 40
 ONE_REDIS = {"node": ""}
+# The memory of one node is filled; tests/server/test_nodes_of_redis.py fills that of one of several.
+ONE_SERVER = pytest.mark.embedded
 
 
 class Clock:
@@ -153,6 +155,7 @@ def test_of_the_disk_counts_what_is_nearer_to_its_end() -> None:
     assert "bytes left" in disk_share(90, 0, 100).reason
 
 
+@ONE_SERVER
 def test_the_first_request_is_not_throttled_but_the_next(bench: Bench, raw: Any) -> None:
     fill(raw, 0.85)
     assert bench.pressure.check() == NO_PRESSURE
@@ -164,6 +167,7 @@ def test_the_first_request_is_not_throttled_but_the_next(bench: Bench, raw: Any)
     assert REGISTRY.get_sample_value("korvet_redis_memory_used_ratio", ONE_REDIS) == 0.0
 
 
+@ONE_SERVER
 def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench, raw: Any) -> None:
     def asked() -> int:
         count: int = raw.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
@@ -191,6 +195,7 @@ def test_redis_is_asked_once_a_second_and_more_often_near_the_limit(bench: Bench
     assert asked() == 0
 
 
+@ONE_SERVER
 def test_an_old_reading_refuses_nobody(bench: Bench, raw: Any) -> None:
     fill(raw, 0.99)
     assert bench.read().refusal
@@ -215,6 +220,7 @@ def test_a_refusal_by_redis_itself_throttles_and_has_the_usage_read_soon(bench: 
     assert bench.read(backpressure.READ_EVERY_SECONDS_NEAR).refusal
 
 
+@ONE_SERVER
 def test_a_shortage_and_its_end_are_logged_once(
     bench: Bench, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,6 +235,7 @@ def test_a_shortage_and_its_end_are_logged_once(
     ]
 
 
+@ONE_SERVER
 def test_a_refusal_without_a_throttle_is_logged_with_its_end_too(
     redis: Redis, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,6 +291,7 @@ def test_a_node_that_left_the_cluster_is_reported_no_more() -> None:
         assert reported() == [0, 0]
 
 
+@ONE_SERVER
 def test_a_full_disk_has_the_server_rewrite_its_file_if_that_pays(
     redis: Redis, raw_redis: Any, tmp_path: Path
 ) -> None:

@@ -13,6 +13,9 @@ from korvet.redis.client import Redis
 from korvet.redis.replies import MemoryFullError
 from tests.support import processes
 
+# A store reads one node; tests/server/test_nodes_of_redis.py has several.
+pytestmark = pytest.mark.embedded
+
 
 def test_memory_limit_and_policy_are_the_server_s(redis: Redis, raw_redis: Any) -> None:
     # What tests before this one have left is freed in the background.

@@ -61,6 +61,7 @@ def durable() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.embedded
 def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, "--set", "embedded.maxmemory.bytes=67108864") as broker:
         flags = ["--listen", broker.bootstrap, "--ops-listen", broker.ops_address]
@@ -256,6 +257,7 @@ def test_a_port_that_another_process_has(tmp_path: Path) -> None:
             assert f"process {os.getpid()} (" in found[setting]["finding"]
 
 
+@pytest.mark.embedded
 def test_a_broker_of_another_cluster_on_the_port_is_no_healthy_one(tmp_path: Path, durable: str) -> None:
     with korvet_broker(tmp_path, workers=1) as broker:
         flags = ("--listen", broker.bootstrap, "--ops-listen", "")

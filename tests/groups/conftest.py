@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,12 +41,12 @@ def other(redis_url: str, raw_redis: Any, worker: Stores) -> Iterator[Stores]:
 @pytest.fixture
 def dies_at(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Give a way to let this worker be killed at its n-th request to Redis, before or after Redis has served it."""
-    begin = redis.nodes()[0]._begin
+    begins = {node: node._begin for node in redis.nodes()}
 
     def arm(at: int, *, served: bool = False) -> None:
         left = itertools.count(at, -1)
 
-        def killed(*args: Any, **options: Any) -> Any:
+        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
             remaining = next(left)
             if remaining > 0 or (remaining == 0 and served):
                 waiter = begin(*args, **options)
@@ -54,6 +55,7 @@ def dies_at(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
                 waiter.get()
             raise StorageUnavailableError("killed")
 
-        monkeypatch.setattr(redis.nodes()[0], "_begin", killed)
+        for node, begin in begins.items():
+            monkeypatch.setattr(node, "_begin", partial(killed, begin))
 
     return arm

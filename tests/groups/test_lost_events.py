@@ -19,6 +19,9 @@ from tests.groups.support import join_request, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker
 from tests.support.proxy import Proxy, proxy
 
+# One connection is cut, that to the only Redis; tests/redis/test_sharded_pubsub.py loses those to nodes.
+pytestmark = pytest.mark.embedded
+
 HOUR_MS = 3_600_000
 SOON_MS = 20
 STEPS = ("before the script", "after the script", "parked")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gevent
@@ -78,22 +79,24 @@ def test_a_position_that_comes_late_makes_no_redis_group_of_what_was_deleted(
 def test_a_position_that_comes_between_two_steps_of_a_deletion_leaves_no_redis_group(
     worker: Stores, other: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = other.redis.nodes()[0]._begin
+    begins = {node: node._begin for node in other.redis.nodes()}
     for at in range(50):
         worker.commit()
         left = itertools.count(at, -1)
         came: list[bool] = []
 
-        def late(*args: Any, left: Any = left, came: list[bool] = came, **options: Any) -> Any:
+        def late(begin: Any, *args: Any, left: Any = left, came: list[bool] = came, **options: Any) -> Any:
             if next(left) == 0:
                 worker.store.flush()
                 came.append(True)
             return begin(*args, **options)
 
-        monkeypatch.setattr(other.redis.nodes()[0], "_begin", late)
+        for node, begin in begins.items():
+            monkeypatch.setattr(node, "_begin", partial(late, begin))
         other.store.delete_group(NAME)
         worker.store.flush()
-        monkeypatch.setattr(other.redis.nodes()[0], "_begin", begin)
+        for node, begin in begins.items():
+            monkeypatch.setattr(node, "_begin", begin)
         assert worker.redis_groups() == []
         if not came:
             break

@@ -123,7 +123,7 @@ def created(client: Client, storage_format: str) -> bool:
 def test_a_worker_that_never_saw_a_replica_says_that_it_does_not_know(tmp_path: Path, master: Master) -> None:
     """A topic may want more than the broker does, and `latest` must not be the start of the log."""
     with (
-        korvet_broker(tmp_path, f"--redis-url={master.url}", *FLAGS, workers=1) as broker,
+        korvet_broker(tmp_path, "--redis-url", master.url, *FLAGS, workers=1) as broker,
         Client(broker.address) as client,
     ):
         client.create("orders", min_insync_replicas="2", storage_format="batch")
@@ -147,7 +147,7 @@ def test_a_fetch_that_waits_for_replicas_does_not_spin(tmp_path: Path, master: M
     # The keeper, which counts logs, reads them too.
     flags = (*FLAGS, "--set", "log.figures.interval.ms=600000")
     with (
-        korvet_broker(tmp_path, f"--redis-url={master.url}", *flags, workers=1) as broker,
+        korvet_broker(tmp_path, "--redis-url", master.url, *flags, workers=1) as broker,
         Client(broker.address) as client,
     ):
         client.create("orders", min_insync_replicas="2")

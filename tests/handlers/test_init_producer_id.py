@@ -32,7 +32,7 @@ def test_no_id_comes_back_when_redis_loses_what_was_written(
     tmp_path: Path, redis_url: str, raw_redis: Any
 ) -> None:
     with (
-        korvet_broker(tmp_path, f"--redis-url={redis_url}", workers=2) as broker,
+        korvet_broker(tmp_path, "--redis-url", redis_url, workers=2) as broker,
         clients_of_two_workers(broker.address, broker.worker_pids(), Client) as (before, after),
     ):
         ids = [before.call(IDEMPOTENT, 4).producer_id for _ in range(10)]

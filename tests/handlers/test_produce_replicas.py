@@ -43,7 +43,7 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
     with (
         redis_servers.embedded_server("--port", port, "--bind", "127.0.0.1") as url,
         korvet_broker(
-            tmp_path, f"--redis-url={url}", "--set", "replicas=1", "--set", "redis.timeout.ms=3000", workers=1
+            tmp_path, "--redis-url", url, "--set", "replicas=1", "--set", "redis.timeout.ms=3000", workers=1
         ) as broker,
         Client(broker.address) as client,
         redis.Redis.from_url(url) as master,
@@ -90,7 +90,7 @@ def test_a_topic_whose_replicas_are_not_in_sync_takes_nothing_with_acks_all(tmp_
     port = str(free_port())
     with (
         redis_servers.embedded_server("--port", port, "--bind", "127.0.0.1") as url,
-        korvet_broker(tmp_path, f"--redis-url={url}", "--set", "redis.timeout.ms=3000", workers=1) as broker,
+        korvet_broker(tmp_path, "--redis-url", url, "--set", "redis.timeout.ms=3000", workers=1) as broker,
         Client(broker.address) as client,
         redis.Redis.from_url(url) as master,
     ):

@@ -18,7 +18,7 @@ from korvet.log.record_format import Arg, Entry
 from korvet.protocol.records.batch import HEADER as HEADER_STRUCT
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.topics.types import AtRest
-from tests.support import batches
+from tests.support import batches, redis_servers
 from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged, headers_of
 from tests.support.log_bench import wire
 
@@ -46,7 +46,7 @@ def read_one(*fields: bytes, entry_id: bytes = b"13-0") -> StoredBatch:
 
 @pytest.fixture(scope="module")
 def client(redis_server: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_server) as made:
+    with redis_servers.connected(redis_server) as made:
         yield made
 
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from korvet.log.retention import Policy
 from tests.log.log_life import LogLife
+from tests.support import redis_servers
 from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import Format
 from tests.support.redis_servers import DurableServer
@@ -160,7 +161,7 @@ class LifeWithCrashes(Life):
 
 @pytest.fixture(scope="module")
 def raw(redis_server: str) -> Iterator[Any]:
-    with redis_py.Redis.from_url(redis_server) as client:
+    with redis_servers.connected(redis_server) as client:
         yield client
 
 

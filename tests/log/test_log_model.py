@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis as redis_py
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.types import AppendBatch, Appended, AppendRecords
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
+from tests.support import redis_servers
 from tests.support.batches import CODECS
 from tests.support.log_bench import Bench, Format
 
@@ -137,7 +137,7 @@ class Model:
 @pytest.fixture(scope="module")
 def connections(redis_server: str) -> Iterator[tuple[Redis, Any]]:
     client = Redis(redis_server, timeout_ms=60_000, connect_timeout_ms=10_000)
-    with redis_py.Redis.from_url(redis_server) as raw:
+    with redis_servers.connected(redis_server) as raw:
         yield client, raw
     client.close()
 

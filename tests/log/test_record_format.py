@@ -17,6 +17,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.record_format import ENTRY_ARGS_MAX, Arg, Entry, batch_args, entry_args, read_entries
 from korvet.protocol.records.record import Header, Record, StoredRecord
 from korvet.topics.types import AtRest
+from tests.support import redis_servers
 
 STREAM = "korvet:orders:0"
 LIMIT = 1 << 20
@@ -70,7 +71,7 @@ def read(*entries: tuple[str, list[bytes]], bits: int = 10, end: int = 2**53) ->
 
 @pytest.fixture(scope="module")
 def client(redis_server: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_server) as made:
+    with redis_servers.connected(redis_server) as made:
         yield made
 
 

@@ -127,6 +127,8 @@ def test_a_compacted_part_counts_by_what_is_left_of_it(reader: LogStatsReader, b
 
 MEBIBYTE = 1 << 20
 Describe = Callable[..., LogDirUsage]
+# Each master of a cluster is a directory: tests/server/test_nodes_of_redis.py.
+ONE_DIRECTORY = pytest.mark.embedded
 
 
 @pytest.fixture
@@ -156,6 +158,7 @@ def made(here: Domain, storage_format: str, partitions: int = 1) -> Topic:
     )
 
 
+@ONE_DIRECTORY
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_a_size_is_what_the_entries_hold(
     here: Domain, log_dir: Describe, raw_redis: Any, storage_format: str
@@ -169,6 +172,7 @@ def test_a_size_is_what_the_entries_hold(
     assert sizes_of(log_dir(topic.partitions)) == [0, held, 0]
 
 
+@ONE_DIRECTORY
 def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain, log_dir: Describe) -> None:
     topic = made(here, "batch", 201)
     here.append("orders", b"x", partition=200)
@@ -177,12 +181,14 @@ def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain,
     assert sizes[200]
 
 
+@ONE_DIRECTORY
 def test_a_log_that_is_gone_has_no_size(here: Domain, log_dir: Describe) -> None:
     topic = made(here, "record")
     here.topics.delete(topic)
     assert sizes_of(log_dir(topic.partitions)) == [None]
 
 
+@ONE_DIRECTORY
 def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
     here: Domain, log_dir: Describe, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,10 +199,12 @@ def test_a_log_whose_state_cannot_be_read_has_no_size_and_a_line_in_the_log(
     assert "size of a log unknown" in caplog.text
 
 
+@ONE_DIRECTORY
 def test_without_a_limit_the_room_is_not_known(log_dir: Describe) -> None:
     assert log_dir().space == LogDirSpace(-1, -1)
 
 
+@ONE_DIRECTORY
 def test_the_room_is_what_maxmemory_leaves(log_dir: Describe, limited: Any) -> None:
     before = log_dir().space
     assert before.total_bytes == 100 * MEBIBYTE
@@ -207,6 +215,7 @@ def test_the_room_is_what_maxmemory_leaves(log_dir: Describe, limited: Any) -> N
     assert log_dir().space == LogDirSpace(MEBIBYTE, 0)
 
 
+@ONE_DIRECTORY
 def test_where_redis_is_away_there_is_no_size_and_the_room_is_not_known(
     here: Domain, log_dir: Describe
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from korvet.redis.pubsub import Subscriptions, Watch
+from tests.support.redis_servers import servers_of
 
 LONG = 30.0
 
@@ -55,7 +56,8 @@ def test_on_a_live_channel_a_watch_listens_from_its_first_moment(
 def test_a_lost_connection_wakes_for_all_places(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
     with Watch(subscriptions, ["a", "b"]) as watch:
         watch.listen()
-        raw_redis.client_kill_filter(_type="pubsub")
+        for each in servers_of(raw_redis):
+            each.client_kill_filter(_type="pubsub")
         woken: set[int] = set()
         while woken != {0, 1}:
             news = watch.wait(LONG)

@@ -37,7 +37,7 @@ def server() -> Iterator[DurableServer]:
 
 @pytest.fixture
 def broker(tmp_path: Path, server: DurableServer, storage_format: str) -> Iterator[Broker]:
-    flags = (f"--redis-url={server.url}", "--set", f"storage.format={storage_format}")
+    flags = ("--redis-url", server.url, "--set", f"storage.format={storage_format}")
     with korvet_broker(tmp_path, *flags, workers=1) as running:
         reading.create_topic(running.bootstrap, TOPIC, 1)
         yield running

@@ -15,7 +15,7 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.messages.produce import ProduceResponse
-from tests.support import processes
+from tests.support import processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.ops import total
@@ -153,8 +153,8 @@ def test_a_worker_that_ends_answers_what_it_has_begun(tmp_path: Path) -> None:
         client.append("ending", b"v")
         assert idle.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
         client.send(fetch_request("ending", max_wait_ms=60_000, min_bytes=10_000), 11, correlation_id=5)
-        with socket_of_redis(broker) as stored:
-            processes.wait_until(lambda: stored.pubsub_shardnumsub("korvet:ending:0")[0][1], "a parked fetch")
+        with redis_servers.connected(broker.redis_url) as stored:
+            processes.wait_until(lambda: redis_servers.listeners(stored, "korvet:ending:0"), "a parked fetch")
         broker.signal(signal.SIGTERM)
         [answer] = client.receive(FetchResponse, 11, correlation_id=5).responses
         assert values(answer.partitions[0].records) == [b"v"]
@@ -171,8 +171,8 @@ def test_a_worker_that_ends_resets_no_connection_whose_client_has_sent_more(tmp_
         client.create("ending")
         client.append("ending", b"v")
         client.send(fetch_request("ending", max_wait_ms=60_000, min_bytes=10_000), 11, correlation_id=5)
-        with socket_of_redis(broker) as stored:
-            processes.wait_until(lambda: stored.pubsub_shardnumsub("korvet:ending:0")[0][1], "a parked fetch")
+        with redis_servers.connected(broker.redis_url) as stored:
+            processes.wait_until(lambda: redis_servers.listeners(stored, "korvet:ending:0"), "a parked fetch")
         client.send(ApiVersionsRequest(), 0, correlation_id=6)
         broker.signal(signal.SIGTERM)
         [answer] = client.receive(FetchResponse, 11, correlation_id=5).responses

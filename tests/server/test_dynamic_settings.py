@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
@@ -74,7 +73,7 @@ def ends(brokers: list[Broker], cluster_redis: str) -> Iterator[tuple[Client, Cl
         yield one, two
         delete_altered(one, "0", ALL)
         delete_altered(two, "1")
-        with redis.Redis.from_url(cluster_redis) as stored:
+        with redis_servers.connected(cluster_redis) as stored:
             assert not stored.exists(CONFIGS)
 
 
@@ -124,7 +123,7 @@ def test_a_change_without_a_notification_is_seen(ends: tuple[Client, Client], cl
     one, _ = ends
     one.create("untold")
     assert one.produce("untold", LARGE).error_code == 0
-    with redis.Redis.from_url(cluster_redis) as stored:
+    with redis_servers.connected(cluster_redis) as stored:
         stored.hset(CONFIGS, "default", json.dumps({"message.max.bytes": "90"}))
     # To produce is to ask nothing of settings: the worker must have looked.
     processes.wait_until(

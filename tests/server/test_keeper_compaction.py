@@ -127,7 +127,8 @@ def test_a_buffer_that_is_too_small_for_a_log_takes_more_passes_in_one_turn(
     offsets = [record.offset for record in records(here, "orders")]
     for count in (8, 16):
         raw_redis.zadd("{korvet:orders:0}:index", {f"{count}:{count * 30}:5:5": offsets[count - 1] + 1})
-    keeper = Keeper(dataclasses.replace(settings, log_cleaner_dedupe_buffer_size=17 * 24))
+    size = 17 * 24 * len(here.redis.nodes())  # each node of a cluster has its part
+    keeper = Keeper(dataclasses.replace(settings, log_cleaner_dedupe_buffer_size=size))
     assert keeper.lease.renew()
     before = passes("done")
     run(CompactLogs(), keeper)

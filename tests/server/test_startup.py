@@ -21,7 +21,7 @@ from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
 from tests.support.processes import free_port
-from tests.support.redis_servers import embedded_server, master
+from tests.support.redis_servers import embedded_server, master, servers_of
 from tests.support.sentinels import Sentinel
 
 
@@ -236,6 +236,7 @@ def test_a_redis_user_limited_to_the_namespace_is_enough(raw_redis: redis.Redis,
     redis_check.prepare(settings)
 
 
+@pytest.mark.embedded
 def test_a_replica_is_refused(raw_redis: redis.Redis, redis_url: str) -> None:
     raw_redis.replicaof("127.0.0.1", "1")
     try:
@@ -300,7 +301,7 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
     assert len(first.cluster_id) == 22
     assert redis_check.prepare(settings).cluster_id == first.cluster_id
     assert raw_redis.get("korvet:cluster-id") == first.cluster_id.encode()
-    assert raw_redis.info()["number_of_cached_scripts"] > 0
+    assert all(each.info("memory")["number_of_cached_scripts"] for each in servers_of(raw_redis))
 
 
 def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -198,12 +199,42 @@ def server() -> contextlib.AbstractContextManager[str]:
     return docker_server() if os.environ.get("TEST_KORVET_REDIS") == "docker" else embedded_server()
 
 
+class _Cluster(redis.RedisCluster):
+    """Lists, counts and configures all masters as if they were one; redis-py's does so with any one of them."""
+
+    def keys(self, pattern: str = "*") -> list[bytes]:  # type: ignore[override]  # it knows no other options
+        return list(self.scan_iter(pattern))
+
+    def dbsize(self) -> int:  # type: ignore[override]  # it knows no other options
+        return len(self.keys())
+
+    def config_set(self, name: str, value: object) -> None:  # type: ignore[override]  # it knows no other options
+        for client in servers_of(self):
+            client.config_set(name, value)
+
+    def config_resetstat(self) -> None:  # type: ignore[override]  # it knows no other options
+        for client in servers_of(self):
+            client.config_resetstat()
+
+    def info(self, section: str) -> dict[str, Any]:  # type: ignore[override]  # it knows no other options
+        found: list[dict[str, Any]] = [client.info(section) for client in servers_of(self)]
+        if section == "stats":
+            numbers = [name for name, value in found[0].items() if isinstance(value, int)]
+            return {name: sum(each[name] for each in found) for name in numbers}
+        if section != "commandstats":
+            return found[0]
+        calls: Counter[str] = Counter()
+        for each in found:
+            calls.update({name: stats["calls"] for name, stats in each.items()})
+        return {name: {"calls": count} for name, count in calls.items()}
+
+
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[Any]:
     """Give a plain redis-py client of what `server` or a broker's embedded server gives: any Redis user's."""
     address = url.removeprefix("redis+cluster://")
     first = f"redis://{address.partition(',')[0]}"
-    with redis.Redis.from_url(url) if address == url else redis.RedisCluster.from_url(first) as client:
+    with redis.Redis.from_url(url) if address == url else _Cluster.from_url(first) as client:
         yield client
 
 
@@ -212,6 +243,13 @@ def server_of(client: Any, key: str) -> Any:
     if isinstance(client, redis.RedisCluster):
         return client.get_redis_connection(client.get_node_from_key(key))  # type: ignore[no-untyped-call]  # untyped there
     return client
+
+
+def servers_of(client: Any) -> list[Any]:
+    """Return the clients of all servers that have keys: itself alone, unless it is that of a cluster."""
+    if isinstance(client, redis.RedisCluster):
+        return [client.get_redis_connection(node) for node in client.get_primaries()]  # type: ignore[no-untyped-call]  # untyped there
+    return [client]
 
 
 def listeners(client: Any, channel: str) -> int:

@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -82,6 +83,7 @@ def documented() -> set[str]:
     return set(re.findall(r"^\| `(korvet_[a-z0-9_]+)` \|", table, re.MULTILINE))
 
 
+@pytest.mark.embedded
 def test_the_page_of_a_busy_broker_follows_the_conventions_and_the_documentation(tmp_path: Path) -> None:
     settings = ("log.figures.interval.ms=100", "group.initial.rebalance.delay.ms=0", "redis.timeout.ms=1000")
     flags = [word for setting in settings for word in ("--set", setting)]

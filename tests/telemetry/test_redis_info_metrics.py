@@ -16,6 +16,9 @@ from tests.support.processes import wait_until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
+# One Redis, whose samples name no node; tests of a cluster start their own.
+pytestmark = pytest.mark.embedded
+
 
 def samples(client: Masters, collector: RedisCollector | None = None) -> dict[str, float]:
     """Return every sample, by its name and the values of its labels."""
