@@ -83,6 +83,11 @@ class ClusterNode:
         """Return the slots that it serves."""
         return set(itertools.chain(*(range(first, last + 1) for first, last in self.known()[self.id])))
 
+    def epochs(self) -> dict[str, str]:
+        """Return the config epoch of each node id, as this node knows it."""
+        lines = self.call("CLUSTER", "NODES").decode().splitlines()
+        return {words[0]: words[6] for words in map(str.split, lines)}
+
     def is_master(self) -> bool:
         """Whether it answers, and that it is a master."""
         try:
@@ -177,6 +182,10 @@ class RedisCluster:
             if any(node.info()["cluster_state"] != "ok" for node in living):
                 return False
             if any(node.known() != living[0].known() for node in living):
+                return False
+            # One that takes over a slot before it has heard of the last move may give itself the epoch of that: then
+            # nodes may not agree about it any more.
+            if any(node.epochs() != living[0].epochs() for node in living):
                 return False
             replicas = [node.client.info("replication") for node in living if not node.is_master()]
         except _UNANSWERED:
@@ -286,6 +295,7 @@ class RedisCluster:
             node.thaw()
         for node, slots in self.first.items():
             for slot in slots - node.slots():
+                self.wait_ok()
                 self.move_slot(slot, node)
         self.wait_ok()
 
