@@ -82,21 +82,24 @@ class ReadAhead:
             piece = pieces.get(place)
             if piece is None:
                 outcomes.append(next(others))
-            elif piece.begun_at < since:
-                outcomes.append(_as_of(next(bounds), self._outcome(piece)))
+                continue
+            bounds_now = next(bounds) if piece.begun_at < since else None
+            held = self._held(piece)
+            if held is None:
+                [outcome] = self._log.read([piece.read])
             else:
-                outcomes.append(self._outcome(piece))
+                outcome = held if bounds_now is None else _as_of(bounds_now, held)
+            outcomes.append(outcome)
         return outcomes
 
-    def _outcome(self, piece: _Piece) -> _Outcome:
-        """Return what was read ahead; or what is read now, if that failed, or Redis has another history since."""
+    def _held(self, piece: _Piece) -> Fetched | None:
+        """Return what was read ahead; None if that failed, or Redis has another history since."""
         if self._is_of_now(piece):
             with contextlib.suppress(StorageUnavailableError):
                 [outcome] = self._log.finish_read(piece.begun)
-                if self._is_of_now(piece) and not isinstance(outcome, KafkaError):
+                if self._is_of_now(piece) and isinstance(outcome, Fetched):
                     return outcome
-        [outcome] = self._log.read([piece.read])
-        return outcome
+        return None
 
     def _is_of_now(self, piece: _Piece) -> bool:
         # After a failover other records may lie at its offsets.
@@ -127,12 +130,10 @@ class ReadAhead:
         self._expiring = None
 
 
-def _as_of(bounds: Bounds | KafkaError, outcome: _Outcome) -> _Outcome:
+def _as_of(bounds: Bounds | KafkaError, outcome: Fetched) -> _Outcome:
     """Return what was read earlier, with the bounds of the log as they are now."""
     if isinstance(bounds, KafkaError):
         return bounds
-    if isinstance(outcome, KafkaError):
-        return outcome
     end = bounds.high_watermark
     found = outcome.records or outcome.batches
     more = outcome.more or not found or outcome.next_offset < end

@@ -64,10 +64,11 @@ _DAMAGE_REMEMBERED_MAX = 10_000
 
 
 class BegunReads(NamedTuple):
-    """Reads that were sent, and the streams in which they look."""
+    """Reads that were sent, the streams in which they look, and the epochs of their nodes, as far as known then."""
 
     reads: Sequence[Read]
     streams: list[str]
+    epochs: list[int]
     replies: Pending[list[Reply]]
 
 
@@ -237,7 +238,9 @@ class LogStore:
                 ("EXEC",),
             )
         expected = sum(read.bytes_expected for read in reads)
-        return BegunReads(reads, streams, self._reads.begin_pipeline(commands, reply_bytes=expected))
+        # Those of now: what is found later would be taken for the end of the log in an epoch that begins meanwhile.
+        epochs = [self._known_epoch(read.partition) for read in reads]
+        return BegunReads(reads, streams, epochs, self._reads.begin_pipeline(commands, reply_bytes=expected))
 
     def _once_finished(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool]]:
         """Return outcomes, each with whether it is settled: if not, external entries may belong where nothing is."""
@@ -254,9 +257,12 @@ class LogStore:
     def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | Read]:
         """Return for each read what `_fetched` does."""
         replies = begun.replies.result()[3::4]
-        return [self._fetched(*each) for each in zip(begun.reads, begun.streams, replies, strict=True)]
+        sent = zip(begun.reads, begun.streams, begun.epochs, replies, strict=True)
+        return [self._fetched(*each) for each in sent]
 
-    def _fetched(self, read: Read, stream: str, reply: Reply) -> tuple[Fetched | KafkaError, bool] | Read:
+    def _fetched(
+        self, read: Read, stream: str, epoch: int, reply: Reply
+    ) -> tuple[Fetched | KafkaError, bool] | Read:
         """Return what was found in `stream`, and whether that is settled; or what to read instead."""
         partition, offset, count = read.partition, read.offset, read.entries_max
         try:
@@ -266,8 +272,8 @@ class LogStore:
             if stream != right:
                 return read
             end, remote = state.next_offset, state.remote
-            if (current := self._known_epoch(partition)) != NO_EPOCH:
-                self._ends.note(partition, current, end, state.epochs)
+            if epoch != NO_EPOCH:
+                self._ends.note(partition, epoch, end, state.epochs)
             if remote is not None and offset < remote.end:
                 return Fetched(
                     remote.start, remote.start, end, [], more=False, remote=remote, epochs=state.epochs
@@ -486,6 +492,7 @@ class AppendScripts:
                 return
         for place in wave:
             self._outcomes[place] = outrun(self._appends[place].partition)
+        wave.clear()
 
     def _settle(self, wave: dict[int, ScriptCall]) -> None:
         for place in list(wave):

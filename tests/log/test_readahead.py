@@ -9,11 +9,11 @@ import gevent
 import pytest
 import redis
 
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, KafkaError
 from korvet.log.fetch import FetchResult
 from korvet.log.readahead import HELD_BYTES_MAX, HELD_SECONDS_MAX, ReadAhead
 from korvet.log.store import BegunReads, LogStore
-from korvet.log.types import Fetched, Read
+from korvet.log.types import Bounds, Fetched, Read
 from korvet.redis.keys import Keys
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import Partition
@@ -179,6 +179,44 @@ def test_a_read_that_failed_is_made_again(here: Domain, log: tuple[Slow, Partiti
     assert isinstance(outcome, Fetched)
     assert outcome.next_offset == 8
     assert store.reads_made == 2
+
+
+def test_a_read_that_is_made_again_has_its_own_bounds(here: Domain, log: tuple[Slow, Partition]) -> None:
+    store, partition = log
+    ahead = ReadAhead(store)
+    ahead.begin(Read(partition, 4, 1), 100)
+    here.redis.node_of(partition.stream).reconnect("for the test")
+    bounds = store.bounds
+
+    def before_others_append(partitions: Sequence[Partition]) -> list[Bounds | KafkaError]:
+        found = bounds(partitions)
+        here.append("orders", b"later")
+        return found
+
+    store.bounds = before_others_append  # type: ignore[method-assign]  # what another worker does meanwhile
+    [outcome] = ahead.read([Read(partition, 4, 1)], ahead.now())
+    assert isinstance(outcome, Fetched)
+    assert outcome.high_watermark == RECORDS + 1
+
+
+def test_an_end_read_ahead_is_that_of_the_epoch_in_which_it_was_read(
+    here: Domain, log: tuple[Slow, Partition], caplog: pytest.LogCaptureFixture
+) -> None:
+    store, partition = log
+    node = here.redis.node_of(partition.stream)
+    epochs = store.epochs
+    epochs.of(node)
+    store.read([Read(partition, 4, 1)])
+    ahead = ReadAhead(store)
+    ahead.begin(Read(partition, 8, 1), 100)
+    here.append("orders", b"later")
+    store.read([Read(partition, 4, 1)])
+    epochs.refresh(
+        node, epochs.known(node) + 1000
+    )  # in the same history, as where a slot brings later epochs
+    [outcome] = ahead.read([Read(partition, 8, 1)], 0.0)
+    assert isinstance(outcome, Fetched)
+    assert "lost records" not in caplog.text
 
 
 def test_nothing_is_read_ahead_while_redis_is_away(here: Domain, log: tuple[Slow, Partition]) -> None:
