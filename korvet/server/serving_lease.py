@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import gevent
@@ -47,11 +48,12 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux's monotonic clock stops while the machine is suspended; this one does not."""
 
 
-class _Look(NamedTuple):
-    """A look at the clock of a node (ms), and when it was answered (time.monotonic)."""
+class Look(NamedTuple):
+    """A look at the clock of a node (ms), when it was answered (time.monotonic), and the number of the renewal."""
 
     ms: int
     at: float
+    renewal: int
 
 
 class ServingLease:
@@ -62,8 +64,9 @@ class ServingLease:
         redis.lease_nodes()
         self._lease_ms = lease_ms
         # The last look at the clock of each node, and those that are not answered yet.
-        self._looks: dict[RedisNode, _Look] = {}
-        self._silent: dict[RedisNode, gevent.Greenlet[..., _Look | None]] = {}
+        self._looks: dict[RedisNode, Look] = {}
+        self._silent: dict[RedisNode, gevent.Greenlet[..., Look | None]] = {}
+        self._renewals = 0
         self._end = -math.inf
         self._away = False
         self._renewal: gevent.Greenlet[[], None] | None = None
@@ -106,21 +109,28 @@ class ServingLease:
             return self._late_since_ms
         return min(look.ms - math.ceil((look.at - came_after) * 1000) for look in self._looks.values())
 
-    def _look(self) -> dict[RedisNode, _Look]:
+    def _look(self) -> dict[RedisNode, Look]:
         """Look at the clocks of the nodes; those that answer nothing go on being waited for. Raises KafkaError.
 
         A script has its lease compared with the clock of its own node, so each node has its own.
         """
+        for node, look in self._silent.items():
+            # Wherever the answer has lain: the lease that it gives ends by the clock of its node.
+            if look.value:
+                node.lease_end_ms = look.value.ms + self._lease_ms
         self._silent = {node: look for node, look in self._silent.items() if not look.ready()}
+        self._renewals += 1
         looks = {
-            node: gevent.spawn(_clock_of, node) for node in self._redis.nodes() if node not in self._silent
+            node: gevent.spawn(_clock_of, node, self._renewals)
+            for node in self._redis.nodes()
+            if node not in self._silent
         }
         left = list(looks.values())
         while left and not any(look.value for look in looks.values()):
             gevent.wait(left, count=1)
             left = [look for look in left if not look.ready()]
         gevent.wait(left, SLOW_NODE_SECONDS)
-        # What they answer may be of before this worker was stopped: only a look of a later renewal counts.
+        # What they answer may be of before this worker was stopped: it gives a lease, and says nothing else.
         self._silent |= {node: look for node, look in looks.items() if not look.ready()}
         found = {node: look.value for node, look in looks.items() if look.value}
         if not found:
@@ -132,10 +142,7 @@ class ServingLease:
         before = self._looks
         try:
             looks = self._look()
-            # Of nodes that were away for a while the others know better.
-            gap_ms = min(
-                (look.ms - before[node].ms for node, look in looks.items() if node in before), default=0
-            )
+            gap_ms = gap_of(before, looks)
             is_late = gap_ms > self._lease_ms
             for _ in range(TURNS if is_late else 0):
                 gevent.sleep(SHORTEST_SECONDS)
@@ -159,7 +166,23 @@ class ServingLease:
             _log.warning("lease renewed late", lease_ms=self._lease_ms, after_ms=gap_ms)
 
 
-def _clock_of(node: RedisNode) -> _Look | None:
+def _clock_of(node: RedisNode, renewal: int) -> Look | None:
     with contextlib.suppress(KafkaError, RespError):
-        return _Look(time_ms(node.call("TIME")), time.monotonic())
+        return Look(time_ms(node.call("TIME")), time.monotonic(), renewal)
     return None
+
+
+def gap_of(before: Mapping[RedisNode, Look], looks: Mapping[RedisNode, Look]) -> int:
+    """Return how long the time between two renewals was, by the node for which it was the longest.
+
+    Only those count that had answered the last one: nodes that were away for a while do not know.
+    """
+    last = max((look.renewal for look in before.values()), default=0)
+    gaps = [
+        look.ms - before[node].ms
+        for node, look in looks.items()
+        if node in before and before[node].renewal == last
+    ]
+    if gaps or not before:
+        return max(gaps, default=0)
+    return max(look.ms for look in looks.values()) - max(look.ms for look in before.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any
+from typing import Any, cast
 
 import gevent
 import gevent.server
@@ -16,10 +16,12 @@ from korvet.errors import LeaseEndedError
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.node import RedisNode
 from korvet.redis.replies import time_ms
 from korvet.redis.slots import SLOTS
+from korvet.server import serving_lease
 from korvet.server.net.socket import Channel
-from korvet.server.serving_lease import ServingLease
+from korvet.server.serving_lease import Look, ServingLease, gap_of
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
 from tests.support.redis_cluster import redis_cluster
@@ -118,6 +120,7 @@ class ClockNode:
     def __init__(self) -> None:
         self.seconds = 0
         self.answers = True
+        self.delay_s = 0.0
         self.others: list[ClockNode] = []
         self.server = gevent.server.StreamServer(("127.0.0.1", 0), self._serve)
         self.server.start()
@@ -129,6 +132,8 @@ class ClockNode:
             while command := reader.gets():
                 if command == [b"TIME"] and not self.answers:
                     return
+                if command == [b"TIME"]:
+                    gevent.sleep(self.delay_s)
                 client.sendall(self._reply(*command))
 
     def _reply(self, word: bytes, *_: bytes) -> bytes:
@@ -144,6 +149,36 @@ class ClockNode:
             )
             return f"*{len(self.others)}\r\n{''.join(rows)}".encode()
         return b"+OK\r\n"
+
+
+def test_a_node_that_is_always_slower_than_another_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_lease, "SLOW_NODE_SECONDS", 0.0)
+    nodes = [ClockNode(), ClockNode()]
+    for each in nodes:
+        each.others = nodes
+    first, second = nodes
+    url = f"redis+cluster://127.0.0.1:{first.server.server_port}"
+    redis = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
+    lease = ServingLease(redis, LONG_LEASE_MS)
+    second.delay_s = 0.05
+    slow = redis.node_named(f"127.0.0.1:{second.server.server_port}")
+    before = slow.lease_end_ms
+    keeping = gevent.spawn(lease.keep)
+    until(lambda: slow.lease_end_ms > before)
+    keeping.kill()
+    redis.close()
+    for each in nodes:
+        each.server.stop()
+
+
+def test_only_nodes_that_answered_the_last_time_tell_how_long_ago_that_was() -> None:
+    one, other, third = (cast("RedisNode", name) for name in ("one", "other", "third"))
+    before = {one: Look(1000, 0.0, 7), other: Look(1000, 0.0, 7), third: Look(0, 0.0, 6)}
+    # The machine was suspended between the answers of one and of the other.
+    later = {one: Look(1001, 0.0, 8), other: Look(61_000, 0.0, 8), third: Look(61_000, 0.0, 8)}
+    assert gap_of(before, later) == 60_000
+    assert gap_of(before, {third: Look(2000, 0.0, 8)}) == 1000
+    assert gap_of({}, later) == 0
 
 
 def test_nodes_whose_clocks_differ_make_nothing_late() -> None:
