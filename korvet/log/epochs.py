@@ -54,6 +54,9 @@ _YEAR_2026 = 1_767_225_600
 _REFRESH_S_MIN = 1.0
 """How often a client that claims to know a later epoch makes a worker ask for it, and a Redis that refuses is asked."""
 
+_BELIEVE_S_MIN = 60.0
+"""How often a client that claims to know an epoch of a node that is gone makes a node of a cluster begin another."""
+
 
 class EpochStart(NamedTuple):
     """An epoch and its first offset in a partition."""
@@ -112,6 +115,7 @@ class _NodeEpoch(msgspec.Struct, gc=False):
     epoch: int = NO_EPOCH
     learned_at: float = -math.inf
     asked_at: float = -math.inf
+    believed_at: float = -math.inf
     refusal: tuple[str, str, float] = ("", "", -math.inf)
 
 
@@ -233,7 +237,7 @@ class LeaderEpochs:
             # Another worker may have begun it, over a connection that was made after this one's.
             of.asked_at = time.monotonic()
             current = self.refresh(node)
-        if current < epoch <= self._latest():
+        if current < epoch and self._is_believed(of, epoch):
             # That of the node of a cluster that had the log before, in which nothing was written. Clients never take an
             # earlier epoch for the current one, so this node begins a later one.
             current = self.refresh(node, epoch)
@@ -243,12 +247,19 @@ class LeaderEpochs:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch {epoch} has not begun")
         return current
 
-    def _latest(self) -> int:
-        """Return the latest epoch that any node can have begun."""
-        known = max(each.epoch for each in self._nodes.values())
+    def _is_believed(self, of: _NodeEpoch, epoch: int) -> bool:
+        """Return whether another node can have begun an epoch that a client knows."""
+        if epoch <= max(each.epoch for each in self._nodes.values()):
+            return True
         # A node that left the cluster is not known to workers that began later. Its epochs were times (the script), as
-        # all are but a few: what a client makes up costs a node an epoch, and is believed up to now alone.
-        return max(known, int(time.time()) - _YEAR_2026) if self._redis.is_cluster else known
+        # all are but a few. What a client makes up is believed up to now alone, and seldom: all must learn a new epoch.
+        now = time.monotonic()
+        if not self._redis.is_cluster or epoch > int(time.time()) - _YEAR_2026:
+            return False
+        if now - of.believed_at < _BELIEVE_S_MIN:
+            return False
+        of.believed_at = now
+        return True
 
     def _of(self, node: RedisNode) -> _NodeEpoch:
         return self._nodes.get(node.name) or self._nodes.setdefault(node.name, _NodeEpoch())

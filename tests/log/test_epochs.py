@@ -292,6 +292,11 @@ def test_a_worker_that_never_knew_the_node_before_has_a_later_epoch_begun_as_wel
         assert refused.value.code == ErrorCode.FENCED_LEADER_EPOCH
         current = log.check_epoch(partition, -1)
         assert current > former
+        # One that a client makes up, and may repeat: the next is not believed so soon.
+        with pytest.raises(KafkaError) as refused:
+            log.check_epoch(partition, current + 10)
+        assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert log.check_epoch(partition, -1) == current
         with pytest.raises(KafkaError) as refused:
             log.check_epoch(partition, current + 1000)
         assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
