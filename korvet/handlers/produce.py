@@ -70,6 +70,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         reserve_memory=caller.reserve_memory,
         check_insync=api.replicas.check_insync if acks_all else None,
         pressure=api.pressure.by_stream,
+        version=caller.session.order_version,
     )
 
     def reply(results: list[AppendResult]) -> Reply:

@@ -173,6 +173,7 @@ class Appender:
         reserve_memory: Callable[[int], None] = lambda _size: None,
         check_insync: Callable[[Partition], None] | None = None,
         pressure: Callable[[str], BackpressureState] | None = None,
+        version: int | None = None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
@@ -182,8 +183,11 @@ class Appender:
         until the request is answered. `check_insync` (for acks=all) raises KafkaError for a partition of which too
         few servers of Redis are in sync.
         `pressure` gives what the server that has a stream puts on producers, if the request as a whole is not judged.
+        `version` is that of SendOrder when those appends began whose results are not taken yet, None without any.
         """
-        return PendingAppends(self, batches, reserve_memory, check_insync, pressure, zstd_known=zstd_known)
+        return PendingAppends(
+            self, batches, reserve_memory, check_insync, pressure, zstd_known=zstd_known, version=version
+        )
 
     def prepare(
         self, sent: SentBatch, *, zstd_known: bool, check: Callable[[Partition], None] | None
@@ -320,6 +324,7 @@ class PendingAppends:
         pressure: Callable[[str], BackpressureState] | None,
         *,
         zstd_known: bool,
+        version: int | None,
     ) -> None:
         """Send what may be sent at once: what is decoded of a request at a time is bounded."""
         self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
@@ -335,7 +340,7 @@ class PendingAppends:
         self.throttle_ms = 0
         """The longest throttle of a server that a batch is for."""
         self._in_order = True
-        self._send(appender.log.order.version)
+        self._send(version)
 
     @property
     def in_order(self) -> bool:
@@ -344,8 +349,8 @@ class PendingAppends:
 
     @property
     def ready(self) -> bool:
-        """Whether the answers to what was sent are here."""
-        return self._pending.ready
+        """Whether the answers are here: all was sent, and they are."""
+        return self._pending.ready and not self._left
 
     def result(self) -> list[AppendResult]:
         """Wait for the answers, and return the result of each batch, in order; to be called once.
@@ -377,8 +382,8 @@ class PendingAppends:
     def _send(self, version: int | None = None) -> None:
         """Prepare and send the next batches, until what was decoded of them is as much as may be held at once.
 
-        Before it is the request's turn to be answered `version` is that of SendOrder when it began: if it has changed
-        nothing is sent, for what was begun before may have been refused.
+        Before it is the request's turn to be answered `version` is that of SendOrder when those before it began: if it
+        has changed nothing is sent, for what they sent may have been refused.
         """
         appender, taken = self._appender, 0
         check = self._check_insync if self._pressure is None else self._check_node

@@ -74,6 +74,7 @@ class ExternalEntries:
             what = "the answer of a script for external entries"
             step = parsed(partition.stream, what, reply, lambda r: ExternalStep(r[0], int(r[2]), r[1] == 1))
             if isinstance(step, ExternalStep) and step.moved:
+                self._redis.order.change()
                 if partition.format == "batch":
                     warn_of_removal(partition, step.moved)
                 else:

@@ -76,6 +76,8 @@ class Replicas:
         `connection` returns another connection to the same Redis, with this timeout.
         """
         self.least = replicas
+        self.order = appends.order
+        """That in which `appends` sends."""
         self._connection, self._appends = connection, appends
         self._keys = keys
         self._wait_ms = int(timeout_ms * WAIT_SHARE)

@@ -33,16 +33,18 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 class Session:
     """One connection's client. `peer` is its address and port in one text, `listener` the name of its listener.
 
-    `sasl` has its logins, on a listener where clients have to log in.
+    `sasl` has its logins, on a listener where clients have to log in. `order_version` is that of SendOrder when the
+    oldest of its requests began that are not answered yet, None without any.
     """
 
-    __slots__ = ("listener", "peer", "principal", "sasl")
+    __slots__ = ("listener", "order_version", "peer", "principal", "sasl")
 
     def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
         self.peer = peer
         self.listener = listener
         self.principal = principal
         self.sasl: Authenticator | None = None
+        self.order_version: int | None = None
 
     @property
     def host(self) -> str:

@@ -510,6 +510,7 @@ class TopicRegistry:
         return self._settings.storage_format
 
     def _add(self, row: TopicRow) -> None:
+        former = self._by_name.get(row.name)
         self._remove(row.name)
         if row.state != "live":
             self._unfinished[row.name] = row
@@ -517,6 +518,8 @@ class TopicRegistry:
         topic = self._topic(row)
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        if former is not None and former.id != topic.id:
+            self._store.order.change()  # what was sent to the former one is sent again
 
     def _remove(self, name: str) -> None:
         self._unfinished.pop(name, None)

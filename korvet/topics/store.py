@@ -66,6 +66,7 @@ class TopicStore:
         self._rows = RegistryRows(redis, keys)
         self.deletion = TopicDeletion(redis, keys)
         self._redis = redis
+        self.order = redis.order
         self._keys = keys
         self._registry = keys.topics
         self._loaded_over: tuple[RedisNode, int] | None = None

@@ -107,9 +107,35 @@ def test_what_is_prepared_while_a_missing_script_is_loaded_waits_for_its_turn(
             offset(another)
 
     until(lambda: another.ready)
-    second = begin_any(here, check_insync=wait)
+    second = begin_any(here, check_insync=wait, version=here.redis.order.version)
     assert [first.in_order, second.in_order] == [False, False]
     assert offset(first) < offset(second)
+
+
+def test_nothing_is_sent_if_what_was_refused_before_may_not_be_any_more(here: Domain) -> None:
+    here.topics.create(TopicSpec(name=ORDERS))
+    version = here.redis.order.version
+    first = begin_any(here)
+    here.redis.order.change()  # another connection has learned where a slot is
+    second = begin_any(here, version=version)
+    until(lambda: first.ready)
+    # It has to wait: nothing may be held back for it.
+    assert not second.ready
+    assert offset(first) < offset(second)
+
+
+def test_an_append_that_others_outrun_is_refused(
+    here: Domain, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.log.store.ROUNDS_MAX", 1)
+    here.topics.create(TopicSpec(name=ORDERS))
+    offset(begin_any(here))
+    newest: Any = raw_redis.xrevrange("korvet:orders:0", count=1)
+    ms = int(newest[0][0].split(b"-")[0])
+    raw_redis.xadd("korvet:orders:0", {"value": "external"}, id=f"{ms}-5000")
+    [refused] = begin_any(here).result()
+    assert isinstance(refused, KafkaError)
+    assert offset(begin_any(here))
 
 
 def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:

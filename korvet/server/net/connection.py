@@ -60,6 +60,8 @@ class ClientConnection:
         self._frames = FrameReader(channel, limits, budgets)
         self._begun: deque[tuple[Frame, Pending[ResponseFrame]]] = deque()
         self._open = self._draining = False
+        # That of SendOrder when the oldest of them began.
+        self._order_version = 0
         self._throttle_ms = 0
         self._throttled_by = ""
         self._throttled: Event | None = None
@@ -170,9 +172,17 @@ class ClientConnection:
             return None
         if len(self._begun) >= PIPELINED_MAX or not self._begun[-1][1].in_order:
             return None
+        # Any of them may have been refused for a reason that has ended since, which others have learned.
+        if self._order_version != self._dispatcher.order.version:
+            return None
         return self._frames.next_at_once()
 
     def _begin(self, frame: Frame) -> None:
+        if self._begun:
+            self._session.order_version = self._order_version
+        else:
+            self._session.order_version = None
+            self._order_version = self._dispatcher.order.version
         try:
             pending = self._dispatcher.begin(frame, self._session)
         except BaseException:

@@ -256,6 +256,7 @@ class Dispatcher:
 
         `lease` is that of this worker, and `quotas` are those of its clients. Without an `authorizer` all may do all.
         """
+        self.order = replicas.order
         self._throttle = Throttle(quotas)
         self._authorizer = authorizer
         by_class = {type(each): each for each in contexts}
