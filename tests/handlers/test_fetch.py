@@ -78,7 +78,7 @@ def test_an_offset_beyond_the_end_or_below_0_is_out_of_range_with_the_real_bound
     [
         (None, ErrorCode.NONE),
         (0, ErrorCode.NONE),
-        (1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (10**9, ErrorCode.UNKNOWN_LEADER_EPOCH),
         (-1, ErrorCode.FENCED_LEADER_EPOCH),
     ],
 )

@@ -156,7 +156,7 @@ def test_unknown_topics_and_partitions_have_their_code(client: Client, topic: st
 
 
 @pytest.mark.parametrize(
-    ("epoch", "code"), [(0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.FENCED_LEADER_EPOCH)]
+    ("epoch", "code"), [(0, 0), (10**9, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.FENCED_LEADER_EPOCH)]
 )
 def test_a_leader_epoch_is_checked_from_version_4_on(
     client: Client, timed: tuple[str, int], epoch: int, code: int

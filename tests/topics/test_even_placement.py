@@ -110,6 +110,7 @@ def test_the_setting_of_the_broker_counts_at_the_creation_alone(redis_cluster: R
         assert all(each.tag for each in add(later, 6).partitions)
 
 
+@pytest.mark.embedded  # about one Redis
 def test_without_a_cluster_the_names_are_the_documented_ones(here: Domain) -> None:
     topic = here.topics.create(TopicSpec(name="orders", partitions=2, configs=EVEN))
     assert topic.overrides["redis.placement"] == "even"
