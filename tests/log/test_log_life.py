@@ -220,3 +220,18 @@ def test_what_a_compaction_leaves_as_the_oldest_is_over_by_its_own_time(
         assert log.records[0].key == b"young"
     log.check()
     log.close()
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_lost_row_of_a_small_compacted_log_is_rebuilt(
+    redis_url: str, raw_redis: Any, storage_format: Format
+) -> None:
+    log = LogLife(redis_url, raw_redis, storage_format, 8, keep_tombstones=False)
+    large = Record(b"x" * 400_000, b"a", 0)
+    log.produce([large, large], NONE)
+    log.delete_records(log.records[0].offset)
+    log.compact()
+    log.lose_index()
+    log.mend_index()
+    log.look_up(0)
+    log.close()
