@@ -109,8 +109,8 @@ def test_rights_are_given_and_taken_while_clients_are_connected(broker: Broker, 
     wait_until(lambda: received(consumer) == 0, "the consumer is allowed to read")
     [removed] = admin.delete_acls([every]).values()
     assert set(removed.result(WAIT_SECONDS_MAX)) == set(rights)
-    # Every worker refuses, on the connections that are open.
-    assert sent(producer) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    # Every worker refuses, on the connections that are open, as soon as it has read the announcement.
+    wait_until(lambda: sent(producer) == KafkaError.TOPIC_AUTHORIZATION_FAILED, "the producer is refused")
     refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
     wait_until(lambda: received(consumer) in refused, "the consumer is refused")
     consumer.close()
