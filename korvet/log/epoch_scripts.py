@@ -54,7 +54,7 @@ class EpochScripts:
 
     def __init__(self, redis: Redis, epochs: LeaderEpochs, calls: Sequence[ScriptCall]) -> None:
         """Send them. What prevents one is its answer."""
-        self._redis, self._epochs, self._calls = redis, epochs, calls
+        self._redis, self._epochs, self.calls = redis, epochs, calls
         self._answers = [_NO_ANSWER] * len(calls)
         self._under_way: list[_NodeScripts] = []
         self._begin(range(len(calls)))
@@ -100,7 +100,7 @@ class EpochScripts:
             self._begin_at_nodes(places)
         elif places:
             try:
-                node = self._redis.node_of(self._calls[places[0]][1][0])
+                node = self._redis.node_of(self.calls[places[0]][1][0])
                 self._under_way.append(self._sent(node, places))
             except KafkaError as error:
                 self._fail(places, error)
@@ -109,7 +109,7 @@ class EpochScripts:
         by_node: dict[RedisNode, list[int]] = {}
         for place in places:
             try:
-                node = self._redis.node_of(self._calls[place][1][0])
+                node = self._redis.node_of(self.calls[place][1][0])
             except StorageUnavailableError as error:
                 self._fail((place,), error)
             else:
@@ -126,7 +126,7 @@ class EpochScripts:
             epoch = self._epochs.of(node)
         except OutcomeUnknownError as error:
             raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
-        calls = self._calls
+        calls = self.calls
         if len(places) < len(calls):
             calls = [calls[place] for place in places]
         history = node.history

@@ -150,7 +150,7 @@ class LeaderEpochs:
     def of(self, node: RedisNode) -> int:
         """Return the epoch of the history to which a connection leads; raises StorageUnavailableError."""
         of = self._nodes.get(node.name) or self._of(node)
-        if node.history == of.history and of.history:
+        if self.is_known(node):
             return of.epoch
         if node.history and node.connected_at < of.learned_at:
             # A later history was learned over another connection. This one may lead to the same server, or to a master
@@ -160,6 +160,11 @@ class LeaderEpochs:
                 return of.epoch
             node.reconnect("another Redis is the master now")
         return self.refresh(node)
+
+    def is_known(self, node: RedisNode) -> bool:
+        """Return whether `of` has nothing to ask for."""
+        of = self._nodes.get(node.name)
+        return of is not None and bool(of.history) and node.history == of.history
 
     def refresh(self, node: RedisNode, last: int = NO_EPOCH) -> int:
         """Ask a node for its epoch, and return it; raises as `of` does.

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from korvet.errors import (
-    AppendUnknownError,
     ErrorCode,
     KafkaError,
-    OutcomeUnknownError,
     StorageUnavailableError,
 )
-from korvet.log import batch_format, record_format
 from korvet.log.batch_format import StoredBatch, read_batches
-from korvet.log.epoch_scripts import EpochScripts, ScriptReply
 from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs
-from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
+from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
+from korvet.log.group_commit import AppendScripts, GroupCommit
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.record_format import Entry, read_columns, read_entries
 from korvet.log.replication import Replicas
@@ -44,11 +40,10 @@ from korvet.log.state import (
 from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
 from korvet.pending import Pending
 from korvet.protocol.records.record import StoredRecord
-from korvet.redis import scripts
-from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, malformed, refused
+from korvet.redis.replies import Reply, malformed
 from korvet.topics.types import Partition
 
 _LOG = logging.getLogger(__name__)
@@ -95,6 +90,7 @@ class LogStore:
         self._ends = KnownEnds(on_lost)
         self.epochs = LeaderEpochs(redis, keys)
         self.external = ExternalEntries(redis, self.epochs)
+        self._commit = GroupCommit(redis, self.epochs)
         self._redis = redis
         self.order = redis.order
         self._reads = reads
@@ -171,7 +167,7 @@ class LogStore:
         those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
         in order, and nothing else begun before that.
         """
-        return AppendScripts(self._redis, appends, self.external, self.epochs, self._ends)
+        return AppendScripts(self._redis, appends, self._commit, self.external, self._ends)
 
     def begin_read(self, reads: Sequence[Read]) -> BegunReads | None:
         """Begin what `read` does if that is sent at once, for `finish_read`, which need not follow."""
@@ -390,189 +386,3 @@ class LogStore:
 def _moved(partition: Partition) -> KafkaError:
     message = f"{partition.stream}: passes of compaction end faster than the log can be read"
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
-
-
-_APPEND = scripts.get("log/append")
-_APPEND_BATCH = scripts.get("log/append_batch")
-
-APPEND_SCRIPTS = (_APPEND, _APPEND_BATCH)
-"""The scripts that are sent one after the other without waiting, and must run in that order."""
-
-SEQUENCE_MODULUS = 2**31
-"""KIP-98: sequences wrap from 2^31 - 1 to 0."""
-
-_Outcome = Appended | KafkaError
-_NO_OUTCOME: _Outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has come of it yet")
-
-
-class AppendScripts:
-    """The append scripts of one request, from their sending to their outcomes (Pending).
-
-    A script that meets external entries writes nothing, and is sent again after these have been dealt with.
-    """
-
-    def __init__(
-        self,
-        redis: Redis,
-        appends: Sequence[AppendRecords | AppendBatch],
-        external: ExternalEntries,
-        epochs: LeaderEpochs,
-        ends: KnownEnds,
-    ) -> None:
-        self._redis = redis
-        self._appends = appends
-        self._external = external
-        self._epochs = epochs
-        self._ends = ends
-        self._outcomes = [_NO_OUTCOME] * len(appends)
-        self._waiting: dict[int, ScriptCall] = {}
-        self._sent_again = False
-        self._version = redis.order.version
-        for place, append in enumerate(appends):
-            try:
-                self._waiting[place] = _call(append)
-            except KafkaError as error:
-                self._outcomes[place] = error.without_frames()
-        self._begin_wave()
-
-    @property
-    def in_order(self) -> bool:
-        """Whether appends begun from now on are written after these: all were sent, and none may have to be again."""
-        return not (self._waiting or self._sent_again) and self._version == self._redis.order.version
-
-    @property
-    def ready(self) -> bool:
-        """Whether the replies to what was sent are here."""
-        return self._sent.ready
-
-    def result(self) -> list[_Outcome]:
-        """Wait for the replies, send again what must be, and return the outcomes in the order of the appends."""
-        while self._wave:
-            self._finish_wave()
-            if self._waiting:
-                self._sent_again = True
-                self._begin_wave()
-        return self._outcomes
-
-    def _begin_wave(self) -> None:
-        """Send what is waiting, of each partition the first.
-
-        Two batches for one partition are sent one after the other: if the first had to be sent again, the second could
-        overtake it.
-        """
-        if len(self._waiting) == 1:
-            self._wave, self._waiting = self._waiting, {}
-        else:
-            first: dict[str, int] = {}
-            for place in self._waiting:
-                first.setdefault(self._appends[place].partition.stream, place)
-            self._wave = {place: self._waiting.pop(place) for place in first.values()}
-        self._sent = EpochScripts(self._redis, self._epochs, list(self._wave.values()))
-
-    def _finish_wave(self) -> None:
-        wave = self._wave
-        for round_ in range(ROUNDS_MAX):
-            if round_:
-                self._sent_again = True
-                self._sent = EpochScripts(self._redis, self._epochs, list(wave.values()))
-            answers = self._sent.result()
-            for place, answer in zip(list(wave), answers, strict=True):
-                append = self._appends[place]
-                outcome = _read_appended(append, answer)
-                if outcome is None:
-                    continue
-                # A duplicate is answered before the epoch that was sent with it is compared with the log's.
-                if isinstance(outcome, Appended) and not outcome.duplicate:
-                    self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
-                self._outcomes[place] = outcome
-                del wave[place]
-            if wave:
-                self._settle(wave)
-            if not wave:
-                return
-        for place in wave:
-            self._outcomes[place] = outrun(self._appends[place].partition)
-        wave.clear()
-
-    def _settle(self, wave: dict[int, ScriptCall]) -> None:
-        for place in list(wave):
-            refusal = self._external.settle(self._appends[place].partition)
-            if refusal is not None:
-                self._outcomes[place] = refusal
-                del wave[place]
-
-
-def _read_appended(append: AppendRecords | AppendBatch, answer: ScriptReply) -> Appended | KafkaError | None:
-    """Return the outcome of an append script; None if something must be done about external entries first.
-
-    Logs how many of them an append in format `batch` removed to make room for its own.
-    """
-    partition, reply = append.partition, answer.reply
-    if isinstance(reply, OutcomeUnknownError):
-        return AppendUnknownError(reply.message, idempotent=append.producer_id >= 0)
-    if isinstance(reply, KafkaError):
-        return reply
-    if isinstance(reply, RespError):
-        return refused(partition.stream, reply)
-    try:
-        fields: Any = reply
-        outcome, base_offset, log_start, now_ms, row_bytes, *expelled = fields
-        if expelled:
-            warn_of_removal(partition, *expelled)
-        if outcome in (b"RENUMBER", b"EXPEL"):
-            return None
-        return Appended(
-            base_offset=int(base_offset),
-            log_start=int(log_start),
-            now_ms=now_ms,
-            duplicate=outcome == b"DUPLICATE",
-            row_bytes=int(row_bytes),
-            history=answer.history,
-            replicas=partition.replicas,
-            node=answer.node,
-        )
-    except (ValueError, TypeError):
-        return malformed(partition.stream, "the answer of an append script")
-
-
-def _call(append: AppendRecords | AppendBatch) -> ScriptCall:
-    partition, count = append.partition, append.record_count
-    args: list[Arg] = [partition.topic_id, NO_EPOCH]
-    if isinstance(append, AppendBatch):
-        script = _APPEND_BATCH
-        entries = batch_format.batch_args(append.batch, append.codec, append.at_rest)
-        size_bytes = _bytes_of(entries)
-    else:
-        script = _APPEND
-        args.append(partition.bits)
-        entries = record_format.batch_args(append.records, append.at_rest, append.timestamp)
-        size_bytes = _stored_bytes(entries, count)
-    args += (
-        append.producer_id,
-        append.producer_epoch,
-        append.base_sequence,
-        (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
-        count,
-        size_bytes,
-        append.max_timestamp if append.timestamp is None else append.timestamp,
-        partition.channel,
-    )
-    args += entries
-    return script, (partition.stream, partition.state, partition.producers, partition.index_key), args
-
-
-def _bytes_of(args: Iterable[Any]) -> int:
-    return sum(map(len, args))
-
-
-def _stored_bytes(records: list[Arg], count: int) -> int:
-    """Return the bytes of the entries' fields and values, of records in the form that lua/log/append.lua takes."""
-    shared = cast("int", records[0])
-    if shared:
-        return _bytes_of(records[1 : shared + 1]) * count + _bytes_of(islice(records, shared + 1, None))
-    size, at = 0, 1
-    while at < len(records):
-        end = at + 1 + cast("int", records[at])
-        size += _bytes_of(records[at + 1 : end])
-        at = end
-    return size

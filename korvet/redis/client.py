@@ -20,7 +20,7 @@ from korvet.redis import url as redis_url
 from korvet.redis.cluster import ClusterReplies, RedisCluster
 from korvet.redis.connection import NO_OBSERVER, Arg, Observer
 from korvet.redis.node import NodeLimits, PendingReplies, RedisNode, ScriptCall
-from korvet.redis.replies import HistoryChangedError, Reply, RespError, listed, value_of
+from korvet.redis.replies import HistoryChangedError, Reply, RespError, listed, name_of, value_of
 from korvet.redis.scripts import Script
 from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags
 from korvet.redis.url import RedisAddress, RedisTarget
@@ -69,6 +69,7 @@ class Redis:
         the scripts `load` before anything else is sent over it: a script that has to be loaded first is overtaken.
         """
         self.timeout_s = timeout_ms / 1000
+        self._observer = observer
         target = redis_url.parse_url(url)
         limits = NodeLimits(timeout_ms, connect_timeout_ms, commands_max, bytes_max, reply_bytes_max)
         self.order = SendOrder()
@@ -175,6 +176,10 @@ class Redis:
         if self._cluster:
             return self._cluster.begin_scripts(calls, before)
         return self._only.begin_scripts(calls)
+
+    def script_failed(self, script: Script, error: KafkaError) -> None:
+        """Report an error that a script returned among other results."""
+        self._observer.script_failed(script.name, name_of(error))
 
     def spread_tags(self, taken: Sequence[str], more: int, seed: str) -> list[str]:
         """Return hash tags for `more` keys beside those with the tags `taken`, by which all masters have as many keys.

@@ -33,6 +33,7 @@ from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender, Failures
 from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
+from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers, ProducerRows
@@ -42,7 +43,7 @@ from korvet.log.remote.tier import RemoteTier
 from korvet.log.replication import Replicas
 from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.stats import LogDirs
-from korvet.log.store import APPEND_SCRIPTS, LogStore
+from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
 from korvet.logs import Log, set_level
 from korvet.redis import url as redis_url

@@ -1,26 +1,23 @@
--- Appends one producer batch to a partition's log, at contiguous offsets, and announces it.
+-- Appends producer batches to a partition's log, at contiguous offsets, and announces them.
 -- KEYS     stream, state, producers, index
--- ARGV     topic id, leader epoch, offset sequence bits, producer id (-1: none), epoch, base sequence, last sequence,
---          record count, bytes as stored, largest timestamp, channel; then the number of fields that all records have (2, 3; 0: they
---          differ), their names, and for each record its values; if they differ, for each record the number of its
---          arguments and these (field, value, field, value, ...)
--- Returns  {outcome, base offset, log start as responses report it, Redis' clock in ms, bytes that ever came if a
---          row of the index was written, else 0}; the outcome is APPENDED, DUPLICATE (the base offset is the one of the
---          first time, nothing is written) or RENUMBER (nothing is written: run log/renumber, then this again)
--- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), INVALID_PRODUCER_EPOCH,
---          DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER, KAFKA_STORAGE_ERROR (a malformed state or producer,
---          offsets used up)
+-- ARGV     topic id, leader epoch, channel, offset sequence bits; then for each batch: producer id (-1: none), epoch, base
+--          sequence, last sequence, record count, bytes as stored, largest timestamp, number of the arguments that follow;
+--          the number of fields that all its records have (2, 3; 0: they differ), their names, and for each record its
+--          values; if they differ, for each record the number of its arguments and these (field, value, field, value, ...)
+-- Returns  {APPENDED, log start as responses report it, Redis' clock in ms, 0; then for each batch: outcome, base offset, bytes
+--          that ever came if a row of the index was written, else 0}, where the outcome is APPENDED, DUPLICATE (the base
+--          offset is the one of the first time, nothing is written) or an error of this batch;
+--          {RENUMBER}: nothing is written: run log/renumber, then this again
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a malformed
+--          state); of one batch INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER,
+--          KAFKA_STORAGE_ERROR (a malformed producer, offsets used up)
 --
 -- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
 -- half a batch. What is included here is code in place, for a function costs every append its definition.
 
 local stream, state, producers, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local topic_id, leader_epoch, bits, producer_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local epoch, base_sequence, last_sequence = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local count, batch_bytes, max_timestamp, channel = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
-local shared_fields = tonumber(ARGV[12])
-local field_1, field_2, field_3 = ARGV[13], ARGV[14], ARGV[15]
-local first_record, dense = 13 + shared_fields, false
+local topic_id, leader_epoch, channel, bits = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local first_batch, dense = 5, false
 
 -- @include shared/index_steps
 -- @include shared/append_begin
@@ -28,88 +25,95 @@ local first_record, dense = 13 + shared_fields, false
 
 -- What an append takes in itself, some ms of Redis at the worst; more is left to log/renumber, and another try.
 local external_max, external_bytes_max = 2000, 4194304
-if held[9] then
-  return {'RENUMBER', '0', '0', now_ms, '0'}
-end
 local width = 2 ^ bits
-local ms_end = offsets_end / width
-local after_last = '-'
-if next_offset > 0 then
-  local ms = math.floor((next_offset - 1) / width)
-  -- Exclusive of the last offset, not from the next one on: between two milliseconds there is room for ids that no
-  -- offset names.
-  after_last = string.format('(%d-%d', ms, next_offset - 1 - ms * width)
-end
-local external = redis.call('XRANGE', stream, after_last, '+', 'COUNT', 1)
-if external[1] then
--- @include shared/external_entry
-  local last_id
-  repeat
-    for _, entry in ipairs(external) do
-      last_id = entry[1]
-      local ms, sequence = string.match(last_id, '^(%d+)-(%d+)$')
-      ms, sequence = tonumber(ms), tonumber(sequence)
-      if sequence >= width or ms >= ms_end or records - records_before == external_max
-          or bytes - bytes_before > external_bytes_max then
-        return {'RENUMBER', '0', '0', now_ms, '0'}
-      end
-      local size, timestamp = measure(entry[2], ms, 1)
-      records, bytes = records + 1, bytes + size
-      if tonumber(timestamp) > tonumber(largest) then
-        largest = timestamp
-      end
-      if tonumber(timestamp) > tonumber(interval) then
-        interval = timestamp
-      end
-      next_offset = ms * width + sequence + 1
-      first = first or next_offset - 1
-    end
-    -- The first came alone, the others as many at once as there is room for, of entries like those before.
-    local average = math.max(1, (bytes - bytes_before) / (records - records_before))
-    external = redis.call('XRANGE', stream, '(' .. last_id, '+', 'COUNT',
-      math.max(1, math.min(100, math.floor(external_bytes_max / average))))
-  until not external[1]
-end
-
-local base = math.max(next_offset, now_ms * width)
-if count > offsets_end - base then
-  return redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
-end
-
-local call, argv = redis.call, ARGV
-local offset, at, left = base, first_record, count
-while left > 0 do
-  local ms = math.floor(offset / width)
-  local sequence = offset - ms * width
-  local run = math.min(left, width - sequence)
-  local id = string.format('%d-%d', ms, sequence)
-  local run_id = string.format('%d-*', ms)
-  for n = 1, run do
-    -- The first entry may be refused, if one above it was deleted whose id is still the stream's last. No look-up
-    -- is as cheap as the refusal itself.
-    local add = offset == base and n == 1 and redis.pcall or call
-    local reply
-    if shared_fields == 3 then
-      reply = add('XADD', stream, id, field_1, argv[at], field_2, argv[at + 1], field_3, argv[at + 2])
-      at = at + 3
-    elseif shared_fields == 2 then
-      reply = add('XADD', stream, id, field_1, argv[at], field_2, argv[at + 1])
-      at = at + 2
-    else
-      local size = tonumber(argv[at])
-      reply = add('XADD', stream, id, unpack(argv, at + 1, at + size))
-      at = at + size + 1
-    end
-    if type(reply) == 'table' and reply.err then
-      if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
-        return {'RENUMBER', '0', '0', now_ms, '0'}
-      end
-      return reply
-    end
-    id = run_id
+-- Takes in external entries, once it is sure that something is appended; false if that is left to log/renumber.
+local function take_in()
+  if held[9] then
+    return false
   end
-  offset = offset + run
-  left = left - run
+  local ms_end = offsets_end / width
+  local after_last = '-'
+  if next_offset > 0 then
+    local ms = math.floor((next_offset - 1) / width)
+    -- Exclusive of the last offset, not from the next one on: between two milliseconds there is room for ids that no
+    -- offset names.
+    after_last = string.format('(%d-%d', ms, next_offset - 1 - ms * width)
+  end
+  local external = redis.call('XRANGE', stream, after_last, '+', 'COUNT', 1)
+  if external[1] then
+-- @include shared/external_entry
+    local last_id
+    repeat
+      for _, entry in ipairs(external) do
+        last_id = entry[1]
+        local ms, sequence = string.match(last_id, '^(%d+)-(%d+)$')
+        ms, sequence = tonumber(ms), tonumber(sequence)
+        if sequence >= width or ms >= ms_end or records - records_before == external_max
+            or bytes - bytes_before > external_bytes_max then
+          return false
+        end
+        local size, timestamp = measure(entry[2], ms, 1)
+        records, bytes = records + 1, bytes + size
+        if tonumber(timestamp) > tonumber(largest) then
+          largest = timestamp
+        end
+        if tonumber(timestamp) > tonumber(interval) then
+          interval = timestamp
+        end
+        next_offset = ms * width + sequence + 1
+        first = first or next_offset - 1
+      end
+      -- The first came alone, the others as many at once as there is room for, of entries like those before.
+      local average = math.max(1, (bytes - bytes_before) / (records - records_before))
+      external = redis.call('XRANGE', stream, '(' .. last_id, '+', 'COUNT',
+        math.max(1, math.min(100, math.floor(external_bytes_max / average))))
+    until not external[1]
+  end
+  next_offset = math.max(next_offset, now_ms * width)
+  return true
+end
+-- @include shared/append_check
+
+local call, argv, offset = redis.call, ARGV, next_offset
+for n, at in ipairs(placed) do
+  local left, shared_fields, arg = tonumber(argv[at + 4]), tonumber(argv[at + 8]), at + 9
+  local field_1, field_2, field_3 = argv[at + 9], argv[at + 10], argv[at + 11]
+  arg = arg + shared_fields
+  offset = bases[n]
+  while left > 0 do
+    local ms = math.floor(offset / width)
+    local sequence = offset - ms * width
+    local run = math.min(left, width - sequence)
+    local id = string.format('%d-%d', ms, sequence)
+    local run_id = string.format('%d-*', ms)
+    for entry = 1, run do
+      -- The first entry may be refused, if one above it was deleted whose id is still the stream's last. No look-up
+      -- is as cheap as the refusal itself.
+      local add = n == 1 and entry == 1 and offset == next_offset and redis.pcall or call
+      local reply
+      if shared_fields == 3 then
+        reply = add('XADD', stream, id, field_1, argv[arg], field_2, argv[arg + 1], field_3, argv[arg + 2])
+        arg = arg + 3
+      elseif shared_fields == 2 then
+        reply = add('XADD', stream, id, field_1, argv[arg], field_2, argv[arg + 1])
+        arg = arg + 2
+      else
+        local size = tonumber(argv[arg])
+        reply = add('XADD', stream, id, unpack(argv, arg + 1, arg + size))
+        arg = arg + size + 1
+      end
+      if type(reply) == 'table' and reply.err then
+        if string.find(reply.err, '^ERR The ID ') or string.find(reply.err, '^ERR The stream ') then
+          return {'RENUMBER'}
+        end
+        return reply
+      end
+      id = run_id
+    end
+    offset = offset + run
+    left = left - run
+  end
+-- @include shared/append_written
 end
 
 -- @include shared/append_end

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.log.store import APPEND_SCRIPTS
+from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -127,7 +127,7 @@ def test_nothing_is_sent_if_what_was_refused_before_may_not_be_any_more(here: Do
 def test_an_append_that_others_outrun_is_refused(
     here: Domain, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.log.store.ROUNDS_MAX", 1)
+    monkeypatch.setattr("korvet.log.group_commit.ROUNDS_MAX", 1)
     here.topics.create(TopicSpec(name=ORDERS))
     offset(begin_any(here))
     newest: Any = raw_redis.xrevrange("korvet:orders:0", count=1)

@@ -78,13 +78,43 @@ class Log:
         max_timestamp: int = 5,
         leader_epoch: int = EPOCH,
     ) -> list[Any]:
-        """Append records of these values, which are one batch."""
-        last = (sequence + len(values) - 1) % 2**31
+        """Append records of these values, which are one batch; raises its error.
+
+        Returns outcome, base offset, log start, Redis' clock and the bytes of a row of the index, and how many external
+        entries were removed if any were.
+        """
+        batch = self.batch(
+            *values, producer=producer, epoch=epoch, sequence=sequence, max_timestamp=max_timestamp
+        )
+        outcome, *rest = self.append_all(batch, topic_id=topic_id, leader_epoch=leader_epoch)
+        if not rest or outcome == b"EXPEL":
+            return [outcome, *rest]
+        log_start, now_ms, removed, outcome, base, row_bytes = rest
+        if isinstance(outcome, Exception):
+            raise outcome
+        return [outcome, base, log_start, now_ms, row_bytes, *([removed] if removed else [])]
+
+    def append_all(
+        self, *batches: Sequence[Any], topic_id: str = TOPIC_ID, leader_epoch: int = EPOCH
+    ) -> list[Any]:
+        """Append batches by one call; return the script's answer."""
         bits = [self.bits] if self.script == "log/append" else []
-        batch = [producer, epoch, sequence, last, len(values), 100, max_timestamp, STREAM]
-        args = [topic_id, leader_epoch, *bits, *batch, *self._records(values)]
+        args = [topic_id, leader_epoch, STREAM, *bits, *(arg for each in batches for arg in each)]
         reply: list[Any] = run(self.client, self.script, (STREAM, STATE, PRODUCERS, INDEX), args)
         return reply
+
+    def batch(
+        self,
+        *values: bytes | str,
+        producer: int = -1,
+        epoch: int = 0,
+        sequence: int = 0,
+        max_timestamp: int = 5,
+    ) -> list[Any]:
+        """Return one batch of records of these values as the script takes it."""
+        last = (sequence + len(values) - 1) % 2**31
+        records = self._records(values)
+        return [producer, epoch, sequence, last, len(values), 100, max_timestamp, len(records), *records]
 
     def _records(self, values: Sequence[bytes | str]) -> list[Any]:
         if self.shared == 3:

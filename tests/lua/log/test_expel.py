@@ -112,6 +112,6 @@ def test_a_step_removes_no_more_bytes_than_some_milliseconds_worth(raw_redis: An
     log = BatchLog(raw_redis)
     for n in range(10):
         log.external(f"5-{n}", "v" * 600_000)
-    assert log.append("a")[::5] == [b"EXPEL", 7]
+    assert log.append("a") == [b"EXPEL", 7]
     assert log.expel()[:2] == [3, 0]
     assert log.appended("a") == 0

@@ -1,0 +1,410 @@
+"""Group commit: what arrives in one turn of the event loop goes to Redis together.
+
+Appends to one partition become one call of an append script, whichever requests and connections they came with: what a
+call costs beside its batches is paid once. All calls for one node leave in one write. Nothing waits for more to come: a
+turn ends when there is nothing left to do but to wait. Each append keeps its own result, and appends to one partition
+keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import gevent
+from gevent.hub import Waiter, get_hub
+
+from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, OutcomeUnknownError
+from korvet.log import batch_format, record_format
+from korvet.log.epoch_scripts import EpochScripts, ScriptReply
+from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
+from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
+from korvet.log.types import AppendBatch, Appended, AppendRecords
+from korvet.redis import scripts
+from korvet.redis.client import Redis, ScriptCall
+from korvet.redis.connection import Arg
+from korvet.redis.node import RedisNode
+from korvet.redis.replies import RespError, malformed, refused
+
+_APPEND = scripts.get("log/append")
+_APPEND_BATCH = scripts.get("log/append_batch")
+
+APPEND_SCRIPTS = (_APPEND, _APPEND_BATCH)
+"""The scripts that are sent one after the other without waiting, and must run in that order."""
+
+SEQUENCE_MODULUS = 2**31
+"""KIP-98: sequences wrap from 2^31 - 1 to 0."""
+
+CALL_BYTES_MAX = 1024 * 1024
+CALL_RECORDS_MAX = 2000
+CALL_BATCHES_MAX = 100
+"""What one call of a script holds at most, so that it does not block Redis longer than one large batch does.
+
+One append may be larger. The records are those of format `record`, each of which is an entry.
+"""
+
+GROUP_BYTES = 256 * 1024
+"""What is as large as this is sent at once: Redis may begin while the worker goes on; a call costs little beside it."""
+
+_HEAD = 4
+"""What stands in a script's answer before the results of its batches, each of _RESULT_FIELDS."""
+
+_RESULT_FIELDS = 3
+
+_Append: TypeAlias = AppendRecords | AppendBatch
+_Outcome: TypeAlias = Appended | KafkaError
+_NO_OUTCOME: _Outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has come of it yet")
+
+
+class _PartitionCall:
+    """One call of a script in a group that is not sent yet, the `place`-th: appends to one log."""
+
+    __slots__ = ("args", "batches", "place", "records", "size_bytes")
+
+    def __init__(self, place: int, args: list[Arg]) -> None:
+        self.place, self.args = place, args
+        self.batches = self.records = self.size_bytes = 0
+
+
+class _Place(NamedTuple):
+    """Where the result of an append will be: in which call of a group, and in its answer."""
+
+    group: _AppendGroup
+    call: int
+    batch: int
+
+
+class _AppendGroup:
+    """Appends to logs of one node that are sent together; any number of greenlets wait for the answers."""
+
+    def __init__(self, version: int) -> None:
+        """`version` is that of SendOrder when the first of them was added."""
+        self.version = version
+        self.size_bytes = 0
+        self._calls: list[ScriptCall] = []
+        self._last: dict[tuple[str, str], _PartitionCall] = {}
+        self._sent: EpochScripts | None = None
+        self._answers: Sequence[ScriptReply] | None = None
+        self._waiting: list[Waiter[None]] = []
+        self._taking = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies to what was sent are here."""
+        return self._answers is not None or (self._sent is not None and self._sent.ready)
+
+    def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
+        """Add an append, and return where its result will be."""
+        partition = append.partition
+        log = partition.stream, partition.topic_id
+        records = append.record_count if partition.format == "record" else 0
+        call = self._last.get(log)
+        if (
+            call is None
+            or call.size_bytes + size_bytes > CALL_BYTES_MAX
+            or call.records + records > CALL_RECORDS_MAX
+            or call.batches == CALL_BATCHES_MAX
+        ):
+            script, more = (
+                (_APPEND, [partition.bits]) if partition.format == "record" else (_APPEND_BATCH, [])
+            )
+            call = _PartitionCall(len(self._calls), [partition.topic_id, NO_EPOCH, partition.channel, *more])
+            self._last[log] = call
+            keys = partition.stream, partition.state, partition.producers, partition.index_key
+            self._calls.append((script, keys, call.args))
+        place = _Place(self, call.place, call.batches)
+        call.args += args
+        call.batches += 1
+        call.records += records
+        call.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        return place
+
+    def send(self, redis: Redis, epochs: LeaderEpochs) -> None:
+        """Send them; to be called once. Does not wait if the node is ready and its epoch is known."""
+        try:
+            if redis.order.version != self.version:
+                # What was sent before these may have been refused for a reason that has ended: they would overtake it.
+                self._answers = [_NOT_SENT] * len(self._calls)
+            else:
+                self._sent = EpochScripts(redis, epochs, self._calls)
+        except BaseException:
+            self._answers = [_UNKNOWN] * len(self._calls)
+            raise
+        finally:
+            self._calls, self._last = [], {}  # no circle with what waits for them
+            self._wake(1)
+
+    def answers(self) -> Sequence[ScriptReply]:
+        """Wait for the replies to the calls. The first who waits takes them for all."""
+        while self._answers is None:
+            if self._sent is None or self._taking:
+                waiter: Waiter[None] = Waiter()
+                self._waiting.append(waiter)
+                try:
+                    waiter.get()
+                except BaseException:
+                    self._wake(1)  # it may have been this one's turn
+                    raise
+                continue
+            self._taking = True
+            count = len(self._sent.calls)
+            try:
+                self._answers = self._sent.result()
+            except BaseException:
+                self._answers = [_UNKNOWN] * count  # who waited was stopped, at the end of the worker
+                raise
+            finally:
+                self._sent = None
+                self._wake(len(self._waiting))
+        return self._answers
+
+    def _wake(self, count: int) -> None:
+        loop = get_hub().loop
+        for waiter in self._waiting[:count]:
+            loop.run_callback(waiter.switch, None)
+        del self._waiting[:count]
+
+
+_NOT_SENT = ScriptReply([b"NOT_SENT"])
+_UNKNOWN = ScriptReply(OutcomeUnknownError("nobody has read the reply: the outcome is unknown"))
+
+
+class GroupCommit:
+    """Gathers the appends of one worker in each turn of the event loop, and sends them."""
+
+    def __init__(self, redis: Redis, epochs: LeaderEpochs) -> None:
+        self._redis, self._epochs = redis, epochs
+        self._open: dict[RedisNode, _AppendGroup] = {}
+        # To these a greenlet sends: they are away, or what is in flight to them has reached its limit.
+        self._waited_for: set[RedisNode] = set()
+        self._due = False
+
+    def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
+        """Add an append to what is sent at the end of this turn, and return where its result will be.
+
+        Raises StorageUnavailableError if no node has the log.
+        """
+        node = self._redis.node_of(append.partition.stream)
+        group = self._open.get(node)
+        if group is None:
+            group = self._open[node] = _AppendGroup(self._redis.order.version)
+            if not self._due:
+                self._due = True
+                get_hub().loop.run_callback(self._send_due)
+        added = group.add(append, args, size_bytes)
+        if group.size_bytes >= GROUP_BYTES:
+            self._send_to(node)
+        return added
+
+    def _send_due(self) -> None:
+        self._due = False
+        for node in list(self._open):
+            self._send_to(node)
+
+    def _send_to(self, node: RedisNode) -> None:
+        if node in self._waited_for:
+            return
+        if node.ready and self._epochs.is_known(node):
+            self._open.pop(node).send(self._redis, self._epochs)
+        else:
+            self._waited_for.add(node)
+            gevent.spawn(self._wait_and_send, node)
+
+    def _wait_and_send(self, node: RedisNode) -> None:
+        try:
+            while node in self._open:
+                self._open.pop(node).send(self._redis, self._epochs)
+        finally:
+            self._waited_for.discard(node)
+
+
+class AppendScripts:
+    """The appends of one request, from their sending to their outcomes (Pending).
+
+    A script that meets external entries writes nothing, and is sent again after these have been dealt with.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        appends: Sequence[_Append],
+        commit: GroupCommit,
+        external: ExternalEntries,
+        ends: KnownEnds,
+    ) -> None:
+        self._redis = redis
+        self._appends = appends
+        self._commit = commit
+        self._external = external
+        self._ends = ends
+        self._outcomes = [_NO_OUTCOME] * len(appends)
+        self._waiting: dict[int, list[Arg]] = {}
+        self._sent: dict[int, _Place] = {}
+        self._sent_again = False
+        self._version = redis.order.version
+        for place, append in enumerate(appends):
+            try:
+                self._waiting[place] = _batch_args(append)
+            except KafkaError as error:
+                self._outcomes[place] = error.without_frames()
+        self._begin_wave()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether appends begun from now on are written after these: all were sent, and none may have to be again."""
+        return not (self._waiting or self._sent_again) and self._version == self._redis.order.version
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replies to what was sent are here."""
+        return all(sent.group.ready for sent in self._sent.values())
+
+    def result(self) -> list[_Outcome]:
+        """Wait for the replies, send again what must be, and return the outcomes in the order of the appends."""
+        while self._wave:
+            self._finish_wave()
+            if self._waiting:
+                self._sent_again = True
+                self._begin_wave()
+        return self._outcomes
+
+    def _begin_wave(self) -> None:
+        """Send what is waiting, of each partition the first.
+
+        Two batches for one partition are sent one after the other: if the first had to be sent again, the second could
+        overtake it.
+        """
+        if len(self._waiting) == 1:
+            self._wave, self._waiting = self._waiting, {}
+        else:
+            first: dict[str, int] = {}
+            for place in self._waiting:
+                first.setdefault(self._appends[place].partition.stream, place)
+            self._wave = {place: self._waiting.pop(place) for place in first.values()}
+        self._send()
+
+    def _send(self) -> None:
+        for place, args in list(self._wave.items()):
+            try:
+                self._sent[place] = self._commit.add(self._appends[place], args, cast("int", args[5]))
+            except KafkaError as error:
+                self._outcomes[place] = self._redis.failed(error)
+                del self._wave[place]
+
+    def _finish_wave(self) -> None:
+        wave = self._wave
+        for round_ in range(ROUNDS_MAX):
+            if round_:
+                self._sent_again = True
+                self._send()
+            sent, self._sent = self._sent, {}
+            for place, at in sent.items():
+                outcome = self._outcome(self._appends[place], at)
+                if outcome is not None:
+                    self._outcomes[place] = outcome
+                    del wave[place]
+            if wave:
+                self._settle(wave)
+            if not wave:
+                return
+        for place in wave:
+            self._outcomes[place] = outrun(self._appends[place].partition)
+        wave.clear()
+
+    def _outcome(self, append: _Append, at: _Place) -> _Outcome | None:
+        """Wait for what became of an append; None if something must be done about external entries first."""
+        answer = at.group.answers()[at.call]
+        reply = answer.reply
+        if isinstance(reply, OutcomeUnknownError):
+            return AppendUnknownError(reply.message, idempotent=append.producer_id >= 0)
+        if isinstance(reply, KafkaError):
+            return reply
+        if isinstance(reply, RespError):
+            return refused(append.partition.stream, reply)
+        try:
+            outcome = _read_appended(append, answer, at.batch)
+        except (ValueError, TypeError, IndexError):
+            return malformed(append.partition.stream, "the answer of an append script")
+        if isinstance(outcome, KafkaError):
+            self._redis.script_failed(_APPEND_BATCH if isinstance(append, AppendBatch) else _APPEND, outcome)
+        elif outcome is not None and not outcome.duplicate:
+            # A duplicate may have been written in an earlier epoch.
+            self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
+        return outcome
+
+    def _settle(self, wave: dict[int, list[Arg]]) -> None:
+        for place in list(wave):
+            refusal = self._external.settle(self._appends[place].partition)
+            if refusal is not None:
+                self._outcomes[place] = refusal
+                del wave[place]
+
+
+def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | None:
+    """Return the outcome of the `at`-th append of a call; None if something must be done about external entries first.
+
+    Logs how many of them a script in format `batch` removed to make room for its own.
+    """
+    partition, fields = append.partition, cast("Any", answer.reply)
+    if fields[0] != b"APPENDED":
+        if at == 0 and fields[0] == b"EXPEL":
+            warn_of_removal(partition, fields[1])
+        return None
+    _, log_start, now_ms, removed = fields[:_HEAD]
+    if at == 0 and removed:
+        warn_of_removal(partition, removed)
+    first = _HEAD + _RESULT_FIELDS * at
+    outcome, base_offset, row_bytes = fields[first : first + _RESULT_FIELDS]
+    if isinstance(outcome, KafkaError):
+        return outcome
+    return Appended(
+        base_offset=int(base_offset),
+        log_start=int(log_start),
+        now_ms=now_ms,
+        duplicate=outcome == b"DUPLICATE",
+        row_bytes=int(row_bytes),
+        history=answer.history,
+        replicas=partition.replicas,
+        node=answer.node,
+    )
+
+
+def _batch_args(append: _Append) -> list[Arg]:
+    """Return the arguments of an append script for one batch."""
+    count = append.record_count
+    if isinstance(append, AppendBatch):
+        entries = batch_format.batch_args(append.batch, append.codec, append.at_rest)
+        size_bytes = _bytes_of(entries)
+    else:
+        entries = record_format.batch_args(append.records, append.at_rest, append.timestamp)
+        size_bytes = _stored_bytes(entries, count)
+    return [
+        append.producer_id,
+        append.producer_epoch,
+        append.base_sequence,
+        (append.base_sequence + count - 1) % SEQUENCE_MODULUS,
+        count,
+        size_bytes,
+        append.max_timestamp if append.timestamp is None else append.timestamp,
+        len(entries),
+        *entries,
+    ]
+
+
+def _bytes_of(args: Iterable[Any]) -> int:
+    return sum(map(len, args))
+
+
+def _stored_bytes(records: list[Arg], count: int) -> int:
+    """Return the bytes of the entries' fields and values, of records in the form that lua/log/append.lua takes."""
+    shared = cast("int", records[0])
+    if shared:
+        return _bytes_of(records[1 : shared + 1]) * count + _bytes_of(islice(records, shared + 1, None))
+    size, at = 0, 1
+    while at < len(records):
+        end = at + 1 + cast("int", records[at])
+        size += _bytes_of(records[at + 1 : end])
+        at = end
+    return size

@@ -1,0 +1,78 @@
+-- The second part of an append, in place: what becomes of each batch, by idempotence (KIP-98, KIP-360). Writes nothing.
+-- Needs   stream, producers, first_batch (where the batches begin in ARGV), next_offset (where the first of them would lie),
+--         take_in (a function, or nil: called before the first batch is placed, may move next_offset or return false),
+--         now_ms, offsets_end
+-- Leaves  answer (that of the script, with the result of each batch in it), placed (where in ARGV those stand that are to be
+--         written), bases (their base offsets), places (their results in the answer), rows (the new rows of their producers)
+-- A producer's row is "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", at most five batches.
+local sequences = 2147483648 -- KIP-98: sequences wrap from 2^31 - 1 to 0
+local batches_kept = 5 -- KIP-98: a producer has at most five batches in flight
+local answer, placed, bases, places, rows = {'APPENDED', false, now_ms, 0}, {}, {}, {}, {}
+local check_at, check_offset = first_batch, next_offset
+while ARGV[check_at] do
+  local producer_id, count, outcome, base = ARGV[check_at], tonumber(ARGV[check_at + 4]), nil, '0'
+  local epoch, batches
+  if producer_id ~= '-1' then
+    epoch, batches = tonumber(ARGV[check_at + 1]), {}
+    local base_sequence, last_sequence = tonumber(ARGV[check_at + 2]), tonumber(ARGV[check_at + 3])
+    local row = rows[producer_id] or redis.call('HGET', producers, producer_id)
+    local row_epoch = row and tonumber(string.match(row, '^(%d+) %d+ %d'))
+    if row and not row_epoch then
+      outcome = redis.error_reply('KAFKA_STORAGE_ERROR ' .. producers .. ': producer ' .. producer_id .. ' is malformed')
+    elseif row and epoch < row_epoch then
+      outcome = redis.error_reply(string.format(
+        'INVALID_PRODUCER_EPOCH producer %s has epoch %d, not %d', producer_id, row_epoch, epoch))
+    elseif row and epoch > row_epoch then
+      if base_sequence ~= 0 then
+        outcome = redis.error_reply(string.format(
+          'OUT_OF_ORDER_SEQUENCE_NUMBER producer %s begins epoch %d with sequence %d', producer_id, epoch,
+          base_sequence))
+      end
+    elseif row then
+      local oldest, newest
+      for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
+        oldest, newest = oldest or tonumber(from), tonumber(to)
+        if tonumber(from) == base_sequence and newest == last_sequence then
+          outcome, base = 'DUPLICATE', at
+          break
+        end
+        batches[#batches + 1] = from .. '-' .. to .. '@' .. at
+      end
+      local distance = ((newest or -1) + 1 - base_sequence) % sequences
+      if distance ~= 0 and not outcome then
+        -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture. What lies
+        -- before the first batch is forgotten only if others were since: else it never came, though later ones did.
+        local repeated = distance < sequences / 2 and count <= distance
+          and (#batches == batches_kept or (base_sequence - (oldest or 0)) % sequences < sequences / 2)
+        local code = repeated and 'DUPLICATE_SEQUENCE_NUMBER' or 'OUT_OF_ORDER_SEQUENCE_NUMBER'
+        outcome = redis.error_reply(string.format(
+          '%s producer %s sent %d, the last was %d', code, producer_id, base_sequence, newest or -1))
+      end
+    end
+  end
+  if not outcome and take_in and not placed[1] then
+    if not take_in() then
+      return {'RENUMBER'}
+    end
+    check_offset = next_offset
+  end
+  if not outcome and count > offsets_end - check_offset then -- their sum may be no exact number
+    outcome = redis.error_reply('KAFKA_STORAGE_ERROR the offsets of ' .. stream .. ' are used up')
+  end
+  if not outcome then
+    outcome, base = 'APPENDED', string.format('%d', check_offset)
+    if batches then
+      if #batches == batches_kept then
+        table.remove(batches, 1)
+      end
+      batches[#batches + 1] = ARGV[check_at + 2] .. '-' .. ARGV[check_at + 3] .. '@' .. base
+      rows[producer_id] = string.format('%d %d %s', epoch, now_ms, table.concat(batches, ' '))
+    end
+    local at = #placed + 1
+    placed[at], bases[at], places[at] = check_at, check_offset, #answer + 1
+    check_offset = check_offset + count
+  end
+  local size = #answer
+  answer[size + 1], answer[size + 2], answer[size + 3] = outcome, base, '0'
+  check_at = check_at + 8 + tonumber(ARGV[check_at + 7])
+end

@@ -1,0 +1,209 @@
+"""Group commit: what goes to Redis together, and that each append keeps its own result and its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import AppendUnknownError, ErrorCode
+from korvet.log import group_commit
+from korvet.log.store import LogStore
+from korvet.log.types import Appended
+from korvet.redis.client import Redis
+from korvet.redis.connection import Observer
+from korvet.redis.keys import Keys
+from tests.support.log_bench import Bench, code_of
+from tests.support.processes import wait_until
+
+
+@contextmanager
+def calls(bench: Bench, expected: int) -> Iterator[None]:
+    """Expect this number of calls of scripts."""
+    bench.raw.config_resetstat()
+    yield
+    assert bench.raw.info("commandstats")["cmdstat_evalsha"]["calls"] == expected
+
+
+def values(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def base(outcome: object) -> int:
+    assert isinstance(outcome, Appended), outcome
+    return outcome.base_offset
+
+
+def test_appends_of_one_turn_are_one_call_for_each_partition(bench: Bench) -> None:
+    first = bench.append(b"first")
+    with calls(bench, 2):
+        begun = [bench.logs.begin_append([bench.made(value)]) for value in values(10)]
+        other = bench.logs.begin_append([bench.made(b"other", partition=bench.at(1))])
+        assert all(each.in_order and not each.ready for each in begun)
+        outcomes = [each.result()[0] for each in begun]
+        base(other.result()[0])
+    bases = [base(each) for each in outcomes]
+    assert bases == list(range(bases[0], bases[0] + 10))
+    assert bases[0] > first
+    assert bench.values() == [b"first", *values(10)]
+
+
+def test_appends_of_other_greenlets_in_one_turn_go_with_them(bench: Bench) -> None:
+    bench.append(b"first")
+    with calls(bench, 1):
+        running = [gevent.spawn(bench.append, value) for value in values(5)]
+        gevent.joinall(running, raise_error=True)
+    assert bench.values() == [b"first", *values(5)]
+
+
+def test_what_arrives_in_the_next_turn_is_a_call_of_its_own(bench: Bench) -> None:
+    bench.append(b"first")
+    with calls(bench, 2):
+        one = bench.logs.begin_append([bench.made(b"a")])
+        gevent.sleep(0)
+        two = bench.logs.begin_append([bench.made(b"b")])
+        outcomes = [each.result()[0] for each in (one, two)]
+    assert base(outcomes[0]) < base(outcomes[1])
+
+
+def test_an_append_to_another_incarnation_of_the_topic_is_refused_alone(bench: Bench) -> None:
+    stale = bench.at(0, topic_id="another")
+    begun = [
+        bench.logs.begin_append([bench.made(b"x", partition=partition)])
+        for partition in (bench.partition, stale, bench.partition)
+    ]
+    one, refused, two = (each.result()[0] for each in begun)
+    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert base(two) == base(one) + 1
+
+
+def test_a_call_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.append(b"first")
+    monkeypatch.setattr(group_commit, "CALL_BATCHES_MAX", 4)
+    with calls(bench, 3):
+        outcomes = [bench.logs.begin_append([bench.made(value)]) for value in values(10)]
+        bases = [base(each.result()[0]) for each in outcomes]
+    assert bases == sorted(bases)
+    assert bench.values() == [b"first", *values(10)]
+
+
+def test_a_call_holds_no_more_bytes_than_one_large_batch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.append(b"first")
+    monkeypatch.setattr(group_commit, "CALL_BYTES_MAX", 3000)
+    large = os.urandom(1200)
+    with calls(bench, 2):
+        begun = [bench.logs.begin_append([bench.made(value)]) for value in (large, large, large, b"small")]
+        bases = [base(each.result()[0]) for each in begun]
+    assert bases == sorted(bases)
+
+
+def test_a_call_holds_no_more_entries_than_some_milliseconds_worth(record_bench: Bench) -> None:
+    bench = record_bench
+    bench.append(b"first")
+    with calls(bench, 2):
+        begun = [bench.logs.begin_append([bench.made(*values(1500))]) for _ in range(2)]
+        assert base(begun[0].result()[0]) < base(begun[1].result()[0])
+
+
+def test_what_is_large_is_sent_before_the_turn_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.append(b"first")
+    length = bench.raw.xlen(bench.partition.stream)
+    monkeypatch.setattr(group_commit, "GROUP_BYTES", 1000)
+    begun = bench.logs.begin_append([bench.made(os.urandom(1200))])
+    # Nothing here gives the loop a turn.
+    wait_until(lambda: bench.raw.xlen(bench.partition.stream) > length, "the batch is in Redis")
+    base(begun.result()[0])
+
+
+def test_appends_that_come_before_there_is_a_connection_keep_their_order(
+    bench: Bench, redis_url: str
+) -> None:
+    redis = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
+    logs = LogStore(redis, redis, Keys("korvet"))
+    begun = [logs.begin_append([bench.made(value)]) for value in values(3)]
+    gevent.sleep(0)
+    begun += [logs.begin_append([bench.made(value)]) for value in (b"3", b"4")]
+    bases = [base(each.result()[0]) for each in begun]
+    assert bases == sorted(bases)
+    assert bench.values() == values(5)
+    redis.close()
+
+
+def test_where_no_reply_comes_the_outcome_of_all_is_unknown(bench: Bench, redis_url: str) -> None:
+    redis = Redis(redis_url, timeout_ms=300, connect_timeout_ms=5000)
+    logs = LogStore(redis, redis, Keys("korvet"))
+    base(logs.append([bench.made(b"first")])[0])
+    bench.raw.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
+    try:
+        begun = [
+            logs.begin_append([bench.made(b"x", producer=producer, epoch=0, sequence=0)])
+            for producer in (7, -1)
+        ]
+        outcomes = [each.result()[0] for each in begun]
+    finally:
+        bench.raw.execute_command("CLIENT", "UNPAUSE")
+    assert [isinstance(each, AppendUnknownError) and each.idempotent for each in outcomes] == [True, False]
+    redis.close()
+
+
+def test_if_who_waits_for_the_reply_is_stopped_the_outcome_is_unknown_for_the_others(bench: Bench) -> None:
+    bench.append(b"first")
+    begun = [bench.logs.begin_append([bench.made(value)]) for value in values(3)]
+    waiting = [gevent.spawn(each.result) for each in begun]
+    gevent.sleep(0)  # all of them wait: the first for the reply, the others for the first
+    waiting[0].kill()
+    found: list[Any] = [each.get() for each in waiting[1:]]
+    assert all(isinstance(outcome, AppendUnknownError) for [outcome] in found)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_who_is_gone_before_anything_is_sent_keeps_nobody_waiting(bench: Bench, gone: int) -> None:
+    bench.append(b"first")
+    waiting = [gevent.spawn(bench.append, value) for value in values(3)]
+    gevent.spawn(waiting[gone].kill)
+    del waiting[gone]
+    assert sorted(each.get() for each in waiting) == [each.get() for each in waiting]
+    assert bench.values() == [b"first", *values(3)]
+
+
+def test_nothing_is_sent_if_what_was_refused_before_may_not_be_any_more(bench: Bench) -> None:
+    bench.append(b"first")
+    one, two = (bench.logs.begin_append([bench.made(value)]) for value in (b"a", b"b"))
+    bench.redis.order.change()  # in the same turn: a slot has moved, or an epoch is known
+    assert not one.in_order
+    gevent.sleep(0)
+    assert bench.values() == [b"first"]
+    assert base(one.result()[0]) < base(two.result()[0])
+    assert bench.values() == [b"first", b"a", b"b"]
+
+
+def test_external_entries_are_settled_for_all_in_order(bench: Bench) -> None:
+    bench.append(b"first")
+    bench.external(2500 if bench.format == "batch" else 2100)
+    begun = [bench.logs.begin_append([bench.made(value)]) for value in values(3)]
+    bases = [base(each.result()[0]) for each in begun]
+    assert bases == sorted(bases)
+    assert bench.values()[-3:] == values(3)
+
+
+def test_an_error_of_one_batch_is_counted_as_one_of_its_script(bench: Bench, redis_url: str) -> None:
+    failed: list[tuple[str, str]] = []
+
+    class Failures(Observer):
+        def script_failed(self, script: str, error: str) -> None:
+            failed.append((script, error))
+
+    redis = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000, observer=Failures())
+    logs = LogStore(redis, redis, Keys("korvet"))
+    base(logs.append([bench.made(b"first", producer=7, epoch=0, sequence=0)])[0])
+    [refused] = logs.append([bench.made(b"x", producer=7, epoch=0, sequence=9)])
+    assert code_of(refused) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    script = "log/append_batch" if bench.format == "batch" else "log/append"
+    assert failed[-1:] == [(script, "OUT_OF_ORDER_SEQUENCE_NUMBER")]
+    redis.close()
