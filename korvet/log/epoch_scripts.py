@@ -18,7 +18,7 @@ from korvet.errors import ErrorCode, KafkaError, OutcomeUnknownError, StorageUna
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs, later_epoch
 from korvet.redis.client import HistoryChangedError, Redis, ScriptCall
 from korvet.redis.cluster import connected_first, is_elsewhere
-from korvet.redis.node import PendingReplies, RedisNode
+from korvet.redis.node import PendingReplies, RedisNode, is_missing
 from korvet.redis.replies import Reply
 
 EPOCH_AT = 1
@@ -41,7 +41,9 @@ _NO_ANSWER = ScriptReply(None)
 _ARE_READY = attrgetter("replies.ready")
 
 
-class _NodeScripts(msgspec.Struct, frozen=True):
+class NodeScripts(msgspec.Struct, frozen=True):
+    """Scripts that were sent to a node, and those of the caller's that they are."""
+
     places: Sequence[int]
     node: str
     history: str
@@ -49,14 +51,46 @@ class _NodeScripts(msgspec.Struct, frozen=True):
     replies: PendingReplies
 
 
+def send_in_epoch(
+    node: RedisNode,
+    epochs: LeaderEpochs,
+    calls: Sequence[ScriptCall],
+    places: Sequence[int],
+    tries: int = _HISTORIES_MAX,
+) -> NodeScripts:
+    """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records.
+
+    Where the arguments of one are a list, that at EPOCH_AT becomes the epoch. Raises KafkaError if nothing was sent.
+    """
+    try:
+        epoch = epochs.of(node)
+    except OutcomeUnknownError as error:
+        raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
+    history = node.history
+    for _, _, args in calls:
+        if isinstance(args, list):
+            args[EPOCH_AT] = epoch
+    try:
+        return NodeScripts(places, node.name, history, epoch, node.begin_scripts(calls, history))
+    except HistoryChangedError:
+        if tries == 1:
+            raise
+    return send_in_epoch(node, epochs, calls, places, tries - 1)
+
+
+def was_not_run(reply: Reply) -> bool:
+    """Return whether a script was refused for a reason that ends: nothing was done, and it is to be sent again."""
+    return _is_stale(reply) or is_elsewhere(reply) or is_missing(reply)
+
+
 class EpochScripts:
-    """Scripts under way. Where the arguments of one are a list, that at EPOCH_AT becomes the epoch."""
+    """Scripts under way, sent by `send_in_epoch`."""
 
     def __init__(self, redis: Redis, epochs: LeaderEpochs, calls: Sequence[ScriptCall]) -> None:
         """Send them. What prevents one is its answer."""
-        self._redis, self._epochs, self.calls = redis, epochs, calls
+        self._redis, self._epochs, self._calls = redis, epochs, calls
         self._answers = [_NO_ANSWER] * len(calls)
-        self._under_way: list[_NodeScripts] = []
+        self._under_way: list[NodeScripts] = []
         self._begin(range(len(calls)))
 
     @property
@@ -100,7 +134,7 @@ class EpochScripts:
             self._begin_at_nodes(places)
         elif places:
             try:
-                node = self._redis.node_of(self.calls[places[0]][1][0])
+                node = self._redis.node_of(self._calls[places[0]][1][0])
                 self._under_way.append(self._sent(node, places))
             except KafkaError as error:
                 self._fail(places, error)
@@ -109,7 +143,7 @@ class EpochScripts:
         by_node: dict[RedisNode, list[int]] = {}
         for place in places:
             try:
-                node = self._redis.node_of(self.calls[place][1][0])
+                node = self._redis.node_of(self._calls[place][1][0])
             except StorageUnavailableError as error:
                 self._fail((place,), error)
             else:
@@ -120,25 +154,11 @@ class EpochScripts:
             except KafkaError as error:
                 self._fail(by_node[node], error)
 
-    def _sent(self, node: RedisNode, places: Sequence[int], tries: int = _HISTORIES_MAX) -> _NodeScripts:
-        """Send scripts to a node, with the epoch of the history that is to run them: another may have lost records."""
-        try:
-            epoch = self._epochs.of(node)
-        except OutcomeUnknownError as error:
-            raise StorageUnavailableError(error.message) from error  # of these scripts nothing was sent
-        calls = self.calls
+    def _sent(self, node: RedisNode, places: Sequence[int]) -> NodeScripts:
+        calls = self._calls
         if len(places) < len(calls):
             calls = [calls[place] for place in places]
-        history = node.history
-        for _, _, args in calls:
-            if isinstance(args, list):
-                args[EPOCH_AT] = epoch
-        try:
-            return _NodeScripts(places, node.name, history, epoch, node.begin_scripts(calls, history))
-        except HistoryChangedError:
-            if tries == 1:
-                raise
-        return self._sent(node, places, tries - 1)
+        return send_in_epoch(node, self._epochs, calls, places)
 
     def _collect(self) -> bool:
         """Take the replies; returns whether none of them is an error."""

@@ -8,6 +8,8 @@ keep their order.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -17,7 +19,7 @@ from gevent.hub import Waiter, get_hub
 
 from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, OutcomeUnknownError
 from korvet.log import batch_format, record_format
-from korvet.log.epoch_scripts import EpochScripts, ScriptReply
+from korvet.log.epoch_scripts import EpochScripts, NodeScripts, ScriptReply, send_in_epoch, was_not_run
 from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
 from korvet.log.types import AppendBatch, Appended, AppendRecords
@@ -26,6 +28,8 @@ from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.node import RedisNode
 from korvet.redis.replies import RespError, malformed, refused
+from korvet.redis.scripts import Script
+from korvet.topics.types import Partition
 
 _APPEND = scripts.get("log/append")
 _APPEND_BATCH = scripts.get("log/append_batch")
@@ -51,6 +55,10 @@ _HEAD = 4
 """What stands in a script's answer before the results of its batches, each of _RESULT_FIELDS."""
 
 _RESULT_FIELDS = 3
+_WRITTEN = (b"APPENDED", b"DUPLICATE")
+
+_SIZE_AT = 5
+"""Where the bytes as stored stand in the arguments of a batch."""
 
 _Append: TypeAlias = AppendRecords | AppendBatch
 _Outcome: TypeAlias = Appended | KafkaError
@@ -76,15 +84,18 @@ class _Place(NamedTuple):
 
 
 class _AppendGroup:
-    """Appends to logs of one node that are sent together; any number of greenlets wait for the answers."""
+    """Appends to logs of one node that are sent together; any number of greenlets wait for the answers.
 
-    def __init__(self, version: int) -> None:
-        """`version` is that of SendOrder when the first of them was added."""
-        self.version = version
+    What was refused is not sent again here: each request does that in its turn, as the order of its connection needs.
+    """
+
+    def __init__(self, redis: Redis) -> None:
         self.size_bytes = 0
+        self._redis = redis
+        self._version = redis.order.version
         self._calls: list[ScriptCall] = []
         self._last: dict[tuple[str, str], _PartitionCall] = {}
-        self._sent: EpochScripts | None = None
+        self._sent: NodeScripts | None = None
         self._answers: Sequence[ScriptReply] | None = None
         self._waiting: list[Waiter[None]] = []
         self._taking = False
@@ -92,7 +103,7 @@ class _AppendGroup:
     @property
     def ready(self) -> bool:
         """Whether the replies to what was sent are here."""
-        return self._answers is not None or (self._sent is not None and self._sent.ready)
+        return self._answers is not None or (self._sent is not None and self._sent.replies.ready)
 
     def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
         """Add an append, and return where its result will be."""
@@ -106,13 +117,9 @@ class _AppendGroup:
             or call.records + records > CALL_RECORDS_MAX
             or call.batches == CALL_BATCHES_MAX
         ):
-            script, more = (
-                (_APPEND, [partition.bits]) if partition.format == "record" else (_APPEND_BATCH, [])
-            )
-            call = _PartitionCall(len(self._calls), [partition.topic_id, NO_EPOCH, partition.channel, *more])
-            self._last[log] = call
-            keys = partition.stream, partition.state, partition.producers, partition.index_key
-            self._calls.append((script, keys, call.args))
+            script, keys, first_args = _call_of(partition)
+            call = self._last[log] = _PartitionCall(len(self._calls), first_args)
+            self._calls.append((script, keys, first_args))
         place = _Place(self, call.place, call.batches)
         call.args += args
         call.batches += 1
@@ -121,54 +128,66 @@ class _AppendGroup:
         self.size_bytes += size_bytes
         return place
 
-    def send(self, redis: Redis, epochs: LeaderEpochs) -> None:
+    def send(self, node: RedisNode, epochs: LeaderEpochs) -> None:
         """Send them; to be called once. Does not wait if the node is ready and its epoch is known."""
+        calls, self._calls, self._last = self._calls, [], {}  # no circle with what waits for them
         try:
-            if redis.order.version != self.version:
-                # What was sent before these may have been refused for a reason that has ended: they would overtake it.
-                self._answers = [_NOT_SENT] * len(self._calls)
+            if self._redis.order.version == self._version:
+                self._sent = send_in_epoch(node, epochs, calls, range(len(calls)))
             else:
-                self._sent = EpochScripts(redis, epochs, self._calls)
+                # What was sent before these may have been refused for a reason that has ended: they would overtake it.
+                self._answers = [_NOT_SENT] * len(calls)
+        except KafkaError as error:
+            self._answers = [ScriptReply(self._redis.failed(error))] * len(calls)
         except BaseException:
-            self._answers = [_UNKNOWN] * len(self._calls)
+            fault = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an error of the broker; its log says more")
+            self._answers = [ScriptReply(fault)] * len(calls)
             raise
         finally:
-            self._calls, self._last = [], {}  # no circle with what waits for them
-            self._wake(1)
+            self._wake()
 
     def answers(self) -> Sequence[ScriptReply]:
-        """Wait for the replies to the calls. The first who waits takes them for all."""
+        """Wait for the replies to the calls, one for each. The first who waits takes them for all."""
         while self._answers is None:
             if self._sent is None or self._taking:
-                waiter: Waiter[None] = Waiter()
-                self._waiting.append(waiter)
-                try:
-                    waiter.get()
-                except BaseException:
-                    self._wake(1)  # it may have been this one's turn
-                    raise
-                continue
-            self._taking = True
-            count = len(self._sent.calls)
-            try:
-                self._answers = self._sent.result()
-            except BaseException:
-                self._answers = [_UNKNOWN] * count  # who waited was stopped, at the end of the worker
-                raise
-            finally:
-                self._sent = None
-                self._wake(len(self._waiting))
+                self._wait()
+            else:
+                self._take(self._sent)
         return self._answers
 
-    def _wake(self, count: int) -> None:
+    def _wait(self) -> None:
+        waiter: Waiter[None] = Waiter()
+        self._waiting.append(waiter)
+        try:
+            waiter.get()
+        except BaseException:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:
+                self._wake()  # it was this one's turn
+            raise
+
+    def _take(self, sent: NodeScripts) -> None:
+        self._taking = True
+        try:
+            replies = sent.replies.as_they_are()
+            self._answers = [ScriptReply(reply, sent.node, sent.history, sent.epoch) for reply in replies]
+        except KafkaError as error:
+            self._answers = [ScriptReply(self._redis.failed(error))] * len(sent.places)
+        finally:
+            self._taking = False
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake all once the answers are here, else one that takes them."""
+        count = 1 if self._answers is None else len(self._waiting)
         loop = get_hub().loop
         for waiter in self._waiting[:count]:
             loop.run_callback(waiter.switch, None)
         del self._waiting[:count]
 
 
-_NOT_SENT = ScriptReply([b"NOT_SENT"])
-_UNKNOWN = ScriptReply(OutcomeUnknownError("nobody has read the reply: the outcome is unknown"))
+_NOT_SENT = ScriptReply(None)
 
 
 class GroupCommit:
@@ -176,10 +195,9 @@ class GroupCommit:
 
     def __init__(self, redis: Redis, epochs: LeaderEpochs) -> None:
         self._redis, self._epochs = redis, epochs
-        self._open: dict[RedisNode, _AppendGroup] = {}
+        self._open: dict[RedisNode, deque[_AppendGroup]] = {}
         # To these a greenlet sends: they are away, or what is in flight to them has reached its limit.
         self._waited_for: set[RedisNode] = set()
-        self._due = False
 
     def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
         """Add an append to what is sent at the end of this turn, and return where its result will be.
@@ -187,37 +205,38 @@ class GroupCommit:
         Raises StorageUnavailableError if no node has the log.
         """
         node = self._redis.node_of(append.partition.stream)
-        group = self._open.get(node)
-        if group is None:
-            group = self._open[node] = _AppendGroup(self._redis.order.version)
-            if not self._due:
-                self._due = True
-                get_hub().loop.run_callback(self._send_due)
-        added = group.add(append, args, size_bytes)
-        if group.size_bytes >= GROUP_BYTES:
+        groups = self._open.get(node)
+        if groups is None:
+            groups = self._open[node] = deque([_AppendGroup(self._redis)])
+            get_hub().loop.run_callback(self._send_to, node)
+        elif groups[-1].size_bytes >= GROUP_BYTES:  # these wait for the node
+            groups.append(_AppendGroup(self._redis))
+        added = groups[-1].add(append, args, size_bytes)
+        if groups[-1].size_bytes >= GROUP_BYTES:
             self._send_to(node)
         return added
 
-    def _send_due(self) -> None:
-        self._due = False
-        for node in list(self._open):
-            self._send_to(node)
-
     def _send_to(self, node: RedisNode) -> None:
-        if node in self._waited_for:
+        groups = self._open.get(node)
+        if groups is None or node in self._waited_for:
             return
-        if node.ready and self._epochs.is_known(node):
-            self._open.pop(node).send(self._redis, self._epochs)
-        else:
+        while groups and node.ready and self._epochs.is_known(node):
+            groups.popleft().send(node, self._epochs)
+        if groups:
             self._waited_for.add(node)
-            gevent.spawn(self._wait_and_send, node)
+            gevent.spawn(self._wait_and_send, node, groups)
+        else:
+            del self._open[node]
 
-    def _wait_and_send(self, node: RedisNode) -> None:
+    def _wait_and_send(self, node: RedisNode, groups: deque[_AppendGroup]) -> None:
         try:
-            while node in self._open:
-                self._open.pop(node).send(self._redis, self._epochs)
+            while groups:
+                with contextlib.suppress(KafkaError):
+                    self._epochs.of(node)  # waits before the group looks whether anything has changed
+                groups.popleft().send(node, self._epochs)
         finally:
             self._waited_for.discard(node)
+            get_hub().loop.run_callback(self._send_to, node)
 
 
 class AppendScripts:
@@ -231,12 +250,14 @@ class AppendScripts:
         redis: Redis,
         appends: Sequence[_Append],
         commit: GroupCommit,
+        epochs: LeaderEpochs,
         external: ExternalEntries,
         ends: KnownEnds,
     ) -> None:
         self._redis = redis
         self._appends = appends
         self._commit = commit
+        self._epochs = epochs
         self._external = external
         self._ends = ends
         self._outcomes = [_NO_OUTCOME] * len(appends)
@@ -263,11 +284,11 @@ class AppendScripts:
 
     def result(self) -> list[_Outcome]:
         """Wait for the replies, send again what must be, and return the outcomes in the order of the appends."""
-        while self._wave:
+        self._finish_wave()
+        while self._waiting:
+            self._sent_again = True
+            self._begin_wave()
             self._finish_wave()
-            if self._waiting:
-                self._sent_again = True
-                self._begin_wave()
         return self._outcomes
 
     def _begin_wave(self) -> None:
@@ -283,39 +304,61 @@ class AppendScripts:
             for place in self._waiting:
                 first.setdefault(self._appends[place].partition.stream, place)
             self._wave = {place: self._waiting.pop(place) for place in first.values()}
-        self._send()
-
-    def _send(self) -> None:
         for place, args in list(self._wave.items()):
             try:
-                self._sent[place] = self._commit.add(self._appends[place], args, cast("int", args[5]))
+                self._sent[place] = self._commit.add(self._appends[place], args, cast("int", args[_SIZE_AT]))
             except KafkaError as error:
-                self._outcomes[place] = self._redis.failed(error)
-                del self._wave[place]
+                self._finish(place, self._redis.failed(error))
 
     def _finish_wave(self) -> None:
-        wave = self._wave
-        for round_ in range(ROUNDS_MAX):
-            if round_:
-                self._sent_again = True
-                self._send()
-            sent, self._sent = self._sent, {}
-            for place, at in sent.items():
-                outcome = self._outcome(self._appends[place], at)
-                if outcome is not None:
-                    self._outcomes[place] = outcome
-                    del wave[place]
-            if wave:
-                self._settle(wave)
-            if not wave:
+        """Wait for what became of the appends of a wave; what was not run, or met external entries, is sent again."""
+        sent, self._sent = self._sent, {}
+        external = []
+        for place, at in sent.items():
+            answer = at.group.answers()[at.call]
+            if answer is not _NOT_SENT and not was_not_run(answer.reply):
+                external += self._take(place, answer, at.batch)
+        if len(external) < len(self._wave):
+            external = self._send_again()
+        for tries_left in reversed(range(ROUNDS_MAX)):
+            for place in external:
+                refusal = self._external.settle(self._appends[place].partition)
+                if refusal is not None:
+                    self._finish(place, refusal)
+            if not self._wave:
                 return
-        for place in wave:
-            self._outcomes[place] = outrun(self._appends[place].partition)
-        wave.clear()
+            if tries_left:
+                external = self._send_again()
+        for place in list(self._wave):
+            self._finish(place, outrun(self._appends[place].partition))
 
-    def _outcome(self, append: _Append, at: _Place) -> _Outcome | None:
-        """Wait for what became of an append; None if something must be done about external entries first."""
-        answer = at.group.answers()[at.call]
+    def _send_again(self) -> list[int]:
+        """Send what is left of a wave, and wait for it; returns what met external entries."""
+        self._sent_again = True
+        calls: list[ScriptCall] = []
+        for place, args in self._wave.items():
+            script, keys, first_args = _call_of(self._appends[place].partition)
+            calls.append((script, keys, [*first_args, *args]))
+        answers = EpochScripts(self._redis, self._epochs, calls).result()
+        external = []
+        for place, answer in zip(list(self._wave), answers, strict=True):
+            external += self._take(place, answer, 0)
+        return external
+
+    def _take(self, place: int, answer: ScriptReply, batch: int) -> list[int]:
+        """Take the outcome of an append from its script's answer, or return it since it met external entries."""
+        outcome = self._outcome(self._appends[place], answer, batch)
+        if outcome is None:
+            return [place]
+        self._finish(place, outcome)
+        return []
+
+    def _finish(self, place: int, outcome: _Outcome) -> None:
+        self._outcomes[place] = outcome
+        del self._wave[place]
+
+    def _outcome(self, append: _Append, answer: ScriptReply, at: int) -> _Outcome | None:
+        """Return what became of the `at`-th append of a call; None if it met external entries."""
         reply = answer.reply
         if isinstance(reply, OutcomeUnknownError):
             return AppendUnknownError(reply.message, idempotent=append.producer_id >= 0)
@@ -324,22 +367,15 @@ class AppendScripts:
         if isinstance(reply, RespError):
             return refused(append.partition.stream, reply)
         try:
-            outcome = _read_appended(append, answer, at.batch)
+            outcome = _read_appended(append, answer, at)
         except (ValueError, TypeError, IndexError):
             return malformed(append.partition.stream, "the answer of an append script")
         if isinstance(outcome, KafkaError):
-            self._redis.script_failed(_APPEND_BATCH if isinstance(append, AppendBatch) else _APPEND, outcome)
+            self._redis.script_failed(_script_of(append.partition), outcome)
         elif outcome is not None and not outcome.duplicate:
             # A duplicate may have been written in an earlier epoch.
             self._ends.note(append.partition, answer.epoch, outcome.base_offset + append.record_count)
         return outcome
-
-    def _settle(self, wave: dict[int, list[Arg]]) -> None:
-        for place in list(wave):
-            refusal = self._external.settle(self._appends[place].partition)
-            if refusal is not None:
-                self._outcomes[place] = refusal
-                del wave[place]
 
 
 def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | None:
@@ -359,6 +395,10 @@ def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | 
     outcome, base_offset, row_bytes = fields[first : first + _RESULT_FIELDS]
     if isinstance(outcome, KafkaError):
         return outcome
+    if isinstance(outcome, RespError):
+        return refused(partition.stream, outcome)
+    if outcome not in _WRITTEN:
+        raise ValueError
     return Appended(
         base_offset=int(base_offset),
         log_start=int(log_start),
@@ -369,6 +409,19 @@ def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | 
         replicas=partition.replicas,
         node=answer.node,
     )
+
+
+def _script_of(partition: Partition) -> Script:
+    return _APPEND_BATCH if partition.format == "batch" else _APPEND
+
+
+def _call_of(partition: Partition) -> tuple[Script, tuple[str, ...], list[Arg]]:
+    """Return a call that appends to a log, without the arguments of its batches."""
+    args: list[Arg] = [partition.topic_id, NO_EPOCH, partition.channel]
+    if partition.format == "record":
+        args.append(partition.bits)
+    keys = partition.stream, partition.state, partition.producers, partition.index_key
+    return _script_of(partition), keys, args
 
 
 def _batch_args(append: _Append) -> list[Arg]:

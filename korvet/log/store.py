@@ -167,7 +167,7 @@ class LogStore:
         those begun after them may have to be too: each is when its answers are waited for, so these must be waited for
         in order, and nothing else begun before that.
         """
-        return AppendScripts(self._redis, appends, self._commit, self.external, self._ends)
+        return AppendScripts(self._redis, appends, self._commit, self.epochs, self.external, self._ends)
 
     def begin_read(self, reads: Sequence[Read]) -> BegunReads | None:
         """Begin what `read` does if that is sent at once, for `finish_read`, which need not follow."""

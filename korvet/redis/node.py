@@ -8,7 +8,7 @@ caller decides. Nothing connects before the first call, so an instance may be ma
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple, NoReturn, TypeAlias, cast
 
@@ -81,14 +81,24 @@ class PendingReplies:
 
     def result(self) -> list[Reply]:
         """Wait for the replies and return them in the order of the calls; may be called once."""
-        if self._waiter is None:
-            return []
-        answer = self._waiter.get()
-        replies = cast("list[Reply]", answer) if len(self._packed) > 1 else [answer]
-        failed = [index for index, reply in enumerate(replies) if isinstance(reply, Exception)]
-        if failed:
-            self._node.rerun_missing(self._calls, self._packed, failed, replies, self._history)
+        replies = self.as_they_are()
+        missing = [at for at, reply in enumerate(replies) if is_missing(reply)]
+        if missing:
+            self._node.rerun_missing(self._calls, self._packed, missing, replies, self._history)
         return replies
+
+    def as_they_are(self) -> list[Reply]:
+        """Wait for the replies and return them in the order of the calls: NOSCRIPT for a script that Redis lacks."""
+        replies = [] if self._waiter is None else _replies_of(self._waiter, len(self._packed))
+        failed = [at for at, reply in enumerate(replies) if isinstance(reply, Exception)]
+        if failed:
+            self._node.note_failed(self._calls, failed, replies)
+        return replies
+
+
+def is_missing(reply: Reply) -> bool:
+    """Return whether Redis lacks a script: it was not run."""
+    return isinstance(reply, RespError) and reply.name == "NOSCRIPT"
 
 
 class RedisNode:
@@ -207,33 +217,36 @@ class RedisNode:
         self,
         calls: Sequence[ScriptCall],
         packed: list[bytes],
-        failed: list[int],
+        missing: list[int],
         replies: list[Reply],
         history: str | None,
     ) -> None:
-        """Run those of the `failed` calls again whose script Redis lacked, and report what still fails.
+        """Run the calls again whose script Redis lacked, and report what still fails.
 
         `replies` gets the new replies. A script that does not compile fails at its load, which says why.
         """
-        missing = [at for at in failed if isinstance(it := replies[at], RespError) and it.name == "NOSCRIPT"]
-        if missing:
-            scripts = {calls[index][0].sha: calls[index][0] for index in missing}
-            loads = [_load(script) for script in scripts.values()]
-            again = b"".join([*loads, *(packed[index] for index in missing)])
-            try:
-                waiter = self._begin(again, len(scripts) + len(missing), self._operation, history)
-                self._order.change()
-                late = _replies_of(waiter, len(scripts) + len(missing))
-            except StorageUnavailableError as error:
-                # Of these calls only: the others were done, and their replies are here.
-                late = [error] * (len(scripts) + len(missing))
-            loaded = dict(zip(scripts, late, strict=False))
-            for index, reply in zip(missing, late[len(scripts) :], strict=True):
-                load = loaded[calls[index][0].sha]
-                replies[index] = load if isinstance(load, Exception) else reply
-        for index in failed:
-            if isinstance(reply := replies[index], RespError | KafkaError):
-                self._observer.script_failed(calls[index][0].name, name_of(reply))
+        scripts = {calls[index][0].sha: calls[index][0] for index in missing}
+        loads = [_load(script) for script in scripts.values()]
+        again = b"".join([*loads, *(packed[index] for index in missing)])
+        try:
+            waiter = self._begin(again, len(scripts) + len(missing), self._operation, history)
+            self._order.change()
+            late = _replies_of(waiter, len(scripts) + len(missing))
+        except StorageUnavailableError as error:
+            # Of these calls only: the others were done, and their replies are here.
+            late = [error] * (len(scripts) + len(missing))
+        loaded = dict(zip(scripts, late, strict=False))
+        for index, reply in zip(missing, late[len(scripts) :], strict=True):
+            load = loaded[calls[index][0].sha]
+            replies[index] = load if isinstance(load, Exception) else reply
+        self.note_failed(calls, missing, replies)
+
+    def note_failed(self, calls: Sequence[ScriptCall], places: Iterable[int], replies: list[Reply]) -> None:
+        """Report which of the calls at `places` have failed."""
+        for place in places:
+            reply = replies[place]
+            if isinstance(reply, RespError | KafkaError) and not is_missing(reply):
+                self._observer.script_failed(calls[place][0].name, name_of(reply))
                 self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
 
     def connect(self) -> str:

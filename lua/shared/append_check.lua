@@ -15,9 +15,11 @@ while ARGV[check_at] do
   if producer_id ~= '-1' then
     epoch, batches = tonumber(ARGV[check_at + 1]), {}
     local base_sequence, last_sequence = tonumber(ARGV[check_at + 2]), tonumber(ARGV[check_at + 3])
-    local row = rows[producer_id] or redis.call('HGET', producers, producer_id)
-    local row_epoch = row and tonumber(string.match(row, '^(%d+) %d+ %d'))
-    if row and not row_epoch then
+    local row = rows[producer_id] or redis.pcall('HGET', producers, producer_id)
+    local row_epoch = type(row) == 'string' and tonumber(string.match(row, '^(%d+) %d+ %d'))
+    if type(row) == 'table' then
+      outcome = row
+    elseif row and not row_epoch then
       outcome = redis.error_reply('KAFKA_STORAGE_ERROR ' .. producers .. ': producer ' .. producer_id .. ' is malformed')
     elseif row and epoch < row_epoch then
       outcome = redis.error_reply(string.format(

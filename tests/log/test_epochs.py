@@ -165,6 +165,24 @@ def test_appends_of_one_producer_keep_their_order_when_they_were_refused(
     other.redis.close()
 
 
+def test_what_was_refused_is_sent_again_in_the_order_of_its_connection(own: Bench, server: str) -> None:
+    """Another connection, whose append came with the second, takes the answers first."""
+    own.append(b"0")
+    begin_history(own.raw)
+    other = another_worker(server, own)
+    other.append(b"x")
+    one = own.logs.begin_append([own.made(b"1")])
+    gevent.sleep(0)
+    two = own.logs.begin_append([own.made(b"2")])
+    of_another = own.logs.begin_append([own.made(b"other")])
+    assert isinstance(of_another.result()[0], Appended)
+    assert not one.in_order
+    for begun in (one, two):
+        assert isinstance(begun.result()[0], Appended)
+    assert [value for value in own.values() if value != b"other"] == [b"0", b"x", b"1", b"2"]
+    other.redis.close()
+
+
 def test_nothing_begins_once_an_epoch_is_known_by_which_appends_may_have_been_refused(
     own: Bench, server: str
 ) -> None:
