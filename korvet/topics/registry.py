@@ -28,7 +28,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
 from korvet.topics.store import TopicStore
-from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
+from korvet.topics.types import Partition, PartitionRef, TopicPartitions, TopicRef, TopicRow
 from korvet.turns import in_parts, in_turns
 
 NAME_LENGTH_MAX = 249
@@ -92,7 +92,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     id: bytes
-    partitions: tuple[Partition, ...]
+    partitions: Sequence[Partition]
     overrides: Mapping[str, str]
     config: TopicConfig
     assignment: Assignment = None
@@ -533,8 +533,9 @@ class TopicRegistry:
         return Topic(
             name=row.name,
             id=base64.urlsafe_b64decode(row.id + "=="),
-            partitions=tuple(
-                self._partition_of(
+            partitions=TopicPartitions(
+                row.partitions,
+                lambda index: self._partition_of(
                     row.name,
                     index,
                     row.id,
@@ -542,8 +543,7 @@ class TopicRegistry:
                     config.format,
                     config.min_insync_replicas - 1,
                     row.tag(index),
-                )
-                for index in range(row.partitions)
+                ),
             ),
             overrides=overrides,
             config=config,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -46,6 +47,44 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     def script_bits(self) -> int:
         """The bits as scripts of both formats take them: -1 says that offsets count records (format `batch`)."""
         return -1 if self.format == "batch" else self.bits
+
+
+class TopicPartitions(Sequence[Partition]):
+    """The partitions of a topic by index, each made when it is first asked for.
+
+    Its names take a kilobyte, and a worker meets few of the partitions that a cluster has.
+    """
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, count: int, make: Callable[[int], Partition]) -> None:
+        self._made: list[Partition | None] = [None] * count
+        self._make = make
+
+    def __len__(self) -> int:
+        """Return how many there are, made or not."""
+        return len(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare them one by one, which makes them all."""
+        return isinstance(other, TopicPartitions) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        """Return what equal ones share."""
+        return len(self)
+
+    @overload
+    def __getitem__(self, index: int) -> Partition: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Partition]: ...
+    def __getitem__(self, index: int | slice) -> Partition | list[Partition]:
+        """Return the one of an index, or those of a slice."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        made = self._made[index]
+        if made is None:
+            made = self._made[index] = self._make(range(len(self))[index])
+        return made
 
 
 class TopicRef(NamedTuple):

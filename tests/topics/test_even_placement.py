@@ -83,7 +83,7 @@ def test_the_partitions_spread_evenly_also_those_that_are_added(
     grown = created
     for count in (partitions + 1, partitions + 8):
         grown = add(worker, count)
-        assert grown.partitions[:partitions] == created.partitions
+        assert grown.partitions[:partitions] == list(created.partitions)
         assert is_even(spread(redis_cluster, count))
     with domain(redis_cluster.url) as other:
         assert other.topics.get("orders").partitions == grown.partitions

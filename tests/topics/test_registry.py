@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
+from korvet.redis.keys import Keys
 from korvet.topics import registry
 from korvet.topics import rows as topic_rows
-from korvet.topics.registry import Topic, TopicSpec, id_text, new_id
+from korvet.topics.registry import Topic, TopicRegistry, TopicSpec, id_text, new_id
+from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
 from tests.support.batches import batch
 from tests.support.domain import Domain, domain
@@ -304,3 +306,22 @@ def test_a_config_in_redis_that_cannot_be_read_hides_no_topic(here: Domain, raw_
     found = here.topics.get("orders")
     assert "retention.ms" not in found.overrides
     assert found.config.retention_ms == Settings().log_retention_ms
+
+
+def test_only_those_partitions_are_made_that_are_asked_for(here: Domain) -> None:
+    here.topics.create(TopicSpec(name="orders", partitions=1000))
+    made: list[int] = []
+
+    def make(*row: Any) -> Partition:
+        made.append(row[1])
+        return here.log.partition(*row)
+
+    topics = TopicRegistry(TopicStore(here.redis, Keys("korvet")), Settings(), make)
+    topics.refresh()
+    partitions = topics.get("orders").partitions
+    assert len(partitions) == 1000
+    assert made == []
+    assert partitions[7] is topics.partition(TopicRef("orders"), 7)[1]
+    assert [each.index for each in partitions[998:]] == [998, 999]
+    assert partitions[-1].index == 999
+    assert made == [7, 998, 999]
