@@ -74,3 +74,18 @@ def test_nobody_waits_for_a_loop_that_is_short(others: Callable[[], int]) -> Non
 def test_parts_are_the_items_in_order_and_one_at_least() -> None:
     assert list(in_parts(range(5), 2)) == [range(2), range(2, 4), range(4, 5)]
     assert list(in_parts([], 2)) == [[]]
+
+
+@pytest.mark.parametrize("now", [5.0, 5.003, 5.3, 5.9995])
+@pytest.mark.parametrize("seconds", [1, 10 / 3, 5.0])
+def test_a_pause_of_seconds_ends_with_a_whole_second(
+    monkeypatch: pytest.MonkeyPatch, now: float, seconds: float
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pause = turns.to_whole_second(seconds)
+    assert (now + pause) % 1 == pytest.approx(0)
+    assert abs(pause - seconds) <= 0.5
+
+
+def test_a_short_pause_stays_as_it_is() -> None:
+    assert turns.to_whole_second(0.1) == 0.1

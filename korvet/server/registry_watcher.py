@@ -15,6 +15,7 @@ from gevent.event import Event
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.pubsub import Subscriptions
+from korvet.turns import to_whole_second
 
 _log = Log(__name__)
 
@@ -58,6 +59,6 @@ def watch(
                 # One line per outage: requests that fail meanwhile report it too.
                 if reason not in former:
                     _log.warning("cannot refresh topics and settings", reason=reason)
-            changed.wait(interval_ms / 1000)
+            changed.wait(to_whole_second(interval_ms / 1000))
     finally:
         subscriptions.forget(channel, on_change)

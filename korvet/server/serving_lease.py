@@ -30,7 +30,7 @@ from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.node import RedisNode
 from korvet.redis.replies import RespError, time_ms
-from korvet.turns import SHORTEST_SECONDS
+from korvet.turns import SHORTEST_SECONDS, to_whole_second
 
 RETRY_SECONDS_MAX = 1.0
 """Until Redis is asked again that did not answer."""
@@ -79,7 +79,7 @@ class ServingLease:
         pause = self._lease_ms / 1000 / 3
         while True:
             self.renew()
-            wait_s = min(pause, RETRY_SECONDS_MAX) if self._away else pause
+            wait_s = to_whole_second(min(pause, RETRY_SECONDS_MAX) if self._away else pause)
             # A node that answers again gets its lease at once.
             gevent.wait(list(self._silent.values()), wait_s, 1) if self._silent else gevent.sleep(wait_s)
 

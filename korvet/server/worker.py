@@ -73,10 +73,11 @@ from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import ConfigAdmin
 from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.store import TopicStore
+from korvet.turns import to_whole_second
 
 _log = Log(__name__)
 
-_BEAT_SECONDS = 2.0
+_BEAT_SECONDS = 5.0
 """How often a worker shows the supervisor that its event loop runs."""
 
 _CERTIFICATES_SECONDS = 5.0
@@ -242,7 +243,7 @@ def _observe_read(kind: str, seconds: float) -> None:
 def _beat(link: SupervisorLink) -> None:
     while True:
         link.beat()
-        gevent.sleep(_BEAT_SECONDS)
+        gevent.sleep(to_whole_second(_BEAT_SECONDS))
 
 
 def _watch_certificates(listeners: Sequence[ListenerTls]) -> None:

@@ -61,9 +61,7 @@ class ExpireGroups:
         """Advance every group that is due; raises StorageUnavailableError."""
         store = _group_store(context)
         last = self._last_turn
-        # Over the connections that the rest of the turn goes over first.
         listing = context.redis.node_of(context.keys.groups)
-        listing.call("PING")
         connections = _connect(context.redis)
         renewed = {node for node, count in connections.items() if self._connections.get(node) != count}
         if self._unfinished or last is None or self._clock() - last > OUTAGE_MS / 1000:
@@ -72,7 +70,11 @@ class ExpireGroups:
             _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
         self._unfinished = False
         self._connections = connections
-        self._advance_due(store, check_lease)
+        try:
+            self._advance_due(store, check_lease)
+        except StorageUnavailableError:
+            self._unfinished = True  # what Redis has given may not have arrived
+            raise
         self._last_turn = self._clock()
 
     def _advance_due(self, store: GroupStore, check_lease: CheckLease) -> None:
