@@ -280,11 +280,12 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
     try:
         end, start, first, size, records, interval, largest, *more = fields
         start_records, start_bytes, segment, compacted_end, compacted_bytes, archived, reindex, rebase = more
-        totals = Totals(
+        end_offset = int(end or 0)
+        return Totals(
             start=int(start or 0),
-            end=int(end or 0),
+            end=end_offset,
             first=int(first) if first else None,
-            records=int(records or 0),
+            records=end_offset if partition.format == "batch" else int(records or 0),
             bytes=int(size or 0),
             largest=int(largest or -1),
             interval=int(interval or -1),
@@ -300,7 +301,6 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
-    return totals._replace(records=totals.end) if partition.format == "batch" else totals
 
 
 def read_rows(partition: Partition, reply: Reply) -> list[Row]:

@@ -100,27 +100,29 @@ class LogStatsReader:
         """
         now_ms, outcomes = read_stats(self._redis, partitions)
         errors = [each for each in outcomes if isinstance(each, KafkaError)]
-        stats = {
-            partition: each
+        stats = [
+            (partition, each)
             for partition, each in zip(partitions, outcomes, strict=True)
             if isinstance(each, LogStats)
-        }
+        ]
         unknown: list[Read] = []
-        for partition, each in stats.items():
-            first = each.start_offset or 0
+        beginnings: dict[str, _Beginning] = {}
+        for partition, each in stats:
+            first, stream = each.start_offset or 0, partition.stream
             beginning = _beginning(partition, each)
-            before = self._before.get(partition.stream)
+            before = self._before.get(stream)
             if before is not None and before[0] == beginning:
-                self._now[partition.stream] = before
+                self._now[stream] = before
             elif first < (each.end_offset or 0):
                 unknown.append(Read(partition, first, 1))
+                beginnings[stream] = beginning
         for read, timestamp in _first_timestamps(self._logs, unknown):
             if isinstance(timestamp, KafkaError):
                 errors.append(timestamp)
             elif timestamp is not None:
-                partition = read.partition
-                self._now[partition.stream] = (_beginning(partition, stats[partition]), timestamp)
-        return [self._aged(partition, each, now_ms) for partition, each in stats.items()], errors
+                stream = read.partition.stream
+                self._now[stream] = (beginnings[stream], timestamp)
+        return [self._aged(partition, each, now_ms) for partition, each in stats], errors
 
     def _aged(self, partition: Partition, stats: LogStats, now_ms: int) -> LogStats:
         known = self._now.get(partition.stream)

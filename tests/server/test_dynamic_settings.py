@@ -267,6 +267,6 @@ def test_each_turn_of_a_task_has_the_settings_of_its_time(keeper: Keeper, raw_re
     store.alter(DEFAULT, lambda _row: altered)
     keeper.round()
     assert bench.bounds().first_offset == offset
-    intervals = {task.name: task.interval_ms(keeper.context.settings) for task in keeper._tasks}
+    intervals = {task.name: task.interval_ms(keeper.context) for task in keeper._tasks}
     assert intervals["compaction"] == 7
     assert keeper.context.settings.log_cleaner_dedupe_buffer_size == 65_536

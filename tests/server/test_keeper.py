@@ -17,6 +17,7 @@ from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.server import keeper as keeper_tasks
 from korvet.server.keeper.context import LeaseLostError
 from korvet.server.keeper.keeper import Keeper, KeeperLease
 from korvet.server.keeper.log_tasks import expire_producers
@@ -179,3 +180,16 @@ def test_a_round_publishes_how_far_logs_with_a_remote_tier_are_archived(
         ("archived", 0, 0),
         ("archived", 1, 1),
     }
+
+
+def test_the_more_partitions_there_are_the_longer_the_pause_between_collections(
+    keeper: Keeper, settings: Settings, tmp_path: Path
+) -> None:
+    [interval_ms] = [
+        each.interval_ms for each in keeper_tasks.every(settings, tmp_path) if each.name == "figures"
+    ]
+    topics = keeper.context.topics
+    topics.create(TopicSpec(name="many", partitions=1498))  # and orders has two
+    assert interval_ms(keeper.context) == settings.log_figures_interval_ms == 15_000
+    topics.create(TopicSpec(name="more", partitions=100))
+    assert interval_ms(keeper.context) == 16_000

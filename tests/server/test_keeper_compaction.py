@@ -74,9 +74,11 @@ def test_retention_and_compaction_of_one_topic_leave_what_both_do(keeper: Keeper
     assert (values(b"".join(found.chunks)), found.log_start) == ([b"now"], offset)
 
 
-def test_the_task_has_its_turns_only_where_the_cleaner_is_enabled(settings: Settings, redis_url: str) -> None:
+def test_the_task_has_its_turns_only_where_the_cleaner_is_enabled(
+    keeper: Keeper, settings: Settings, redis_url: str
+) -> None:
     intervals = {task.name: task.interval_ms for task in keeper_tasks.every(settings)}
-    assert intervals["compaction"](settings) == settings.log_cleaner_backoff_ms
+    assert intervals["compaction"](keeper.context) == settings.log_cleaner_backoff_ms
     without = load(None, {}, {"redis.url": redis_url, "log.cleaner.enable": "false"}).settings
     assert "compaction" not in {task.name for task in keeper_tasks.every(without)}
 

@@ -27,13 +27,13 @@ from korvet.server.keeper.log_tasks import (
     reindex,
     renumber,
 )
-from korvet.server.keeper.stats_tasks import CollectStats, collect_lake_lag
+from korvet.server.keeper.stats_tasks import CollectStats, collect_lake_lag, figures_ms
 
 Run = Callable[[Context, CheckLease], None]
 
 
 class Task(NamedTuple):
-    """A task, its name in logs and metrics, and the ms from the end of a run to the next one, by the settings then.
+    """A task, its name in logs and metrics, and the ms from the end of a run to the next one, as things are then.
 
     A task `on_logs` has runs of its own for each master of a Redis Cluster, on the logs there: one that is slow or away
     delays no others. So `make` is called for each.
@@ -41,7 +41,7 @@ class Task(NamedTuple):
 
     name: str
     make: Callable[[], Run]
-    interval_ms: Callable[[Settings], int]
+    interval_ms: Callable[[Context], int]
     on_logs: bool = False
 
 
@@ -50,21 +50,26 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
 
     Stats are collected only with a `metrics_directory`, and logs compacted only with log.cleaner.enable.
     """
-    check_ms = attrgetter("log_retention_check_interval_ms")
+    check_ms = attrgetter("settings.log_retention_check_interval_ms")
     tasks = [
-        Task("finish_creations", lambda: finish_creations, lambda _settings: FINISH_TOPICS_MS),
-        Task("finish_deletions", lambda: finish_deletions, lambda _settings: FINISH_TOPICS_MS),
-        Task("expire_groups", ExpireGroups, lambda _settings: EXPIRE_GROUPS_MS),
-        Task("expire_offsets", lambda: expire_offsets, attrgetter("offsets_retention_check_interval_ms")),
+        Task("finish_creations", lambda: finish_creations, lambda _context: FINISH_TOPICS_MS),
+        Task("finish_deletions", lambda: finish_deletions, lambda _context: FINISH_TOPICS_MS),
+        Task("expire_groups", ExpireGroups, lambda _context: EXPIRE_GROUPS_MS),
+        Task(
+            "expire_offsets",
+            lambda: expire_offsets,
+            attrgetter("settings.offsets_retention_check_interval_ms"),
+        ),
         Task("expire_producers", lambda: expire_producers, check_ms, on_logs=True),
         Task("renumber", lambda: renumber, check_ms, on_logs=True),
         Task("reindex", lambda: reindex, check_ms, on_logs=True),
         Task("retention", EnforceRetention, check_ms, on_logs=True),
     ]
     if settings.log_cleaner_enable:
-        tasks.append(Task("compaction", CompactLogs, attrgetter("log_cleaner_backoff_ms"), on_logs=True))
+        tasks.append(
+            Task("compaction", CompactLogs, attrgetter("settings.log_cleaner_backoff_ms"), on_logs=True)
+        )
     if metrics_directory is not None:
-        figures_ms = attrgetter("log_figures_interval_ms")
         tasks.append(Task("figures", partial(CollectStats, metrics_directory), figures_ms))
         tasks.append(Task("lake_lag", lambda: partial(collect_lake_lag, metrics_directory), figures_ms))
     return tasks

@@ -15,6 +15,7 @@ from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.request_metrics import REDIS_METRICS
+from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition
@@ -61,7 +62,7 @@ class Context:
 
     @property
     def settings(self) -> Settings:
-        """The settings as they are now: read by every run of a task."""
+        """The settings as they were at the last renewal of the lease, a few seconds ago."""
         return self.live.settings
 
     def nodes(self) -> list[str]:
@@ -74,10 +75,12 @@ class Context:
         part.node = name
         return part
 
-    def logs(self) -> Iterator[tuple[Topic, Partition]]:
-        """Yield every partition of every topic, of those that the run is for."""
+    def logs(
+        self, concerned: Callable[[TopicConfig], bool] = lambda _config: True
+    ) -> Iterator[tuple[Topic, Partition]]:
+        """Yield every partition of the topics whose configs are `concerned`, of those that the run is for."""
         for topic in self.topics.list_all():
-            for partition in topic.partitions:
+            for partition in topic.partitions if concerned(topic.config) else ():
                 if not self.node or self._has(partition):
                     yield topic, partition
 

@@ -32,6 +32,7 @@ from korvet.server.keeper.context import Context, LeaseLostError
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound, endpoints
 from korvet.telemetry import metrics, snapshot
+from korvet.turns import to_whole_second
 
 _log = logs.Log(__name__)
 
@@ -111,14 +112,16 @@ class Keeper:
         while not stop.is_set():
             try:
                 self._begin_loops(loops, stop)
-                if not self.lease.renew() and self._metrics_directory is not None:
+                if self.lease.renew():
+                    self.context.live.refresh()
+                elif self._metrics_directory is not None:
                     snapshot.withdraw(self._metrics_directory, "keeper")
                 away = False
-            except StorageUnavailableError as error:
+            except KafkaError as error:
                 if not away:
                     _log.warning("cannot reach Redis", reason=error)
                 away = True
-            stop.wait(self._renewal_s)
+            stop.wait(to_whole_second(self._renewal_s))
         gevent.killall(list(loops.values()))
         try:
             self.lease.give_up()
@@ -127,7 +130,11 @@ class Keeper:
         self.context.close()
 
     def round(self) -> None:
-        """Run every task once, on all nodes at once; one that fails does not keep the others from running."""
+        """Run every task once, on all nodes at once; one that fails does not keep the others from running.
+
+        Raises KafkaError if the settings cannot be read.
+        """
+        self.context.live.refresh()
         for task in self._tasks:
             gevent.joinall([gevent.spawn(self._run_task, task, node) for node in self._nodes(task)])
 
@@ -149,7 +156,7 @@ class Keeper:
             self._done.pop(loop, None)
 
     def _repeat(self, task: Task, node: str, stop: Event) -> None:
-        while not stop.wait(task.interval_ms(self.context.settings) / 1000):
+        while not stop.wait(to_whole_second(task.interval_ms(self.context) / 1000)):
             self._run_task(task, node)
 
     def _run_task(self, task: Task, node: str) -> None:
@@ -161,7 +168,6 @@ class Keeper:
         run = self._runs.get((task, node)) or self._runs.setdefault((task, node), task.make())
         where = {"node": node} if node else {}
         try:
-            self.context.live.refresh()
             run(self.context.of_node(node), partial(self.lease.check, token))
         except LeaseLostError:
             _log.warning("lost the lease during a task", task=task.name, **where)
@@ -207,7 +213,8 @@ def keep_registered(
                 _log.warning("cannot register this broker", reason=error)
             failing = True
         metrics.BROKER_REGISTERED.set(int(not failing))
-        stop.wait(lease_ms / 1000 / (_RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE))
+        pause_s = lease_ms / 1000 / (_RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE)
+        stop.wait(to_whole_second(pause_s))
     if leaving():
         try:
             store.unregister(registration)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from korvet import logs
 from korvet.errors import KafkaError, StorageUnavailableError
@@ -95,9 +96,8 @@ class CompactLogs:
 
 
 def _compacted(context: Context) -> Iterator[tuple[Partition, TopicConfig]]:
-    for topic, partition in context.logs():
-        if topic.config.compact:
-            yield partition, topic.config
+    for topic, partition in context.logs(attrgetter("compact")):
+        yield partition, topic.config
 
 
 class EnforceRetention:
@@ -126,10 +126,8 @@ class EnforceRetention:
 
 
 def _limited(context: Context) -> Iterator[RetainedLog]:
-    for topic, partition in context.logs():
-        policy = policy_of(topic.config)
-        if policy.limited:
-            yield RetainedLog(partition, policy)
+    for topic, partition in context.logs(lambda config: policy_of(config).limited):
+        yield RetainedLog(partition, policy_of(topic.config))
 
 
 def reindex(context: Context, check_lease: CheckLease) -> None:
