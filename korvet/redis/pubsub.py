@@ -321,6 +321,8 @@ class Watch:
         if self._listening:
             for channel, listener in self._listeners:
                 self._subscriptions.forget(channel, listener)
+        # The listeners hold this watch: a circle, which only the garbage collector would open.
+        self._listeners.clear()
 
     @property
     def live(self) -> bool:

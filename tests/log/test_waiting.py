@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import gevent
@@ -80,3 +82,16 @@ def test_a_watch_that_was_left_hears_nothing(subscriptions: Subscriptions, raw_r
         raw_redis.spublish("a", "1")
         assert other.wait(LONG) == {0}
         assert left.wait(0) == set()
+
+
+def test_a_watch_that_is_over_is_freed_at_once(subscriptions: Subscriptions) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with Watch(subscriptions, ["a", "b"]) as watch:
+            watch.listen()
+            over = weakref.ref(watch)
+        del watch
+        assert over() is None
+    finally:
+        gc.enable()
