@@ -12,7 +12,7 @@ from gevent import socket
 
 from korvet.config.settings import Settings
 from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.server.net.budget import FETCH_BYTES_MIN, Budgets, ByteBudget, OverBudgetError
+from korvet.server.net.budget import FETCH_BYTES_MIN, Budgets, ByteBudget, Charge, OverBudgetError
 from korvet.server.net.framing import SMALL_FRAME_BYTES, ConnectionLimits, FrameReader
 from korvet.server.net.socket import Channel
 from tests.support.topic_client import produce_request
@@ -44,7 +44,7 @@ def frames(budgets: Budgets | None = None) -> Iterator[tuple[Reading, Callable[[
 
 def test_bytes_are_held_back_until_others_are_returned() -> None:
     budget = ByteBudget(100)
-    first, second = budget.charge(LATE), budget.charge(LATE)
+    first, second = Charge(budget, LATE), Charge(budget, LATE)
     first.add(80)
     waiting = gevent.spawn(second.add, 50)
     gevent.sleep(0)
@@ -55,18 +55,18 @@ def test_bytes_are_held_back_until_others_are_returned() -> None:
 
 def test_what_does_not_become_free_in_time_is_over_budget() -> None:
     budget = ByteBudget(100)
-    first, second = budget.charge(SOON), budget.charge(SOON)
+    first, second = Charge(budget, SOON), Charge(budget, SOON)
     first.add(80)
     with pytest.raises(OverBudgetError, match="100 bytes"):
         second.add(50)
     with contextlib.closing(second), contextlib.closing(first):
         pass
-    budget.charge(SOON).add(100)
+    Charge(budget, SOON).add(100)
 
 
 def test_two_that_hold_half_each_do_not_wait_for_each_other() -> None:
     budget = ByteBudget(100)
-    first, second = budget.charge(LATE), budget.charge(LATE)
+    first, second = Charge(budget, LATE), Charge(budget, LATE)
     first.add(50)
     second.add(50)
     waiting = gevent.spawn(second.add, 40)
@@ -79,40 +79,40 @@ def test_two_that_hold_half_each_do_not_wait_for_each_other() -> None:
 
 def test_a_request_larger_than_the_budget_passes_alone() -> None:
     budget = ByteBudget(100)
-    with contextlib.closing(budget.charge(SOON)) as large:
+    with contextlib.closing(Charge(budget, SOON)) as large:
         large.add(60)
         large.add(60)
-        with pytest.raises(OverBudgetError), contextlib.closing(budget.charge(SOON)) as other:
+        with pytest.raises(OverBudgetError), contextlib.closing(Charge(budget, SOON)) as other:
             other.add(1)
-    budget.charge(SOON).add(100)
+    Charge(budget, SOON).add(100)
 
 
 def test_what_was_taken_is_returned_whatever_happens() -> None:
     budget = ByteBudget(100)
     for _ in range(3):
-        with contextlib.suppress(ZeroDivisionError), contextlib.closing(budget.charge(SOON)) as charge:
+        with contextlib.suppress(ZeroDivisionError), contextlib.closing(Charge(budget, SOON)) as charge:
             charge.add(90)
             raise ZeroDivisionError
-    budget.charge(SOON).add(10)
+    Charge(budget, SOON).add(10)
     with pytest.raises(OverBudgetError):
-        budget.charge(SOON).add(91)
+        Charge(budget, SOON).add(91)
 
 
 def test_a_greenlet_that_is_killed_while_it_waits_leaves_no_debt() -> None:
     budget = ByteBudget(100)
 
     def take() -> None:
-        with contextlib.closing(budget.charge(LATE)) as charge:
+        with contextlib.closing(Charge(budget, LATE)) as charge:
             charge.add(60)
             charge.add(60)
 
-    first = budget.charge(LATE)
+    first = Charge(budget, LATE)
     first.add(30)
     killed = gevent.spawn(take)
     gevent.sleep(0)
     killed.kill()
     first.close()
-    budget.charge(SOON).add(100)
+    Charge(budget, SOON).add(100)
 
 
 def test_a_request_is_decoded_only_while_something_is_free() -> None:
@@ -139,7 +139,7 @@ def test_a_request_is_decoded_only_while_something_is_free() -> None:
 
 def test_what_is_decoded_and_needed_no_longer_is_free_again() -> None:
     budget = ByteBudget(100)
-    first, second = budget.charge(LATE), budget.charge(LATE)
+    first, second = Charge(budget, LATE), Charge(budget, LATE)
     first.reserve(500)
     waiting = gevent.spawn(second.add, 1)
     gevent.sleep(0)
@@ -153,7 +153,7 @@ def test_what_is_decoded_and_needed_no_longer_is_free_again() -> None:
 
 def test_a_fetch_may_take_a_part_of_what_is_free_and_always_something() -> None:
     budget = ByteBudget(1_000_000)
-    first, second = budget.charge(LATE), budget.charge(LATE)
+    first, second = Charge(budget, LATE), Charge(budget, LATE)
     assert first.room == 250_000
     first.reserve(600_000)
     assert second.room == 100_000

@@ -59,10 +59,6 @@ class ByteBudget:
         self.charges: dict[Charge, None] = {}
         """Those that have begun, the oldest first."""
 
-    def charge(self, wait_seconds: float) -> Charge:
-        """Begin a charge; each addition waits for others to release bytes, `wait_seconds` at most."""
-        return Charge(self, wait_seconds)
-
 
 class Charge:
     """What one request holds of a budget until `close`."""
@@ -70,6 +66,7 @@ class Charge:
     __slots__ = ("_budget", "_taken", "_wait_seconds")
 
     def __init__(self, budget: ByteBudget, wait_seconds: float) -> None:
+        """Begin with nothing; each addition waits for others to release bytes, `wait_seconds` at most."""
         self._budget = budget
         self._wait_seconds = wait_seconds
         self._taken = 0

@@ -62,7 +62,7 @@ class Frame:
     def __init__(
         self,
         data: bytearray | memoryview,
-        received: Charge,
+        received: Charge | None,
         decoded: Charge,
         fetched: Charge,
         times: tuple[float, float],
@@ -85,7 +85,8 @@ class Frame:
 
     def end_serving(self) -> None:
         """Release what the request took of the budgets: it has a response."""
-        self._received.close()
+        if self._received is not None:
+            self._received.close()
         self._decoded.close()
 
     def close(self) -> None:
@@ -126,18 +127,26 @@ class FrameReader:
         came_after = self._came_after
         produces = not raw and peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
         budgets, seconds = self._budgets, self._limits.receive
-        received = (budgets.received if size_max is None else budgets.logins).charge(seconds)
-        decoded = budgets.decoded.charge(seconds)
+        received = None
+        if size > SMALL_FRAME_BYTES:
+            received = Charge(budgets.received if size_max is None else budgets.logins, seconds)
+        decoded = Charge(budgets.decoded, seconds)
         try:
-            data = self._read_frame(size, received if size > SMALL_FRAME_BYTES else None)
+            data = self._read_frame(size, received)
             times = self._arrived, came_after
             if produces and budgets.decoded.free < 1:
                 decoded.add(1)  # waits for anything to be free
-            return Frame(data, received, decoded, budgets.fetched.charge(seconds), times, self._channel)
+            return Frame(data, received, decoded, Charge(budgets.fetched, seconds), times, self._channel)
         except BaseException:
-            received.close()
+            if received is not None:
+                received.close()
             decoded.close()
             raise
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether it is worth asking for `next_at_once`."""
+        return self._ahead or self._at < len(self._received)
 
     def next_at_once(self) -> Frame | None:
         """Return the next frame if all of it is here already, up to AHEAD_BYTES_MAX; else None. Errors as `next`."""
@@ -182,22 +191,25 @@ class FrameReader:
     def _read_size(self, size_max: int | None, size_min: int) -> int | None:
         """Read on until a frame's size and API key are there, and check the size against the limit of that API."""
         # If the first bytes of a frame came with the one before it, the rest is due like that of any other frame.
-        self.waiting = not self._here
-        while self._here < SIZE_BYTES + size_min:
+        here = self._here
+        self.waiting = not here
+        while here < SIZE_BYTES + size_min:
+            if here >= SIZE_BYTES:
+                # A size that cannot be is refused before more is waited for.
+                check_frame_size(
+                    read_size(self._received, self._at), size_max or self._limits.produce_frame, size_min
+                )
             data = self._channel.receive(
                 RECEIVED_BYTES, self._limits.idle if self.waiting else self._limits.receive
             )
             if not data:
-                if self._here:
-                    raise ProtocolError(f"closed after {self._here} bytes of a frame")
+                if here:
+                    raise ProtocolError(f"closed after {here} bytes of a frame")
                 return None
             self._take_in(data)
             self._ahead = not self._channel.waited
             self.waiting = False
-            if self._here >= SIZE_BYTES:
-                check_frame_size(
-                    read_size(self._received, self._at), size_max or self._limits.produce_frame, size_min
-                )
+            here = self._here
         size = read_size(self._received, self._at)
         if size_max is None:
             produces = peek_api(self._received, self._at + SIZE_BYTES)[0] == _PRODUCE
