@@ -14,10 +14,10 @@ time of its id, and a field that is none of the above becomes a header of that n
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import chain
-from math import inf
 from operator import attrgetter
 from typing import cast
 
@@ -49,13 +49,16 @@ _PLAIN, _ENCODED = 4, 6
 # One of each for the process, since making one costs more than a value: no greenlet switches within a call.
 _ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
 _ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
+_LZ4_DECOMPRESSOR = lz4.frame.create_decompression_context()
 _HEADERS = attrgetter("headers")
 _TIMESTAMP = re.compile(rb"-?[0-9]{1,19}")
 _TIMESTAMP_END = 2**63
 # int() of up to 18 digits stays within int64: the common case needs no range check.
 SAFE_DIGITS = 18
 _SAMPLE_BYTES, _SAMPLE_GAIN_MIN = 1024, 0.97
-_LZ4_HEADER_BYTES = 14  # of a frame with its content size: magic, flags, block size, content size
+# Of a frame with its content size: magic, flags, block size, content size (LZ4 frame format, "FLG byte").
+_LZ4_HEADER = struct.Struct("<4xBxQ")
+_LZ4_CONTENT_SIZE_FLAG = 0x08
 
 
 def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
@@ -242,25 +245,32 @@ def decompress(frame: bytes, encoding: bytes, bytes_max: int) -> bytes | None:
     """
     try:
         if encoding == b"lz4":
-            if not _lz4_content_size(frame) <= bytes_max:
-                return None
-            plain, used = lz4.frame.decompress(frame, return_bytes_read=True)
-            return plain if used == len(frame) else None
+            return _lz4_content(frame, bytes_max)
         if encoding == b"zstd":
             size = zstandard.get_frame_parameters(frame).content_size
             if size > bytes_max:  # also if the frame does not say
                 return None
             return _ZSTD_DECOMPRESSOR.decompress(frame, allow_extra_data=False)
-    except (RuntimeError, ValueError, zstandard.ZstdError):  # lz4 knows no error of its own
+    except (ValueError, struct.error, zstandard.ZstdError):
         return None
     return None
 
 
-def _lz4_content_size(frame: bytes) -> float:
-    """Return how many bytes an lz4 frame says it holds, infinity if it does not (LZ4 frame format, "FLG byte")."""
-    if len(frame) < _LZ4_HEADER_BYTES or not frame[4] & 0x08:
-        return inf
-    return int.from_bytes(frame[6:_LZ4_HEADER_BYTES], "little")
+def _lz4_content(frame: bytes, bytes_max: int) -> bytes | None:
+    """Return what an lz4 frame holds, None if it is none; raises struct.error for one without a whole header."""
+    flags, size = _LZ4_HEADER.unpack_from(frame)
+    if not flags & _LZ4_CONTENT_SIZE_FLAG or size > bytes_max:
+        return None
+    plain: bytes
+    try:
+        plain, used, ended = lz4.frame.decompress_chunk(_LZ4_DECOMPRESSOR, frame, size)
+        if ended and used == len(frame):
+            return plain
+    except RuntimeError:  # lz4 knows no error of its own
+        pass
+    # What is left of a damaged frame must not be taken for the beginning of the next.
+    lz4.frame.reset_decompression_context(_LZ4_DECOMPRESSOR)
+    return None
 
 
 ENTRIES_MIN = 16

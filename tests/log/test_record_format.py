@@ -14,7 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.record_format import ENTRY_ARGS_MAX, Arg, Entry, batch_args, entry_args, read_entries
+from korvet.log.record_format import (
+    ENTRY_ARGS_MAX,
+    Arg,
+    Entry,
+    batch_args,
+    decompress,
+    entry_args,
+    read_entries,
+)
 from korvet.protocol.records.record import Header, Record, StoredRecord
 from korvet.topics.types import AtRest
 from tests.support import redis_servers
@@ -216,6 +224,7 @@ def test_of_an_external_entry_nothing_is_lost() -> None:
 
 
 BOMB = LIMIT + 1
+FRAME = lz4.frame.compress(bytes(range(256)) * 4)
 DAMAGED = {
     "unknown": (b"br", b"x"),
     "no frame": (b"lz4", b"plain"),
@@ -223,6 +232,9 @@ DAMAGED = {
     "followed by bytes": (b"lz4", lz4.frame.compress(b"x" * 5000) + b"x"),
     "empty": (b"lz4", b""),
     "bomb": (b"lz4", lz4.frame.compress(bytes(BOMB))),
+    "in its middle": (b"lz4", FRAME[:20] + b"\xff" + FRAME[21:]),
+    "a wrong header": (b"lz4", FRAME[:14] + bytes([FRAME[14] ^ 1]) + FRAME[15:]),
+    "more than it says": (b"lz4", FRAME[:6] + bytes(8) + FRAME[14:]),
     "bomb that hides its size": (b"lz4", lz4.frame.compress(bytes(BOMB), store_size=False)),
     "zstd, no frame": (b"zstd", b"plain"),
     "zstd, empty": (b"zstd", b""),
@@ -245,6 +257,8 @@ def test_a_value_that_does_not_decode_is_served_as_it_is_stored(name: str) -> No
     offset = (7 << 10) + 1
     assert found == [(offset, 5, None, value, [("korvet.encoding", encoding)])]
     assert damages == [(offset, encoding.decode())]
+    # The next value is none the worse for it.
+    assert decompress(FRAME, b"lz4", LIMIT) == bytes(range(256)) * 4
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
