@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
+from korvet.protocol.records.builder import LARGE_BYTES, OFFSET_DELTA_MAX, BatchesBuilder
 from korvet.protocol.records.columns import Columns
-from tests.support.batches import CODECS
+from tests.support.batches import CODECS, headers_of, read
 
 GAPS = st.one_of(st.just(1), st.integers(1, 5), st.integers(1, 2**33))
 CONTENTS = st.binary(max_size=30)
+LARGE_CONTENTS = st.builds(lambda part, size: part + bytes(size), CONTENTS, st.integers(LARGE_BYTES, 9000))
 
 
 @st.composite
-def some_columns(draw: Any) -> Columns:
+def some_columns(draw: Any, values: Any = CONTENTS) -> Columns:
     lengths = draw(st.lists(st.integers(1, 8), min_size=1, max_size=6))
     starts = [draw(st.integers(0, 2**50))]
     for length in lengths[:-1]:
@@ -35,9 +36,42 @@ def some_columns(draw: Any) -> Columns:
         runs,
         column(st.integers(0, 2**50)),
         draw(st.sampled_from([None, column(CONTENTS)])),
-        column(CONTENTS),
+        column(values),
         [(name, draw(st.sampled_from([None, column(CONTENTS)]))) for name in names],
     )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    columns=some_columns(values=LARGE_CONTENTS),
+    codec=st.sampled_from(CODECS),
+    bytes_max=st.one_of(st.just(1_000_000), st.integers(0, 100_000)),
+    at_least_one=st.booleans(),
+)
+def test_columns_of_large_records_make_the_same_batches_too(
+    columns: Columns, codec: int, bytes_max: int, *, at_least_one: bool
+) -> None:
+    outcomes = []
+    for records in (columns, list(columns)):
+        one = BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
+        one.add(records)
+        left = one.plain_bytes_left
+        outcomes.append((one.record_count, one.next_offset, one.full, left, b"".join(one.finish())))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("size", [1, LARGE_BYTES])
+def test_columns_of_large_records_are_a_batch_of_their_own(size: int) -> None:
+    one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
+    one.add([(6, 5, None, b"before", [])])
+    for start in (7, 2000):
+        one.add(Columns([range(start, start + 2)], [-1, 1], None, [b"v" * size] * 2))
+    one.add([(3000, 5, None, b"after", [])])
+    data = b"".join(one.finish())
+    assert [(each.offset, each.timestamp) for each in read(data)] == [
+        *[(6, 5), (7, -1), (8, 1), (2000, -1), (2001, 1), (3000, 5)]
+    ]
+    assert [header.record_count for header in headers_of(data)] == ([1, 2, 2, 1] if size > 1 else [6])
 
 
 @settings(max_examples=100, deadline=None)
