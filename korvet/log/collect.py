@@ -5,6 +5,7 @@ No batch has records of two leader epochs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from itertools import groupby
 
@@ -20,6 +21,14 @@ from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
 _ZSTD = int(Codec.zstd)
+
+
+def collector_for(
+    spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool
+) -> RecordCollector | BatchCollector:
+    """Return an empty collector for a partition; raises as RecordCollector."""
+    collector = BatchCollector if spec.partition.format == "batch" else RecordCollector
+    return collector(spec, bytes_max, at_least_one=at_least_one)
 
 
 class FetchPartitionSpec(msgspec.Struct, frozen=True):
@@ -115,6 +124,38 @@ class BatchCollector:
     def finish(self) -> list[Buffer]:
         """Return the batches, in pieces."""
         return self._chunks
+
+
+class PreparedCollector(msgspec.Struct, frozen=True):
+    """A collector that has taken what was read ahead for a fetch that is expected to ask as the one before."""
+
+    spec: FetchPartitionSpec
+    collector: RecordCollector | BatchCollector
+    fetched: Fetched
+    size_bytes: int
+    entries: int
+
+    def suits(self, spec: FetchPartitionSpec, room: int, fetched: Fetched) -> bool:
+        """Return whether a new collector with `room` would have taken the same of `fetched`."""
+        expected, found = self.spec, self.fetched
+        return (
+            # Nothing was taken of what the first of a fetch is given at any size.
+            self.entries > 0
+            and room == expected.bytes_max
+            and spec.topic is expected.topic
+            and spec.zstd_known == expected.zstd_known
+            # Unless it was cut at the high watermark.
+            and fetched.records is found.records
+            and fetched.batches is found.batches
+        )
+
+
+def prepare(spec: FetchPartitionSpec, fetched: Fetched) -> PreparedCollector | None:
+    """Return a collector that has taken `fetched` for a fetch like that of `spec`; None if it cannot be given that."""
+    with contextlib.suppress(KafkaError):
+        collector = collector_for(spec, spec.bytes_max, at_least_one=False)
+        return PreparedCollector(spec, collector, fetched, *collector.take(fetched))
+    return None
 
 
 def _zstd_unknown() -> KafkaError:

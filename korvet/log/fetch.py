@@ -18,16 +18,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import gevent
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, partition_code
-from korvet.log.collect import BatchCollector, FetchPartitionSpec, RecordCollector
+from korvet.log.collect import (
+    BatchCollector,
+    FetchPartitionSpec,
+    PreparedCollector,
+    RecordCollector,
+    collector_for,
+    prepare,
+)
 from korvet.log.epochs import NO_EPOCH, EpochStart, epoch_end
 from korvet.log.high_watermark import AGE_SECONDS
-from korvet.log.readahead import ReadAhead
+from korvet.log.readahead import Prepare, ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.store import LogStore
@@ -46,8 +54,9 @@ first fetch may ask of hundreds of partitions. The next round knows what they we
 END_COUNT = 32
 """Entries asked at the end of a log: most likely there are none, or those that came in since the last fetch."""
 
-COUNT_MAX = 1000
-"""Entries asked of a partition at once: larger replies cost Python more for each record, not less."""
+COUNT_MAX = 1100
+"""Entries asked of a partition at once: records of 1 KiB, of which a fetch has 1 MiB, take one round. Larger replies
+cost Python more for each record, not less, as soon as other processes want the cache too."""
 
 WORST_REPLY_BYTES_MAX = 1024 * 1024 * 1024
 """What one partition's reply may weigh at the very worst, if every entry were of the largest size allowed."""
@@ -180,7 +189,8 @@ class Reader:
         for each in in_turns(reading):
             if each.collector is not None and not results[each.place].error:
                 if each.more and results[each.place].size_bytes:
-                    self._read_ahead(each, each.collector.next_offset, each.spec.bytes_max)
+                    following = msgspec.structs.replace(each.spec, offset=each.collector.next_offset)
+                    self._read_ahead(each, following.offset, following.bytes_max, partial(prepare, following))
                 results[each.place].record_count = each.collector.record_count
                 results[each.place].chunks = each.collector.finish()
 
@@ -269,14 +279,19 @@ class Reader:
         if room >= taken > 0 and fetched.holds_any:
             self._read_ahead(reading, fetched.next_offset, room)
 
-    def _read_ahead(self, reading: PartitionReading, offset: int, room: int) -> None:
+    def _read_ahead(
+        self, reading: PartitionReading, offset: int, room: int, prepare_with: Prepare | None = None
+    ) -> None:
         partition = reading.spec.partition
         weight = self._weights.get(partition.stream)
         if weight and not reading.at_end:
-            entries = max(1, min(room, PIECE_BYTES) // weight + 1)
-            entries = min(entries, reading.entries_max)
+            wanted = room // weight + 1
+            entries = min(wanted, PIECE_BYTES // weight + 1, reading.entries_max)
             expected = entries * (weight + ENTRY_BYTES)
-            self._ahead.begin(Read(partition, offset, entries, bytes_expected=expected), expected)
+            # Of a fetch of several pieces the first is put together while Redis works on the second.
+            prepare_with = prepare_with if entries == wanted else None
+            read = Read(partition, offset, entries, bytes_expected=expected)
+            self._ahead.begin(read, expected, prepare_with)
 
     def _take_all(
         self, found: _Found, results: list[FetchResult], left: int, *, anything: bool
@@ -322,20 +337,15 @@ class Reader:
             self._learn(spec.partition.stream, fetched.high_watermark, 0, 0)
             return left
         room = min(reading.room, left)
-        if reading.collector is None:
-            collector = BatchCollector if spec.partition.format == "batch" else RecordCollector
-            reading.collector = collector(spec, room, at_least_one=first)
-        else:
-            # Others of the request may have used up what it could have had when it began.
-            reading.collector.limit(room)
-        taken, entries = reading.collector.take(fetched)
-        reading.offset = reading.collector.next_offset
+        collector, taken, entries = _collect(reading, fetched, room, first=first)
+        reading.collector = collector
+        reading.offset = collector.next_offset
         # If less is left than an entry weighs, another round trip would most likely bring nothing that fits.
         weight = taken // entries if entries else 0
-        reading.more = fetched.more or reading.collector.full
-        reading.done = not fetched.more or reading.collector.full or reading.room - taken <= weight
+        reading.more = fetched.more or collector.full
+        reading.done = not fetched.more or collector.full or reading.room - taken <= weight
         # What did not fit into the rest of the request's budget ends it: the others get their bounds only.
-        used_up = reading.collector.full and left <= reading.room
+        used_up = collector.full and left <= reading.room
         reading.room -= taken
         result.size_bytes += taken
         self._learn(spec.partition.stream, fetched.high_watermark, taken, entries)
@@ -414,6 +424,21 @@ class Reader:
                 # for another fetch.
                 each.offset, each.done, gaps = part.end, False, True
         return left, gaps
+
+
+def _collect(
+    reading: PartitionReading, fetched: Fetched, room: int, *, first: bool
+) -> tuple[RecordCollector | BatchCollector, int, int]:
+    """Take what fits into `room`; returns the partition's collector, and the bytes and the entries taken."""
+    collector, prepared = reading.collector, fetched.prepared
+    if collector is not None:
+        # Others of the request may have used up what it could have had when it began.
+        collector.limit(room)
+    elif isinstance(prepared, PreparedCollector) and prepared.suits(reading.spec, room, fetched):
+        return prepared.collector, prepared.size_bytes, prepared.entries
+    else:
+        collector = collector_for(reading.spec, room, at_least_one=first)
+    return collector, *collector.take(fetched)
 
 
 def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:

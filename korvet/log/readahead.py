@@ -3,6 +3,9 @@
 Consumers that catch up ask for the pieces of a log one after the other, each when they have the one before: without
 this Redis waits while the consumer works, and the consumer while Redis does. What was read ahead in an earlier fetch is
 served only with the bounds of the log as they are now: its start may have moved, the topic may be another one.
+
+What the next fetch will ask for is decoded, and its answer prepared, as soon as it is here: the consumer still works on
+what it got before then.
 """
 
 from __future__ import annotations
@@ -19,12 +22,15 @@ from korvet.log.store import BegunReads, LogStore
 from korvet.log.types import Bounds, Fetched, Read
 
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""What one worker reads ahead at most, by what the pieces are expected to weigh."""
+"""What one worker reads ahead at most, by what the pieces are expected to weigh; prepared answers are as much again."""
 
 HELD_SECONDS_MAX = 2.0
 """How long a piece is held for a consumer that does not ask for it."""
 
 _Outcome = Fetched | KafkaError
+
+Prepare = Callable[[Fetched], object]
+"""Makes of what was found what `Fetched.prepared` says."""
 
 
 class _Piece(msgspec.Struct, frozen=True, eq=False):
@@ -35,6 +41,7 @@ class _Piece(msgspec.Struct, frozen=True, eq=False):
     begun_at: float
     history: str
     begun: BegunReads
+    preparing: gevent.Greenlet[..., _Outcome | None] | None
 
 
 class ReadAhead:
@@ -51,8 +58,11 @@ class ReadAhead:
         """Return the time, as `read` wants to know it."""
         return self._clock()
 
-    def begin(self, read: Read, size_bytes: int) -> None:
-        """Read ahead what the next fetch will ask for, of about `size_bytes`, unless too much is held."""
+    def begin(self, read: Read, size_bytes: int, prepare: Prepare | None = None) -> None:
+        """Read ahead what will be asked for next, of about `size_bytes`, unless too much is held.
+
+        With `prepare`, which must not wait, that is done with it when it is here.
+        """
         stream = read.partition.stream
         self._drop(stream)
         if self._held_bytes + size_bytes > HELD_BYTES_MAX:
@@ -61,7 +71,8 @@ class ReadAhead:
         begun = self._log.begin_read([read])
         if begun is None:
             return
-        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), history, begun)
+        preparing = gevent.spawn(self._prepared, stream, history, begun, prepare) if prepare else None
+        self._pieces[stream] = _Piece(read, size_bytes, self._clock(), history, begun, preparing)
         self._held_bytes += size_bytes
         if self._expiring is None:
             self._expiring = gevent.spawn_later(HELD_SECONDS_MAX, self._expire)
@@ -94,12 +105,23 @@ class ReadAhead:
 
     def _held(self, piece: _Piece) -> Fetched | None:
         """Return what was read ahead; None if that failed, or Redis has another history since."""
-        if self._is_of_now(piece):
-            with contextlib.suppress(StorageUnavailableError):
-                [outcome] = self._log.finish_read(piece.begun)
-                if self._is_of_now(piece) and isinstance(outcome, Fetched):
-                    return outcome
+        if not self._is_of_now(piece):
+            return None
+        preparing = piece.preparing
+        outcome = self._finished(piece.begun) if preparing is None else preparing.get()
+        return outcome if isinstance(outcome, Fetched) and self._is_of_now(piece) else None
+
+    def _finished(self, begun: BegunReads) -> _Outcome | None:
+        with contextlib.suppress(StorageUnavailableError):
+            [outcome] = self._log.finish_read(begun)
+            return outcome
         return None
+
+    def _prepared(self, stream: str, history: str, begun: BegunReads, prepare: Prepare) -> _Outcome | None:
+        if history != self._log.history_of(stream):
+            return None
+        outcome = self._finished(begun)
+        return outcome._replace(prepared=prepare(outcome)) if isinstance(outcome, Fetched) else outcome
 
     def _is_of_now(self, piece: _Piece) -> bool:
         # After a failover other records may lie at its offsets.

@@ -123,6 +123,7 @@ class Fetched(NamedTuple):
     What is past it though it is in the log, whose end is `log_end` then, is not shown to consumers (high_watermark.py).
     `more`: reading on at once may find more. `remote`: only the remote tier holds the oldest records; a read of one of
     them finds nothing here. Below `compacted_end` compaction has removed records. `epochs` are those of the log.
+    `prepared` is what its reader made of the records before they were asked for (readahead.py).
     """
 
     log_start: int
@@ -135,6 +136,7 @@ class Fetched(NamedTuple):
     compacted_end: int = 0
     epochs: Epochs = ()
     log_end: int = -1
+    prepared: object = None
 
     @property
     def end_offset(self) -> int:

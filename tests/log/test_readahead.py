@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from typing import cast
 
 import gevent
+import msgspec
 import pytest
 import redis
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.fetch import FetchResult
+from korvet.log.collect import PreparedCollector
+from korvet.log.fetch import Fetcher, FetchResult
 from korvet.log.readahead import HELD_BYTES_MAX, HELD_SECONDS_MAX, ReadAhead
 from korvet.log.store import BegunReads, LogStore
-from korvet.log.types import Bounds, Fetched, Read
+from korvet.log.types import Bounds, Fetched, FetchLimits, Read
+from korvet.protocol.records.compression import Codec
 from korvet.redis.keys import Keys
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import Partition
 from tests.support.batches import headers_of, values
-from tests.support.domain import Domain
+from tests.support.domain import NO_LAKE, Domain
 
 RECORDS, SIZE, AT_ONCE = 400, 1000, 20_000
 BOTH = pytest.mark.parametrize("storage_format", ["record", "batch"])
@@ -44,7 +47,8 @@ def after(found: FetchResult) -> int:
 
 def end_reading_ahead(view: Domain) -> None:
     """Wait until what is held is read."""
-    while not all(piece.begun.replies.ready for piece in view.fetcher._reader._ahead._pieces.values()):
+    pieces = view.fetcher._reader._ahead._pieces.values()
+    while any(piece.preparing is None or not piece.preparing.ready() for piece in pieces):
         gevent.sleep(0.001)
 
 
@@ -85,6 +89,59 @@ def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
     end_reading_ahead(here)
     looked_at_the_first_entry = storage_format == "record"
     assert xranges(raw_redis) - before == 1 + looked_at_the_first_entry
+
+
+@BOTH
+def test_the_answer_is_prepared_before_it_is_asked_for(here: Domain, storage_format: str) -> None:
+    filled(here, storage_format)
+    first = fetch(here, 0)
+    end_reading_ahead(here)
+    [piece] = here.fetcher._reader._ahead._pieces.values()
+    assert piece.preparing is not None
+    outcome = piece.preparing.value
+    assert isinstance(outcome, Fetched)
+    assert isinstance(outcome.prepared, PreparedCollector)
+    second = fetch(here, after(first))
+    assert second.record_count == outcome.prepared.collector.record_count > 10
+    assert second.chunks == outcome.prepared.collector.finish()
+
+
+@BOTH
+@pytest.mark.parametrize("bytes_max", [1, SIZE, AT_ONCE // 3, AT_ONCE * 3])
+def test_a_fetch_of_another_size_gets_what_it_asks_for(
+    here: Domain, bytes_max: int, storage_format: str
+) -> None:
+    filled(here, storage_format)
+    offset = after(fetch(here, 0))
+    end_reading_ahead(here)
+    [found] = here.fetch(here.wanted("orders", offset=offset, bytes_max=bytes_max))
+    [expected] = Fetcher(here.log, here.subscriptions, NO_LAKE).fetch(
+        [here.wanted("orders", offset=offset, bytes_max=bytes_max)], FetchLimits(0, 1, 50 << 20)
+    )
+    assert values(b"".join(found.chunks)) == values(b"".join(expected.chunks)) != []
+    assert found.size_bytes <= max(bytes_max, 5 * SIZE)
+
+
+@BOTH
+def test_batches_above_the_limit_come_one_by_one(here: Domain, storage_format: str) -> None:
+    filled(here, storage_format)
+    offset = 0
+    for number in range(8):
+        [found] = here.fetch(here.wanted("orders", offset=offset, bytes_max=100))
+        offset = after(found)
+        end_reading_ahead(here)
+        first = number * (4 if storage_format == "batch" else 1)
+        assert int((values(b"".join(found.chunks))[0] or b"").rstrip(b"x")) == first
+
+
+def test_what_was_prepared_for_another_configuration_is_not_served(here: Domain) -> None:
+    topic = filled(here, "record")
+    offset = after(fetch(here, 0))
+    end_reading_ahead(here)
+    changed = msgspec.structs.replace(topic, config=msgspec.structs.replace(topic.config, codec=Codec.gzip))
+    wanted = here.wanted("orders", offset=offset, bytes_max=AT_ONCE)
+    [found] = here.fetch(msgspec.structs.replace(wanted, topic=changed))
+    assert {header.codec for header in headers_of(b"".join(found.chunks))} == {Codec.gzip}
 
 
 @BOTH
