@@ -52,7 +52,10 @@ FIRST_COUNT = 1
 first fetch may ask of hundreds of partitions. The next round knows what they weigh."""
 
 END_COUNT = 32
-"""Entries asked at the end of a log: most likely there are none, or those that came in since the last fetch."""
+"""Entries asked at the end of a log: most likely there are none, or those that came in since the last fetch.
+
+If a fetch found more, twice as many as it found are asked for there: a round each, for a log that is written fast.
+"""
 
 COUNT_MAX = 1100
 """Entries asked of a partition at once: records of 1 KiB, of which a fetch has 1 MiB, take one round. Larger replies
@@ -114,6 +117,7 @@ class PartitionReading(msgspec.Struct):
     room: int = 0
     entries: int = 0
     entries_max: int = 0
+    entries_taken: int = 0
     bytes_expected: int = 0
     taking: bool = False
     bounded: bool = False
@@ -149,6 +153,8 @@ class Reader:
         self._ahead = ReadAhead(log)
         self._weights: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+        # Entries that the last fetch got which got any.
+        self._found: dict[str, int] = {}
 
     def read(
         self,
@@ -188,11 +194,19 @@ class Reader:
                 timer.end_stage(ENCODE)
         for each in in_turns(reading):
             if each.collector is not None and not results[each.place].error:
-                if each.more and results[each.place].size_bytes:
-                    following = msgspec.structs.replace(each.spec, offset=each.collector.next_offset)
-                    self._read_ahead(each, following.offset, following.bytes_max, partial(prepare, following))
-                results[each.place].record_count = each.collector.record_count
-                results[each.place].chunks = each.collector.finish()
+                self._finish(each, each.collector, results[each.place])
+
+    def _finish(
+        self, reading: PartitionReading, collector: RecordCollector | BatchCollector, result: FetchResult
+    ) -> None:
+        """Put the batches into the result, and read ahead for the next fetch."""
+        if reading.more and result.size_bytes:
+            following = msgspec.structs.replace(reading.spec, offset=collector.next_offset)
+            self._read_ahead(reading, following.offset, following.bytes_max, partial(prepare, following))
+        if reading.entries_taken:
+            self._found[reading.spec.partition.stream] = reading.entries_taken
+        result.record_count = collector.record_count
+        result.chunks = collector.finish()
 
     def _plan(self, reading: list[PartitionReading], left: int, *, anything: bool) -> list[PartitionReading]:
         """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
@@ -215,7 +229,8 @@ class Reader:
                 if each.bounded:
                     continue
             elif each.at_end:
-                each.entries = min(room // weight + 1, END_COUNT) if weight else FIRST_COUNT
+                likely = max(END_COUNT, min(2 * self._found.get(stream, 0), each.entries_max))
+                each.entries = min(room // weight + 1, likely) if weight else FIRST_COUNT
             elif weight is None:
                 each.entries = FIRST_COUNT
                 planned += room
@@ -347,6 +362,7 @@ class Reader:
         # What did not fit into the rest of the request's budget ends it: the others get their bounds only.
         used_up = collector.full and left <= reading.room
         reading.room -= taken
+        reading.entries_taken += entries
         result.size_bytes += taken
         self._learn(spec.partition.stream, fetched.high_watermark, taken, entries)
         return 0 if used_up else left - taken
@@ -379,6 +395,7 @@ class Reader:
         if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
             self._weights.clear()
             self._ends.clear()
+            self._found.clear()
         self._ends[stream] = end
         if entries:
             self._weights[stream] = max(1, size_bytes // entries)

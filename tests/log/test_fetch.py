@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import gevent
 import pytest
 import redis
@@ -9,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.log.fetch import FetchResult
+from korvet.log.fetch import END_COUNT, FetchResult
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain
@@ -90,6 +92,26 @@ def test_whatever_the_limits_a_consumer_gets_on_and_they_hold(
     assert sum(sizes) <= max(bytes_max, sizes[0])
     assert all(size <= max(each, 600) for size in sizes)
     assert sizes[0] <= max(min(each, bytes_max), 600)
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_what_comes_at_the_end_of_a_log_is_read_in_one_round_as_before(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    here.topics.create(TopicSpec(name="orders", configs={"storage.format": storage_format}))
+    appends, records = (1, 3 * END_COUNT) if storage_format == "record" else (3 * END_COUNT, 1)
+    rounds = []
+    for _ in range(3):
+        offset = min(here.append("orders", *[b"x"] * records) for _ in range(appends))
+        [found] = here.fetch(here.wanted("orders", offset=offset))
+        assert found.record_count == 3 * END_COUNT
+        rounds.append(commands(raw_redis, "exec"))
+    assert rounds[2] - rounds[1] == 1
+
+
+def commands(server: redis.Redis, name: str) -> int:
+    calls = cast("dict[str, dict[str, int]]", server.info("commandstats"))
+    return calls[f"cmdstat_{name}"]["calls"]
 
 
 def test_errors_stand_beside_the_others(here: Domain) -> None:
