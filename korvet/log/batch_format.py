@@ -64,7 +64,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
         front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
         if self.plain is None:
             return front, memoryview(self.stored)[FRONT.size :]
-        return front, self.stored[FRONT.size : HEADER_BYTES], self.plain
+        return front + self.stored[FRONT.size : HEADER_BYTES], self.plain
 
 
 def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:
