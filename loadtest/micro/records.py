@@ -94,6 +94,7 @@ def main() -> None:
         "100 B, key": answer(logs.value_of, key=True, header=False, at_rest=AtRest("none")),
         "100 B, key, header": answer(logs.value_of, key=True, header=True, at_rest=AtRest("none")),
         "900 B": answer(lambda n: logs.value_of(n) * 9, key=False, header=False, at_rest=AtRest("none")),
+        "1 KiB, lz4": answer(lambda n: logs.value_of(n) * 11, key=False, header=False, at_rest=AtRest("lz4")),
         "2 KiB, lz4": answer(lambda n: logs.value_of(n) * 20, key=False, header=False, at_rest=AtRest("lz4")),
     }
     print(

@@ -128,10 +128,13 @@ def measured(started: Broker, case: Case) -> tuple[float, float, float]:
     """Return the microseconds of CPU per request: the worker's in user and system mode, and Redis'."""
     frame = _produce_frame(case)
     with WireClient(started.address) as client:
-        client.call(
-            MetadataRequest(topics=[MetadataRequestTopic(name="bench")], allow_auto_topic_creation=True), 9
-        )
+        client.call(metadata_of("bench"), 9)
     return driven(started, [frame] * case.connections, case.in_flight, case.requests)
+
+
+def metadata_of(topic: str) -> MetadataRequest:
+    """Return a request that creates a topic of one partition."""
+    return MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
 
 
 def driven(
