@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import Layers
-from korvet.config.settings import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.topic_configs import SLOT_TAGS, TOPIC_CONFIGS
 from korvet.protocol.types import ConfigSource
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from korvet.config.broker_configs import DYNAMIC_CONFIGS
 from korvet.config.definition import ConfigDef, Value
-from korvet.config.settings import DYNAMIC_CONFIGS, SETTINGS, Settings
+from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import check_together
 from korvet.errors import ConfigError
 

@@ -570,31 +570,3 @@ SETTINGS = {
     for each in (_definition(field, _HINTS[field.name]) for field in fields(Settings) if field.metadata)
 }
 """The definitions by name, in the order of their declaration."""
-
-
-def _throttle(name: str) -> ConfigDef:
-    return ConfigDef(
-        "Bytes a second that replicas move in Kafka while partitions are reassigned. Has no effect here.",
-        most=INT64_MAX,
-        name=name,
-        type=ConfigType.LONG,
-        default=INT64_MAX,
-        dynamic=True,
-    )
-
-
-WITHOUT_EFFECT = {
-    name: _throttle(name)
-    for name in (
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    )
-}
-"""Kafka's tools set and delete these at brokers: they are accepted, kept and listed."""
-
-BROKER_CONFIGS = dict(sorted((SETTINGS | WITHOUT_EFFECT).items()))
-"""All that a broker describes to clients, by name."""
-
-DYNAMIC_CONFIGS = {name: each for name, each in BROKER_CONFIGS.items() if each.dynamic}
-"""Those that clients may alter while brokers run."""

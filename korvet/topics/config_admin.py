@@ -16,6 +16,7 @@ import msgspec
 
 from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSettings
+from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.described import (
     ConfigEntry,
     Synonym,
@@ -27,7 +28,6 @@ from korvet.config.described import (
     with_overrides,
 )
 from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, Layers, merge, normalize
-from korvet.config.settings import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
 from korvet.config.values import listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from korvet.config.broker_configs import DYNAMIC_CONFIGS, WITHOUT_EFFECT
 from korvet.config.dynamic import THIS_BROKER, merge, merge_valid, normalize
-from korvet.config.settings import DYNAMIC_CONFIGS, SETTINGS, WITHOUT_EFFECT, Settings
+from korvet.config.settings import SETTINGS, Settings
 from korvet.errors import ConfigError
 
 KAFKAS_DYNAMIC = {

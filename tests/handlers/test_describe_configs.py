@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.config.settings import BROKER_CONFIGS, SETTINGS
+from korvet.config.broker_configs import BROKER_CONFIGS
+from korvet.config.settings import SETTINGS
 from korvet.config.topic_configs import TOPIC_CONFIGS
 from korvet.errors import ErrorCode
 from korvet.handlers.describe_configs import REPEATS_MAX
