@@ -1,9 +1,10 @@
 """Fetching for consumers: reading at once, and waiting until there is enough.
 
-A fetch reads on arrival, when an append wakes it, and once at its deadline: that read makes up for a wake-up that was
-lost. Logs whose end replicas lack it also reads every AGE_SECONDS, for nobody announces that they have it. The reads of
-all its partitions travel together, in rounds, within one budget of bytes. How many entries to ask for follows
-from what the partition's entries weighed so far. What comes next is read ahead, within a fetch and for the next one.
+A fetch reads on arrival and when an append wakes it. At its deadline it searches for logs that have grown without an
+announcement: that makes up for a wake-up that was lost, and finds what other Redis clients have written. Logs whose end
+replicas lack it also reads every AGE_SECONDS, for nobody announces that they have it. The reads of all its partitions
+travel together, in rounds, within one budget of bytes. How many entries to ask for follows from what the partition's
+entries weighed so far. What comes next is read ahead, within a fetch and for the next one.
 Limits are KIP-74's, bounds are checked as Kafka does. Offsets that Redis does not hold any more are read from the
 remote tier.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -34,6 +35,7 @@ from korvet.log.collect import (
     prepare,
 )
 from korvet.log.epochs import NO_EPOCH, EpochStart, epoch_end
+from korvet.log.fetch_set import FetchSet
 from korvet.log.high_watermark import AGE_SECONDS
 from korvet.log.readahead import Prepare, ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
@@ -102,6 +104,12 @@ class FetchResult(msgspec.Struct):
     withheld: bool = False
     diverging: EpochStart | None = None
 
+    def is_quiet(self, offset: int) -> bool:
+        """Return whether this is a read of the end of a log, at which there was nothing and nothing is held back."""
+        return self.high_watermark == offset and not (
+            self.error or self.chunks or self.diverging or self.from_remote or self.withheld
+        )
+
 
 class PartitionReading(msgspec.Struct):
     """One partition of a read under way.
@@ -158,21 +166,20 @@ class Reader:
 
     def read(
         self,
-        specs: Sequence[FetchPartitionSpec],
-        places: Iterable[int],
-        results: list[FetchResult],
+        specs: Mapping[int, FetchPartitionSpec],
+        places: Sequence[int],
+        results: dict[int, FetchResult],
         bytes_max: int,
         timer: RequestTimer = NO_TIMER,
     ) -> None:
-        """Read the partitions at `places` again and replace their results; the others keep theirs, and count.
+        """Read the partitions at `places`, in this order, and replace their results; the others keep theirs, and count.
 
         Raises StorageUnavailableError.
         """
-        places = sorted(places)
         for place in in_turns(places):
             results[place] = FetchResult()
         left = bytes_max - _size(results)
-        anything = any(each.size_bytes for each in results)
+        anything = any(each.size_bytes for each in results.values())
         reading = [PartitionReading(place, specs[place]) for place in in_turns(places)]
         since = self._ahead.now()
         for _ in range(ROUNDS_MAX):
@@ -182,7 +189,7 @@ class Reader:
                 left, gaps = self._read_remote(reading, results, left, timer, wait=not anything)
                 if not gaps:
                     break
-                anything = anything or any(each.size_bytes for each in results)
+                anything = anything or any(each.size_bytes for each in results.values())
             timer.end_stage(ENCODE)
             histories = self._log.watermarks.begin(each.spec.partition for each in round_)
             for found in self._read_round(round_, since):
@@ -309,7 +316,7 @@ class Reader:
             self._ahead.begin(read, expected, prepare_with)
 
     def _take_all(
-        self, found: _Found, results: list[FetchResult], left: int, *, anything: bool
+        self, found: _Found, results: dict[int, FetchResult], left: int, *, anything: bool
     ) -> tuple[int, bool]:
         """Put what was read into the results; returns what is left of the budget, and whether there is anything."""
         for each, fetched in in_turns(found):
@@ -403,7 +410,7 @@ class Reader:
     def _read_remote(
         self,
         reading: list[PartitionReading],
-        results: list[FetchResult],
+        results: dict[int, FetchResult],
         left: int,
         timer: RequestTimer,
         *,
@@ -489,8 +496,8 @@ def _without_batches(reading: PartitionReading, bounds: Bounds | KafkaError) -> 
     return Fetched(start, first, end, [], more=more, remote=bounds.remote, epochs=bounds.epochs)
 
 
-def _size(results: list[FetchResult]) -> int:
-    return sum(each.size_bytes for each in results)
+def _size(results: Mapping[int, FetchResult]) -> int:
+    return sum(each.size_bytes for each in results.values())
 
 
 class Fetcher:
@@ -505,6 +512,7 @@ class Fetcher:
         on_park: Callable[[int], None] = lambda _change: None,
     ) -> None:
         """`on_park` is called when a fetch begins (1) and ends (-1) to wait for records."""
+        self._log = log
         self._on_park = on_park
         self._reader = Reader(log, remote)
         self._subscriptions = subscriptions
@@ -526,52 +534,81 @@ class Fetcher:
         An error of one partition stands in its result and ends the waiting. So does a request without partitions, and
         one for archived records: the remote tier has a timeout of its own (Kafka: DelayedRemoteFetch).
         """
-        deadline = self._clock() + limits.wait_ms_max / 1000
-        results: list[FetchResult] = [FetchResult() for _ in in_turns(specs)]
         with Watch(self._subscriptions, [each.partition.channel for each in specs]) as watch:
-            self._read(specs, range(len(specs)), results, limits, timer)
-            while not self._enough(results, limits) and self._clock() < deadline:
-                errors: dict[int, StorageUnavailableError] = {}
-                if not watch.live:
-                    errors = watch.listen()
+            once = FetchSet(watch)
+            once.specs.update(enumerate(in_turns(specs)))
+            return list(self.fetch_due(once, None, limits, timer).values())
+
+    def fetch_due(
+        self,
+        of: FetchSet,
+        due: Collection[int] | None,
+        limits: FetchLimits,
+        timer: RequestTimer = NO_TIMER,
+    ) -> dict[int, FetchResult]:
+        """Fetch of a set what is `due`, None: all of it; returns the results of what was read, by place.
+
+        The others must have been quiet (FetchResult.is_quiet), and the watch must have heard of them since. They are
+        read when they are announced, or found to have grown.
+        """
+        deadline = self._clock() + limits.wait_ms_max / 1000
+        results: dict[int, FetchResult] = {}
+        watch = of.watch
+        if due is not None and self._clock() >= of.search_at:
+            due = of.search(self._log, due, self._clock())
+            timer.end_stage(REDIS)
+        self._read(of, due, results, limits, timer)
+        while not self._enough(of, results, limits) and self._clock() < deadline:
+            errors: dict[int, StorageUnavailableError] = {}
+            changed: Collection[int] | None = None
+            if not watch.live:
+                errors = watch.listen()
+                timer.end_stage(REDIS)
+            else:
+                withheld = [place for place, each in results.items() if each.withheld]
+                until = min(deadline, self._clock() + AGE_SECONDS) if withheld else deadline
+                changed = self._park(watch, until) & of.specs.keys()
+                timer.end_stage(WAIT)
+                if not changed:
+                    changed = withheld if until < deadline else self._search(of, results)
                     timer.end_stage(REDIS)
-                    changed: Iterable[int] = range(len(specs))
-                else:
-                    withheld = [place for place, each in enumerate(results) if each.withheld]
-                    until = min(deadline, self._clock() + AGE_SECONDS) if withheld else deadline
-                    changed = self._park(watch, until) or (
-                        withheld if until < deadline else range(len(specs))
-                    )
-                    timer.end_stage(WAIT)
-                self._read(specs, changed, results, limits, timer)
-                for place, error in errors.items():
-                    # Its node is away, or about to be: nothing would announce its records.
-                    if not (results[place].error or results[place].size_bytes):
-                        results[place] = FetchResult(error=partition_code(error))
+            self._read(of, changed, results, limits, timer)
+            for place, error in errors.items():
+                # Its node is away, or about to be: nothing would announce its records.
+                if not (results[place].error or results[place].size_bytes):
+                    results[place] = FetchResult(error=partition_code(error))
         return results
 
     def _read(
         self,
-        specs: Sequence[FetchPartitionSpec],
-        places: Iterable[int],
-        results: list[FetchResult],
+        of: FetchSet,
+        places: Collection[int] | None,
+        results: dict[int, FetchResult],
         limits: FetchLimits,
         timer: RequestTimer,
     ) -> None:
-        """Read again what is at `places`, within the room that there is in memory."""
+        """Read again what is at `places`, None: everything, within the room that there is in memory."""
+        if places is None:
+            places, of.read_at = of.specs, self._clock()
+            of.searched_at = of.read_at
         memory, held = limits.memory, _size(results)
         more = min(limits.bytes_max - held, memory.room)
         memory.reserve(more)
         try:
-            self._reader.read(specs, places, results, held + more, timer)
+            self._reader.read(of.specs, sorted(places, key=of.order), results, held + more, timer)
         finally:
             memory.reserve(_size(results) - held - more)
 
-    def _enough(self, results: list[FetchResult], limits: FetchLimits) -> bool:
+    def _search(self, of: FetchSet, results: Mapping[int, FetchResult]) -> Collection[int] | None:
+        """Return what has to be read at the deadline, None: everything."""
+        loud = [place for place, each in results.items() if not each.is_quiet(of.specs[place].offset)]
+        return of.search(self._log, loud, self._clock())
+
+    def _enough(self, of: FetchSet, results: Mapping[int, FetchResult], limits: FetchLimits) -> bool:
         if (
-            not results
+            not of.specs
             or self._draining
-            or any(each.error or each.from_remote or each.diverging for each in results)
+            or any(each.error or each.from_remote or each.diverging for each in results.values())
         ):
             # Waiting brings no more from the remote tier, and no append announces a late answer of it.
             return True

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
 from korvet.log.fetch import END_COUNT, FetchResult
+from korvet.redis.pubsub import Watch
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain
@@ -179,3 +180,33 @@ def test_a_stream_of_the_wrong_type_is_a_storage_error(here: Domain, raw_redis: 
     found = here.fetch(here.wanted("orders", 0), here.wanted("orders", 1))
     assert [each.error for each in found] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
     assert len(values_of(found[1])) == 1
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_wait_in_vain_ends_without_another_read_of_quiet_partitions(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    filled(here, 50, 1, 10, storage_format)
+    ends = [here.fetch(here.wanted("orders", n))[0].high_watermark for n in range(50)]
+    wanted = [here.wanted("orders", n, offset=end) for n, end in enumerate(ends)]
+    with Watch(here.subscriptions, [each.partition.channel for each in wanted]) as subscribed:
+        subscribed.listen()
+        before = reads(raw_redis)
+        found = here.fetch(*wanted, wait_ms=100)
+        assert reads(raw_redis) - before == 50
+        assert [each.high_watermark for each in found] == ends
+        # What no append has announced is found all the same, without a read of the others.
+        waiting = gevent.spawn(here.fetch, *wanted, wait_ms=500)
+        while not here.fetcher._parked:
+            gevent.sleep(0.01)
+        before = reads(raw_redis)
+        raw_redis.xadd("korvet:orders:7", {"value": "external"})
+        counts = [len(values_of(each)) for each in waiting.get(timeout=30)]
+        assert counts == [int(n == 7 and storage_format == "record") for n in range(50)]
+        assert reads(raw_redis) - before < 10
+
+
+def reads(raw_redis: redis.Redis) -> int:
+    """Count the reads of the state of logs."""
+    calls: int = raw_redis.info("commandstats")["cmdstat_hmget"]["calls"]
+    return calls

@@ -10,7 +10,7 @@ import pytest
 
 from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import Appended, Bounds, Fetched, Read
+from korvet.log.types import Appended, Bounds, Fetched, LogPosition, Read
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.replies import Reply
 from korvet.topics.types import AtRest, TopicRow
@@ -395,3 +395,15 @@ def test_an_append_that_was_done_stays_so_when_another_ones_script_has_to_be_loa
     assert isinstance(outcomes[0], Appended)
     assert isinstance(outcomes[1], AppendUnknownError)
     assert raw_redis.exists("korvet:others:0") == 0
+
+
+def test_a_log_has_grown_where_something_came_in_and_in_doubt(bench: Bench) -> None:
+    ends = [LogPosition(each, 0) for each in bench.partitions]
+    assert bench.logs.have_grown(ends) == [False] * 3
+    offset = bench.append(b"v", partition=bench.partitions[1])
+    assert bench.logs.have_grown(ends) == [False, True, False]
+    end = LogPosition(bench.partitions[1], offset + 1)
+    assert bench.logs.have_grown([end]) == [False]
+    bench.raw.xadd(bench.partitions[1].stream, {"value": "external"})
+    bench.raw.set(bench.partitions[2].stream, "no stream")
+    assert bench.logs.have_grown([*ends, end]) == [False, True, True, True]
