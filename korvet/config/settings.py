@@ -361,6 +361,10 @@ class Settings:
     fetch_max_bytes: int = _setting(
         57_671_680, "Largest fetch response, except for a single batch that is larger.", least=1024
     )
+    max_incremental_fetch_session_cache_slots: int = _fixed(
+        1_000,
+        "Fetch sessions of a broker, of which each worker has its share; clients without one name all partitions.",
+    )
     connections_max_idle_ms: int = _setting(
         600_000, "Close a connection after this time without a request; -1 never does.", -1, INT64_MAX
     )
@@ -517,7 +521,8 @@ class Settings:
     )
     keeper_lease_ms: int = _setting(10_000, "How long a keeper that went silent holds its lease.", least=100)
     subscription_linger_ms: int = _setting(
-        30_000, "How long a worker stays subscribed to a partition without a waiting fetch."
+        30_000,
+        "How long a worker stays subscribed to a partition without a waiting fetch or a fetch session.",
     )
 
     def __repr__(self) -> str:

@@ -164,7 +164,7 @@ TABLE: dict[int, tuple[Rule, ...]] = {
         Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id),
         _topics_or_ids(WRITE, "topic_data", "responses"),
     ),
-    1: (_topics_or_ids(READ, "topics", "responses", name=lambda item: item.topic),),  # Fetch
+    1: (Own([(READ, TOPIC)]),),  # Fetch: of a session's partitions, most of which no request names
     2: (_topics(DESCRIBE),),  # ListOffsets
     3: (Own([(DESCRIBE, TOPIC), (CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER)]),),  # Metadata
     8: (_group(READ), _topics_or_ids(READ, "topics", "topics")),  # OffsetCommit

@@ -20,6 +20,7 @@ from korvet.groups.offsets import CommittedOffsets
 from korvet.log.append import Appender, Failures
 from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
+from korvet.log.fetch_sessions import FetchSessions
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers
 from korvet.log.replication import Replicas
@@ -85,6 +86,7 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicRegistry
     appender: Appender
     fetcher: Fetcher
+    sessions: FetchSessions
     offsets: OffsetLookup
     deletion: RecordDeletion
     active_producers: ActiveProducers

@@ -1,15 +1,16 @@
 """Fetch (key 1), versions 4-18: reads partitions, and waits for records if there are too few.
 
-Incremental sessions (version 7, KIP-227) are declined: every response says session 0, which keeps clients at naming
-all their partitions, and a session that a request names cannot be one of this broker's. Versions up to 12 name
-topics, later ones give ids. Leader epochs are checked since version 9, and since version 12 the epoch of the last
-record that a client has (KIP-320, KIP-595). zstd batches need version 10 (KIP-110). There are no transactions, so the
-last stable offset is the high watermark and no transaction was aborted.
+Since version 7 a client may have a session, and name only the partitions that are new or at another offset (KIP-227,
+log/fetch_sessions.py). Versions up to 12 name topics, later ones give ids; INCONSISTENT_TOPIC_ID is never answered,
+for an id alone says which topic is meant. Leader epochs are checked since version 9, and since version 12 the epoch
+of the last record that a client has (KIP-320, KIP-595). zstd batches need version 10 (KIP-110). There are no
+transactions, so the last stable offset is the high watermark and no transaction was aborted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
@@ -17,108 +18,206 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.collect import FetchPartitionSpec
 from korvet.log.fetch import FetchResult
+from korvet.log.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    TOPIC_ID_VERSION_FIRST,
+    FetchSession,
+)
+from korvet.log.fetch_set import FetchSet
 from korvet.log.types import FetchLimits
 from korvet.protocol.messages import fetch as wire
-from korvet.protocol.types import IsolationLevel
+from korvet.protocol.types import AclOperation, AclResourceType, IsolationLevel
+from korvet.protocol.wire import ZERO_UUID
+from korvet.security.authorizer import ALL_RIGHTS, refusal
 from korvet.telemetry.request_timer import DECODE
-from korvet.topics.registry import Topic
+from korvet.topics.registry import Topic, TopicRegistry, unknown_id
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.turns import in_turns
 
-TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 10
-EPOCHS_WITHOUT_SESSION = (0, -1)
-"""0 asks for a new session, -1 for none (KIP-227)."""
+SESSION_ERRORS = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+Ref = PartitionRef[wire.FetchPartition]
 
 
 def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.FetchResponse:
     """Read what is asked for, within the limits of request and broker."""
-    if request.session_epoch not in EPOCHS_WITHOUT_SESSION:
-        raise KafkaError(
-            ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist"
-        )
-    settings = api.live.settings
-    wait_ms = request.max_wait_ms
-    bytes_left = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
-    min_bytes = min(request.min_bytes, bytes_left)
-    if settings.connections_max_idle_ms >= 0:
-        # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
-        wait_ms = min(wait_ms, settings.connections_max_idle_ms)
-    zstd_known = caller.version >= ZSTD_VERSION_FIRST
     refs = _refs(request, caller)
-
-    def spec(asked: wire.FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
-        return FetchPartitionSpec(
-            topic,
-            partition,
-            asked.fetch_offset,
-            asked.partition_max_bytes,
-            zstd_known=zstd_known,
-            leader_epoch=asked.current_leader_epoch,
-            last_fetched_epoch=asked.last_fetched_epoch,
+    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        named = (request.session_id, request.session_epoch)
+        session = api.sessions.resume(
+            named, caller.session, caller.version, refs, _forgotten(request, caller)
         )
+        if session is not None:
+            return _continue(session, request, caller, api)
+    else:
+        api.sessions.close(request.session_id, caller.session)
+    refused = _refused(caller, api.topics, (each.topic for each in refs))
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+    seen: set[tuple[TopicRef, int]] = set()
+    asked: list[Ref | KafkaError] = []
+    for ref in in_turns(refs):
+        known = len(seen)
+        seen.add((ref.topic, ref.partition))
+        # No client names one twice, and a large batch could be read and held 10,000 times.
+        asked.append(ref if len(seen) > known else twice)
+    readable = len(refs)
+    if refused:
+        asked = [refused.get(ref.topic, each) for ref, each in zip(refs, asked, strict=True)]
+        readable = sum(each.topic not in refused for each in refs)
+    reading = _RequestReads(request, caller, api)
 
     def read(specs: Sequence[FetchPartitionSpec]) -> list[FetchResult | KafkaError]:
-        nonlocal wait_ms, bytes_left
-        # An error is answered at once.
-        limits = FetchLimits(wait_ms if len(specs) == len(refs) else 0, min_bytes, bytes_left, caller.fetched)
-        caller.timer.end_stage(DECODE)
-        found = api.fetcher.fetch(specs, limits, caller.timer)
-        for each, result in in_turns(zip(specs, found, strict=True)):
-            if result.chunks:
-                size_bytes = sum(map(len, result.chunks))
-                api.traffic.sent(
-                    each.partition.topic, each.partition.topic_id, result.record_count, size_bytes
-                )
-                bytes_left -= result.size_bytes
-        wait_ms = 0  # a topic that was stale is answered at once, with what there is
+        # An error is answered at once; what may not be read is not waited for.
+        found = api.fetcher.fetch(specs, reading.limits(len(specs) == readable), caller.timer)
+        reading.count(specs, found)
         return [
             KafkaError(each.error) if each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else each
             for each in found
         ]
 
-    answers = api.topics.ask(refs, spec, read, at_once=max(1, len(refs)))
-    return wire.FetchResponse(responses=_topics(request, iter(answers)))
+    answers = api.topics.ask(asked, reading.spec, read, at_once=max(1, len(refs)))
+    response = wire.FetchResponse(responses=_topics(request, zip(refs, answers, strict=True)))
+    if request.session_epoch == INITIAL_EPOCH and len(seen) == len(refs):
+        response.session_id = api.sessions.create(caller.session, caller.version, refs, answers)
+    return response
 
 
-def refuse(request: wire.FetchRequest, _caller: Caller, error: KafkaError) -> wire.FetchResponse:
+def _continue(
+    session: FetchSession[wire.FetchPartition], request: wire.FetchRequest, caller: Caller, api: LogApi
+) -> wire.FetchResponse:
+    reading = _RequestReads(request, caller, api)
+
+    def read(reads: FetchSet, due: Sequence[int] | None, waits: bool) -> dict[int, FetchResult]:  # noqa: FBT001 - ReadDue
+        found = api.fetcher.fetch_due(reads, due, reading.limits(waits), caller.timer)
+        reading.count([reads.specs[place] for place in found], found.values())
+        return found
+
+    try:
+        refused = partial(_refused, caller, api.topics)
+        answered = session.fetch(api.topics, refused, reading.spec, read, reading.wait_ms)
+    except BaseException:
+        # Its client does not know what was answered, and begins again.
+        api.sessions.close(session.id, caller.session)
+        raise
+    pairs = ((PartitionRef(each.topic, each.index, each.asked), result) for each, result in answered)
+    return wire.FetchResponse(session_id=session.id, responses=_topics(request, pairs))
+
+
+def refuse(request: wire.FetchRequest, caller: Caller, error: KafkaError) -> wire.FetchResponse:
     """Answer with the error, for the whole fetch and, since versions below 7 know no other, for every partition."""
-    if error.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+    if error.code in SESSION_ERRORS:
         return wire.FetchResponse(error_code=error.code)
-    return wire.FetchResponse(error_code=error.code, responses=_topics(request, repeat(error)))
+    pairs = zip(_refs(request, caller), repeat(error))
+    return wire.FetchResponse(error_code=error.code, responses=_topics(request, pairs))
 
 
-def _refs(request: wire.FetchRequest, caller: Caller) -> list[PartitionRef[wire.FetchPartition] | KafkaError]:
-    """Return the partitions of the request, in its order.
+class _RequestReads:
+    """The reads of one request: what is left of its limits, and what its connection is to be charged with."""
 
-    One that is named twice is an error: no client asks so, and a large batch could be read and held 10,000 times.
-    """
+    def __init__(self, request: wire.FetchRequest, caller: Caller, api: LogApi) -> None:
+        settings = api.live.settings
+        self._caller, self._traffic = caller, api.traffic
+        self._bytes_left = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._bytes_left)
+        self._zstd_known = caller.version >= ZSTD_VERSION_FIRST
+        self._waited = False
+        self.wait_ms = request.max_wait_ms
+        if settings.connections_max_idle_ms >= 0:
+            # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
+            self.wait_ms = min(self.wait_ms, settings.connections_max_idle_ms)
+
+    def spec(self, asked: wire.FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
+        """Return what to read of a partition."""
+        return FetchPartitionSpec(
+            topic,
+            partition,
+            asked.fetch_offset,
+            asked.partition_max_bytes,
+            zstd_known=self._zstd_known,
+            leader_epoch=asked.current_leader_epoch,
+            last_fetched_epoch=asked.last_fetched_epoch,
+        )
+
+    def limits(self, waits: bool) -> FetchLimits:  # noqa: FBT001 - the one that differs
+        """Return the limits of the next read."""
+        self._caller.timer.end_stage(DECODE)
+        # A topic that was stale is answered at once, with what there is.
+        wait_ms, self._waited = 0 if self._waited or not waits else self.wait_ms, True
+        return FetchLimits(wait_ms, self._min_bytes, self._bytes_left, self._caller.fetched)
+
+    def count(self, specs: Iterable[FetchPartitionSpec], found: Iterable[FetchResult]) -> None:
+        """Count what was read."""
+        for each, result in in_turns(zip(specs, found, strict=True)):
+            if result.chunks:
+                size_bytes = sum(map(len, result.chunks))
+                partition = each.partition
+                self._traffic.sent(partition.topic, partition.topic_id, result.record_count, size_bytes)
+                self._bytes_left -= result.size_bytes
+
+
+def _refs(request: wire.FetchRequest, caller: Caller) -> list[Ref]:
+    """Return the partitions that the request names, in its order."""
     by_id = caller.version >= TOPIC_ID_VERSION_FIRST
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-    seen: set[tuple[TopicRef, int]] = set()
-    refs: list[PartitionRef[wire.FetchPartition] | KafkaError] = []
+    refs: list[Ref] = []
     for asked in request.topics:
         topic = TopicRef(asked.topic, asked.topic_id if by_id else None)
-        for each in asked.partitions:
-            known, place = len(seen), (topic, each.partition)
-            seen.add(place)
-            refs.append(PartitionRef(topic, each.partition, each) if len(seen) > known else twice)
+        refs += [PartitionRef(topic, each.partition, each) for each in asked.partitions]
     return refs
 
 
+def _forgotten(request: wire.FetchRequest, caller: Caller) -> list[tuple[TopicRef, Sequence[int]]]:
+    """Return the partitions that leave the session, in lists that give no turns (FetchSessions)."""
+    by_id = caller.version >= TOPIC_ID_VERSION_FIRST
+    return [
+        (TopicRef(each.topic, each.topic_id if by_id else None), list(each.partitions))
+        for each in request.forgotten_topics_data
+    ]
+
+
+def _refused(
+    caller: Caller, registry: TopicRegistry, topics: Iterable[TopicRef]
+) -> dict[TopicRef, KafkaError]:
+    """Return which topics may not be read, and why; without the right nobody learns whether a name exists."""
+    if caller.rights is ALL_RIGHTS:
+        return {}
+    refused: dict[TopicRef, KafkaError] = {}
+    refreshed = False
+    for topic in dict.fromkeys(in_turns(topics)):
+        name = topic.name
+        if topic.id is not None:
+            found = registry.cached(topic)
+            if found is None and not refreshed:
+                refreshed = True
+                registry.refresh()
+                found = registry.cached(topic)
+            if found is None:
+                refused[topic] = unknown_id()
+                continue
+            name = found.name
+        if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
+            refused[topic] = refusal(AclResourceType.TOPIC)
+    return refused
+
+
 def _topics(
-    request: wire.FetchRequest, answers: Iterator[FetchResult | KafkaError]
+    request: wire.FetchRequest, answers: Iterable[tuple[Ref, FetchResult | KafkaError]]
 ) -> list[wire.FetchableTopicResponse]:
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    topics: dict[TopicRef, list[wire.PartitionData]] = {}
+    last, partitions = None, list[wire.PartitionData]()
+    for ref, answer in in_turns(answers):
+        if ref.topic is not last:
+            last, partitions = ref.topic, topics.setdefault(ref.topic, [])
+        partitions.append(_data(ref.partition, answer, committed=committed))
     return [
-        wire.FetchableTopicResponse(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[
-                _data(each.partition, next(answers), committed=committed) for each in topic.partitions
-            ],
-        )
-        for topic in request.topics
+        wire.FetchableTopicResponse(topic=each.name, topic_id=each.id or ZERO_UUID, partitions=found)
+        for each, found in topics.items()
     ]
 
 

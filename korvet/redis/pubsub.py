@@ -297,20 +297,26 @@ class Subscriptions:
 
 
 class Watch:
-    """The channels that one request waits for, by their index. A context manager: leaving it stops listening."""
+    """The channels that one request waits for, by their index. A context manager: leaving it stops listening.
 
-    def __init__(self, subscriptions: Subscriptions, channels: Sequence[str]) -> None:
+    A fetch session keeps one over its requests: channels come and go, and what is announced meanwhile is not lost.
+    """
+
+    def __init__(self, subscriptions: Subscriptions, channels: Sequence[str] = ()) -> None:
         self._subscriptions = subscriptions
         self._event = Event()
         self._woken: set[int] = set()
-        self._listeners = [
-            (channel, partial(self._wake, index)) for index, channel in enumerate(in_turns(channels))
-        ]
+        self._listeners: dict[int, tuple[str, Listener]] = {}
+        # Those that are to be subscribed to, and those of which Redis has not confirmed that it was done.
+        self._pending: dict[int, tuple[str, Listener]] = {}
+        self._failed: dict[int, tuple[str, Listener]] = {}
         self._listening = False
+        for index, channel in enumerate(in_turns(channels)):
+            self.add(index, channel)
 
     def __enter__(self) -> Self:
         """Listen at once if all channels are live already; see `live`."""
-        if all(self._subscriptions.live(channel) for channel, _ in self._listeners):
+        if all(self._subscriptions.live(channel) for channel, _ in self._pending.values()):
             self.listen()
         return self
 
@@ -318,31 +324,65 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop listening."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening."""
         if self._listening:
-            for channel, listener in self._listeners:
+            for channel, listener in self._listeners.values():
                 self._subscriptions.forget(channel, listener)
-        # The listeners hold this watch: a circle, which only the garbage collector would open.
-        self._listeners.clear()
+        # They lead back to this watch, and the collector seldom runs.
+        for each in (self._listeners, self._pending, self._failed):
+            each.clear()
+
+    def add(self, index: int, channel: str) -> None:
+        """Take in a channel under an index that is free; until the next `listen` nothing of it is heard."""
+        self._listeners[index] = self._pending[index] = (channel, partial(self._wake, index))
+
+    def remove(self, index: int) -> None:
+        """Stop listening to a channel; its index may be among those of messages once more."""
+        self._pending.pop(index, None)
+        self._failed.pop(index, None)
+        self._subscriptions.forget(*self._listeners.pop(index))
 
     @property
     def live(self) -> bool:
         """Whether every message from now on wakes this watch. What was read before must be read again."""
-        return self._listening
+        return not self._pending
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether messages of all channels wake this watch: it is live, and no channel has failed."""
+        return not (self._pending or self._failed)
+
+    def hears(self, index: int) -> bool:
+        """Return whether messages of a channel wake this watch."""
+        return index not in self._pending and index not in self._failed
 
     def listen(self) -> dict[int, StorageUnavailableError]:
-        """Subscribe; on return messages wake this watch. Returns the errors of those channels that are not live.
+        """Subscribe to what is not live; on return messages wake this watch.
 
-        Raises StorageUnavailableError if there is none but these.
+        Returns the errors of those channels that are not live still; the next call tries these again. Raises
+        StorageUnavailableError if there is none but these.
         """
         self._listening = True
-        errors = self._subscriptions.listen_all(self._listeners)
+        asked = self._failed | self._pending
+        indexes = list(asked)
+        found = self._subscriptions.listen_all(list(asked.values()))
+        errors = {indexes[place]: error for place, error in found.items()}
         if errors and len(errors) == len(self._listeners):
-            raise errors[0]
+            raise errors[indexes[0]]
+        self._pending.clear()
+        self._failed = {index: asked[index] for index in errors}
         return errors
 
     def wait(self, seconds: float) -> set[int]:
         """Wait for messages; returns the indexes of the channels that had one, none after `seconds`."""
         self._event.wait(seconds)
+        return self.take()
+
+    def take(self) -> set[int]:
+        """Return the indexes of the channels that had a message since this was last asked."""
         self._event.clear()
         woken, self._woken = self._woken, set()
         return woken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from korvet.config.listeners import DEFAULT_LISTENER
@@ -37,7 +38,7 @@ class Session:
     oldest of its requests began that are not answered yet, None without any.
     """
 
-    __slots__ = ("listener", "order_version", "peer", "principal", "sasl")
+    __slots__ = ("_on_end", "listener", "order_version", "peer", "principal", "sasl")
 
     def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
         self.peer = peer
@@ -45,6 +46,17 @@ class Session:
         self.principal = principal
         self.sasl: Authenticator | None = None
         self.order_version: int | None = None
+        self._on_end: tuple[Callable[[], object], ...] = ()
+
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Have `call` called when the connection has ended."""
+        self._on_end = (*self._on_end, call)
+
+    def end(self) -> None:
+        """Note that the connection has ended."""
+        calls, self._on_end = self._on_end, ()
+        for call in calls:
+            call()
 
     @property
     def host(self) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import math
 import resource
 import signal
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from korvet.handlers.registry import HANDLERS
 from korvet.log.append import Appender, Failures
 from korvet.log.epochs import LeaderEpochs
 from korvet.log.fetch import Fetcher
+from korvet.log.fetch_sessions import FetchSessions
 from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
@@ -66,6 +68,7 @@ from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
+from korvet.server.supervisor.startup import worker_count
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
@@ -339,12 +342,15 @@ def _log_api(
     )
     background = BackgroundTrims()
     traffic = TopicCounters(own_file(TrafficSnapshot.FILE))
+    # Kafka too divides them, among the shards of its cache (KAFKA-9401).
+    slots = math.ceil(settings.max_incremental_fetch_session_cache_slots / worker_count(settings))
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
     return LogApi(
         live=live,
         topics=topics,
         appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
         fetcher=Fetcher(log, storage.subscriptions, remote, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
+        sessions=FetchSessions(storage.subscriptions, slots),
         offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
         deletion=RecordDeletion(log, RemoteOffsetStore(storage.redis), trimmer, background),
         active_producers=ActiveProducers(topics, ProducerRows(storage.reads)),

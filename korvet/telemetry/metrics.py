@@ -62,6 +62,18 @@ REQUESTS_PARKED = Gauge(
     ("api",),
     multiprocess_mode="livesum",
 )
+FETCH_SESSIONS = Gauge(
+    "korvet_fetch_sessions", "Number of fetch sessions (KIP-227).", multiprocess_mode="livesum"
+)
+FETCH_SESSION_PARTITIONS = Gauge(
+    "korvet_fetch_session_partitions",
+    "Number of partitions in fetch sessions.",
+    multiprocess_mode="livesum",
+)
+FETCH_SESSION_EVICTIONS = Counter(
+    "korvet_fetch_session_evictions",
+    "Number of fetch sessions that ended because others took their place: their clients name all partitions again.",
+)
 CONNECTIONS = Gauge(
     "korvet_connections",
     "Number of open client connections, by listener.",

@@ -120,6 +120,11 @@ def id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
+def unknown_id() -> KafkaError:
+    """Return the error for a topic id that there is not."""
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+
+
 def new_id() -> bytes:
     """Return a random topic id, never one of those that Kafka reserves (zero and one) or that begin with a dash."""
     while True:
@@ -164,6 +169,8 @@ class TopicRegistry:
         # Most topics have the same few configs, if any.
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._epoch = -1
+        self.version = 0
+        """Changes whenever a topic of this registry does."""
         self._refreshing = RLock()
 
     def reload(self) -> None:
@@ -182,6 +189,7 @@ class TopicRegistry:
                         self._remove(name)
                     for row in changes.upserts:
                         self._add(row)
+                    self.version += bool(changes.deletions or changes.upserts)
                     self._epoch = changes.epoch
                     return
             registry = self._store.load()
@@ -191,6 +199,7 @@ class TopicRegistry:
             self._configs.clear()
             for row in registry.rows.values():
                 self._add(row)
+            self.version += 1
             self._epoch = registry.epoch
 
     def apply_settings(self, settings: Settings) -> None:
@@ -198,6 +207,7 @@ class TopicRegistry:
         with self._refreshing:
             self._settings = settings
             self._configs.clear()
+            self.version += 1
             for topic in self.list_cached():
                 settled = msgspec.structs.replace(topic, config=self._config(topic.overrides))
                 self._by_name[topic.name] = self._by_id[topic.id] = settled
@@ -230,7 +240,7 @@ class TopicRegistry:
 
     def resolve(self, ref: TopicRef) -> Topic:
         """Return the topic of a name or id; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID."""
-        topic = self._cached(ref)
+        topic = self.cached(ref)
         if topic is None:
             self.refresh()
             topic = self.known(ref)
@@ -238,16 +248,17 @@ class TopicRegistry:
 
     def known(self, ref: TopicRef) -> Topic:
         """Return the topic of a name or id as of the last refresh; raises KafkaError as `resolve` does."""
-        topic = self._cached(ref)
+        topic = self.cached(ref)
         if topic is not None:
             return topic
         if ref.id is not None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            raise unknown_id()
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
 
-    def _cached(self, ref: TopicRef) -> Topic | None:
+    def cached(self, ref: TopicRef) -> Topic | None:
+        """Return the topic of a name or id as of the last refresh."""
         return self._by_name.get(ref.name) if ref.id is None else self._by_id.get(ref.id)
 
     def partition(self, ref: TopicRef, index: int) -> tuple[Topic, Partition]:
@@ -313,7 +324,7 @@ class TopicRegistry:
         return None
 
     def _has(self, ref: PartitionRef[X]) -> bool:
-        topic = self._cached(ref.topic)
+        topic = self.cached(ref.topic)
         return topic is not None and ref.partition < len(topic.partitions)
 
     def retry_stale(

@@ -192,3 +192,29 @@ def test_a_deleted_topic_is_gone_and_its_name_can_be_used_again(broker: Broker) 
     offsets = produce(broker, topic, sent)
     with consumer(broker, topic, 2) as running:
         check_exactly(sent, consume(running, 1), offsets)
+
+
+def test_a_consumer_of_many_partitions_reads_all_of_them_in_a_session(broker: Broker) -> None:
+    """It names its partitions once, and drops a session whose answers are not those that belong to it."""
+    topic, partitions, rounds = topic_name("session"), 100, 5
+    create(broker, topic, partitions)
+    with (
+        consumer(broker, topic, partitions, fetch_max_wait_ms=5000) as running,
+        closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer,
+    ):
+        expected: list[tuple[int, bytes]] = []
+        received: list[tuple[int, bytes]] = []
+        for number in range(rounds):
+            some = [(partition, b"%d" % number) for partition in range(number, partitions, 30)]
+            for partition, value in some:
+                producer.send(topic, value, partition=partition)
+            producer.flush(WAIT_SECONDS_MAX)
+            expected += some
+            deadline = time.monotonic() + WAIT_SECONDS_MAX
+            while len(received) < len(expected) and time.monotonic() < deadline:
+                for records in running.poll(1000).values():
+                    received += [(each.partition, each.value) for each in records]
+        assert sorted(received) == sorted(expected)
+        [session] = running._fetcher._session_handlers.values()
+        assert session.next_metadata.session_id > 0
+        assert session.next_metadata.epoch > 1

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.fetch import FetchRequest, ForgottenTopic
+from korvet.protocol.messages.fetch import FetchRequest
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.formats import BOTH_FORMATS, ONLY_RECORD
 from tests.support.batches import Record, batch, headers_of, read, values
@@ -91,35 +91,6 @@ def test_a_leader_epoch_is_checked_from_version_9_on(
     response = client.fetch(topic, version=9, current_leader_epoch=epoch)
     assert (response.error_code, values(response.records)) == (code, [] if code else [b"v"])
     assert client.fetch(topic, version=8, current_leader_epoch=epoch).error_code == ErrorCode.NONE
-
-
-@pytest.mark.parametrize("session", [(0, -1), (0, 0), (5, 0), (5, -1)])
-def test_no_session_is_ever_made(client: Client, topic: str, session: tuple[int, int]) -> None:
-    client.create(topic)
-    client.append(topic, b"v")
-    request = fetch_request(topic, session_id=session[0], session_epoch=session[1])
-    answer = client.call(request, 11)
-    assert (answer.error_code, answer.session_id) == (ErrorCode.NONE, 0)
-    assert values(answer.responses[0].partitions[0].records) == [b"v"]
-
-
-@pytest.mark.parametrize("version", [7, 12, 18])
-@pytest.mark.parametrize("session", [(5, 1), (0, 1), (2**31 - 1, 2**31 - 1)])
-def test_a_session_that_a_client_believes_in_is_not_found(
-    client: Client, topic: str, version: int, session: tuple[int, int]
-) -> None:
-    topic_id = client.create(topic)
-    request = fetch_request(topic, session_id=session[0], session_epoch=session[1], topic_id=topic_id)
-    answer = client.call(request, version)
-    assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert answer.responses == []
-
-
-def test_forgotten_topics_mean_nothing_without_sessions(client: Client, topic: str) -> None:
-    client.create(topic)
-    client.append(topic, b"v")
-    forgotten = [ForgottenTopic(topic=topic, partitions=[0])]
-    assert values(client.fetch(topic, forgotten_topics_data=forgotten).records) == [b"v"]
 
 
 @pytest.mark.parametrize("version", [4, 12])

@@ -95,3 +95,22 @@ def test_a_watch_that_is_over_is_freed_at_once(subscriptions: Subscriptions) -> 
         assert over() is None
     finally:
         gc.enable()
+
+
+def test_channels_come_and_go_while_others_are_listened_to(
+    subscriptions: Subscriptions, raw_redis: redis.Redis
+) -> None:
+    with Watch(subscriptions, ["a"]) as watch:
+        watch.listen()
+        watch.add(7, "b")
+        assert not watch.live
+        assert (watch.hears(0), watch.hears(7)) == (True, False)
+        assert watch.listen() == {}
+        assert watch.hears_all
+        raw_redis.spublish("b", "1")
+        assert watch.wait(LONG) == {7}
+        watch.remove(7)
+        raw_redis.spublish("b", "1")
+        raw_redis.spublish("a", "1")
+        assert watch.wait(LONG) == {0}
+        assert watch.take() == set()

@@ -89,6 +89,7 @@ class ClientConnection:
             reason = "lost"
             _log.debug("connection closed", peer=self._session.peer, reason=str(error))
         finally:
+            self._session.end()
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
             if reason in {"draining", "authentication failed"}:
                 self._channel.close_after_peer(LEAVING_SECONDS_MAX, announced=reason == "draining")
