@@ -1,4 +1,4 @@
-"""The brokers that are compared: Korvet in both formats, Apache Kafka, librdkafka's mock cluster.
+"""The brokers that are compared: Korvet in both formats, Apache Kafka, Tansu, kfake, librdkafka's mock cluster.
 
 Knows how each is started with its own defaults and ended; nothing of what is measured. Each listens on a free port of
 127.0.0.1 and keeps its data in a directory of its own, all on the same disk.
@@ -6,6 +6,7 @@ Knows how each is started with its own defaults and ended; nothing of what is me
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from loadtest.bench.load import Load, LoadError
 from loadtest.bench.processes import NotAvailableError
 
 START_SECONDS_MAX = 90.0
+COMPILED = "KORVET_COMPILED_PYTHON"
+"""Variable of the environment: the Python of a virtual environment where a compiled wheel of Korvet is installed."""
 _REPOSITORY = Path(__file__).parents[2]
 
 
@@ -138,12 +141,16 @@ class Korvet(Peer):
     workers = 2
     format = ""
 
+    def python(self) -> list[str]:
+        """Return the interpreter that has the Korvet to be measured: here, the one of this repository."""
+        return [sys.executable]
+
     def command(self) -> list[str]:
         """`korvet serve`."""
         flags = [word for setting in self._listeners() for word in ("--set", setting)]
         flags += ["--ops-listen", f"127.0.0.1:{processes.free_port()}"]
         flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
-        return [sys.executable, "-m", "korvet", "serve", *flags]
+        return [*self.python(), "-m", "korvet", "serve", *flags]
 
     def configs(self) -> str:
         """Return the format, which is fixed when a topic is created."""
@@ -181,6 +188,36 @@ class KorvetBatchTls(KorvetBatch):
     name = "korvet-batch-tls"
     note = f"{KorvetBatch.note}; clients by TLS"
     tls = True
+
+
+class Compiled(Korvet):
+    """Korvet as a wheel with compiled modules has it."""
+
+    def prepare(self) -> None:
+        """Raise NotAvailableError where there is no such wheel: what is measured must not be the pure modules."""
+        super().prepare()
+        find = "import importlib.util as u; print(u.find_spec('korvet.server.net.connection').origin)"
+        found = subprocess.run([*self.python(), "-c", find], check=False, capture_output=True, text=True)
+        if not found.stdout.strip().endswith(".so"):
+            raise NotAvailableError(f"{COMPILED} names no Python with a compiled Korvet")
+
+    def python(self) -> list[str]:
+        """Return the interpreter that the environment names, which is not to look into the working directory."""
+        return [os.environ.get(COMPILED, sys.executable), "-P"]
+
+
+class KorvetRecordCompiled(Compiled, KorvetRecord):
+    """One stream entry per record, compiled."""
+
+    name = "korvet-record-compiled"
+    note = f"{KorvetRecord.note}; compiled"
+
+
+class KorvetBatchCompiled(Compiled, KorvetBatch):
+    """One stream entry per batch, compiled."""
+
+    name = "korvet-batch-compiled"
+    note = f"{KorvetBatch.note}; compiled"
 
 
 class Kafka(Peer):
@@ -250,6 +287,38 @@ class KafkaTls(Kafka):
     def note(self) -> str:  # type: ignore[override]  # as above
         """Which Kafka it is."""
         return f"{super().note}; clients by TLS"
+
+
+class Kfake(Peer):
+    """franz-go's fake of a cluster."""
+
+    name = "kfake"
+    note = "franz-go's kfake, in memory: made for tests of clients"
+
+    def command(self) -> list[str]:
+        """loadtest/bench/go/main.go."""
+        return [str(toolchain.kfake()), str(self.port)]
+
+
+class Tansu(Peer):
+    """Tansu without a database."""
+
+    name = "tansu"
+    note = f"Tansu {toolchain.TANSU_VERSION}, in memory"
+    dense = False  # the end that it names is before the records of the last batch
+
+    def command(self) -> list[str]:
+        """`tansu broker`."""
+        listen = f"tcp://{self.bootstrap}"
+        flags = [
+            "--listener-url",
+            listen,
+            "--advertised-listener-url",
+            listen,
+            "--storage-engine",
+            "memory://tansu/",
+        ]
+        return [str(toolchain.tansu()), "broker", *flags, "--silent"]
 
 
 class Mock(Peer):

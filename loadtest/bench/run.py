@@ -19,16 +19,32 @@ from typing import NamedTuple
 import korvet
 from loadtest.bench import latency, throughput, toolchain
 from loadtest.bench.load import Load, LoadError
-from loadtest.bench.peers import Kafka, KafkaTls, KorvetBatch, KorvetBatchTls, KorvetRecord, Mock, Peer
+from loadtest.bench.peers import (
+    Kafka,
+    KafkaTls,
+    Kfake,
+    KorvetBatch,
+    KorvetBatchCompiled,
+    KorvetBatchTls,
+    KorvetRecord,
+    KorvetRecordCompiled,
+    Mock,
+    Peer,
+    Tansu,
+)
 from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.redis_peer import Redis
 from loadtest.bench.results import Results
 from loadtest.bench.scale import Scale
 
 PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
-    kind.name: kind for kind in (Kafka, KorvetRecord, KorvetBatch, Redis, Mock, KafkaTls, KorvetBatchTls)
+    kind.name: kind
+    for kind in (
+        *(Kafka, KorvetRecord, KorvetBatch, Redis, Mock, KafkaTls, KorvetBatchTls),
+        *(KorvetRecordCompiled, KorvetBatchCompiled, Kfake, Tansu),
+    )
 }
-DEFAULT_PEERS = [name for name in PEERS if not name.endswith("-tls")]
+DEFAULT_PEERS = ["kafka", "korvet-record", "korvet-batch", "redis", "mock"]
 SCENARIOS = ("produce", "consume", "latency", "scale")
 
 

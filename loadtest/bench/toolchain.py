@@ -1,4 +1,4 @@
-"""Java, Kafka's jars and the load generator's classes. Knows Maven and javac; runs nothing that is measured.
+"""Java, Kafka's jars and the load generator's classes, and other brokers built from their sources. Runs none of it.
 
 The tests with Kafka's tools and Kafka Connect get their jars by the same way.
 """
@@ -19,7 +19,8 @@ _REPOSITORY = HERE.parent.parent
 _JARS = CACHE / "jars"
 _CLASSES = CACHE / "classes"
 _JAVA_MIN = 17
-_BUILD_SECONDS_MAX = 900.0
+_BUILD_SECONDS_MAX = 3600.0
+TANSU_VERSION = "0.6.0"
 
 
 def prepare() -> None:
@@ -53,9 +54,27 @@ def copy_jars(pom: Path, into: Path) -> None:
     _once(into, [pom], ["mvn", "--batch-mode", "--quiet", "--file", str(pom), *goal])
 
 
+def kfake() -> Path:
+    """Return the program that runs franz-go's kfake, built unless that was done; NotAvailableError without Go."""
+    target, sources = CACHE / "kfake", HERE / "go"
+    command = ["go", "build", "-C", str(sources), "-mod=readonly", "-o", str(target / "kfake"), "."]
+    _once(target, sorted(sources.iterdir()), command)
+    return target / "kfake"
+
+
+def tansu() -> Path:
+    """Return Tansu's program with its stores in memory, built unless that was done; NotAvailableError without Rust."""
+    target = CACHE / f"tansu-{TANSU_VERSION}"
+    what = ["tansu", "--version", TANSU_VERSION, "--locked", "--features", "dynostore"]
+    _once(target, [], ["cargo", "install", "--quiet", "--root", str(target), *what])
+    return target / "bin" / "tansu"
+
+
 def _once(target: Path, sources: list[Path], command: list[str]) -> None:
     """Run a command that fills the folder `target`, unless it was filled from the same sources."""
-    stamp = target.with_suffix(".made")
+    if shutil.which(command[0]) is None:
+        raise NotAvailableError(f"{command[0]} is not on PATH")
+    stamp = target.with_name(f"{target.name}.made")
     made_from = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     if target.is_dir() and stamp.exists() and stamp.read_text() == made_from:
         return
