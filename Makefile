@@ -94,7 +94,7 @@ test-console: $(VENV)/.console ## test the console in headless Chromium: $CHROMI
 	@$(BIN)/python -m tests.browser.chromium
 	@$(BIN)/python -m pytest tests/browser $(ARGS)
 
-test-loadtest: $(VENV)/.dev ## test that whole runs of the load tests pass, and fail where something is lost
+test-loadtest: $(VENV)/.dev $(VENV)/.bench ## test that whole runs of the load tests pass, and fail where something is lost; needs Java 17, Maven and Go
 	@$(BIN)/python -m pytest tests/loadtest_runs $(ARGS)
 
 test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, Java 17 and Maven

@@ -6,10 +6,11 @@ Knows Korvet's codecs, which tests hold to Kafka's own schemas; the same bytes g
 from __future__ import annotations
 
 import base64
+import contextlib
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -33,6 +34,7 @@ _METADATA, _PRODUCE, _FETCH = 8, 8, 11
 _API_VERSIONS = 4
 _CORRELATION_ID = 1
 _ANSWER_SECONDS_MAX = 10.0
+_LEADERS_SECONDS_MAX = 60.0
 _PAUSE_SECONDS = 0.01
 
 
@@ -46,8 +48,8 @@ def topic_metadata(topic: str) -> bytes:
     return _frame(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), _METADATA)
 
 
-def produce(topic: str, partition: int, value: bytes) -> bytes:
-    """Return a request that appends one record with acks=1."""
+def produce(topic: str, partition: int, value: bytes, records: int = 1) -> bytes:
+    """Return a request that appends a batch of records, of the same value each, with acks=1."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -57,7 +59,11 @@ def produce(topic: str, partition: int, value: bytes) -> bytes:
         base_sequence=-1,
         batch_size=1 << 20,
     )
-    builder.append(0, timestamp=int(time.time() * 1000), key=None, value=value, headers=[])
+    now_ms = int(time.time() * 1000)
+    for n in range(records):
+        assert builder.append(n, timestamp=now_ms, key=None, value=value, headers=[]), (
+            "more than a batch holds"
+        )
     data = PartitionProduceData(index=partition, records=memoryview(bytes(builder.build())))
     topic_data = [TopicProduceData(name=topic, partition_data=[data])]
     return _frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topic_data), _PRODUCE)
@@ -115,25 +121,49 @@ def produced_error_at(topic: str) -> int:
     return 4 + 4 + 2 + len(topic) + 4 + 4
 
 
-def check_produced(bootstrap: str, frame: bytes) -> None:
-    """Send a produce request once and raise NotAvailableError where it is refused."""
-    answer = decode(ProduceResponse, _PRODUCE, ask(bootstrap, frame), 4)
-    code = answer.responses[0].partition_responses[0].error_code
-    if code:
-        raise NotAvailableError(f"a produce request was refused with error {code}")
+def check_produced(bootstrap: str, requests: Iterable[bytes]) -> None:
+    """Have each produce request taken once; raises NotAvailableError where one is refused.
+
+    Kafka names the leader of a new partition some time before that takes requests.
+    """
+    deadline = time.monotonic() + _LEADERS_SECONDS_MAX
+    with _connected(bootstrap) as exchange:
+        for request in requests:
+            while code := _produced_error(exchange(request)):
+                if code != ErrorCode.NOT_LEADER_OR_FOLLOWER or time.monotonic() > deadline:
+                    raise NotAvailableError(f"a produce request was refused with error {code}")
+                time.sleep(_PAUSE_SECONDS)
+
+
+def _produced_error(answer: bytes) -> int:
+    return decode(ProduceResponse, _PRODUCE, answer, 4).responses[0].partition_responses[0].error_code
 
 
 def ask(bootstrap: str, frame: bytes) -> bytes:
     """Send one request on a connection of its own and return the response, correlation id first."""
+    with _connected(bootstrap) as exchange:
+        return exchange(frame)
+
+
+@contextlib.contextmanager
+def _connected(bootstrap: str) -> Iterator[Callable[[bytes], bytes]]:
+    """Give what sends a request and returns its response, on one connection."""
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS_MAX) as connection:
-        connection.sendall(frame)
-        stream = connection.makefile("rb")
-        head = stream.read(4)
-        body = stream.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
-    if len(body) < 4:
-        raise ConnectionResetError("the broker closed the connection")
-    return body
+    address = (host, int(port))
+    with (
+        socket.create_connection(address, timeout=_ANSWER_SECONDS_MAX) as connection,
+        connection.makefile("rb") as stream,
+    ):
+
+        def exchange(frame: bytes) -> bytes:
+            connection.sendall(frame)
+            head = stream.read(4)
+            body = stream.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
+            if len(body) < 4:
+                raise ConnectionResetError("the broker closed the connection")
+            return body
+
+        yield exchange
 
 
 def _frame(message: Message, version: int, *, flexible: bool = False) -> bytes:

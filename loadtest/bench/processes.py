@@ -106,6 +106,9 @@ def stop(process: subprocess.Popen[str] | None) -> None:
     for pid, started in family.items():
         if pid != process.pid and _started(pid) == started:
             os.kill(pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def tail(log: Path) -> str:

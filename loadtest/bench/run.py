@@ -45,7 +45,8 @@ PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
     )
 }
 DEFAULT_PEERS = ["kafka", "korvet-record", "korvet-batch", "redis", "mock"]
-SCENARIOS = ("produce", "consume", "latency", "scale")
+SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale")
+MANY_PARTITIONS = 1000
 
 
 class Plan(NamedTuple):
@@ -117,6 +118,12 @@ class Run:
             for size in (100, 1024):
                 self._each(peers, turn, f"read {size} B", partial(measure.cold, size))
                 self._each(peers, turn, f"tail {size} B", partial(measure.tailing, size))
+            for measurement in (measure.cold, measure.tailing):
+                many = partial(measurement, 100, partitions=MANY_PARTITIONS)
+                self._each(peers, turn, f"{measurement.__name__}, {MANY_PARTITIONS} partitions", many)
+        if "librdkafka" in self._plan.scenarios:
+            for size in (100, 1024):
+                self._each(peers, turn, f"librdkafka {size} B", partial(measure.librdkafka, size))
         if "latency" in self._plan.scenarios:
             for linger_ms in latency.LINGERS:
                 self._each(peers, turn, "latency", partial(delay.run, linger_ms))

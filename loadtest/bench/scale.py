@@ -8,17 +8,18 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from loadtest.bench import frames, processes
+from loadtest.bench import frames, processes, produce_loop
 from loadtest.bench.load import Load
 from loadtest.bench.peers import Mock, Peer
 from loadtest.bench.processes import NotAvailableError
+from loadtest.bench.produce_loop import RECORD_BYTES, Requests
 from loadtest.bench.redis_peer import Redis
 from loadtest.bench.results import Figure, Results
 
 SCALE, SINGLE = "Start, partitions, connections", "Single records, one request each"
-TOPICS, PARTITIONS_EACH, CONNECTIONS, SINGLE_CONNECTIONS = 10, 1000, 1000, 64
+TOPICS, PARTITIONS_EACH, CONNECTIONS = 10, 1000, 1000
+SINGLE_CONNECTIONS = (64, 1000)
 PARKED_MS = 500
-_SINGLE_BYTES = 100
 _SINGLE_REDIS_RECORDS = 200_000
 _SETTLE_SECONDS = 3.0
 _SETTLE_SECONDS_MAX = 60.0
@@ -38,9 +39,16 @@ PARKED = Figure(SCALE, f"CPU, {_PARKED}", "% of a core")
 PARKED_MEMORY = Figure(SCALE, f"largest process with connections, {_PARKED}", "MiB")
 FEWEST = Figure(SCALE, "connections of the process with the fewest", "of 1,000", compared=False)
 MOST = Figure(SCALE, "connections of the process with the most", "of 1,000", compared=False)
-SINGLE_CPU = Figure(SINGLE, f"broker CPU at {SINGLE_CONNECTIONS} connections", "us a request")
-SINGLE_REDIS_CPU = Figure(SINGLE, f"Redis CPU at {SINGLE_CONNECTIONS} connections", "us a request")
-SINGLE_RATE = Figure(SINGLE, f"requests at {SINGLE_CONNECTIONS} connections", "requests/s", more=True)
+
+
+def single_figures(connections: int) -> tuple[Figure, Figure, Figure]:
+    """Return CPU of the broker, CPU of Redis and rate of requests of one record over some connections."""
+    at = f"at {connections:,} connections"
+    return (
+        Figure(SINGLE, f"broker CPU {at}", "us a request"),
+        Figure(SINGLE, f"Redis CPU {at}", "us a request"),
+        Figure(SINGLE, f"requests {at}", "requests/s", more=True),
+    )
 
 
 class Scale:
@@ -49,7 +57,7 @@ class Scale:
     def __init__(self, load: Load, results: Results, directory: Path, seconds: float) -> None:
         self._load = load
         self._results = results
-        self._frames = directory / "frames"
+        self._directory = directory
         self._seconds = seconds
 
     def run(self, peer: Peer | Redis, turn: int) -> None:
@@ -63,49 +71,39 @@ class Scale:
             self._results.add(START, peer.name, turn, time.monotonic() - began)
             time.sleep(1.0)
             self._results.add(MEMORY_AT_START, peer.name, turn, processes.resident_mib(peer.pid))
-            if isinstance(peer, Redis):
-                self._single_redis(peer, turn)
-            else:
-                self._single(peer, turn)
+            for connections in SINGLE_CONNECTIONS:
+                self._single(peer, turn, connections)
+            if isinstance(peer, Peer):
                 self._many(peer, turn)
         finally:
             self._load.do("close")
             peer.stop()
 
-    def _single(self, peer: Peer, turn: int) -> None:
-        topic, partitions = "single", 8
-        peer.create(self._load, topic, partitions)
-        requests = [frames.produce(topic, n, b"x" * _SINGLE_BYTES) for n in range(partitions)]
-        frames.check_produced(peer.bootstrap, requests[0])
-        path = frames.write(self._frames, requests)
-        self._load.do("open", bootstrap=peer.bootstrap, connections=SINGLE_CONNECTIONS, frames=path)
-        error_at = frames.produced_error_at(topic)
-        # Long enough for a Java broker to compile what it runs.
-        self._load.do("loop", frames=path, milliseconds=int(self._seconds * 2000), error_at=error_at)
-        before = processes.cpu(peer.pid)
-        answer = self._load.do("loop", frames=path, milliseconds=int(self._seconds * 1000), error_at=error_at)
-        used = processes.cpu(peer.pid).since(before)
-        self._load.do("close")
-        self._results.add(SINGLE_CPU, peer.name, turn, used.broker / answer["requests"] * 1e6)
+    def _single(self, peer: Peer | Redis, turn: int, connections: int) -> None:
+        if isinstance(peer, Redis):
+            before, began = processes.cpu(peer.pid), time.monotonic()
+            count: float = peer.single(b"x" * RECORD_BYTES, _SINGLE_REDIS_RECORDS, connections)
+            used, seconds = processes.cpu(peer.pid).since(before), time.monotonic() - began
+        else:
+            work = Requests(f"single-{connections}", 8, connections)
+            # Long enough for a Java broker to compile what it runs.
+            span = (self._seconds * 2, self._seconds)
+            count, seconds, used, _ = produce_loop.run(self._load, peer, self._directory, work, span)
+        broker_cpu, redis_cpu, rate = single_figures(connections)
+        if used.broker:
+            self._results.add(broker_cpu, peer.name, turn, used.broker / count * 1e6)
         if used.redis:
-            self._results.add(SINGLE_REDIS_CPU, peer.name, turn, used.redis / answer["requests"] * 1e6)
-        self._results.add(SINGLE_RATE, peer.name, turn, answer["requests"] / answer["seconds"])
-
-    def _single_redis(self, peer: Redis, turn: int) -> None:
-        before, began = processes.cpu(peer.pid), time.monotonic()
-        count = peer.single(b"x" * _SINGLE_BYTES, _SINGLE_REDIS_RECORDS, SINGLE_CONNECTIONS)
-        used = processes.cpu(peer.pid).since(before)
-        self._results.add(SINGLE_REDIS_CPU, peer.name, turn, used.redis / count * 1e6)
-        self._results.add(SINGLE_RATE, peer.name, turn, count / (time.monotonic() - began))
+            self._results.add(redis_cpu, peer.name, turn, used.redis / count * 1e6)
+        self._results.add(rate, peer.name, turn, count / seconds)
 
     def _many(self, peer: Peer, turn: int) -> None:
         seconds = peer.create(self._load, _TOPIC, PARTITIONS_EACH, TOPICS)
         self._results.add(CREATE, peer.name, turn, seconds)
-        _settle(peer)
-        path = frames.write(self._frames, [frames.metadata()])
+        settle(peer)
+        path = frames.write(self._directory / "frames", [frames.metadata()])
         answer = self._load.do("open", bootstrap=peer.bootstrap, connections=CONNECTIONS, frames=path)
         self._results.add(CONNECT, peer.name, turn, answer["seconds"])
-        _settle(peer)
+        settle(peer)
         held = processes.connections(peer.pid, peer.port)
         self._results.add(FEWEST, peer.name, turn, min(held.values()))
         self._results.add(MOST, peer.name, turn, max(held.values()))
@@ -122,7 +120,7 @@ class Scale:
         names = [_TOPIC if n == 0 else f"{_TOPIC}-{n}" for n in range(TOPICS)]
         each = CONNECTIONS // TOPICS
         requests = [frames.fetch(name, partition, PARKED_MS) for name in names for partition in range(each)]
-        path = frames.write(self._frames, requests)
+        path = frames.write(self._directory / "frames", requests)
         self._load.do("loop", frames=path, milliseconds=int(_SETTLE_SECONDS * 1000))
         before, began = processes.cpu(peer.pid), time.monotonic()
         answer = self._load.do("loop", frames=path, milliseconds=int(self._seconds * 2000))
@@ -135,7 +133,7 @@ class Scale:
         self._results.add(PARKED_MEMORY, peer.name, turn, max(map(processes.process_mib, workers)))
 
 
-def _settle(peer: Peer) -> None:
+def settle(peer: Peer) -> None:
     """Wait until the work that a request has started is done: Kafka answers before its partitions are all there."""
     deadline = time.monotonic() + _SETTLE_SECONDS_MAX
     while time.monotonic() < deadline:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from loadtest.bench import processes
+from loadtest.bench import librdkafka, processes
 from loadtest.bench.load import Load
 from loadtest.bench.peers import Mock, Peer
 from loadtest.bench.redis_peer import Redis
@@ -109,30 +109,45 @@ class Throughput:
         )
         peer.delete(self._load, topic)
 
-    def cold(self, size: int, peer: Peer | Redis, turn: int) -> None:
-        """Measure reading a log from its start that nobody has read yet."""
-        figure = Figure(CONSUME, f"{_size(size)}, from the start", _RATE_UNIT, more=True)
+    def cold(self, size: int, peer: Peer | Redis, turn: int, partitions: int = 1) -> None:
+        """Measure reading a log from its start that nobody has read yet, by one consumer of all its partitions."""
+        figure = Figure(CONSUME, f"{_size(size)}, from the start{_of(partitions)}", _RATE_UNIT, more=True)
         if isinstance(peer, Redis):
-            self._consume_redis(peer, size, figure, turn)
+            if partitions == 1:
+                self._consume_redis(peer, size, figure, turn)
             return
         if isinstance(peer, Mock):
             return
         shape = Shape(size)
-        topic = self._topic(peer, 1)
+        topic = self._topic(peer, partitions)
         records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
         self._do(peer, Work("produce", topic, shape, records))
         self._measured(figure, peer, turn, Work("consume", topic, shape, records))
         peer.delete(self._load, topic)
 
-    def tailing(self, size: int, peer: Peer | Redis, turn: int) -> None:
+    def tailing(self, size: int, peer: Peer | Redis, turn: int, partitions: int = 1) -> None:
         """Measure reading the end of a log while one producer writes there as fast as it can."""
         if isinstance(peer, Redis | Mock):
             return
-        figure = Figure(CONSUME, f"{_size(size)}, tailing a producer", _RATE_UNIT, more=True)
+        figure = Figure(CONSUME, f"{_size(size)}, tailing a producer{_of(partitions)}", _RATE_UNIT, more=True)
         shape = Shape(size)
-        topic = self._topic(peer, 1)
+        topic = self._topic(peer, partitions)
         records = self._records(peer, shape, topic)
         self._measured(figure, peer, turn, Work("tail", topic, shape, records))
+        peer.delete(self._load, topic)
+
+    def librdkafka(self, size: int, peer: Peer | Redis, turn: int) -> None:
+        """Measure writing and reading by librdkafka with its defaults: acks=all, batches of up to 1 MB."""
+        if isinstance(peer, Redis | Mock):
+            return
+        topic = self._topic(peer, 1)
+        records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
+        for verb, section in (("produce", PRODUCE), ("consume", CONSUME)):
+            before = processes.cpu(peer.pid)
+            count, seconds = librdkafka.run(verb, peer.address, topic, records, self._load.payloads[size])
+            used = processes.cpu(peer.pid).since(before)
+            figure = Figure(section, f"{_size(size)}, librdkafka", _RATE_UNIT, more=True)
+            self._note(figure, peer.name, turn, count, seconds, used)
         peer.delete(self._load, topic)
 
     def _measured(self, figure: Figure, peer: Peer, turn: int, work: Work) -> None:
@@ -201,6 +216,10 @@ class Throughput:
         used = processes.cpu(peer.pid).since(before)
         self._note(figure, peer.name, turn, count, seconds, used)
         peer.clear()
+
+
+def _of(partitions: int) -> str:
+    return "" if partitions == 1 else f", {partitions:,} partitions"
 
 
 def _size(size: int) -> str:

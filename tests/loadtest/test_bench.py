@@ -1,4 +1,4 @@
-"""loadtest/bench: peers that cannot be had."""
+"""loadtest/bench: what is sent, the second client, and peers that cannot be had."""
 
 from __future__ import annotations
 
@@ -8,9 +8,43 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench import toolchain
+from korvet.protocol.compile import decode
+from korvet.protocol.messages.produce import ProduceRequest
+from korvet.protocol.records.batch import produced_batch
+from loadtest.bench import frames, librdkafka, toolchain
 from loadtest.bench.peers import COMPILED, KorvetBatchCompiled
 from loadtest.bench.processes import NotAvailableError
+from tests.support.broker import korvet_broker
+
+_HEADER_BYTES = 4 + 2 + 2 + 4 + 2 + len("bench")
+
+
+def test_a_request_holds_as_many_records_as_are_asked_for() -> None:
+    frame = frames.produce("t", 3, b"x" * 100, 2450)
+    [topic] = decode(ProduceRequest, 8, frame, _HEADER_BYTES).topic_data
+    [data] = topic.partition_data
+    records = produced_batch(data.records, 1 << 20).records(1 << 20)
+    assert (data.index, [record.value for record in records]) == (3, [b"x" * 100] * 2450)
+
+
+def test_librdkafka_reads_all_that_it_wrote(tmp_path: Path) -> None:
+    payloads = tmp_path / "payloads"
+    payloads.write_text("one\ntwo\nthree\n")
+    with korvet_broker(tmp_path) as broker:
+        address: dict[str, object] = {"bootstrap": broker.bootstrap}
+        for verb in ("produce", "consume"):
+            count, seconds = librdkafka.run(verb, address, "second", 20_000, payloads)
+            assert count == 20_000
+            assert seconds > 0
+        config = {"bootstrap.servers": broker.bootstrap, "log_level": "0"}
+        with pytest.raises(AssertionError, match="only 20000 of 20001 records came"):
+            librdkafka.consume(config, "second", 20_001, silence_seconds=1)
+
+
+def test_a_second_client_that_fails_names_its_reason(tmp_path: Path) -> None:
+    address: dict[str, object] = {"bootstrap": "127.0.0.1:1"}
+    with pytest.raises(NotAvailableError, match="librdkafka: FileNotFoundError"):
+        librdkafka.run("produce", address, "second", 1, tmp_path / "none")
 
 
 def test_a_python_without_a_compiled_korvet_is_not_measured_as_one(

@@ -17,8 +17,9 @@ import java.util.concurrent.TimeUnit;
 /**
  * Many plain connections in one thread, each with at most one request under way.
  *
- * Requests are whole frames made beforehand (one base64 text a line of a file; connection i sends line i modulo
- * their number). Of a response its size is looked at, and where `error_at` says so the error code at that position.
+ * Requests are whole frames made beforehand (one base64 text a line of a file). Connection i sends line i modulo their
+ * number, again and again; with `walk` all connections together go through all lines. Of a response its size is
+ * looked at, and where `error_at` says so the error code at that position.
  */
 final class Connections {
     private static final long SILENCE_NANOS_MAX = TimeUnit.SECONDS.toNanos(60);
@@ -31,7 +32,7 @@ final class Connections {
 
     private static final class Client {
         private final SocketChannel channel;
-        private ByteBuffer request;
+        private int line;
         private final ByteBuffer size = ByteBuffer.allocate(4);
         private final byte[] head = new byte[HEAD_BYTES];
         private int headed;
@@ -42,10 +43,14 @@ final class Connections {
         }
 
         void send(byte[] frame) throws IOException {
-            request = ByteBuffer.wrap(frame);
+            ByteBuffer request = ByteBuffer.wrap(frame);
             channel.write(request);
-            if (request.hasRemaining()) {
-                throw new IOException("a request did not fit into a socket");
+            // More than fits into a socket goes when the broker has read some.
+            for (long end = System.nanoTime() + SILENCE_NANOS_MAX; request.hasRemaining(); channel.write(request)) {
+                if (System.nanoTime() > end) {
+                    throw new IOException("the broker does not read a request");
+                }
+                Thread.yield();
             }
         }
 
@@ -111,7 +116,7 @@ final class Connections {
             channel.register(selector, SelectionKey.OP_READ, client);
             clients.add(client);
         }
-        long answered = exchange(frames(options), 0, 0);
+        long answered = exchange(frames(options), 0, 0, 0);
         return String.format("connections=%d seconds=%.6f", answered, (System.nanoTime() - start) / 1e9);
     }
 
@@ -119,15 +124,18 @@ final class Connections {
     String loop(Load.Options options) throws IOException {
         long start = System.nanoTime();
         long answered = exchange(frames(options),
-            TimeUnit.MILLISECONDS.toNanos(options.number("milliseconds")), options.number("error_at", 0));
+            TimeUnit.MILLISECONDS.toNanos(options.number("milliseconds")), options.number("error_at", 0),
+            options.number("walk", 0) * clients.size());
         return String.format("requests=%d seconds=%.6f", answered, (System.nanoTime() - start) / 1e9);
     }
 
-    private long exchange(List<byte[]> frames, long nanos, int errorAt) throws IOException {
+    private long exchange(List<byte[]> frames, long nanos, int errorAt, int step) throws IOException {
         long answered = 0;
         int waiting = 0;
         for (int i = 0; i < clients.size(); i++) {
-            clients.get(i).send(frames.get(i % frames.size()));
+            Client client = clients.get(i);
+            client.line = i % frames.size();
+            client.send(frames.get(client.line));
             waiting++;
         }
         long end = System.nanoTime() + nanos;
@@ -144,8 +152,8 @@ final class Connections {
                     answered++;
                     heard = now;
                     if (now < end) {
-                        client.request.rewind();
-                        client.send(client.request.array());
+                        client.line = (client.line + step) % frames.size();
+                        client.send(frames.get(client.line));
                     } else {
                         waiting--;
                     }

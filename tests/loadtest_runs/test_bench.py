@@ -1,0 +1,89 @@
+"""Short runs of `loadtest.bench` at a real Korvet: each scenario gives its figures, and what was sent is in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from loadtest.bench import processes, produce_loop, scale, toolchain
+from loadtest.bench.load import Load
+from loadtest.bench.peers import Kfake, KorvetBatch
+from loadtest.bench.produce_loop import Requests
+from loadtest.bench.results import Results
+from loadtest.bench.run import Plan, Run
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
+    toolchain.prepare()
+    processes.allow_files()
+    with Load(tmp_path_factory.mktemp("load")) as running:
+        yield running
+
+
+def run(directory: Path, load: Load, *scenarios: str) -> Results:
+    """Run scenarios for one quick round with one peer, none of which may fail."""
+    whole = Run(Plan(["korvet-batch"], scenarios, 1, 0.2, quick=True), directory, load)
+    whole.whole()
+    assert (whole.results.failures, whole.results.absent) == ([], {})
+    return whole.results
+
+
+def held(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Return how many records each partition holds."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test"})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=10)[1] for n in range(partitions)
+    ]
+    consumer.close()
+    return ends
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Requests("few", 8, 3),
+        Requests("all", 20, 3, 10, walk=True),
+        Requests("large", 2, 2, 2450),
+    ],
+)
+def test_the_requests_that_are_counted_are_in_the_log(load: Load, tmp_path: Path, work: Requests) -> None:
+    peer = KorvetBatch(tmp_path)
+    peer.start()
+    try:
+        done = produce_loop.run(load, peer, tmp_path, work, (0.3, 0.5))
+        ends = held(peer.bootstrap, work.topic, work.partitions)
+    finally:
+        peer.stop()
+    assert sum(ends) == done.sent > done.requests > 0
+    again = sum(end > work.records for end in ends)
+    assert again == (work.partitions if work.walk else work.connections)
+
+
+def test_many_partitions_many_producers_and_the_second_client_have_figures(
+    load: Load, tmp_path: Path
+) -> None:
+    results = run(tmp_path, load, "consume", "librdkafka", "scale")
+    names = {(figure.section, figure.name) for figure in results.figures()}
+    assert {
+        ("Produce", "1 KiB, librdkafka"),
+        ("CPU of consume", "100 B, librdkafka"),
+        ("CPU of consume", "100 B, from the start, 1,000 partitions"),
+        ("Consume", "100 B, tailing a producer, 1,000 partitions"),
+        (scale.SINGLE, "broker CPU at 1,000 connections"),
+    } <= names
+
+
+def test_kfake_takes_what_korvet_takes(load: Load, tmp_path: Path) -> None:
+    peer = Kfake(tmp_path)
+    peer.start()
+    try:
+        done = produce_loop.run(load, peer, tmp_path, Requests("few", 8, 8), (0.1, 0.1))
+        assert sum(held(peer.bootstrap, "few", 8)) == done.sent
+    finally:
+        peer.stop()
