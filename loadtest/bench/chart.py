@@ -1,4 +1,7 @@
-"""The chart of a run: every peer's ratio to Apache Kafka, one panel a section. Knows matplotlib; no measurements."""
+"""The charts of a run: every peer's ratio to Apache Kafka, one panel a section, and the cost of a record.
+
+Knows matplotlib; measures nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
+from loadtest.bench.cost import BROKER, REDIS, SWEEPS
 from loadtest.bench.results import BASE, Figure, Results
 
 _SECTIONS_MAX = 8
@@ -16,7 +20,7 @@ _INCHES_OF_A_ROW, _INCHES_OF_A_PANEL, _INCHES_WIDE = 0.42, 1.1, 12.0
 _BARS = 0.8
 # Distinguishable with every common colour blindness (Okabe and Ito).
 _COLOURS = {"korvet-record": "#E69F00", "korvet-batch": "#0072B2", "redis": "#009E73", "mock": "#999999"}
-_COLOURS |= {"korvet-batch-tls": "#56B4E9", "kafka-tls": "#D55E00"}
+_COLOURS |= {"korvet-batch-tls": "#56B4E9", "kafka-tls": "#D55E00", BASE: "#000000"}
 _COLOURS |= {"korvet-record-compiled": "#F0E442", "korvet-batch-compiled": "#CC79A7"}
 _COLOURS |= {"kfake": "#882255", "tansu": "#44AA99"}
 
@@ -37,6 +41,35 @@ def draw(results: Results, path: Path) -> None:
     for panel, (section, figures) in zip(panels[:, 0], sections.items(), strict=True):
         _panel(panel, results, section, figures, peers)
     canvas.savefig(path, dpi=110)
+
+
+def draw_cost(results: Results, path: Path) -> None:
+    """Write an SVG of the scenario `cost`, one panel a sweep: medians, Redis as the dashed lines."""
+    measured = set(results.figures())
+    if not any(sweep.figure(sweep.points[0], BROKER) in measured for sweep in SWEEPS):
+        return
+    # Text stays text, drawn by the reader's fonts: a tenth of the size.
+    mpl.rcParams |= {"font.size": 8, "svg.fonttype": "none", "svg.hashsalt": "korvet"}
+    canvas = Canvas(figsize=(9.0, 6.5), layout="constrained")
+    for panel, sweep in zip(canvas.subplots(2, 2).flat, SWEEPS, strict=True):
+        for peer in results.peers:
+            for part, style in ((BROKER, "-"), (REDIS, "--")):
+                figures = ((point, sweep.figure(point, part)) for point in sweep.points)
+                spans = [(point, results.value(each, peer)) for point, each in figures if each in measured]
+                line = [(point, span.middle) for point, span in spans if span]
+                if line:
+                    label = peer if part == BROKER else f"{peer}: Redis"
+                    panel.plot(*zip(*line, strict=True), style, marker=".", color=_COLOURS[peer], label=label)
+        panel.set_title(f"{sweep.title}, us a record", loc="left", fontweight="bold")
+        panel.set_xlabel(sweep.axis)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda point, _: f"{point:,.0f}"))
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
+        panel.grid(visible=True, which="major", linewidth=0.3)
+    drawn = {line.get_label(): line for panel in canvas.axes for line in panel.get_lines()}
+    canvas.legend(handles=list(drawn.values()), loc="outside lower center", ncols=5)
+    canvas.savefig(path, metadata={"Date": None})
 
 
 def _panel(panel: Axes, results: Results, section: str, figures: list[Figure], peers: list[str]) -> None:

@@ -15,7 +15,7 @@ from loadtest.bench import chart, processes, toolchain
 from loadtest.bench.load import Load
 from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.results import Results
-from loadtest.bench.run import DEFAULT_PEERS, PEERS, SCENARIOS, Plan, Run
+from loadtest.bench.run import DEFAULT_PEERS, DEFAULT_SCENARIOS, PEERS, SCENARIOS, Plan, Run
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -74,7 +74,7 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="where the peers keep their data, all on one disk")
     for flag, known, default, text in (
         ("--peers", tuple(PEERS), DEFAULT_PEERS, "who is measured"),
-        ("--only", SCENARIOS, list(SCENARIOS), "what is measured"),
+        ("--only", SCENARIOS, DEFAULT_SCENARIOS, "what is measured"),
     ):
         parser.add_argument(
             flag, type=_names(known), default=default, help=f"{text}: {','.join(known)}", metavar="NAMES"
@@ -89,5 +89,8 @@ def _report(results: Results) -> None:
     results.write(base.with_suffix(".json"))
     base.with_suffix(".md").write_text(results.markdown())
     chart.draw(results, base.with_suffix(".png"))
+    chart.draw_cost(results, base.with_suffix(".svg"))
     print(results.markdown())
-    print(f"Written: {base.relative_to(Path.cwd())}.json, .md and .png")
+    print(
+        f"Written: {base.relative_to(Path.cwd())}.json, .md, and .png or .svg where there is a chart to draw"
+    )

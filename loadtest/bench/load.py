@@ -30,6 +30,11 @@ class Load:
     def __exit__(self, *_: object) -> None:
         processes.stop(self._process)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def do(self, verb: str, **options: object) -> Answer:
         """Have one thing done and return its figures; raises LoadError."""
         stdin, stdout = self._process.stdin, self._process.stdout

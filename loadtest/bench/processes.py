@@ -5,17 +5,21 @@ Knows Linux; nothing of Kafka or Redis.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 STOP_SECONDS_MAX = 40.0
+_SETTLE_SECONDS, _SETTLE_SECONDS_MAX = 3.0, 60.0
+_SETTLED_SHARE = 0.1
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -85,6 +89,24 @@ def spawn(
             # This process has one thread, so there is no lock that this could find taken.
             preexec_fn=die_with_parent,  # noqa: PLW1509 - as said above
         )
+
+
+@contextlib.contextmanager
+def pinned(cpus: Collection[int]) -> Iterator[None]:
+    """Run what is started within on these cores only, for as long as it lives."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def pin(pid: int, cpus: Collection[int]) -> None:
+    """Run a process, with all threads that it has, on these cores only from now on, as `taskset -a` does."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), cpus)
 
 
 def die_with_parent() -> None:
@@ -170,6 +192,16 @@ def cpu(root: int) -> Cpu:
         else:
             broker += ticks
     return Cpu(broker / _TICKS, redis / _TICKS)
+
+
+def settle(root: int) -> None:
+    """Wait until the work that a request has started is done: Kafka answers before its partitions are all there."""
+    deadline = time.monotonic() + _SETTLE_SECONDS_MAX
+    while time.monotonic() < deadline:
+        before = cpu(root)
+        time.sleep(_SETTLE_SECONDS)
+        if cpu(root).since(before).total < _SETTLE_SECONDS * _SETTLED_SHARE:
+            return
 
 
 def _memory_kib(pid: int, name: str) -> int:

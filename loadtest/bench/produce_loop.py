@@ -54,6 +54,8 @@ def run(load: Load, peer: Peer, directory: Path, work: Requests, seconds: tuple[
     value = b"x" * RECORD_BYTES
     requests = [frames.produce(work.topic, n, value, work.records) for n in range(work.partitions)]
     frames.check_produced(peer.bootstrap, requests)
+    if work.walk:
+        processes.settle(peer.pid)
     path = frames.write(directory / "frames", requests)
     options = {"frames": path, "walk": int(work.walk), "error_at": frames.produced_error_at(work.topic)}
     try:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import korvet
 from loadtest.bench import latency, throughput, toolchain
+from loadtest.bench.cores import Cores
+from loadtest.bench.cost import Cost
 from loadtest.bench.load import Load, LoadError
 from loadtest.bench.peers import (
     Kafka,
@@ -45,7 +47,8 @@ PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
     )
 }
 DEFAULT_PEERS = ["kafka", "korvet-record", "korvet-batch", "redis", "mock"]
-SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale")
+SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale", "cost", "cores")
+DEFAULT_SCENARIOS = ["produce", "consume", "librdkafka", "latency", "scale"]
 MANY_PARTITIONS = 1000
 
 
@@ -76,10 +79,17 @@ class Run:
         for peer in self._peers:
             self.results.notes[peer.name] = peer.note
         self._together()
-        if "scale" in self._plan.scenarios:
-            scale = Scale(self._load, self.results, self._directory, 2.0 if self._plan.quick else 5.0)
-            for turn in range(self._plan.rounds):
-                self._each(self._available(self._peers), turn, "scale", scale.run)
+        quick = self._plan.quick
+        parts = (self._load, self.results, self._directory)
+        alone = {
+            "scale": Scale(*parts, 2.0 if quick else 5.0).run,
+            "cost": Cost(*parts, self._plan.seconds, quick=quick).run,
+            "cores": Cores(*parts, self._plan.seconds).run,
+        }
+        for turn in range(self._plan.rounds):
+            for what, measure in alone.items():
+                if what in self._plan.scenarios:
+                    self._each(self._available(self._peers), turn, what, measure)
 
     def _together(self) -> None:
         """Start all peers, which finds out who can be had, and measure what a warm broker does."""

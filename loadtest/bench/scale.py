@@ -22,8 +22,6 @@ SINGLE_CONNECTIONS = (64, 1000)
 PARKED_MS = 500
 _SINGLE_REDIS_RECORDS = 200_000
 _SETTLE_SECONDS = 3.0
-_SETTLE_SECONDS_MAX = 60.0
-_SETTLED_SHARE = 0.1
 _TOPIC = "many"
 
 START = Figure(SCALE, "start-up to the first metadata", "s")
@@ -99,11 +97,11 @@ class Scale:
     def _many(self, peer: Peer, turn: int) -> None:
         seconds = peer.create(self._load, _TOPIC, PARTITIONS_EACH, TOPICS)
         self._results.add(CREATE, peer.name, turn, seconds)
-        settle(peer)
+        processes.settle(peer.pid)
         path = frames.write(self._directory / "frames", [frames.metadata()])
         answer = self._load.do("open", bootstrap=peer.bootstrap, connections=CONNECTIONS, frames=path)
         self._results.add(CONNECT, peer.name, turn, answer["seconds"])
-        settle(peer)
+        processes.settle(peer.pid)
         held = processes.connections(peer.pid, peer.port)
         self._results.add(FEWEST, peer.name, turn, min(held.values()))
         self._results.add(MOST, peer.name, turn, max(held.values()))
@@ -131,13 +129,3 @@ class Scale:
             )
         self._results.add(PARKED, peer.name, turn, used.total / seconds * 100)
         self._results.add(PARKED_MEMORY, peer.name, turn, max(map(processes.process_mib, workers)))
-
-
-def settle(peer: Peer) -> None:
-    """Wait until the work that a request has started is done: Kafka answers before its partitions are all there."""
-    deadline = time.monotonic() + _SETTLE_SECONDS_MAX
-    while time.monotonic() < deadline:
-        before = processes.cpu(peer.pid)
-        time.sleep(_SETTLE_SECONDS)
-        if processes.cpu(peer.pid).since(before).total < _SETTLE_SECONDS * _SETTLED_SHARE:
-            return

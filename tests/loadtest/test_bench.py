@@ -1,7 +1,9 @@
-"""loadtest/bench: what is sent, the second client, and peers that cannot be had."""
+"""loadtest/bench: what is sent, where it runs, the second client, and peers that cannot be had."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from korvet.protocol.compile import decode
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.records.batch import produced_batch
-from loadtest.bench import frames, librdkafka, toolchain
+from loadtest.bench import frames, librdkafka, processes, toolchain
+from loadtest.bench.cost import BROKER, REDIS, SWEEPS
 from loadtest.bench.peers import COMPILED, KorvetBatchCompiled
 from loadtest.bench.processes import NotAvailableError
 from tests.support.broker import korvet_broker
@@ -25,6 +28,27 @@ def test_a_request_holds_as_many_records_as_are_asked_for() -> None:
     [data] = topic.partition_data
     records = produced_batch(data.records, 1 << 20).records(1 << 20)
     assert (data.index, [record.value for record in records]) == (3, [b"x" * 100] * 2450)
+
+
+def test_each_point_of_the_cost_has_figures_of_its_own() -> None:
+    figures = [
+        sweep.figure(point, part) for sweep in SWEEPS for point in sweep.points for part in (BROKER, REDIS)
+    ]
+    assert len(set(figures)) == len(figures) == 2 * (6 + 4 + 4 + 4)
+
+
+def test_what_is_started_pinned_stays_on_its_cores_and_its_starter_does_not() -> None:
+    before = os.sched_getaffinity(0)
+    core = {max(before)}
+    with processes.pinned(core):
+        child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert (os.sched_getaffinity(child.pid), os.sched_getaffinity(0)) == (core, before)
+        processes.pin(child.pid, before)
+        assert os.sched_getaffinity(child.pid) == before
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_librdkafka_reads_all_that_it_wrote(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from loadtest.bench import processes, produce_loop, scale, toolchain
+from loadtest.bench import chart, cores, cost, processes, produce_loop, scale, toolchain
 from loadtest.bench.load import Load
 from loadtest.bench.peers import Kfake, KorvetBatch
 from loadtest.bench.produce_loop import Requests
@@ -63,6 +63,26 @@ def test_the_requests_that_are_counted_are_in_the_log(load: Load, tmp_path: Path
     assert sum(ends) == done.sent > done.requests > 0
     again = sum(end > work.records for end in ends)
     assert again == (work.partitions if work.walk else work.connections)
+
+
+def test_the_cost_has_its_figures_and_its_chart(load: Load, tmp_path: Path) -> None:
+    results = run(tmp_path, load, "cost")
+    sought = [
+        sweep.figure(point, part)
+        for sweep in cost.SWEEPS
+        for point in sweep.points[:2]
+        for part in (cost.BROKER, cost.REDIS)
+    ]
+    assert set(results.figures()) == set(sought)
+    chart.draw_cost(results, tmp_path / "cost.svg")
+    drawn = (tmp_path / "cost.svg").read_text()
+    assert all(title in drawn for title in (*(sweep.title for sweep in cost.SWEEPS), "korvet-batch: Redis"))
+
+
+def test_the_cores_have_a_rate_for_each_number_of_workers(load: Load, tmp_path: Path) -> None:
+    results = run(tmp_path, load, "cores")
+    rates = [figure for figure in results.figures() if figure.more]
+    assert len(rates) == 2 * len(cores.CORES) * len(cores.WORKERS)
 
 
 def test_many_partitions_many_producers_and_the_second_client_have_figures(
