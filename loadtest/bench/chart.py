@@ -66,6 +66,9 @@ def draw_cost(results: Results, path: Path) -> None:
         panel.set_yscale("log")
         panel.xaxis.set_major_formatter(FuncFormatter(lambda point, _: f"{point:,.0f}"))
         panel.yaxis.set_major_formatter(FuncFormatter(lambda cost, _: f"{cost:g}"))
+        panel.yaxis.set_minor_formatter(
+            FuncFormatter(lambda cost, _: f"{cost:g}" if f"{cost:g}"[0] in "25" else "")
+        )
         panel.grid(visible=True, which="major", linewidth=0.3)
     drawn = {line.get_label(): line for panel in canvas.axes for line in panel.get_lines()}
     canvas.legend(handles=list(drawn.values()), loc="outside lower center", ncols=5)

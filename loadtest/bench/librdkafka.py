@@ -59,7 +59,8 @@ def consume(
     consumer.assign([TopicPartition(topic, 0, 0)])
     count, began = 0, time.monotonic()
     while count < records:
-        messages = consumer.consume(_MESSAGES, silence_seconds)
+        # It waits for as many as it is asked for.
+        messages = consumer.consume(min(_MESSAGES, records - count), silence_seconds)
         failed = [message.error() for message in messages if message.error()]
         assert messages, f"only {count} of {records} records came"
         assert not failed, f"{failed[0]}"

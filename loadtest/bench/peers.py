@@ -18,8 +18,11 @@ from loadtest.bench.load import Load, LoadError
 from loadtest.bench.processes import NotAvailableError
 
 START_SECONDS_MAX = 90.0
-COMPILED = "KORVET_COMPILED_PYTHON"
-"""Variable of the environment: the Python of a virtual environment where a compiled wheel of Korvet is installed."""
+COMPILED = "BENCH_COMPILED_PYTHON"
+"""Variable of the environment: the Python of a virtual environment where a compiled wheel of Korvet is installed.
+
+Korvet takes variables that begin with its own name for settings.
+"""
 _REPOSITORY = Path(__file__).parents[2]
 
 
@@ -80,8 +83,9 @@ class Peer(ABC):
         try:
             frames.await_metadata(self.bootstrap, START_SECONDS_MAX)
         except NotAvailableError:
+            last_words = processes.tail(self.log)
             self.stop()
-            raise NotAvailableError(f"it did not start: {processes.tail(self.log)}") from None
+            raise NotAvailableError(f"it did not start: {last_words}") from None
 
     def start(self) -> None:
         """Prepare and launch."""
@@ -202,8 +206,8 @@ class Compiled(Korvet):
             raise NotAvailableError(f"{COMPILED} names no Python with a compiled Korvet")
 
     def python(self) -> list[str]:
-        """Return the interpreter that the environment names, which is not to look into the working directory."""
-        return [os.environ.get(COMPILED, sys.executable), "-P"]
+        """Return the interpreter that the environment names, isolated: it must not find this repository."""
+        return [os.environ.get(COMPILED, sys.executable), "-I"]
 
 
 class KorvetRecordCompiled(Compiled, KorvetRecord):

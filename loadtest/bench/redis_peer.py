@@ -75,8 +75,9 @@ class Redis:
                 time.sleep(0.01)
             else:
                 return
+        last_words = processes.tail(log)
         self.stop()
-        raise NotAvailableError(f"it did not start: {processes.tail(log)}")
+        raise NotAvailableError(f"it did not start: {last_words}")
 
     def start(self) -> None:
         """Prepare and launch."""

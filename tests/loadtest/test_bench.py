@@ -13,9 +13,9 @@ import pytest
 from korvet.protocol.compile import decode
 from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.records.batch import produced_batch
-from loadtest.bench import frames, librdkafka, processes, toolchain
+from loadtest.bench import frames, librdkafka, peers, processes, toolchain
 from loadtest.bench.cost import BROKER, REDIS, SWEEPS
-from loadtest.bench.peers import COMPILED, KorvetBatchCompiled
+from loadtest.bench.peers import COMPILED, KorvetBatch, KorvetBatchCompiled
 from loadtest.bench.processes import NotAvailableError
 from tests.support.broker import korvet_broker
 
@@ -86,3 +86,12 @@ def test_a_broker_whose_compiler_is_missing_cannot_be_had(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotAvailableError, match=f"{program} is not on PATH"):
         build()
+
+
+def test_a_broker_that_does_not_start_is_reported_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "START_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(KorvetBatch, "workers", -1)
+    with pytest.raises(NotAvailableError, match=r"it did not start: .*workers"):
+        KorvetBatch(tmp_path).start()
