@@ -75,14 +75,6 @@ class _PartitionCall:
         self.batches = self.records = self.size_bytes = 0
 
 
-class _Place(NamedTuple):
-    """Where the result of an append will be: in which call of a group, and in its answer."""
-
-    group: _AppendGroup
-    call: int
-    batch: int
-
-
 class _AppendGroup:
     """Appends to logs of one node that are sent together; any number of greenlets wait for the answers.
 
@@ -185,6 +177,14 @@ class _AppendGroup:
         for waiter in self._waiting[:count]:
             loop.run_callback(waiter.switch, None)
         del self._waiting[:count]
+
+
+class _Place(NamedTuple):
+    """Where the result of an append will be: in which call of a group, and in its answer."""
+
+    group: _AppendGroup
+    call: int
+    batch: int
 
 
 _NOT_SENT = ScriptReply(None)

@@ -6,11 +6,11 @@ KAFKA_STORAGE_ERROR that names the key.
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
-from korvet.log.record_format import OFFSETS_END, Entry
+from korvet.log.record_format import OFFSETS_END
 from korvet.log.types import Bounds, RemoteRange
 from korvet.redis.replies import Reply, listed, malformed
 from korvet.topics.types import Partition
@@ -86,13 +86,11 @@ def state_command(partition: Partition) -> tuple[str, ...]:
 
 def read_state(partition: Partition, reply: Reply) -> LogState:
     """Return the state; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic id is another or none."""
-    fields = listed(partition.state, reply)
+    fields: Any = listed(partition.state, reply)
     if not fields or fields[0] != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived, epochs = cast(
-            "list[bytes]", fields
-        )
+        _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived, epochs = fields
         state = LogState(
             next_offset=int(end),
             start=max(int(start), int(remote_start or 0)),
@@ -160,9 +158,9 @@ def _bounds(state: LogState, first_offset: int) -> Bounds:
     )
 
 
-def entries(partition: Partition, reply: Reply) -> list[Entry]:
-    """Return the answer to XRANGE; the entries are checked by what reads them."""
-    return cast("list[Entry]", listed(partition.stream, reply))
+def entries(partition: Partition, reply: Reply) -> list[Any]:
+    """Return the answer to XRANGE; the entries (record_format.Entry) are checked by what reads them."""
+    return listed(partition.stream, reply)
 
 
 def executed(partition: Partition, reply: Reply, count: int) -> list[Reply]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from korvet.errors import ProtocolError
+from korvet.protocol.schema import RequestHeader
 from korvet.protocol.wire import Buffer, raise_length, raise_short, skip_tagged_fields
 
 SIZE_BYTES = 4
@@ -27,16 +26,6 @@ _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
 _LENGTH = struct.Struct(">h")
 _RESPONSE = struct.Struct(">ii")
-
-
-class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """The header of a request; `body` is the position in the frame at which the message begins."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body: int
 
 
 def check_frame_size(size: int, limit: int, least: int = REQUEST_HEADER_MIN) -> None:

@@ -88,6 +88,16 @@ class Message(Part, kw_only=True, gc=False):
         return cls.__name__.endswith("Request")
 
 
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header of a request; `body` is the position in the frame at which the message begins."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
 class ListOf(msgspec.Struct, frozen=True):
     """The wire type of an array."""
 

@@ -13,7 +13,7 @@ import socket as plain_socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import gevent
 import hiredis
@@ -39,8 +39,8 @@ _SETNAME_REFUSALS = ("NOPERM", "unknown command", "unknown subcommand")
 _MORE = object()
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
-_RECEIVED = bytearray(_READ_BYTES)
-"""Where every read of the process lands before it is parsed, which copies it."""
+_RECEIVED: Any = bytearray(_READ_BYTES)
+"""Where every read of the process lands before it is parsed, which copies it. hiredis' types want bytes."""
 
 # A memoryview must be contiguous: hiredis copies its bytes as they lie in memory.
 Arg: TypeAlias = bytes | str | int | memoryview
@@ -192,8 +192,7 @@ class RedisConnection:
     def _take(self, size: int) -> None:
         reader = self._reader
         self.heard_at = time.monotonic()
-        # hiredis takes any buffer, its types say bytes.
-        reader.feed(cast("bytes", _RECEIVED), 0, size)
+        reader.feed(_RECEIVED, 0, size)
         replies = []
         while (reply := reader.gets()) is not _MORE:
             replies.append(reply)
@@ -240,8 +239,8 @@ def open_connection(
             reply = _shake_hands(opened, address, command)
             connected, opened = opened, None
             return connected, reply
-    except _TimedOutError as error:
-        raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from error
+    except _TimedOutError as late:
+        raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from late
     except (OSError, UnicodeError) as error:
         reason = _reason_of(error)
         # With TLS 1.3 a server refuses after the handshake: the alert, or the end of the connection alone, is read.

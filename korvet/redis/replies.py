@@ -53,7 +53,8 @@ class MovedError(StorageUnavailableError):
     def __init__(self, message: str) -> None:
         """Raise ValueError for a text that is not of the form `<reason> (MOVED <slot> <host>:<port>)`."""
         super().__init__(message)
-        _, slot, address = message[message.rindex("(") + 1 : -1].split(" ")
+        begin = message.rindex("(") + 1
+        _, slot, address = message[begin:-1].split(" ")
         host, _, port = address.rpartition(":")
         self.slot, self.host, self.port = int(slot), host, int(port)
 
@@ -122,7 +123,7 @@ def value_of(reply: Reply) -> Reply:
             raise reply
         return reply
     finally:
-        del reply  # else the error and this frame would hold each other
+        reply = None  # else the error and this frame would hold each other
 
 
 def checked(key: str, reply: Reply) -> bytes | int | list[Reply] | None:
@@ -133,7 +134,7 @@ def checked(key: str, reply: Reply) -> bytes | int | list[Reply] | None:
         try:
             raise reply
         finally:
-            del reply
+            reply = None
     return reply
 
 

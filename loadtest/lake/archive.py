@@ -143,7 +143,8 @@ def _append(partition: Partition) -> AppendRecords | AppendBatch:
     data = batches.batch(
         *(batches.Record(value, b"key-%d" % at, 1_700_000_000_000 + at) for at, value in enumerate(values))
     )
-    header, view = produced_batch(data, 1 << 30)
+    produced = produced_batch(data, 1 << 30)
+    header, view = produced.header, produced.view
     return AppendBatch(
         partition=partition,
         batch=view,

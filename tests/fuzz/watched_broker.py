@@ -18,7 +18,7 @@ import greenlet
 from korvet.cli.main import main
 from korvet.config.settings import Settings
 from korvet.handlers.context import Caller
-from korvet.protocol.frame import RequestHeader
+from korvet.protocol.schema import RequestHeader
 from korvet.server.supervisor import roles
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.startup import Runtime

@@ -312,8 +312,8 @@ def test_the_time_of_the_broker_counts_where_the_topic_says_so(bench: Bench) -> 
     """LogAppendTime: the header of a batch says its producer's time for the first record all the same."""
     made, at = bench.made(record(1), record(2)), AT + 9 * STEP
     if isinstance(made, AppendBatch):
-        header, _ = produced = produced_batch(made.batch, 1 << 20)
-        assert header.base_timestamp == AT + STEP
+        produced = produced_batch(made.batch, 1 << 20)
+        assert produced.header.base_timestamp == AT + STEP
         append: AppendRecords | AppendBatch = replace(
             made, batch=produced.timed(at, log_append_time=True).view
         )

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from korvet.errors import ProtocolError
 from korvet.protocol.frame import (
     REQUEST_HEADER_MIN,
-    RequestHeader,
     check_frame_size,
     peek_api,
     read_request_header,
     read_size,
     response_frame,
 )
+from korvet.protocol.schema import RequestHeader
 
 
 def plain(_key: int, _version: int) -> bool:

@@ -90,7 +90,8 @@ class Topics:
         """Append a batch; `timestamp` replaces those of its records, as with LogAppendTime."""
         made = [each if isinstance(each, Record) else Record(each) for each in records]
         data = batches.batch(*made, codec=codec)
-        header, view = produced_batch(data, 1 << 30)
+        produced = produced_batch(data, 1 << 30)
+        header, view = produced.header, produced.view
         if timestamp is not None:
             view = memoryview(batches.forged(data, attributes=codec | _APPENDED, max_timestamp=timestamp))
         if partition.format == "record":

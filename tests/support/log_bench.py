@@ -66,7 +66,8 @@ class Bench:
         """Return an append of these records, as the broker makes one of a producer's batch."""
         records = [value if isinstance(value, Record) else Record(value, b"k", TIMESTAMP) for value in values]
         data = batches.batch(*records, codec=codec, producer_id=producer, epoch=epoch, sequence=sequence)
-        header, view = produced_batch(data, BATCH_BYTES_MAX)
+        produced = produced_batch(data, BATCH_BYTES_MAX)
+        header, view = produced.header, produced.view
         if self.format == "record":
             return AppendRecords(
                 partition=partition or self.partition,

@@ -120,11 +120,13 @@ def unreadable(error: CorruptRecordException | UnicodeDecodeError) -> KafkaError
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}")
 
 
-class ProducedBatch(NamedTuple):
+class ProducedBatch:
     """A producer's batch that passed the checks of its header, with its bytes."""
 
-    header: BatchHeader
-    view: memoryview
+    __slots__ = ("header", "view")
+
+    def __init__(self, header: BatchHeader, view: memoryview) -> None:
+        self.header, self.view = header, view
 
     def records(self, bytes_max: int) -> list[Record]:
         """Decode the records, `bytes_max` bytes of them uncompressed at the most; errors as for `decode`."""
@@ -136,9 +138,9 @@ class ProducedBatch(NamedTuple):
         Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD if an offset delta does not match
         its position.
         """
-        header, view = self
+        header, view = self.header, self.view
         payload = decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max)
-        [decoded] = self._parts(payload, header.record_count)
+        decoded = next(self._parts(payload, header.record_count))
         return decoded, len(payload)
 
     def parts(self, bytes_max: int, size: int) -> Iterator[list[Record]]:
@@ -167,7 +169,7 @@ class ProducedBatch(NamedTuple):
 
     def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
         """Return the same batch in another codec; `bytes_max` and errors as for `decode`."""
-        header, view = self
+        header, view = self.header, self.view
         payload = compress(codec, decompress(header.codec, bytes(view[HEADER_BYTES:]), bytes_max))
         changed = with_payload(header, payload, codec)
         return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))

@@ -30,26 +30,6 @@ class OverBudgetError(Exception):
     """The worker held too many bytes of requests for too long to take in more of this one."""
 
 
-class Budgets(NamedTuple):
-    """What bounds a worker's memory: bytes of large requests, what is decoded of produce requests, fetched records.
-
-    `logins` is for the bytes of large requests of clients that have not logged in.
-
-    They are apart, so that peers that send or receive slowly delay no small request.
-    """
-
-    received: ByteBudget
-    decoded: ByteBudget
-    fetched: ByteBudget
-    logins: ByteBudget
-
-    @classmethod
-    def of(cls, bytes_max: int) -> Budgets:
-        """Give each `bytes_max`, and logins their share."""
-        received, decoded, fetched = (ByteBudget(bytes_max) for _ in range(3))
-        return cls(received, decoded, fetched, ByteBudget(bytes_max // LOGINS_SHARE))
-
-
 class ByteBudget:
     """The budget of one worker, `bytes_max` in all; its state is changed by charges alone."""
 
@@ -106,3 +86,23 @@ class Charge:
             self._budget.free += self._taken
             self._taken = 0
             self._budget.released.set()
+
+
+class Budgets(NamedTuple):
+    """What bounds a worker's memory: bytes of large requests, what is decoded of produce requests, fetched records.
+
+    `logins` is for the bytes of large requests of clients that have not logged in.
+
+    They are apart, so that peers that send or receive slowly delay no small request.
+    """
+
+    received: ByteBudget
+    decoded: ByteBudget
+    fetched: ByteBudget
+    logins: ByteBudget
+
+    @classmethod
+    def of(cls, bytes_max: int) -> Budgets:
+        """Give each `bytes_max`, and logins their share."""
+        received, decoded, fetched = (ByteBudget(bytes_max) for _ in range(3))
+        return cls(received, decoded, fetched, ByteBudget(bytes_max // LOGINS_SHARE))

@@ -23,9 +23,9 @@ from korvet.log.replication import Replicas
 from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Done, Pending
 from korvet.protocol.compile import decode, encode
-from korvet.protocol.frame import RequestHeader, read_request_header, response_frame
+from korvet.protocol.frame import read_request_header, response_frame
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
-from korvet.protocol.schema import Message
+from korvet.protocol.schema import Message, RequestHeader
 from korvet.protocol.wire import Buffer
 from korvet.security.authorizer import ALL_RIGHTS, Authorizer
 from korvet.security.client_quotas import ClientQuotas
@@ -70,7 +70,7 @@ class _Served(NamedTuple):
 
     name: str
     handler: Handler
-    context: object
+    context: Any
     replicas: Replicas
     lease: ServingLease
     throttle: Throttle

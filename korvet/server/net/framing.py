@@ -7,8 +7,7 @@ memory than what has arrived of it, however much its peer has announced.
 from __future__ import annotations
 
 import time
-
-import msgspec
+from typing import NamedTuple
 
 from korvet.config.settings import Settings
 from korvet.errors import ProtocolError
@@ -30,7 +29,7 @@ AHEAD_BYTES_MAX = 1024 * 1024
 _PRODUCE = ProduceRequest.api.key
 
 
-class ConnectionLimits(msgspec.Struct, frozen=True):
+class ConnectionLimits(NamedTuple):
     """The limits of one connection; times in seconds, sizes in bytes. `idle` None: no limit."""
 
     idle: float | None

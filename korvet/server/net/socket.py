@@ -94,7 +94,8 @@ class Channel:
         self.waited = False
         while True:
             try:
-                return _received[: self._socket.recv_into(_received, size_max)].tobytes()
+                size = self._socket.recv_into(_received, size_max)
+                return _received[:size].tobytes()
             except BlockingIOError:
                 if self._ended:
                     return b""
@@ -109,7 +110,8 @@ class Channel:
         """Return what has arrived already; None: nothing has."""
         self.waited = False
         try:
-            return _received[: self._socket.recv_into(_received, size_max)].tobytes()
+            size = self._socket.recv_into(_received, size_max)
+            return _received[:size].tobytes()
         except BlockingIOError:
             return None
 
@@ -125,7 +127,8 @@ class Channel:
             return size
         left = memoryview(b"".join(pieces))
         while left:
-            left = left[self._sent(self._socket.send, left, seconds) :]
+            sent = self._sent(self._socket.send, left, seconds)
+            left = left[sent:]
         return size
 
     def is_peer_gone(self) -> bool:

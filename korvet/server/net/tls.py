@@ -15,6 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import gevent
 from gevent.lock import BoundedSemaphore
@@ -218,9 +219,10 @@ class TlsChannel(Channel):
 
     def _decrypt(self, view: memoryview) -> int:
         size = 0
+        tls: Any = self._tls  # typeshed does not know reading into a buffer
         try:
-            while size < len(view) and (self._incoming.pending or self._tls.pending()):
-                read: int = self._tls.read(len(view) - size, view[size:])  # type: ignore[assignment]  # typeshed does not know reading into a buffer
+            while size < len(view) and (self._incoming.pending or tls.pending()):
+                read: int = tls.read(len(view) - size, view[size:])
                 if not read:
                     self._closed = True
                     break
@@ -240,7 +242,8 @@ class TlsChannel(Channel):
     def _send_all(self, data: bytes, seconds: float) -> None:
         left = memoryview(data)
         while left:
-            left = left[self._sent(self._socket.send, left, seconds) :]
+            sent = self._sent(self._socket.send, left, seconds)
+            left = left[sent:]
 
     def _send_at_once(self) -> None:
         """Send what OpenSSL has to say, if the peer takes it now."""
