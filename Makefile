@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-loadtest test-faults test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist bundle clean FORCE
+.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -103,6 +103,15 @@ test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs
 test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and use it; pip fetches what that needs
 	@$(BIN)/python -m pytest tests/dist $(ARGS)
 
+# PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
+# Three tests put something of their own in the place of a compiled class or method, which cannot be done.
+COMPILED_TESTS := tests/clients tests/handlers tests/log tests/protocol tests/redis tests/server tests/telemetry \
+	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \
+	--deselect tests/server/test_tls.py::test_everybody_else_runs_while_tiny_records_are_decrypted \
+	--deselect tests/server/test_tls.py::test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off
+test-compiled: $(VENV)/.lake compiled ## test the request path compiled, in build/compiled; ARGS are flags of pytest
+	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(PYTEST) $(COMPILED_TESTS) $(ARGS)
+
 test-machines: $(VENV)/.dev ## follow deploy/three-machines.md on machines booted by systemd-nspawn; needs root, and Debian's packages
 	@$(BIN)/python -m pytest tests/machines $(ARGS)
 
@@ -179,9 +188,16 @@ BUNDLED := requirements.lock
 # Archives are dated by the commit, or in an unpacked source archive as that is: two builds of one give the same bytes.
 dist bundle: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || stat --format=%Y pyproject.toml)
 
-dist: $(VENV)/.run ## build the wheel and the source archive into dist/
+dist: $(VENV)/$(if $(filter 1,$(COMPILED)),.dev,.run) ## build the wheel and the source archive into dist/; COMPILED=1 compiles the request path, for this machine
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build --directory $(DIST)
+
+compiled: $(VENV)/.dev ## build a copy of the checkout with the request path compiled, in build/compiled
+	@rm -rf build/compiled
+	@mkdir -p build/compiled
+	@COMPILED=1 $(BIN)/python -m hatchling build --directory build/compiled/dist
+	@tar --extract --strip-components 1 --directory build/compiled --file build/compiled/dist/*.tar.gz
+	@cp --recursive build/mypyc/libraries/. build/compiled
 
 # pyspark, where BUNDLED is the lock of the lake, is built here as in $(VENV)/.lake; all else comes as a wheel. Not from
 # pip's cache: a pyspark in there was built under another date.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
+COMPILED = "compiled wheel"
 SETTINGS = '"workers" = 1\n'
 """What is configured before the bundle is installed."""
 
@@ -42,10 +43,11 @@ def run(*command: str | Path, directory: Path, **variables: str) -> str:
     return done.stdout
 
 
-def make(target: str, directory: Path) -> Path:
+def make(target: str, directory: Path, *variables: str) -> Path:
     """Let `make` build into an empty directory, with the environment in which the tests run."""
-    as_it_is = [word for stamp in (".made", ".run") for word in ("--assume-old", f"{sys.prefix}/{stamp}")]
-    run("make", target, f"VENV={sys.prefix}", f"DIST={directory}", *as_it_is, directory=ROOT)
+    stamps = (".made", ".run", ".dev")
+    as_it_is = [word for stamp in stamps for word in ("--assume-old", f"{sys.prefix}/{stamp}")]
+    run("make", target, f"VENV={sys.prefix}", f"DIST={directory}", *variables, *as_it_is, directory=ROOT)
     return directory
 
 
@@ -61,11 +63,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("bundle", tmp_path_factory.mktemp("built") / "dist")
 
 
-@pytest.fixture(scope="session", params=["wheel", "source archive", "bundle"])
+@pytest.fixture(scope="session", params=["wheel", "source archive", "bundle", COMPILED])
 def installed(
     request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
-    """Give an environment for each of the three. pip uses its index, but for the bundle, which needs none."""
+    """Give an environment for each of the four. pip uses its index, but for the bundle, which needs none."""
     directory = tmp_path_factory.mktemp("installed")
     [bundle] = built.glob("korvet-*-python*.tar.gz")
     if request.param == "bundle":
@@ -83,10 +85,11 @@ def installed(
         assert "edit" in said
         shutil.rmtree(unpacked)
         return Installed(request.param, directory / "opt/korvet")
-    [wheel] = built.glob("*.whl")
+    compiled = request.param == COMPILED
+    [wheel] = (make("dist", directory / "dist", "COMPILED=1") if compiled else built).glob("*.whl")
     [source] = set(built.glob("*.tar.gz")) - {bundle}
     made = Installed(request.param, directory / "environment")
     run(sys.executable, "-m", "venv", made.environment, directory=directory)
-    archive = wheel if request.param == "wheel" else source
+    archive = source if request.param == "source archive" else wheel
     run(made.python, "-m", "pip", "install", "--quiet", archive, directory=directory)
     return made

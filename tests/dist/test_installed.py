@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from korvet import __version__
 from korvet.extras import LAKE
-from tests.dist.conftest import SETTINGS, Installed, make, run
+from tests.dist.conftest import COMPILED, SETTINGS, Installed, make, run
 from tests.support import ops
 from tests.support.broker import korvet_broker
 from tests.support.docs import links
@@ -31,7 +31,8 @@ print(json.dumps([korvet.__file__, missing]))
 
 
 def test_the_command_says_the_version_and_finds_the_scripts(installed: Installed, tmp_path: Path) -> None:
-    assert run(installed.korvet, "--version", directory=tmp_path) == f"korvet {__version__}\n"
+    build = " (compiled)" if installed.archive == COMPILED else ""
+    assert run(installed.korvet, "--version", directory=tmp_path) == f"korvet {__version__}{build}\n"
     program = "from korvet.redis import scripts; print(scripts.folder(), len(scripts.all_scripts()))"
     folder, count = run(installed.python, "-c", program, directory=tmp_path).split()
     assert Path(folder).is_relative_to(installed.environment)
