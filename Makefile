@@ -104,7 +104,7 @@ test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and
 	@$(BIN)/python -m pytest tests/dist $(ARGS)
 
 # PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
-# Three tests put something of their own in the place of a compiled class or method, which cannot be done.
+# These tests put something of their own in the place of a compiled class or method, which cannot be done.
 COMPILED_TESTS := tests/clients tests/handlers tests/log tests/protocol tests/redis tests/server tests/telemetry \
 	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \
 	--deselect tests/server/test_tls.py::test_everybody_else_runs_while_tiny_records_are_decrypted \

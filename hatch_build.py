@@ -28,16 +28,11 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
     def _asked_for(self) -> bool:
         return os.environ.get("COMPILED") == "1"
 
-    def dependencies(self) -> list[str]:
-        """Return what compiling needs, for a build in an environment of its own."""
-        needed: list[str] = self.config["requires"]
-        return needed if self._asked_for else []
-
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, unless the wheel is an editable one: a checkout is never compiled in place."""
         if not self._asked_for or version == "editable":
             return
-        # Only here: other wheels need none of them.
+        # Only here: other wheels need none of them. mypy reads the types of all that Korvet needs: `make` has them.
         import setuptools  # noqa: PLC0415
         from mypyc.build import mypycify  # noqa: PLC0415
 

@@ -120,7 +120,8 @@ def describe(
     Lag is in records, from the committed offset to the end of the log. It is "-" if offsets do not show it: for a topic
     in storage format `record` whose end the group has not reached. Where nothing is committed it is "up to" the records
     of the log: the group starts at the first of them or after the last, as its auto.offset.reset says. With --metrics
-    it is what the cluster has counted, at most log.figures.interval.ms ago, with the age of the oldest of these records
+    it is what the cluster has counted, at most log.figures.interval.ms ago, or 10 ms for each
+    partition of the cluster if that is longer, and five minutes at most, with the age of the oldest of these records
     in seconds; "uncounted" if it has not been counted yet. Give all brokers, since one of them counts for all.
     """
     if all_groups == bool(group_ids):

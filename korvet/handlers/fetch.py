@@ -16,8 +16,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
-from korvet.log.collect import FetchPartitionSpec
-from korvet.log.fetch import FetchResult
+from korvet.log.collect import FetchPartitionSpec, FetchResult
 from korvet.log.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,

@@ -1,4 +1,4 @@
-"""What a fetch asks of a partition, and how what was read becomes record batches for the consumer.
+"""What a fetch asks of a partition and gets, and how what was read becomes record batches for the consumer.
 
 No batch has records of two leader epochs.
 """
@@ -12,7 +12,7 @@ from itertools import groupby
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, epoch_at, next_epoch_start
+from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, EpochStart, epoch_at, next_epoch_start
 from korvet.log.types import Fetched
 from korvet.protocol.records.builder import BatchesBuilder
 from korvet.protocol.records.compression import Codec
@@ -45,6 +45,32 @@ class FetchPartitionSpec(msgspec.Struct, frozen=True):
     zstd_known: bool = True
     leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
+
+
+class FetchResult(msgspec.Struct):
+    """The result for one partition: an error, or record batches, in pieces, and bounds (-1: unknown).
+
+    `size_bytes` are as the limits count them, without compression on the way; `record_count` is that of the batches.
+    `diverging`: the log has no record of the client's last epoch at its position, and where it ends instead (KIP-595).
+    `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
+    `withheld`: the log goes on past the high watermark, and no append announces that replicas have more of it.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    log_start: int = -1
+    chunks: list[Buffer] = []
+    size_bytes: int = 0
+    record_count: int = 0
+    from_remote: bool = False
+    withheld: bool = False
+    diverging: EpochStart | None = None
+
+    def is_quiet(self, offset: int) -> bool:
+        """Return whether this is a read of the end of a log, at which there was nothing and nothing is held back."""
+        return self.high_watermark == offset and not (
+            self.error or self.chunks or self.diverging or self.from_remote or self.withheld
+        )
 
 
 class RecordCollector(BatchesBuilder):

@@ -29,6 +29,7 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, partit
 from korvet.log.collect import (
     BatchCollector,
     FetchPartitionSpec,
+    FetchResult,
     PreparedCollector,
     RecordCollector,
     collector_for,
@@ -43,7 +44,6 @@ from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, FetchLimits, Read, RemoteRange
 from korvet.protocol.records.compression import Codec
-from korvet.protocol.wire import Buffer
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
 from korvet.topics.registry import PARTITIONS_AT_ONCE
@@ -83,32 +83,6 @@ END_ENTRY_BYTES_MAX = 64 * 1024
 
 ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
-
-
-class FetchResult(msgspec.Struct):
-    """The result for one partition: an error, or record batches, in pieces, and bounds (-1: unknown).
-
-    `size_bytes` are as the limits count them, without compression on the way; `record_count` is that of the batches.
-    `diverging`: the log has no record of the client's last epoch at its position, and where it ends instead (KIP-595).
-    `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
-    `withheld`: the log goes on past the high watermark, and no append announces that replicas have more of it.
-    """
-
-    error: ErrorCode = ErrorCode.NONE
-    high_watermark: int = -1
-    log_start: int = -1
-    chunks: list[Buffer] = []
-    size_bytes: int = 0
-    record_count: int = 0
-    from_remote: bool = False
-    withheld: bool = False
-    diverging: EpochStart | None = None
-
-    def is_quiet(self, offset: int) -> bool:
-        """Return whether this is a read of the end of a log, at which there was nothing and nothing is held back."""
-        return self.high_watermark == offset and not (
-            self.error or self.chunks or self.diverging or self.from_remote or self.withheld
-        )
 
 
 class PartitionReading(msgspec.Struct):
@@ -237,6 +211,7 @@ class Reader:
                     continue
             elif each.at_end:
                 likely = max(END_COUNT, min(2 * self._found.get(stream, 0), each.entries_max))
+                self._found[stream] = self._found.get(stream, 0) // 2  # less each time if it has gone quiet
                 each.entries = min(room // weight + 1, likely) if weight else FIRST_COUNT
             elif weight is None:
                 each.entries = FIRST_COUNT
@@ -553,7 +528,7 @@ class Fetcher:
         """
         deadline = self._clock() + limits.wait_ms_max / 1000
         results: dict[int, FetchResult] = {}
-        watch = of.watch
+        watch, tried = of.watch, False
         if due is not None and self._clock() >= of.search_at:
             due = of.search(self._log, due, self._clock())
             timer.end_stage(REDIS)
@@ -561,8 +536,8 @@ class Fetcher:
         while not self._enough(of, results, limits) and self._clock() < deadline:
             errors: dict[int, StorageUnavailableError] = {}
             changed: Collection[int] | None = None
-            if not watch.live:
-                errors = watch.listen()
+            if not watch.live or not (watch.hears_all or tried):
+                errors, tried = watch.listen(), True
                 timer.end_stage(REDIS)
             else:
                 withheld = [place for place, each in results.items() if each.withheld]

@@ -14,6 +14,7 @@ names all its partitions once more, as it does without sessions.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,8 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, partition_code
-from korvet.log.collect import FetchPartitionSpec
-from korvet.log.fetch import FetchResult
+from korvet.log.collect import FetchPartitionSpec, FetchResult
 from korvet.log.fetch_set import FetchSet
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.telemetry import metrics
@@ -185,7 +185,8 @@ class FetchSession(Generic[A]):
     def _release(self) -> None:
         self._reads.watch.close()
         # The order of the reads leads back to this session, and the collector seldom runs (worker.py).
-        for each in (self._topics, self._partitions, self._reads.specs):
+        self._reads.order = None
+        for each in (self._topics, self._partitions, self._reads.specs, self._due):
             each.clear()
 
     def _refuse(self, refused: Mapping[TopicRef, KafkaError]) -> dict[int, FetchResult]:
@@ -270,6 +271,9 @@ class _Reading(Generic[A]):
         """Fetch; returns the results of `partitions`, and keeps those of all that was read."""
         # An error is answered at once, and if a topic was stale, what there is.
         waits = not self.begun and len(partitions) == self._wanted
+        if self.begun:
+            # What was read at first is in the answer, and would be read again.
+            self._reads.search_at = math.inf
         self.begun = True
         if not self._reads.watch.hears_all:
             # Before anything is read: what is read by one that listens need not be read again. If there is enough, it

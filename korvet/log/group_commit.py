@@ -97,6 +97,11 @@ class _AppendGroup:
         """Whether the replies to what was sent are here."""
         return self._answers is not None or (self._sent is not None and self._sent.replies.ready)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether what was refused before may not be refused any more: what is sent now would overtake it."""
+        return self._redis.order.version != self._version
+
     def add(self, append: _Append, args: list[Arg], size_bytes: int) -> _Place:
         """Add an append, and return where its result will be."""
         partition = append.partition
@@ -124,11 +129,10 @@ class _AppendGroup:
         """Send them; to be called once. Does not wait if the node is ready and its epoch is known."""
         calls, self._calls, self._last = self._calls, [], {}  # no circle with what waits for them
         try:
-            if self._redis.order.version == self._version:
-                self._sent = send_in_epoch(node, epochs, calls, range(len(calls)))
-            else:
-                # What was sent before these may have been refused for a reason that has ended: they would overtake it.
+            if self.is_late:
                 self._answers = [_NOT_SENT] * len(calls)
+            else:
+                self._sent = send_in_epoch(node, epochs, calls, range(len(calls)))
         except KafkaError as error:
             self._answers = [ScriptReply(self._redis.failed(error))] * len(calls)
         except BaseException:
@@ -209,7 +213,7 @@ class GroupCommit:
         if groups is None:
             groups = self._open[node] = deque([_AppendGroup(self._redis)])
             get_hub().loop.run_callback(self._send_to, node)
-        elif groups[-1].size_bytes >= GROUP_BYTES:  # these wait for the node
+        elif not groups or groups[-1].size_bytes >= GROUP_BYTES or groups[-1].is_late:
             groups.append(_AppendGroup(self._redis))
         added = groups[-1].add(append, args, size_bytes)
         if groups[-1].size_bytes >= GROUP_BYTES:
@@ -220,8 +224,12 @@ class GroupCommit:
         groups = self._open.get(node)
         if groups is None or node in self._waited_for:
             return
-        while groups and node.ready and self._epochs.is_known(node):
-            groups.popleft().send(node, self._epochs)
+        try:
+            while groups and node.ready and self._epochs.is_known(node):
+                groups.popleft().send(node, self._epochs)
+        except BaseException:
+            get_hub().loop.run_callback(self._send_to, node)  # or the others would wait without end
+            raise
         if groups:
             self._waited_for.add(node)
             gevent.spawn(self._wait_and_send, node, groups)

@@ -280,12 +280,12 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
     try:
         end, start, first, size, records, interval, largest, *more = fields
         start_records, start_bytes, segment, compacted_end, compacted_bytes, archived, reindex, rebase = more
-        end_offset = int(end or 0)
+        end_offset, counted = int(end or 0), int(records or 0)
         return Totals(
             start=int(start or 0),
             end=end_offset,
             first=int(first) if first else None,
-            records=end_offset if partition.format == "batch" else int(records or 0),
+            records=end_offset if partition.format == "batch" else counted,
             bytes=int(size or 0),
             largest=int(largest or -1),
             interval=int(interval or -1),

@@ -268,6 +268,9 @@ def _lz4_content(frame: bytes, bytes_max: int) -> bytes | None:
             return plain
     except RuntimeError:  # lz4 knows no error of its own
         pass
+    except BaseException:
+        lz4.frame.reset_decompression_context(_LZ4_DECOMPRESSOR)
+        raise
     # What is left of a damaged frame must not be taken for the beginning of the next.
     lz4.frame.reset_decompression_context(_LZ4_DECOMPRESSOR)
     return None

@@ -76,7 +76,7 @@ def test_the_overview_has_redis_counts_and_what_was_refused(
     after = console.data("cluster")
     grown = [after[each] - before[each] for each in ("topics", "partitions", "groups")]
     assert grown == [1, 3, 1]
-    began = time.time() * 1000
+    began = int(time.time() * 1000)
     assert client.produce(name, batch(b"x")[:-1] + b"?").error_code == ErrorCode.CORRUPT_MESSAGE
 
     def refused() -> bool:

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.log.fetch import END_COUNT, FetchResult
+from korvet.log.collect import FetchResult
+from korvet.log.fetch import END_COUNT
 from korvet.redis.pubsub import Watch
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -13,8 +15,7 @@ import pytest
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import fetch_sessions
-from korvet.log.collect import FetchPartitionSpec
-from korvet.log.fetch import FetchResult
+from korvet.log.collect import FetchPartitionSpec, FetchResult
 from korvet.log.fetch_sessions import EVICTION_SECONDS, NO_SESSION, FetchSession, FetchSessions
 from korvet.log.fetch_set import FetchSet
 from korvet.log.types import FetchLimits
@@ -177,6 +178,18 @@ def test_epochs_begin_again_after_the_last_one(cache: Cache) -> None:
     cache.use(session_id, INT32_MAX)
     assert session.epoch == 1
     assert cache.use(session_id, 1) is session
+
+
+def test_a_session_that_ends_is_freed_at_once(cache: Cache) -> None:
+    session_id = cache.create(5)
+    over = weakref.ref(cache.use(session_id)._reads)
+    gc.collect()
+    gc.disable()
+    try:
+        cache.sessions.close(session_id, cache.owner)
+        assert over() is None
+    finally:
+        gc.enable()
 
 
 def test_another_connection_has_no_part_in_a_session_nor_in_its_end(cache: Cache) -> None:

@@ -122,18 +122,34 @@ def test_what_is_large_is_sent_before_the_turn_ends(bench: Bench, monkeypatch: p
     base(begun.result()[0])
 
 
+@pytest.mark.parametrize("turns", range(4))
 def test_appends_that_come_before_there_is_a_connection_keep_their_order(
-    bench: Bench, redis_url: str
+    bench: Bench, redis_url: str, turns: int
 ) -> None:
     redis = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
     logs = LogStore(redis, redis, Keys("korvet"))
     begun = [logs.begin_append([bench.made(value)]) for value in values(3)]
-    gevent.sleep(0)
+    for _ in range(turns):  # after two the greenlet that sends them waits for the connection
+        gevent.sleep(0)
     begun += [logs.begin_append([bench.made(value)]) for value in (b"3", b"4")]
     bases = [base(each.result()[0]) for each in begun]
     assert bases == sorted(bases)
     assert bench.values() == values(5)
     redis.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_appends_that_come_while_others_wait_for_the_connection_keep_their_order(
+    bench: Bench, turns: int
+) -> None:
+    bench.append(b"first")
+    bench.redis.reconnect("a test")  # the epoch stays known: the greenlet that sends waits with no group left
+    begun = [bench.logs.begin_append([bench.made(value)]) for value in values(3)]
+    for _ in range(turns):
+        gevent.sleep(0)
+    begun += [bench.logs.begin_append([bench.made(value)]) for value in (b"3", b"4")]
+    assert all(isinstance(each.result()[0], Appended) for each in begun)
+    assert bench.values() == [b"first", *values(5)]
 
 
 def test_where_no_reply_comes_the_outcome_of_all_is_unknown(bench: Bench, redis_url: str) -> None:
@@ -183,6 +199,18 @@ def test_nothing_is_sent_if_what_was_refused_before_may_not_be_any_more(bench: B
     assert bench.values() == [b"first"]
     assert base(one.result()[0]) < base(two.result()[0])
     assert bench.values() == [b"first", b"a", b"b"]
+
+
+def test_what_begins_after_a_change_does_not_join_what_began_before(bench: Bench) -> None:
+    bench.append(b"first")
+    of_another = bench.logs.begin_append([bench.made(b"other")])
+    bench.redis.order.change()
+    one = bench.logs.begin_append([bench.made(b"1")])
+    assert one.in_order
+    gevent.sleep(0)
+    two = bench.logs.begin_append([bench.made(b"2")])
+    assert base(one.result()[0]) < base(two.result()[0])
+    base(of_another.result()[0])
 
 
 def test_all_who_wait_get_their_result_though_nothing_was_sent_at_first(bench: Bench) -> None:

@@ -15,7 +15,7 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log import fetch, high_watermark, replication
-from korvet.log.fetch import FetchResult
+from korvet.log.collect import FetchResult
 from korvet.log.high_watermark import HighWatermarks
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.readahead import ReadAhead
@@ -133,6 +133,7 @@ def test_a_log_that_wants_more_replicas_than_there_are_holds_up_no_other(setup: 
     assert (dear.error, dear.chunks, dear.high_watermark) == (ErrorCode.NONE, [], dear.log_start)
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
     view = setup.worker
     watermarks = view.log.watermarks

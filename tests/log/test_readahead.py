@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.collect import PreparedCollector
-from korvet.log.fetch import Fetcher, FetchResult
+from korvet.log.collect import FetchResult, PreparedCollector
+from korvet.log.fetch import Fetcher
 from korvet.log.readahead import HELD_BYTES_MAX, HELD_SECONDS_MAX, ReadAhead
 from korvet.log.store import BegunReads, LogStore
 from korvet.log.types import Bounds, Fetched, FetchLimits, Read

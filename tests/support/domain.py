@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from korvet.config.settings import Settings
 from korvet.log.append import Appender
-from korvet.log.collect import FetchPartitionSpec
-from korvet.log.fetch import Fetcher, FetchResult
+from korvet.log.collect import FetchPartitionSpec, FetchResult
+from korvet.log.fetch import Fetcher
 from korvet.log.index import IndexStore
 from korvet.log.offsets import OffsetLookup
 from korvet.log.remote.tier import RemoteTier

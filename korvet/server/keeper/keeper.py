@@ -104,6 +104,8 @@ class Keeper:
         self._done: dict[_Loop, float] = {}  # when the last run was done, or the loop began
         self._metrics_directory = metrics_directory
         self._renewal_s = settings.keeper_lease_ms / 1000 / _RENEWALS_PER_LEASE
+        # The token of the lease under which the settings were read, None once that has failed.
+        self._read_under: int | None = None
 
     def run(self, stop: Event) -> None:
         """Keep the lease, or try to get it, and run each task at its interval until `stop` is set."""
@@ -113,13 +115,14 @@ class Keeper:
             try:
                 self._begin_loops(loops, stop)
                 if self.lease.renew():
-                    self.context.live.refresh()
+                    self._read_settings()
                 elif self._metrics_directory is not None:
                     snapshot.withdraw(self._metrics_directory, "keeper")
                 away = False
             except KafkaError as error:
+                self._read_under = None
                 if not away:
-                    _log.warning("cannot reach Redis", reason=error)
+                    _log.warning("cannot reach Redis, or read settings and topics there", reason=error)
                 away = True
             stop.wait(to_whole_second(self._renewal_s))
         gevent.killall(list(loops.values()))
@@ -134,9 +137,13 @@ class Keeper:
 
         Raises KafkaError if the settings cannot be read.
         """
-        self.context.live.refresh()
+        self._read_settings()
         for task in self._tasks:
             gevent.joinall([gevent.spawn(self._run_task, task, node) for node in self._nodes(task)])
+
+    def _read_settings(self) -> None:
+        self.context.live.refresh()
+        self._read_under = self.lease.token
 
     def _nodes(self, task: Task) -> list[str]:
         return self.context.nodes() if task.on_logs else [""]
@@ -168,6 +175,8 @@ class Keeper:
         run = self._runs.get((task, node)) or self._runs.setdefault((task, node), task.make())
         where = {"node": node} if node else {}
         try:
+            if self._read_under != token:
+                self._read_settings()
             run(self.context.of_node(node), partial(self.lease.check, token))
         except LeaseLostError:
             _log.warning("lost the lease during a task", task=task.name, **where)

@@ -29,11 +29,14 @@ T = TypeVar("T")
 FIGURES_MS_PER_LOG = 10
 """Pause between two collections for each log, whose statistics cost keeper and Redis some 10 us in all."""
 
+FIGURES_MS_MAX = 300_000
+"""The longest pause for the sake of their number: alerts wait for ten minutes."""
+
 
 def figures_ms(context: Context) -> int:
     """Return the pause between two collections: `log.figures.interval.ms`, and longer with thousands of partitions."""
     logs = sum(len(topic.partitions) for topic in context.topics.list_cached())
-    return max(context.settings.log_figures_interval_ms, logs * FIGURES_MS_PER_LOG)
+    return max(context.settings.log_figures_interval_ms, min(logs * FIGURES_MS_PER_LOG, FIGURES_MS_MAX))
 
 
 def _read_groups(

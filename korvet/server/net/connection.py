@@ -89,12 +89,14 @@ class ClientConnection:
             reason = "lost"
             _log.debug("connection closed", peer=self._session.peer, reason=str(error))
         finally:
-            self._session.end()
             metrics.CONNECTIONS_CLOSED.labels(reason).inc()
-            if reason in {"draining", "authentication failed"}:
-                self._channel.close_after_peer(LEAVING_SECONDS_MAX, announced=reason == "draining")
-            else:
-                self._channel.close()
+            try:
+                self._session.end()
+            finally:
+                if reason in {"draining", "authentication failed"}:
+                    self._channel.close_after_peer(LEAVING_SECONDS_MAX, announced=reason == "draining")
+                else:
+                    self._channel.close()
 
     def drain(self) -> None:
         """End the connection after the requests it serves now, at once if there are none."""
