@@ -111,6 +111,19 @@ def test_what_comes_at_the_end_of_a_log_is_read_in_one_round_as_before(
     assert rounds[2] - rounds[1] == 1
 
 
+def test_less_is_expected_each_time_of_a_log_that_has_gone_quiet(here: Domain) -> None:
+    here.topics.create(TopicSpec(name="orders", configs={"storage.format": "record"}))
+    for _ in range(2):  # the second is read where the first was known to end
+        first = here.append("orders", *[b"x"] * 3 * END_COUNT)
+        here.fetch(here.wanted("orders", offset=first))
+    expected = here.fetcher._reader._found
+    [before] = expected.values()
+    for _ in range(8):
+        here.fetch(here.wanted("orders", offset=first + 3 * END_COUNT))
+    assert before > 0
+    assert [*expected.values()] == [0]
+
+
 def commands(server: redis.Redis, name: str) -> int:
     calls = cast("dict[str, dict[str, int]]", server.info("commandstats"))
     return calls[f"cmdstat_{name}"]["calls"]
