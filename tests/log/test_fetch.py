@@ -113,9 +113,10 @@ def test_what_comes_at_the_end_of_a_log_is_read_in_one_round_as_before(
 
 def test_less_is_expected_each_time_of_a_log_that_has_gone_quiet(here: Domain) -> None:
     here.topics.create(TopicSpec(name="orders", configs={"storage.format": "record"}))
-    for _ in range(2):  # the second is read where the first was known to end
-        first = here.append("orders", *[b"x"] * 3 * END_COUNT)
-        here.fetch(here.wanted("orders", offset=first))
+    here.fetch(here.wanted("orders", offset=here.append("orders", *[b"x"] * 3 * END_COUNT)))
+    # Read where the log was known to end.
+    first = here.append("orders", *[b"x"] * 3 * END_COUNT)
+    here.fetch(here.wanted("orders", offset=first))
     expected = here.fetcher._reader._found
     [before] = expected.values()
     for _ in range(8):
