@@ -50,6 +50,9 @@ SESSION_PARTITIONS_MAX = 10_000
 PARTITIONS_MAX = 100_000
 """Partitions in all sessions of a worker, at about 1 KiB each."""
 
+OF_CONNECTION_MAX = 10
+"""Sessions of one connection. Clients have one; who opens new ones only would have the slots of all others."""
+
 A = TypeVar("A")
 
 Refused = Callable[[Iterable[TopicRef]], Mapping[TopicRef, KafkaError]]
@@ -321,7 +324,12 @@ class FetchSessions:
         `version` is that of the request.
         """
         size = len(refs)
-        if not 0 < size <= SESSION_PARTITIONS_MAX or not _can_exist(refs) or not self._has_room(size):
+        if not 0 < size <= SESSION_PARTITIONS_MAX or not _can_exist(refs):
+            return NO_SESSION
+        owned = self._owned.get(owner, ())
+        if len(owned) >= OF_CONNECTION_MAX:
+            self._remove(min((self._sessions[each] for each in owned), key=lambda each: each.used_at))
+        if not self._has_room(size):
             return NO_SESSION
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:

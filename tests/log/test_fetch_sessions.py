@@ -104,6 +104,21 @@ def test_there_are_no_more_than_slots(cache: Cache) -> None:
     assert all(map(cache.lives, first))
 
 
+def test_a_connection_that_opens_ever_new_ones_ends_its_own(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "OF_CONNECTION_MAX", 2)
+    first, second = cache.create(5), cache.create(5)
+    cache.now += 1
+    cache.use(first)
+    third = cache.create(5)
+    assert [cache.lives(first), cache.lives(third)] == [True, True]
+    assert code_of(lambda: cache.use(second)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    other = cache.connection()
+    assert cache.create(5, other) != NO_SESSION
+    other.end()
+
+
 def test_one_that_is_unused_for_long_makes_room_for_a_smaller_one(cache: Cache) -> None:
     first, second, third = (cache.create(5) for _ in range(3))
     cache.now += EVICTION_SECONDS
