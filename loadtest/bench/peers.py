@@ -144,6 +144,7 @@ class Korvet(Peer):
 
     workers = 2
     format = ""
+    ops_port = 0
 
     def python(self) -> list[str]:
         """Return the interpreter that has the Korvet to be measured: here, the one of this repository."""
@@ -152,7 +153,8 @@ class Korvet(Peer):
     def command(self) -> list[str]:
         """`korvet serve`."""
         flags = [word for setting in self._listeners() for word in ("--set", setting)]
-        flags += ["--ops-listen", f"127.0.0.1:{processes.free_port()}"]
+        self.ops_port = processes.free_port()
+        flags += ["--ops-listen", f"127.0.0.1:{self.ops_port}"]
         flags += ["--workers", str(self.workers), "--data-dir", str(self.directory / "data")]
         return [*self.python(), "-m", "korvet", "serve", *flags]
 
