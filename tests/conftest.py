@@ -21,8 +21,8 @@ from tests.support.proxy import Proxy, proxy
 hypothesis.settings.register_profile("korvet", deadline=None)
 hypothesis.settings.load_profile("korvet")
 
-# They take long, or need more than the lock files bring, as Maven, a browser, an object store or promtool: make targets
-# of their own run them, and fail where something is missing.
+# They take long, or need more than the lock files bring, as Maven, a browser, a C compiler or promtool: make targets of
+# their own run them, and fail where something is missing.
 collect_ignore = [
     *(
         "browser",
@@ -42,6 +42,7 @@ collect_ignore = [
         "loadtest_runs",
         "logins",
         "machines",
+        "native",
         "outages",
         "processes",
         "spark",

@@ -26,8 +26,12 @@ import zstandard
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns, Contents
+from korvet.protocol.records.encoding import NATIVE
 from korvet.protocol.records.record import Header, Record, StoredRecord
 from korvet.topics.types import AtRest
+
+if NATIVE:
+    from korvet.protocol.records import native
 
 Arg = bytes | str | int | memoryview
 Entry = tuple[bytes, list[bytes]]
@@ -295,14 +299,10 @@ def read_columns(
     count = len(entries)
     if count < ENTRIES_MIN:
         return None
-    fields = [entry[1] for entry in entries]
-    names, width = fields[0][::2], len(fields[0])
-    if list(map(len, fields)).count(width) != count:
+    split = (native.split_entries(entries) if NATIVE else None) or _split_entries(entries)
+    if split is None:
         return None
-    flat = list(chain.from_iterable(fields))
-    if any(flat[2 * at :: width].count(name) != count for at, name in enumerate(names)):
-        return None
-    columns = [flat[at::width] for at in range(1, width, 2)]
+    ids, names, columns = split
     keys = columns.pop(0) if names[0] == b"key" else None
     del names[: len(names) - len(columns)]
     if names[:2] != [b"value", b"timestamp"]:
@@ -312,12 +312,26 @@ def read_columns(
     if names[2:3] == [MARKER]:
         values = _decompressed(columns[0], columns[2], decompressed_bytes_max)
         rest = 3
-    timestamps = _timestamps(columns[1])
+    timestamps = native.parse_timestamps(columns[1]) if NATIVE else _timestamps(columns[1])
     headers = _headers(names[rest:], columns[rest:])
     if values is None or timestamps is None or headers is None:
         return None
-    runs = _runs([entry[0] for entry in entries], bits, end)
+    runs = _runs(ids, bits, end)
     return None if runs is None else Columns(runs, timestamps, keys, values, headers)
+
+
+def _split_entries(entries: Sequence[Entry]) -> tuple[list[bytes], list[bytes], list[list[bytes]]] | None:
+    """Return the ids, the names of the fields and a column for each; None if the entries differ in their fields."""
+    count = len(entries)
+    fields = [entry[1] for entry in entries]
+    names, width = fields[0][::2], len(fields[0])
+    if list(map(len, fields)).count(width) != count:
+        return None
+    flat = list(chain.from_iterable(fields))
+    if any(flat[2 * at :: width].count(name) != count for at, name in enumerate(names)):
+        return None
+    columns = [flat[at::width] for at in range(1, width, 2)]
+    return [entry[0] for entry in entries], names, columns
 
 
 def _runs(ids: list[bytes], bits: int, end: int) -> list[range] | None:

@@ -6,14 +6,13 @@ aiokafka's builder would give them the timestamp of the next record. Batches bui
 sequences are not those the producer sent.
 
 aiokafka's builder is the fastest for small records. It computes the CRC without the processor's help, at 2 GB/s, so
-columns of large records become a batch of their own in another way (encoding.py).
+columns of large records become a batch of their own in another way (encoding.py); in a compiled build all columns do.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain, groupby
+from itertools import chain, groupby
 from operator import itemgetter, length_hint
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -30,7 +29,7 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import Codec, compress
-from korvet.protocol.records.encoding import encode_columns
+from korvet.protocol.records.encoding import NATIVE, encode_records
 from korvet.protocol.records.record import NO_TIMESTAMP, StoredRecord
 from korvet.protocol.wire import Buffer
 
@@ -127,9 +126,8 @@ class BatchesBuilder:
 
     def _add_columns(self, columns: Columns) -> bool:
         """Do what `add` does without a step of Python for each record; False if they do not fit into one batch."""
-        sample = columns.values[::_SAMPLE]
-        if sum(map(len, sample)) >= LARGE_BYTES * len(sample):
-            return self._add_large(columns)
+        if NATIVE or _are_large(columns):
+            return self._add_encoded(columns)
         if self._open is None:
             self._begin(next(iter(columns)))
             if self._open is None:
@@ -156,21 +154,18 @@ class BatchesBuilder:
             self.next_offset = base_offset + deltas[taken - 1] + 1
         return True
 
-    def _add_large(self, columns: Columns) -> bool:
+    def _add_encoded(self, columns: Columns) -> bool:
         """Make a batch of as many of the records as fit; False if their offsets do not."""
         base_offset = columns.runs[0].start
-        deltas = [offset - base_offset for run in columns.runs for offset in run]
-        if deltas[-1] > OFFSET_DELTA_MAX:
+        if columns.runs[-1][-1] - base_offset > OFFSET_DELTA_MAX:
             return False
         self._close()
-        encoded = encode_columns(columns, deltas)
-        taken = bisect_right(list(accumulate(encoded.sizes)), self._bytes_left - HEADER_BYTES)
-        if self._at_least_one and not self.record_count:
-            taken = max(taken, 1)
-        self.full = taken < len(deltas)
+        at_least_one = self._at_least_one and not self.record_count
+        encoded = encode_records(columns, self._bytes_left - HEADER_BYTES, at_least_one=at_least_one)
+        payload, taken, last_offset_delta = encoded
+        self.full = taken < len(columns)
         if not taken:
             return True
-        payload = encoded.first(taken)
         stamps = columns.timestamps[:taken]
         header = BatchHeader(
             base_offset=base_offset,
@@ -179,7 +174,7 @@ class BatchesBuilder:
             magic=MAGIC,
             crc=0,
             attributes=Codec.none,
-            last_offset_delta=deltas[taken - 1],
+            last_offset_delta=last_offset_delta,
             base_timestamp=stamps[0],
             max_timestamp=max(stamps),
             producer_id=_NO_PRODUCER,
@@ -188,7 +183,7 @@ class BatchesBuilder:
             record_count=taken,
         )
         self.record_count += taken
-        self.next_offset = base_offset + deltas[taken - 1] + 1
+        self.next_offset = base_offset + last_offset_delta + 1
         self._base_offset = base_offset
         self._bytes_left -= header.size_bytes
         self._append(header, payload)
@@ -257,3 +252,8 @@ class BatchesBuilder:
         if not header.crc:
             header = with_payload(header, bytes(payload), header.codec)
         self._pieces += (patched_header(header, self._base_offset, self._leader_epoch), payload)
+
+
+def _are_large(columns: Columns) -> bool:
+    sample = columns.values[::_SAMPLE]
+    return sum(map(len, sample)) >= LARGE_BYTES * len(sample)

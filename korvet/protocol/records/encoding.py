@@ -1,17 +1,25 @@
 """Records as bytes, column by column: each field of all records first, then all of them in one join.
 
-So no step of Python is taken for each record. Source: the Kafka documentation, "Record"; varints are those of protocol
-buffers, zigzag.
+So no step of Python is taken for each record. A compiled build has native.c for it, which makes the same bytes.
+Source: the Kafka documentation, "Record"; varints are those of protocol buffers, zigzag.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from operator import add
 from typing import NamedTuple
 
 from korvet.protocol.records.columns import Columns, Contents
+
+try:
+    from korvet.protocol.records import native
+except ImportError:  # not a compiled build
+    NATIVE = False
+else:
+    NATIVE = True
 
 _NULL = b"\x01"
 _LOW_BITS = 6  # of a number that is not negative, in the first byte of its varint
@@ -51,12 +59,37 @@ class EncodedColumns(NamedTuple):
         return b"".join(self.fields[: count * self.width])
 
 
-def encode_columns(columns: Columns, deltas: Sequence[int]) -> EncodedColumns:
-    """Encode records for a batch that begins with them; `deltas` are their offsets less that of the first."""
-    stamps = columns.timestamps
-    times = {stamp: b"\0" + varint(stamp - stamps[0]) for stamp in set(stamps)}
-    since, after = list(map(times.__getitem__, stamps)), _offsets(deltas)
-    fields: list[Sequence[bytes] | bytes] = [since, after]
+class EncodedRecords(NamedTuple):
+    """Records as bytes, and how many: -1 is the last offset delta of none."""
+
+    payload: bytes
+    record_count: int
+    last_offset_delta: int
+
+
+def encode_records(columns: Columns, bytes_max: int, *, at_least_one: bool) -> EncodedRecords:
+    """Encode as many records as fit into `bytes_max`, for a batch that begins with them.
+
+    With `at_least_one` that is the first at any size.
+    """
+    base_offset = columns.runs[0].start
+    if NATIVE:
+        contents, following = _layout(columns)
+        runs = [(run.start - base_offset, run.stop - base_offset) for run in columns.runs]
+        stamps = columns.timestamps
+        found = native.encode_records(runs, stamps, contents, following, bytes_max, int(at_least_one))
+        if found is not None:
+            return EncodedRecords(*found)
+    deltas = [offset - base_offset for run in columns.runs for offset in run]
+    encoded = encode_columns(columns, deltas)
+    taken = bisect_right(list(accumulate(encoded.sizes)), bytes_max)
+    if at_least_one:
+        taken = max(taken, 1)
+    return EncodedRecords(encoded.first(taken), taken, deltas[taken - 1] if taken else -1)
+
+
+def _layout(columns: Columns) -> tuple[list[Contents | None], list[bytes]]:
+    """Return keys, values and what headers hold, None if null, and after each what all records have there."""
     contents: list[Contents | None] = [columns.keys, columns.values]
     names = [b"", varint(len(columns.headers))]
     for name, content in columns.headers:
@@ -64,6 +97,16 @@ def encode_columns(columns: Columns, deltas: Sequence[int]) -> EncodedColumns:
         names[-1] += varint(len(encoded)) + encoded
         names.append(b"")
         contents.append(content)
+    return contents, names
+
+
+def encode_columns(columns: Columns, deltas: Sequence[int]) -> EncodedColumns:
+    """Encode records for a batch that begins with them; `deltas` are their offsets less that of the first."""
+    stamps = columns.timestamps
+    times = {stamp: b"\0" + varint(stamp - stamps[0]) for stamp in set(stamps)}
+    since, after = list(map(times.__getitem__, stamps)), _offsets(deltas)
+    fields: list[Sequence[bytes] | bytes] = [since, after]
+    contents, names = _layout(columns)
     bodies: Iterable[int] = map(add, map(len, since), map(len, after))
     for content, following in zip(contents, names, strict=True):
         if content is None:
