@@ -5,8 +5,8 @@ pause; a gap within the range is legal. A new one also begins after records with
 aiokafka's builder would give them the timestamp of the next record. Batches built here carry no producer: their
 sequences are not those the producer sent.
 
-aiokafka's builder is the fastest for small records. It computes the CRC without the processor's help, at 2 GB/s, so
-columns of large records become a batch of their own in another way (encoding.py); in a compiled build all columns do.
+Columns become a batch of their own. aiokafka's builder is the fastest for small ones where nothing is compiled; it
+computes the CRC without the processor's help, at 2 GB/s, so large ones are encoded in another way (encoding.py).
 """
 
 from __future__ import annotations
@@ -125,19 +125,22 @@ class BatchesBuilder:
         return self._pieces
 
     def _add_columns(self, columns: Columns) -> bool:
-        """Do what `add` does without a step of Python for each record; False if they do not fit into one batch."""
-        if NATIVE or _are_large(columns):
-            return self._add_encoded(columns)
+        """Make a batch of as many of the records as fit; False if their offsets do not."""
+        if columns.runs[-1][-1] - columns.runs[0].start > OFFSET_DELTA_MAX:
+            return False
+        self._close()
+        if NATIVE or columns.timestamps[0] == NO_TIMESTAMP or _are_large(columns):
+            self._add_encoded(columns)
+        else:
+            self._add_small(columns)
+        return True
+
+    def _add_small(self, columns: Columns) -> None:
+        self._begin(next(iter(columns)))
         if self._open is None:
-            self._begin(next(iter(columns)))
-            if self._open is None:
-                return True
+            return
         base_offset = self._base_offset
         runs = [range(run.start - base_offset, run.stop - base_offset) for run in columns.runs]
-        if runs[-1][-1] > OFFSET_DELTA_MAX:
-            return False
-        if self._without_time and any(each != NO_TIMESTAMP for each in columns.timestamps):
-            return False
         deltas = list(chain.from_iterable(runs))
         left = iter(deltas)
         self.full = None in map(
@@ -150,23 +153,17 @@ class BatchesBuilder:
         )
         taken = len(deltas) - length_hint(left) - self.full
         self.record_count += taken
-        if taken:
-            self.next_offset = base_offset + deltas[taken - 1] + 1
-        return True
-
-    def _add_encoded(self, columns: Columns) -> bool:
-        """Make a batch of as many of the records as fit; False if their offsets do not."""
-        base_offset = columns.runs[0].start
-        if columns.runs[-1][-1] - base_offset > OFFSET_DELTA_MAX:
-            return False
+        self.next_offset = base_offset + deltas[taken - 1] + 1
         self._close()
+
+    def _add_encoded(self, columns: Columns) -> None:
         at_least_one = self._at_least_one and not self.record_count
         encoded = encode_records(columns, self._bytes_left - HEADER_BYTES, at_least_one=at_least_one)
         payload, taken, last_offset_delta = encoded
         self.full = taken < len(columns)
         if not taken:
-            return True
-        stamps = columns.timestamps[:taken]
+            return
+        base_offset, stamps = columns.runs[0].start, columns.timestamps[:taken]
         header = BatchHeader(
             base_offset=base_offset,
             batch_length=HEADER_BYTES - LENGTH_FROM + len(payload),
@@ -187,7 +184,6 @@ class BatchesBuilder:
         self._base_offset = base_offset
         self._bytes_left -= header.size_bytes
         self._append(header, payload)
-        return True
 
     def _begin(self, first: StoredRecord) -> None:
         offset, timestamp, key, value, headers = first

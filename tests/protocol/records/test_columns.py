@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from korvet.protocol.records.builder import LARGE_BYTES, OFFSET_DELTA_MAX, BatchesBuilder
 from korvet.protocol.records.columns import Columns
-from korvet.protocol.records.encoding import NATIVE
 from tests.support.batches import CODECS, headers_of, read
 
 GAPS = st.one_of(st.just(1), st.integers(1, 5), st.integers(1, 2**33))
@@ -62,7 +61,7 @@ def test_columns_of_large_records_make_the_same_batches_too(
 
 
 @pytest.mark.parametrize("size", [1, LARGE_BYTES])
-def test_columns_of_large_records_are_a_batch_of_their_own(size: int) -> None:
+def test_columns_are_a_batch_of_their_own(size: int) -> None:
     one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
     one.add([(6, 5, None, b"before", [])])
     for start in (7, 2000):
@@ -72,9 +71,7 @@ def test_columns_of_large_records_are_a_batch_of_their_own(size: int) -> None:
     assert [(each.offset, each.timestamp) for each in read(data)] == [
         *[(6, 5), (7, -1), (8, 1), (2000, -1), (2001, 1), (3000, 5)]
     ]
-    assert [header.record_count for header in headers_of(data)] == (
-        [1, 2, 2, 1] if size > 1 or NATIVE else [6]
-    )
+    assert [header.record_count for header in headers_of(data)] == [1, 2, 2, 1]
 
 
 @settings(max_examples=100, deadline=None)
@@ -91,8 +88,9 @@ def test_columns_make_the_same_batches_as_their_records(
     outcomes = []
     for records in (columns, list(columns)):
         one = BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
-        if before and columns.runs[0].start and not NATIVE:  # it makes a batch of its own of all columns
+        if before and columns.runs[0].start:
             one.add([(columns.runs[0].start - 1, 5, None, b"before", [])])
+            one.begin_epoch(4)  # which ends the batch
         if not one.full:
             one.add(records)
         left = one.plain_bytes_left
