@@ -17,12 +17,15 @@ from typing import Any
 import redis
 from redis.crc import key_slot
 
+from korvet.redis.keys import Keys
+from korvet.redis.slots import tag_of
 from tests.support.processes import free_port, wait_until
 from tests.support.redis_servers import started
 
 SLOTS = 16384
 _MIGRATE_TIMEOUT_MS = 60_000
 _KEYS_AT_ONCE = 10
+_EPOCH, _EPOCHS_APART = 1000, 100
 _MIGRATION_SECONDS_MAX = 300.0  # under load, on a busy machine
 _TLS = Path(__file__).parent / "tls"
 _TLS_FILES = {"cert": _TLS / "certificate.pem", "key": _TLS / "key.pem", "ca-cert": _TLS / "certificate.pem"}
@@ -211,6 +214,13 @@ class RedisCluster:
 
         wait_until(promoted, "a replica is promoted")
         return self.masters()
+
+    def set_epochs_apart(self) -> None:
+        """Give each master a leader epoch of its own, as after failovers: else all begin theirs in the same second."""
+        for number, node in enumerate(self.masters()):
+            key = Keys("korvet").epoch_of(tag_of(min(node.slots())))
+            history = node.client.info("replication")["master_replid"]
+            node.client.hset(key, mapping={"history": history, "epoch": _EPOCH + number * _EPOCHS_APART})
 
     def begin_move(self, slot: int, to: ClusterNode) -> ClusterNode:
         """Mark a slot as moving, as redis-cli does first; return the node that it moves from."""

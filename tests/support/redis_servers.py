@@ -184,6 +184,7 @@ def _cluster() -> Iterator[str]:
     from tests.support.redis_cluster import redis_cluster  # it starts its nodes by this module
 
     with redis_cluster() as running:
+        running.set_epochs_apart()
         yield running.url
 
 

@@ -86,9 +86,9 @@ class Client(WireClient):
         [topic] = self.call(request, version).topics
         return topic
 
-    def leader_epoch(self, name: str) -> int:
-        """Return the leader epoch of a topic's first partition."""
-        epoch: int = self.described(name).partitions[0].leader_epoch
+    def leader_epoch(self, name: str, partition: int = 0) -> int:
+        """Return the leader epoch of a partition, which is that of its node of a cluster."""
+        epoch: int = self.described(name).partitions[partition].leader_epoch
         return epoch
 
     def epoch_end(
