@@ -25,6 +25,7 @@ from korvet.redis import blocking
 from korvet.redis import url as redis_url
 from korvet.redis.keys import Keys
 from korvet.server.supervisor import redis_check, startup
+from korvet.server.supervisor.server_facts import ServerFacts
 
 _PINGS = 21
 _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
@@ -106,7 +107,7 @@ def _in_sync(client: redis.Redis) -> int:
     return insync_of(client.execute_command("INFO replication"))  # type: ignore[no-untyped-call]  # untyped there
 
 
-def _durability(facts: redis_check.ServerFacts) -> Finding:
+def _durability(facts: ServerFacts) -> Finding:
     said = facts.durability()
     if facts.appendonly is False:
         return error("durability", said, "redis-cli config set appendonly yes, and in redis.conf")

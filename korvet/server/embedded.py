@@ -19,6 +19,7 @@ import platform
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,8 +27,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
-
-import redis
 
 from korvet import logs
 from korvet.backoff import Backoff
@@ -48,6 +47,8 @@ _MACHINES = {"amd64": "x86_64"}
 STOP_SECONDS_MAX = 15.0
 _ORPHAN_SECONDS_MAX = 10.0
 _SOCKET_SECONDS_MAX = 30.0
+_ANSWER_SECONDS_MAX = 5.0
+_INFO_LINE = re.compile(r"^(\w+):([^\r]*)", re.MULTILINE)
 _PROGRESS_EVERY_SECONDS = 5.0
 _PAUSE_SECONDS_MAX = 0.25
 _LOG_BYTES_MAX = 16 * 1024 * 1024
@@ -255,7 +256,7 @@ class EmbeddedServer:
         while True:
             if how := self.ended():
                 raise ConfigError(f"the embedded server ended at its start: {how} (see {self._log_path})")
-            loading = _loading(self.url)
+            loading = _loading(self.data_dir.socket)
             if loading == "":
                 return
             if loading is None and time.monotonic() > socket_deadline:
@@ -346,16 +347,23 @@ def _command(data_dir: DataDir, binary: Path, maxmemory_bytes: int) -> list[str]
     return [*tuned, str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
 
-def _loading(url: str) -> str | None:
-    """Return "" when the server at `url` has its data, how far it is while it loads, None when it is not there."""
+def _loading(path: Path) -> str | None:
+    """Return "" when the server at a socket has its data, how far it is while it loads, None when it is not there."""
+    # Not by redis-py: what the supervisor loads is in the memory of each of its children.
     try:
-        with redis.Redis.from_url(url, socket_timeout=5.0, protocol=2) as client:
-            info = client.info("persistence")
-    except redis.TimeoutError:
-        return "no answer for 5 s"
-    except redis.RedisError:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.settimeout(_ANSWER_SECONDS_MAX)
+            server.connect(str(path))
+            server.sendall(b"INFO persistence\r\nQUIT\r\n")
+            with server.makefile("rb") as answer:
+                info = dict(_INFO_LINE.findall(answer.read().decode(errors="replace")))
+    except TimeoutError:
+        return f"no answer for {_ANSWER_SECONDS_MAX:g} s"
+    except OSError:
         return None
-    if not info.get("loading"):
+    if "loading" not in info:
+        return None
+    if info["loading"] == "0":
         return ""
     return f"{info.get('loading_loaded_perc', '?')} %, about {info.get('loading_eta_seconds', '?')} s to go"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from korvet.server.supervisor.ports import Bound
 from tests.support import processes
 from tests.support.broker import START_SECONDS_MAX, echo_broker
 from tests.support.processes import free_port
-from tests.support.redis_servers import embedded_server, master, servers_of
+from tests.support.redis_servers import DurableServer, embedded_server, master, servers_of
 from tests.support.sentinels import Sentinel
 
 
@@ -108,6 +111,41 @@ def test_an_unreachable_redis_is_refused_without_its_password(tmp_path: Path) ->
         port = listener.getsockname()[1]
     line = refusal(tmp_path, f"redis.url=redis://user:geheim@127.0.0.1:{port}/0")
     assert line == f"korvet: redis.url 127.0.0.1:{port}: Connection refused"
+
+
+@pytest.mark.parametrize("ended", ["supervisor", "preparation"])
+def test_a_start_that_waits_for_redis_can_be_ended(tmp_path: Path, ended: str) -> None:
+    with DurableServer() as server:
+        server.freeze()
+        with echo_broker(tmp_path, f"redis.url={server.url}", ready=False) as broker:
+            processes.wait_until(lambda: len(processes.children(broker.pid)) == 1, "it prepares Redis")
+            if ended == "supervisor":
+                broker.process.send_signal(signal.SIGTERM)
+                assert broker.process.wait(START_SECONDS_MAX) == 0
+                assert "stopped while starting" in broker.log()
+            else:
+                processes.kill(processes.children(broker.pid).pop())
+                assert broker.process.wait(START_SECONDS_MAX) == 2
+                assert "the process that checks Redis ended without an answer" in broker.log()
+            assert broker.output() == ""
+
+
+def test_an_embedded_server_that_loads_its_data_reports_how_far_it_is() -> None:
+    slow = ("--key-load-delay", "1000", "--rdbcompression", "no")
+    often = ("--loading-process-events-interval-bytes", "1024", "--enable-debug-command", "yes")
+    with embedded_server(*slow, *often) as url, redis.Redis.from_url(url) as client:
+        path = Path(url.removeprefix("unix://"))
+        debug: Any = client.execute_command
+        debug("DEBUG", "POPULATE", 1000, "key", 1024)
+        assert embedded._loading(path) == ""
+        with ThreadPoolExecutor(1) as threads:
+            reloaded = threads.submit(debug, "DEBUG", "RELOAD")
+            processes.wait_until(lambda: embedded._loading(path), "it loads its data")
+            found = embedded._loading(path)
+            reloaded.result()
+        assert re.fullmatch(r"[0-9.]+ %, about [0-9]+ s to go", found or "")
+        assert embedded._loading(path) == ""
+    assert embedded._loading(path) is None
 
 
 def test_a_redis_that_has_no_socket_is_refused_in_the_systems_words(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def run(
     """Be the child until `main` returns, which keeps `fds`; nothing of the supervisor's stack runs again."""
     status = 1
     try:
-        _close_all_but({0, 1, 2, link.life_fd, link.ready_fd, *fds})
+        close_all_but({0, 1, 2, link.life_fd, link.ready_fd, *fds})
         signals.reset_in_child()
         logs.configure(settings, link.name)
         snapshot.adopt(metrics_directory, metrics_name_of(link.row))
@@ -137,7 +137,7 @@ def run(
         os._exit(status)
 
 
-def _close_all_but(kept: set[int]) -> None:
+def close_all_but(kept: set[int]) -> None:
     """Close every other descriptor, opened by anything: the Python objects that own them are never used again."""
     for path in list(Path("/dev/fd").iterdir()):
         if int(path.name) not in kept:

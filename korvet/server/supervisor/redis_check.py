@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import redis
 from redis.crc import key_slot
@@ -27,6 +27,7 @@ from korvet.redis import scripts
 from korvet.redis.blocking import Masters, connect_to, connected, one_line
 from korvet.redis.keys import Keys
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url
+from korvet.server.supervisor.server_facts import ServerFacts
 
 Result = TypeVar("Result")
 
@@ -43,39 +44,16 @@ _KINDS = {"standalone": "server", "sentinel": "sentinel", "cluster": "cluster"}
 _NAMED = {"server": "a single server", "sentinel": "a Sentinel", "cluster": "a node of a Redis Cluster"}
 
 
-# While an fsync is under way, Redis puts off its next write for up to two seconds ("Redis persistence").
-_EVERYSEC = (
-    "written to disk once a second: a crash of the machine, or of Redis while the disk is busy, "
-    "may lose the last 2 seconds"
-)
-_DURABILITY = {
-    "always": "written to disk before every acknowledgement",
-    "everysec": _EVERYSEC,
-    "no": "written to disk when the operating system likes: a crash of the machine may lose half a minute",
-}
+def prepare_all(
+    settings: Settings, start: Registration, progress: Callable[[str], None], *, own: bool
+) -> tuple[ServerFacts, str, int]:
+    """Check and prepare Redis and register this broker; returns the facts and the ids of the cluster and the broker.
 
-
-class ServerFacts(NamedTuple):
-    """What the check found out; None is what the server does not report (ACL rules, managed services).
-
-    `node` is the master of a cluster that it is about, "" if it is true of all.
+    Raises ConfigError, as each of the steps below.
     """
-
-    name: str
-    version: str
-    appendonly: bool | None
-    appendfsync: str | None
-    warnings: tuple[str, ...]
-    node: str = ""
-
-    def durability(self) -> str:
-        """Return in words what a crash may cost."""
-        if self.appendonly is None:
-            return "unknown: the server does not report whether appendonly is on"
-        if not self.appendonly:
-            return "appendonly is off: a restart of Redis loses what came after its last snapshot"
-        unknown = "appendonly is on, as often as the server is configured to"
-        return _DURABILITY.get(self.appendfsync or "", unknown)
+    facts = check(settings, time.sleep, progress, settings.redis_connect_timeout_ms)
+    cluster_id = prepare(settings).cluster_id
+    return facts, cluster_id, register(settings, start, own=own)
 
 
 def check(

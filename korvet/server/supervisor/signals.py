@@ -44,26 +44,33 @@ class Signals:
         received, self._pending = self._pending, []
         return received
 
-    def pause(self, seconds: float) -> None:
-        """Sleep while the process starts; raises StoppedError at once when a signal asks it to end.
+    def pause(self, seconds: float, *fds: int) -> None:
+        """Sleep while the process starts, until a descriptor is readable; raises StoppedError on a signal to end.
 
         What else comes (a child that ended, a reload) stays queued for the loop that runs later.
         """
         deadline = time.monotonic() + seconds
         while (remaining := deadline - time.monotonic()) > 0:
-            self._poll(remaining)
+            readable = self._poll(remaining, *fds)
             for number in self._pending:
                 if number in _STOPPING:
                     raise StoppedError(signal.Signals(number).name)
+            if readable:
+                return
 
-    def _poll(self, timeout_s: float | None, *fds: int) -> None:
+    def _poll(self, timeout_s: float | None, *fds: int) -> bool:
+        """Take up the signals that came within this time, and return whether a descriptor is readable."""
         poll = select.poll()
         for fd in (self._read_fd, *fds):
             poll.register(fd, select.POLLIN)
         # Rounded up: rounding down would turn the last millisecond before a deadline into a busy loop.
-        poll.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
+        if timeout_s is not None and timeout_s < math.inf:
+            events = poll.poll(max(0, math.ceil(timeout_s * 1000)))
+        else:
+            events = poll.poll()
         with contextlib.suppress(BlockingIOError):
             self._pending.extend(os.read(self._read_fd, 4096))
+        return any(fd in fds for fd, _ in events)
 
 
 def reset_in_child() -> None:

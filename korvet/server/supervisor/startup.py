@@ -1,8 +1,8 @@
 """Everything that is there before the first fork, in the order in which `korvet serve` starts.
 
-Ports, embedded server, check of Redis, scripts, codecs, registration. The ports come first because a refused one must
-leave no data directory behind. What fails is a ConfigError, and what was begun is undone by the ExitStack that the
-caller closes.
+Ports, embedded server, check of Redis, scripts, registration, and codecs meanwhile. The ports come first because a
+refused one must leave no data directory behind. What fails is a ConfigError, and what was begun is undone by the
+ExitStack that the caller closes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from korvet.security.password_file import read_passwords
 from korvet.security.tls import listeners_tls, ops_tls
 from korvet.server import embedded as embedded_server
 from korvet.server.embedded import EmbeddedServer, Progress
-from korvet.server.supervisor import ports, redis_check, run_state
+from korvet.server.supervisor import ports, run_state
 from korvet.server.supervisor.ports import Bound
-from korvet.server.supervisor.redis_check import ServerFacts
+from korvet.server.supervisor.preparation import Preparation
+from korvet.server.supervisor.server_facts import ServerFacts
 from korvet.server.supervisor.signals import Signals
 
 _log = logs.Log(__name__)
@@ -115,26 +116,31 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     if not settings.redis_url:
         embedded = _start_embedded(settings, signals, progress, cleanup)
         settings = dataclasses.replace(settings, redis_url=embedded.url)
-    facts = redis_check.check(settings, signals.pause, progress, settings.redis_connect_timeout_ms)
-    for warning in facts.warnings:
-        _log.warning(warning)
-    settings = redis_check.prepare(settings)
-    compile_codecs()
     metrics_directory = run_state.empty_for(reserved[0].address)
     cleanup.callback(shutil.rmtree, metrics_directory, ignore_errors=True)
-    if ops_listener is not None:
-        # Not before: while the data loads a probe must be refused, not wait.
-        ops_listener.listen(_OPS_BACKLOG)
-    # Last: from here on clients of other brokers may be sent here.
     incarnation = uuid.uuid4().hex
     start = Registration(
         broker_id=settings.broker_id, listeners=ports.endpoints(bound), incarnation=incarnation
     )
-    broker_id = redis_check.register(settings, start, own=embedded is not None)
-    resolved = {"redis_url": settings.redis_url, "cluster_id": settings.cluster_id, "broker_id": broker_id}
+    # Its last step is the registration: from then on clients of other brokers may be sent here.
+    with closing(Preparation(settings, start, own=embedded is not None)) as preparation:
+        compile_codecs()
+        prepared = preparation.wait(signals, progress)
+    for warning in prepared.facts.warnings:
+        _log.warning(warning)
+    if ops_listener is not None:
+        # Not before: while the data loads a probe must be refused, not wait.
+        ops_listener.listen(_OPS_BACKLOG)
+    resolved = {
+        "redis_url": settings.redis_url,
+        "cluster_id": prepared.cluster_id,
+        "broker_id": prepared.broker_id,
+    }
     server = redis_url.parse_url(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
-    return Runtime(resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation)
+    return Runtime(
+        resolved, embedded, prepared.facts, data, reserved, ops_listener, metrics_directory, incarnation
+    )
 
 
 def worker_count(settings: Settings) -> int:
