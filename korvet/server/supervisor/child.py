@@ -1,4 +1,4 @@
-"""The child's side of a fork: what it keeps of the supervisor, and how it reports what it is doing.
+"""Forks, and the child's side of them: what it keeps of the supervisor, and how it reports what it is doing.
 
 A child inherits a row of the process table, three standard streams, its ends of two pipes and the descriptors that its
 main function needs. Everything else is closed, above all the data directory's lock and the supervisor's pipe ends.
@@ -111,22 +111,42 @@ def metrics_name_of(row: int) -> str:
     return NAMES.get(row, f"worker{row}")
 
 
-def run(
+def fork(main: Callable[[], None], fds: Collection[int]) -> int:
+    """Fork a child that runs `main` and keeps `fds` alone, and return its process id; raises OSError."""
+    sys.stdout.flush()
+    die = die_with_parent(signal.SIGKILL)
+    # A signal between fork and reset would be written into the supervisor's own pipe by the child.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals.HANDLED)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            die()
+            _run(main, fds)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.HANDLED)
+    return pid
+
+
+def begin(
     main: Callable[[Settings, SupervisorLink], None],
     settings: Settings,
     link: SupervisorLink,
-    fds: Collection[int],
     metrics_directory: Path,
-) -> NoReturn:
-    """Be the child until `main` returns, which keeps `fds`; nothing of the supervisor's stack runs again."""
+) -> None:
+    """Be a process of the broker until `main` returns."""
+    logs.configure(settings, link.name)
+    snapshot.adopt(metrics_directory, metrics_name_of(link.row))
+    link.table.started(link.row, os.getpid())
+    main(settings, link)
+
+
+def _run(main: Callable[[], None], fds: Collection[int]) -> NoReturn:
+    """Be the child until `main` returns; nothing of the supervisor's stack runs again."""
     status = 1
     try:
-        close_all_but({0, 1, 2, link.life_fd, link.ready_fd, *fds})
+        _close_all_but({0, 1, 2, *fds})
         signals.reset_in_child()
-        logs.configure(settings, link.name)
-        snapshot.adopt(metrics_directory, metrics_name_of(link.row))
-        link.table.started(link.row, os.getpid())
-        main(settings, link)
+        main()
         status = 0
     except (ConfigError, KafkaError) as error:
         # A mistake in the settings or a Redis that is away: what it says is all there is to know.
@@ -137,7 +157,7 @@ def run(
         os._exit(status)
 
 
-def close_all_but(kept: set[int]) -> None:
+def _close_all_but(kept: set[int]) -> None:
     """Close every other descriptor, opened by anything: the Python objects that own them are never used again."""
     for path in list(Path("/dev/fd").iterdir()):
         if int(path.name) not in kept:

@@ -1,7 +1,7 @@
 """What is done in Redis before a broker serves, in a child of its own (redis_check.py): the check, the registration.
 
-With redis-py, which nothing else needs that the supervisor does, it would take 9 MiB of the supervisor's memory, and so
-of each process that is forked from it later.
+With redis-py, which nothing else of the supervisor needs, it would take 8 MiB of the supervisor's memory, and so of
+each process that is forked from it later.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 import math
 import os
 import signal
-import sys
-from typing import NoReturn
+from functools import partial
 
 import msgspec
 
-from korvet import logs
 from korvet.cluster.registration import Registration
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError
 from korvet.server.embedded import Progress
 from korvet.server.supervisor import child
 from korvet.server.supervisor.server_facts import ServerFacts
-from korvet.server.supervisor.signals import HANDLED, Signals, reset_in_child
-
-_log = logs.Log(__name__)
+from korvet.server.supervisor.signals import Signals
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -51,23 +47,17 @@ class Preparation:
     def __init__(self, settings: Settings, start: Registration, *, own: bool) -> None:
         """`own`: see redis_check.register."""
         self._fd, write_fd = os.pipe()
-        sys.stdout.flush()
-        die = child.die_with_parent(signal.SIGKILL)
-        # As where the pool forks: a signal in between would be written into the supervisor's own pipe.
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-        try:
-            self._pid = os.fork()
-            if self._pid == 0:
-                die()
-                _be_child(settings, start, write_fd, own=own)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        self._pid = child.fork(partial(_prepare, settings, start, write_fd, own=own), (write_fd,))
         os.close(write_fd)
 
     def wait(self, signals: Signals, progress: Progress) -> Prepared:
         """Return what it found; raises ConfigError if the broker cannot start, and StoppedError on a signal."""
         rest = b""
-        while chunk := self._read(signals):
+        while True:
+            signals.pause(math.inf, self._fd)
+            chunk = os.read(self._fd, 65_536)
+            if not chunk:
+                raise ConfigError("the process that checks Redis ended without an answer")
             *lines, rest = (rest + chunk).split(b"\n")
             for note in map(_DECODER.decode, lines):
                 if note.refusal:
@@ -75,7 +65,6 @@ class Preparation:
                 if note.prepared is not None:
                     return note.prepared
                 progress(note.progress)
-        raise ConfigError("the process that checks Redis ended without an answer")
 
     def close(self) -> None:
         """End the child, if it has not ended."""
@@ -83,31 +72,20 @@ class Preparation:
         os.waitpid(self._pid, 0)
         os.close(self._fd)
 
-    def _read(self, signals: Signals) -> bytes:
-        signals.pause(math.inf, self._fd)
-        return os.read(self._fd, 65_536)
 
-
-def _be_child(settings: Settings, start: Registration, fd: int, *, own: bool) -> NoReturn:
-    """Prepare Redis and end; an error that is no ConfigError is logged, and ends it without a last note."""
+def _prepare(settings: Settings, start: Registration, fd: int, *, own: bool) -> None:
+    """Be the child."""
+    from korvet.server.supervisor import redis_check  # noqa: PLC0415 - what this process is for
 
     def send(note: _Note) -> None:
         os.write(fd, msgspec.json.encode(note) + b"\n")
 
-    try:
-        child.close_all_but({0, 1, 2, fd})
-        reset_in_child()
-        from korvet.server.supervisor import redis_check  # noqa: PLC0415 - what this process is for
+    def on_progress(progress: str) -> None:
+        send(_Note(progress=progress))
 
-        try:
-            prepared = redis_check.prepare_all(
-                settings, start, lambda text: send(_Note(progress=text)), own=own
-            )
-        except ConfigError as error:
-            send(_Note(refusal=str(error)))
-        else:
-            send(_Note(prepared=Prepared(*prepared)))
-    except BaseException:  # noqa: BLE001 - the boundary of a process: logged once, then it ends
-        _log.exception("unexpected error")
-    finally:
-        os._exit(0)
+    try:
+        prepared = redis_check.prepare_all(settings, start, on_progress, own=own)
+    except ConfigError as error:
+        send(_Note(refusal=str(error)))
+    else:
+        send(_Note(prepared=Prepared(*prepared)))

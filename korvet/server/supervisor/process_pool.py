@@ -22,10 +22,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from korvet import logs
@@ -33,8 +33,7 @@ from korvet.backoff import Backoff
 from korvet.config.settings import Settings
 from korvet.security.usage import UsageTable
 from korvet.server.supervisor import child as child_process
-from korvet.server.supervisor import signals
-from korvet.server.supervisor.child import READY_NOTE, SupervisorLink, die_with_parent
+from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
 from korvet.telemetry import snapshot
 from korvet.telemetry.process_table import WORKER_ROWS, ProcessState, ProcessTable
 
@@ -267,17 +266,8 @@ class ProcessPool:
         )
         self.table.start(row)
         self._usage.start(row)
-        sys.stdout.flush()
-        die = die_with_parent(signal.SIGKILL)
-        # A signal between fork and reset would be written into the supervisor's own pipe by the child.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals.HANDLED)
-        try:
-            pid = os.fork()
-            if pid == 0:
-                die()
-                child_process.run(slot.main, self.settings, link, slot.fds, self._metrics_directory)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.HANDLED)
+        main = partial(child_process.begin, slot.main, self.settings, link, self._metrics_directory)
+        pid = child_process.fork(main, (link.life_fd, link.ready_fd, *slot.fds))
         child = self.living[pid] = Child(pid, row, link.name)
         if slot.dead_row == row:
             slot.dead_row = None
