@@ -104,13 +104,14 @@ test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and
 	@$(BIN)/python -m pytest tests/dist $(ARGS)
 
 # PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
+COMPILED_TESTS := tests/clients tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry
 # These tests put something of their own in the place of a compiled class or method, which cannot be done.
-COMPILED_TESTS := tests/clients tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry \
+NOT_COMPILED_TESTS := \
 	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \
 	--deselect tests/server/test_tls.py::test_everybody_else_runs_while_tiny_records_are_decrypted \
 	--deselect tests/server/test_tls.py::test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off
 test-compiled: $(VENV)/.lake compiled ## test the request path compiled, in build/compiled; ARGS are flags of pytest
-	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(PYTEST) $(COMPILED_TESTS) $(ARGS)
+	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(PYTEST) $(COMPILED_TESTS) $(NOT_COMPILED_TESTS) $(ARGS)
 
 test-machines: $(VENV)/.dev ## follow deploy/three-machines.md on machines booted by systemd-nspawn; needs root, and Debian's packages
 	@$(BIN)/python -m pytest tests/machines $(ARGS)
