@@ -20,6 +20,7 @@ from korvet.protocol.messages.offset_fetch import (
 )
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH
+from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.topic_client import Client
 
@@ -189,9 +190,10 @@ def test_a_topic_created_again_elsewhere_has_no_commits(
     here.create(topic)
     assert commit(here, topic, topic, 5) == [0]
     there.delete(topic)
-    there.create(topic)
+    created = there.create(topic)
     assert fetch(here, topic, topic) == [NOTHING]
-    # A worker that knows the old topic commits for the new one.
+    # Until a worker has heard of it, as of all changes of topics within milliseconds, a commit is the old topic's.
+    wait_until(lambda: here.described(topic).topic_id == created, "the worker knows the new topic")
     assert commit(here, topic, topic, 1) == [0]
     assert fetch(there, topic, topic) == [(1, -1, "", 0)]
 

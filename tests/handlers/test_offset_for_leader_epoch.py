@@ -72,5 +72,5 @@ def test_a_partition_that_only_the_topic_created_again_has_is_found(
     here.create(topic)
     there.delete(topic)
     there.create(topic, 3)
-    epoch = here.leader_epoch(topic, 2)
+    epoch = there.leader_epoch(topic, 2)
     assert here.epoch_end(topic, epoch, partition=2) == (ErrorCode.NONE, epoch, 0)
