@@ -236,13 +236,17 @@ def korvet_cluster(
     *flags: str,
     brokers: int = 2,
     workers: int = 1,
-    listen: Sequence[str] = (),
+    listen: Sequence[str] | None = None,
 ) -> Iterator[list[Broker]]:
     """Run several brokers on one Redis, with the ids 0, 1, ...; all are ready, and each knows of the others.
 
     By default none is on a port that the kernel gives away: a test beside this one would get that of a broker that is
     killed, and its broker, which may have a topic of the same name, would answer in this cluster's place.
     """
+
+    def own_port() -> Sequence[str]:
+        return ("--listen", f"127.0.0.1:{processes.free_port()}")
+
     with contextlib.ExitStack() as running:
         yield [
             running.enter_context(
@@ -251,7 +255,7 @@ def korvet_cluster(
                     *("--redis-url", redis_url, "--broker-id", str(number)),
                     *flags,
                     workers=workers,
-                    listen=listen or ("--listen", f"127.0.0.1:{processes.free_port()}"),
+                    listen=own_port() if listen is None else listen,
                 )
             )
             for number in range(brokers)

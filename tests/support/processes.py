@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import random
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 WAIT_SECONDS_MAX = 30.0
-_PORTS_GIVEN: set[int] = set()
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -71,12 +69,17 @@ def free_port() -> int:
     """Return a port of 127.0.0.1 that is free now, for a server that cannot choose one itself.
 
     None of those that the kernel gives away (32768 and above, by default): tests beside this one ask for many. And none
-    twice: the server that it is for may start later.
+    twice, in no process of the tests: the server that it is for may start later, or again. So each port has a name that
+    its process holds as long as it lives.
     """
     while True:
         port = random.randrange(20_000, 32_000)
-        if port in _PORTS_GIVEN:
-            continue
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            _PORTS_GIVEN.add(port)
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0korvet-tests-port-{port}")
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            claim.close()
+        else:
+            claim.detach()  # open until the process ends
             return port
