@@ -17,7 +17,7 @@ from korvet.groups.listing import GroupList
 from korvet.groups.schedule import LOOK_AGAIN_MS
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
-from korvet.server.keeper.group_tasks import UNLIST_AFTER_MS, ExpireGroups
+from korvet.server.keeper.group_tasks import UNLIST_AFTER_MS, ExpireGroups, TakenGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.stores import LIST, NAME, Stores
 from tests.groups.support import KEYS, Group, refused
@@ -262,6 +262,32 @@ def test_a_turn_that_fails_in_its_middle_is_followed_by_one_that_looks_at_all_gr
     keeper()
     assert worker.group.ids() == {"a"}
     assert worker.raw.zscore(LIST, NAME) <= worker.raw.zscore(worker.group.deadlines, "a")
+
+
+def test_a_group_that_is_taken_again_while_it_is_looked_at_is_looked_at_again(
+    worker: Stores, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, taken = Keeper(settings).context, TakenGroups()
+    turn = partial(ExpireGroups(lambda: 0.0, taken), context, lambda: None)
+    turn()
+    worker.group.stable("a")
+    worker.flush()
+    worker.raw.zadd(LIST, {NAME: 1})
+    scripts = Redis.scripts
+
+    def taken_by_another_run(self: Redis, calls: Sequence[Any]) -> Any:
+        replies = scripts(self, calls)
+        if calls and calls[0][0].name == "group/advance":
+            monkeypatch.setattr(Redis, "scripts", scripts)
+            worker.group.time_is_up_for("a")
+            worker.raw.zadd(LIST, {NAME: 1})
+            assert taken.take(context, worker.group.store.schedule, 0.0)
+        return replies
+
+    monkeypatch.setattr(Redis, "scripts", taken_by_another_run)
+    turn()
+    assert worker.group.ids() == set()
+    context.close()
 
 
 def test_sessions_that_ended_while_a_node_was_away_begin_again(

@@ -12,11 +12,13 @@ import pytest
 from gevent.event import Event
 
 from korvet.config.settings import Settings
+from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper
 from korvet.telemetry.snapshot import LogStatsSnapshot, read
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition
+from tests.groups.support import Group
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
 from tests.support.proxy import until
@@ -38,8 +40,8 @@ def view_of(cluster: RedisCluster) -> Iterator[Domain]:
 
 
 def spare(cluster: RedisCluster) -> ClusterNode:
-    """Return a node that has neither the keeper's lease nor the registry."""
-    needed = {cluster.node_of(key).port for key in (KEYS.keeper_lease, KEYS.topics)}
+    """Return a node that has neither the keeper's lease, nor the registry, nor the list of groups."""
+    needed = {cluster.node_of(key).port for key in (KEYS.keeper_lease, KEYS.topics, KEYS.groups)}
     return next(node for node in cluster.masters() if node.port not in needed)
 
 
@@ -112,3 +114,42 @@ def test_a_node_that_hangs_does_not_hold_up_the_others(redis_cluster: RedisClust
     wait_for_a_turn(redis_cluster, hung)
     stop.set()
     running.get()
+
+
+def test_a_node_that_hangs_does_not_hold_up_the_groups_of_others(
+    redis_cluster: RedisCluster, tmp_path: Path
+) -> None:
+    gone, listing = spare(redis_cluster), redis_cluster.node_of(KEYS.groups)
+    redis = Redis(redis_cluster.url, timeout_ms=60_000, connect_timeout_ms=5000)
+    names = [f"group-{number}" for number in range(300)]  # more than a step has
+    nodes = {name: redis_cluster.node_of(KEYS.group_state(name)) for name in names}
+    groups = {name: Group(redis, node.client, name) for name, node in nodes.items()}
+    kept = [group for name, group in groups.items() if nodes[name] is not gone]
+    hung = [group for name, group in groups.items() if nodes[name] is gone]
+    assert hung
+    assert len(set(nodes.values())) == 3
+    for group in groups.values():
+        group.stable("a")
+        group.store.schedule.flush()
+
+    def have_ended(some: list[Group]) -> bool:
+        """Whether these groups have no members; else end the sessions, which the keeper's first turn begins again."""
+        left = [group for group in some if group.ids()]
+        for group in left:
+            group.raw.zadd(group.deadlines, {"a": 1}, xx=True)
+            listing.client.zadd(KEYS.groups, {group.name: 1})
+        return not left
+
+    keeper = keeper_of(redis_cluster, tmp_path, redis_timeout_ms=60_000)
+    stop = Event()
+    running = gevent.spawn(keeper.run, stop)
+    until(lambda: have_ended([hung[0], kept[0]]))
+    gone.freeze()
+    listing.client.zadd(KEYS.groups, {group.name: 1 for group in hung})
+    until(lambda: all(listing.client.zscore(KEYS.groups, group.name) > 1 for group in hung))
+    until(lambda: have_ended(kept))
+    gone.thaw()
+    until(lambda: have_ended(hung))
+    stop.set()
+    running.get()
+    redis.close()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from korvet.config.settings import Settings
 from korvet.server.keeper.context import CheckLease, Context
-from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, expire_offsets
+from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, TakenGroups, expire_offsets
 from korvet.server.keeper.log_tasks import (
     FINISH_TOPICS_MS,
     CompactLogs,
@@ -35,14 +35,14 @@ Run = Callable[[Context, CheckLease], None]
 class Task(NamedTuple):
     """A task, its name in logs and metrics, and the ms from the end of a run to the next one, as things are then.
 
-    A task `on_logs` has runs of its own for each master of a Redis Cluster, on the logs there: one that is slow or away
-    delays no others. So `make` is called for each.
+    A task `on_nodes` has runs of its own for each master of a Redis Cluster, on the logs or groups there: one that is
+    slow or away delays no others. So `make` is called for each.
     """
 
     name: str
     make: Callable[[], Run]
     interval_ms: Callable[[Context], int]
-    on_logs: bool = False
+    on_nodes: bool = False
 
 
 def every(settings: Settings, metrics_directory: Path | None = None) -> list[Task]:
@@ -54,20 +54,26 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
     tasks = [
         Task("finish_creations", lambda: finish_creations, lambda _context: FINISH_TOPICS_MS),
         Task("finish_deletions", lambda: finish_deletions, lambda _context: FINISH_TOPICS_MS),
-        Task("expire_groups", ExpireGroups, lambda _context: EXPIRE_GROUPS_MS),
+        Task(
+            "expire_groups",
+            partial(ExpireGroups, taken=TakenGroups()),
+            lambda _context: EXPIRE_GROUPS_MS,
+            on_nodes=True,
+        ),
         Task(
             "expire_offsets",
             lambda: expire_offsets,
             attrgetter("settings.offsets_retention_check_interval_ms"),
+            on_nodes=True,
         ),
-        Task("expire_producers", lambda: expire_producers, check_ms, on_logs=True),
-        Task("renumber", lambda: renumber, check_ms, on_logs=True),
-        Task("reindex", lambda: reindex, check_ms, on_logs=True),
-        Task("retention", EnforceRetention, check_ms, on_logs=True),
+        Task("expire_producers", lambda: expire_producers, check_ms, on_nodes=True),
+        Task("renumber", lambda: renumber, check_ms, on_nodes=True),
+        Task("reindex", lambda: reindex, check_ms, on_nodes=True),
+        Task("retention", EnforceRetention, check_ms, on_nodes=True),
     ]
     if settings.log_cleaner_enable:
         tasks.append(
-            Task("compaction", CompactLogs, attrgetter("settings.log_cleaner_backoff_ms"), on_logs=True)
+            Task("compaction", CompactLogs, attrgetter("settings.log_cleaner_backoff_ms"), on_nodes=True)
         )
     if metrics_directory is not None:
         tasks.append(Task("figures", partial(CollectStats, metrics_directory), figures_ms))

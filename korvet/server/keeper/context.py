@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -46,7 +47,7 @@ class Context:
 
     def __init__(self, settings: Settings) -> None:
         self.node = ""
-        """The master of a cluster on whose logs the run is; "": on all logs."""
+        """The master of a cluster on whose logs and groups the run is; "": on all."""
         self.keys = Keys(settings.namespace)
         self.redis = Redis(
             settings.redis_url,
@@ -70,7 +71,7 @@ class Context:
         return [node.name for node in self.redis.nodes()] if self.redis.is_cluster else [""]
 
     def of_node(self, name: str) -> Context:
-        """Return this context for a run on the logs that one master of a cluster has; "": on all logs."""
+        """Return this context for a run on the logs and groups that one master of a cluster has; "": on all."""
         part = copy.copy(self)
         part.node = name
         return part
@@ -81,18 +82,22 @@ class Context:
         """Yield every partition of the topics whose configs are `concerned`, of those that the run is for."""
         for topic in self.topics.list_all():
             for partition in topic.partitions if concerned(topic.config) else ():
-                if not self.node or self._has(partition):
+                if self.has(partition.stream):
                     yield topic, partition
 
     def partitions(self) -> Iterator[tuple[Partition, ...]]:
         """Return the partitions of `logs`, in steps."""
         return in_steps(partition for _, partition in self.logs())
 
-    def _has(self, partition: Partition) -> bool:
-        try:
-            return self.redis.node_of(partition.stream).name == self.node
-        except StorageUnavailableError:
-            return False  # no node has its slot
+    def has(self, key: str) -> bool:
+        """Whether the run is for what lies at a key."""
+        return not self.node or self.node_of_key(key) == self.node
+
+    def node_of_key(self, key: str) -> str:
+        """Return the name of the node that has a key, "" if none has its slot."""
+        with contextlib.suppress(StorageUnavailableError):
+            return self.redis.node_of(key).name
+        return ""
 
     def close(self) -> None:
         """Close the connection."""

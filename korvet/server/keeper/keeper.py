@@ -1,8 +1,8 @@
 """The keeper process: the tasks that one broker of all that share a Redis does for all of them.
 
 Every broker has a keeper; the one that holds the lease runs the tasks (keeper/__init__.py has their table). Each task
-has a greenlet of its own, and one on logs has one for each master of a cluster: so a long one does not delay the
-others, and none runs beside itself. A keeper that loses the lease stops a task before its next step, so two keepers
+has a greenlet of its own, and one on logs or groups has one for each master of a cluster: so a long one does not delay
+the others, and none runs beside itself. A keeper that loses the lease stops a task before its next step, so two keepers
 never work side by side for longer than one step.
 
 Besides, the keeper keeps its own broker registered.
@@ -42,7 +42,7 @@ _RETRIES_PER_LEASE = 12
 
 
 _Loop = tuple[Task, str]
-"""A task, and the node on whose logs it runs; "": on no logs, or on all."""
+"""A task, and the node on whose logs or groups it runs; "": on none, or on all."""
 
 
 class KeeperLease:
@@ -146,7 +146,7 @@ class Keeper:
         self._read_under = self.lease.token
 
     def _nodes(self, task: Task) -> list[str]:
-        return self.context.nodes() if task.on_logs else [""]
+        return self.context.nodes() if task.on_nodes else [""]
 
     def _begin_loops(
         self, loops: dict[_Loop, gevent.Greenlet[[Task, str, Event], None]], stop: Event
