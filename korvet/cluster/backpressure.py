@@ -1,6 +1,7 @@
 """Backpressure: how full the store is, and what follows for producers: nothing, a throttle, or a refusal.
 
-Each node of a cluster is judged by itself, and refuses only what would be written to it.
+Each node of a cluster is judged by itself, and refuses only what would be written to it. A refusal by one throttles
+nobody: a throttle is for a connection, which may write to other nodes too.
 
 Only producers are affected: reading, trimming and deleting is what ends the shortage. A reading is renewed by the
 request that finds it old, beside that request, which does not wait for it; so without producers Redis is not asked.
@@ -147,10 +148,14 @@ class Backpressure:
         return self._only.check() if self._only else NO_PRESSURE
 
     def memory_full(self) -> int:
-        """Have the usage read soon, because a server refused for want of memory; returns the throttle in ms."""
+        """Have the usage of a server read soon that refused for want of memory; returns the throttle for it in ms."""
         if self._only:
             return self._only.memory_full()
-        return max((each.memory_full() for each in self._nodes.values()), default=0)
+        for node, server in self._nodes.items():
+            if node.memory_refused:
+                node.memory_refused = False
+                server.memory_full()
+        return 0
 
     def _check_stream(self, stream: str) -> BackpressureState:
         try:
@@ -166,7 +171,8 @@ class Backpressure:
         if found is None:
             usage = UsageStore(node, with_file=False)
             found = self._nodes[node] = ServerBackpressure(usage, self._settings, name=node.name)
-        return found.check()
+        state = found.check()
+        return state._replace(throttle_ms=0) if state.refusal else state
 
 
 class ServerBackpressure:

@@ -9,7 +9,8 @@ If the store is nearly full the response carries a throttle time, and the connec
 version the response is sent before that, as by Kafka's broker since KIP-219. If the store is full nothing is written,
 and the error is KAFKA_STORAGE_ERROR: clients (the Java client and librdkafka among them) know it as one after which
 nothing was written, and retry, and it is what Redis' own refusal becomes. Some of them do not know
-THROTTLING_QUOTA_EXCEEDED as an answer to Produce. In a cluster this goes for the partitions of a node that is full.
+THROTTLING_QUOTA_EXCEEDED as an answer to Produce. In a cluster this goes for the partitions of a node that is full, and
+the connection is not muted for a refusal: it may have partitions of other nodes.
 
 A batch that was sent to Redis and got no reply may be written or not. Its producer, if it is idempotent, has to send it
 again with all that came after it, so its connection is closed. An error would not do: the next batch, already on its
@@ -81,7 +82,7 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
             caller.timer.end_stage(WAIT)
         throttled_ms = max(throttle_ms, appends.throttle_ms)
         if api.failures.note(results):
-            throttled_ms = api.pressure.memory_full()
+            throttled_ms = max(throttled_ms, api.pressure.memory_full())
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
     return Then(appends, reply, waits=acks_all and (api.replicas.least or appends.replicas) > 0)

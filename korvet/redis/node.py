@@ -19,7 +19,15 @@ from korvet.errors import KafkaError, LeaseEndedError, StorageUnavailableError
 from korvet.pending import SendOrder
 from korvet.redis.connection import Arg, Observer, pack, reconnect_backoff
 from korvet.redis.multiplexer import InFlightLimit, Multiplexer
-from korvet.redis.replies import HistoryChangedError, Reply, RespError, history_of, name_of, value_of
+from korvet.redis.replies import (
+    HistoryChangedError,
+    MemoryFullError,
+    Reply,
+    RespError,
+    history_of,
+    name_of,
+    value_of,
+)
 from korvet.redis.scripts import Script
 from korvet.redis.sentinel import connect_to
 from korvet.redis.url import RedisTarget
@@ -158,6 +166,8 @@ class RedisNode:
         """Until when (Redis' clock) scripts that change groups and topics may come; 0: at any time."""
         self.lease_ended = False
         """Whether one came later and was refused since `lease_end_ms` was set."""
+        self.memory_refused = False
+        """Whether a script was refused for want of memory since this was last reset."""
 
     @property
     def connected(self) -> bool:
@@ -248,6 +258,7 @@ class RedisNode:
             if isinstance(reply, RespError | KafkaError) and not is_missing(reply):
                 self._observer.script_failed(calls[place][0].name, name_of(reply))
                 self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
+                self.memory_refused = self.memory_refused or isinstance(reply, MemoryFullError)
 
     def connect(self) -> str:
         """Connect if there is no connection, and return the history to which it leads.

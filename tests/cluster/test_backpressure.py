@@ -30,10 +30,15 @@ from korvet.cluster.backpressure import (
 from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.replies import MemoryFullError
 from korvet.telemetry import metrics
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 from tests.support.processes import wait_until
 from tests.support.proxy import until
-from tests.support.redis_cluster import SLOTS, redis_cluster
+from tests.support.redis_cluster import SLOTS, RedisCluster
+from tests.support.redis_cluster import redis_cluster as started_cluster
 from tests.support.redis_servers import DurableServer
 
 SETTINGS = Settings(memory_throttle_percent=80, memory_refuse_percent=90, throttle_max_ms=1000)
@@ -264,8 +269,35 @@ def test_a_policy_that_evicts_is_an_error_in_the_log_for_as_long(
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 
+def test_a_refusal_by_a_node_throttles_nobody_and_has_its_own_usage_read_soon(
+    redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backpressure, "READ_EVERY_SECONDS", 3600.0)
+    with worker_client(redis_cluster.url) as redis:
+        pressure = Backpressure(redis, SETTINGS)
+        check = pressure.by_stream
+        assert check
+        streams = {redis_cluster.node_of(stream): stream for stream in map("orders:{}".format, range(20))}
+        assert [check(stream) for stream in streams.values()] == [NO_PRESSURE] * 3
+        until(lambda: all(each._due < math.inf for each in pressure._nodes.values()))
+        due = {node.name: each._due for node, each in pressure._nodes.items()}
+        keys = Keys("korvet")
+        topics, full = TopicStore(redis, keys), redis_cluster.node_of(keys.topics)
+        with redis_cluster.configured("maxmemory", "0"):
+            full.client.config_set("maxmemory", 1)
+            with pytest.raises(MemoryFullError):
+                topics.create(TopicRow(name="orders", id="id", partitions=1, configs={}))
+            assert pressure.memory_full() == 0
+            assert pressure.memory_full() == 0
+            changed = {node.name for node, each in pressure._nodes.items() if each._due != due[node.name]}
+            assert changed == {full.address}
+            until(lambda: bool(check(streams[full]).refusal))
+            assert check(streams[full]).throttle_ms == 0
+            assert all(check(streams[node]) == NO_PRESSURE for node in streams if node is not full)
+
+
 def test_a_node_that_left_the_cluster_is_reported_no_more() -> None:
-    with redis_cluster(2) as cluster, worker_client(cluster.url) as redis:
+    with started_cluster(2) as cluster, worker_client(cluster.url) as redis:
         stays, leaves = cluster.nodes
         logs = {cluster.node_of(stream): stream for stream in map("orders:{}".format, range(10))}
         leaves.client.config_set("maxmemory", 1 << 30)

@@ -17,8 +17,10 @@ from korvet.log.types import Appended
 from korvet.redis.client import Redis
 from korvet.redis.connection import Observer
 from korvet.redis.keys import Keys
+from korvet.redis.slots import slot_of
 from tests.support.log_bench import Bench, code_of
 from tests.support.processes import wait_until
+from tests.support.redis_cluster import RedisCluster
 
 
 @contextmanager
@@ -68,6 +70,39 @@ def test_what_arrives_in_the_next_turn_is_a_call_of_its_own(bench: Bench) -> Non
         two = bench.logs.begin_append([bench.made(b"b")])
         outcomes = [each.result()[0] for each in (one, two)]
     assert base(outcomes[0]) < base(outcomes[1])
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_appends_of_two_connections_follow_a_slot_that_moves_before_their_turn_ends(
+    redis_cluster: RedisCluster, storage_format: Any
+) -> None:
+    redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
+    stream = Keys("korvet").stream("orders", 0)
+    source = redis_cluster.node_of(stream)
+    bench = Bench(redis, source.client, storage_format)
+    first = bench.append(b"first")
+    begun = {
+        (number, producer): bench.logs.begin_append(
+            [bench.made(b"%d.%d" % (producer, number), producer=producer, epoch=0, sequence=number)]
+        )
+        for number in range(3)
+        for producer in (1, 2)
+    }
+    redis_cluster.move_slot(slot_of(stream), next(each for each in redis_cluster.nodes if each is not source))
+    source.client.config_resetstat()
+
+    def connection(producer: int) -> list[int]:
+        return [base(begun[number, producer].result()[0]) for number in range(3)]
+
+    running = [gevent.spawn(connection, producer) for producer in (2, 1)]
+    two, one = (each.get() for each in running)
+    assert source.client.info("errorstats")["errorstat_MOVED"]["count"]
+    assert first < min(one + two)
+    at = {offset: value for offset, value in bench.read_all() if value != b"first"}
+    assert [at[offset] for offset in one] == [b"1.0", b"1.1", b"1.2"]
+    assert [at[offset] for offset in two] == [b"2.0", b"2.1", b"2.2"]
+    assert (one, two, len(at)) == (sorted(one), sorted(two), 6)
+    redis.close()
 
 
 def test_an_append_to_another_incarnation_of_the_topic_is_refused_alone(bench: Bench) -> None:

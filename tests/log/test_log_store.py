@@ -325,6 +325,7 @@ def test_a_recreated_topic_takes_nothing_for_the_former_one(bench: Bench) -> Non
     assert bench.logs.bounds([bench.at(0, topic_id="id-2")]) == [Bounds(0, 0, 0, -1)]
 
 
+@pytest.mark.embedded  # reads of a node that is lost have outcomes of their own
 def test_a_lost_redis_is_the_outcome_of_every_append_and_raised_by_reads(bench: Bench) -> None:
     bench.redis.close()
     appends = [bench.made(b"a"), bench.made(b"a", partition=bench.partitions[1])]

@@ -62,14 +62,19 @@ def other_than_the_registry(cluster: RedisCluster) -> ClusterNode:
     return next(each for each in cluster.nodes if each not in registry)
 
 
-def refused(client: Client) -> set[int]:
-    """Produce to every partition by one request; return those that refuse for want of room."""
+def refused(client: Client, reason: str = "maxmemory is") -> set[int]:
+    """Produce to every partition by one request; return those that refuse for want of room.
+
+    A refusal throttles nobody; before the first one its node throttles.
+    """
     data = [PartitionProduceData(index=index, records=batch(b"x")) for index in range(PARTITIONS)]
     topics = [TopicProduceData(name="orders", partition_data=data)]
-    [answer] = client.call(ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics), 8).responses
+    response = client.call(ProduceRequest(acks=-1, timeout_ms=0, topic_data=topics), 8)
+    [answer] = response.responses
     failed = [each for each in answer.partition_responses if each.error_code]
     assert all(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in failed)
-    assert all("maxmemory is" in each.error_message for each in failed)
+    assert all(reason in each.error_message for each in failed)
+    assert not failed or response.throttle_time_ms == 0
     return {each.index for each in failed}
 
 
@@ -133,6 +138,11 @@ def test_a_full_node_refuses_what_is_for_its_partitions(client: Client, cluster:
     wait_until(lambda: refused(client) == partitions_of(cluster)[full], "the node's partitions refuse")
     full.client.config_set("maxmemory", 0)
     wait_until(lambda: refused(client) == set(), "the shortage ends")
+    full.client.config_set("maxmemory", 1)
+    # By the node itself, or by the broker if that has just read its usage.
+    assert refused(client, "maxmemory") == partitions_of(cluster)[full]
+    full.client.config_set("maxmemory", 0)
+    wait_until(lambda: refused(client, "maxmemory") == set(), "the shortage ends")
 
 
 def test_a_broker_is_not_ready_while_the_cluster_is_down(broker: Broker, cluster: RedisCluster) -> None:
