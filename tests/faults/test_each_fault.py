@@ -1,4 +1,4 @@
-"""The checker's faults, each once: every one with one Redis, those of replicas and of Sentinels with these."""
+"""The checker's faults, each once: all with one Redis, those of replicas, Sentinels and a cluster with these."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ REDIS = "kill-redis,crash-machine,fill-memory,cut-often,hold"
 ALWAYS = "kill-redis,fill-disk-and-kill"
 REPLICAS = "kill-redis,kill-replica,stop-replica,promote,fail-over,cut-often"
 SENTINELS = "kill-master,stop-master,sentinel-fail-over"
+CLUSTER = "cluster-kill-master,cluster-stop-master,cluster-fail-over,cluster-kill-replica"
+CLUSTER += ",move-slots,migrate-slots,fill-memory"
 
 
 @pytest.mark.timeout(600)
@@ -24,6 +26,8 @@ SENTINELS = "kill-master,stop-master,sentinel-fail-over"
         ("replicas", "batch", REPLICAS),
         ("sentinel", "record", SENTINELS),
         ("sentinel", "batch", SENTINELS),
+        ("cluster", "record", CLUSTER),
+        ("cluster", "batch", CLUSTER),
     ],
 )
 def test_nothing_is_violated(setup: str, storage_format: str, faults: str) -> None:
