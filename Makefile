@@ -66,8 +66,8 @@ test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; need
 test-clients: $(VENV)/.dev ## test with the client libraries of Python: librdkafka, kafka-python, aiokafka
 	@$(PYTEST) tests/clients $(ARGS)
 
-test-cluster: $(VENV)/.dev ## test requests, groups, logs, topics and Python's client libraries on a Redis Cluster of three masters, and failovers
-	@TEST_KORVET_CLUSTER=1 $(PYTEST) -m "not embedded" tests/clients tests/failover tests/groups tests/handlers tests/log tests/topics $(ARGS)
+test-cluster: $(VENV)/.dev ## test requests, groups, logs, topics, the admin client and Python's client libraries on a Redis Cluster of three masters, and failovers
+	@TEST_KORVET_CLUSTER=1 $(PYTEST) -m "not embedded" tests/admin tests/clients tests/failover tests/groups tests/handlers tests/log tests/topics $(ARGS)
 
 test-processes: $(VENV)/.lake ## test that the processes of a broker start, stop, reload, are replaced, and stay within their memory
 	@$(PYTEST) tests/processes tests/fuzz $(ARGS)

@@ -92,7 +92,7 @@ def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client,
     assert {key: value for key, value in filled.items() if key != "size_bytes"} == {
         "partition": 1,
         "leader": 0,
-        "leader_epoch": client.leader_epoch(name),
+        "leader_epoch": client.leader_epoch(name, partition=1),
         "replicas": [0],
         "in_sync": [0],
         "offline": [],
