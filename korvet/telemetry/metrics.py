@@ -89,7 +89,8 @@ CONNECTIONS_CLOSED = Counter(
 AUTHENTICATIONS = Counter(
     "korvet_authentications",
     "Number of logins by SASL, by listener, mechanism and outcome: authenticated, renewed (on a connection that had"
-    " logged in) or refused. Of tokens at ops.listen those that are refused, as OPS.LISTEN and token.",
+    " logged in) or refused. Of certificates of clients those that are refused, as TLS; of tokens at ops.listen too,"
+    " as OPS.LISTEN and token.",
     ("listener", "mechanism", "outcome"),
 )
 TLS_CERTIFICATE_EXPIRY = Gauge(

@@ -37,7 +37,7 @@ from tests.support.topic_client import Client
 from tests.support.wire_client import request_frame
 
 PASSWORD = "known-secret-of-the-key"
-TLS_LISTENERS = ("OPEN", "ASKED", "MUTUAL")
+TLS_LISTENERS = ("OPEN", "ASKED", "MUTUAL", "MAPPED")
 HELLO = bytes.fromhex("160301")  # how a TLS handshake begins
 
 
@@ -46,6 +46,8 @@ class Site:
 
     def __init__(self, broker: Broker, authority: Authority, store: Path) -> None:
         self.broker, self.authority, self.store = broker, authority, store
+        self.audited: list[str] = []
+        """The lines of the audit log about the last peer that was asked about."""
 
     def connect(
         self, listener: str = "", context: ssl.SSLContext | None = None, host: str = "localhost"
@@ -65,10 +67,11 @@ class Site:
 
         def logged() -> bool:
             lines[:] = [line for line in self.broker.log().splitlines() if peer in line]
-            return bool(lines)
+            return any("connection closed" in line for line in lines)
 
         processes.wait_until(logged, "a line about the connection")
-        [line] = lines
+        self.audited = [line for line in lines if "authentication refused" in line]
+        [line] = (line for line in lines if line not in self.audited)
         return line
 
     def refused(self, listener: str, context: ssl.SSLContext, host: str = "localhost") -> str:
@@ -79,8 +82,7 @@ class Site:
                 contextlib.suppress(OSError),
                 context.wrap_socket(plain, server_hostname=host) as client,
             ):
-                client.recv(1)
-                pytest.fail("the broker lets it in")
+                assert not client.recv(1), "the broker lets it in"
         return self.closed_line(address)
 
 
@@ -93,12 +95,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     store.write_text(authority.issue("/CN=broker", password=PASSWORD).store.read_text())
     settings = {
         "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *TLS_LISTENERS)),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OPEN:SSL,ASKED:SSL,MUTUAL:SSL",
+        "listener.security.protocol.map": ",".join(
+            ["PLAINTEXT:PLAINTEXT", *(f"{name}:SSL" for name in TLS_LISTENERS)]
+        ),
         "ssl.keystore.location": store,
         "ssl.key.password": PASSWORD,
         "ssl.truststore.location": authority.certificate,
         "listener.name.asked.ssl.client.auth": "requested",
         "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.mapped.ssl.client.auth": "required",
+        "listener.name.mapped.ssl.principal.mapping.rules": "RULE:^CN=(alice)$/$1/",
         "connection.receive.timeout.ms": 1500,
         "log.level": "debug",
     }
@@ -145,25 +151,30 @@ def test_who_does_not_fit_does_not_get_in_and_the_log_says_why(site: Site, tmp_p
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
-    for listener, context, host, says in (
-        ("OPEN", other.client(), "localhost", "the peer refused, by alert unknown ca"),
-        ("OPEN", nobody, "elsewhere", "the peer refused, by alert bad certificate"),
-        ("OPEN", old, "localhost", "unsupported protocol"),
-        ("MUTUAL", nobody, "localhost", "peer did not return a certificate"),
-        (
-            "MUTUAL",
-            stranger,
-            "localhost",
-            "certificate verify failed: unable to get local issuer certificate",
-        ),
-        ("MUTUAL", late, "localhost", "certificate verify failed: certificate has expired"),
-        ("ASKED", late, "localhost", "certificate verify failed: certificate has expired"),
+    mallory = authority.client(authority.issue("/CN=mallory"))
+    failed, untrusted = "TLS handshake failed: ", "TLS handshake failed: certificate verify failed: "
+    for listener, context, host, says, audits in (
+        ("OPEN", other.client(), "localhost", f"{failed}the peer refused, by alert unknown ca", False),
+        ("OPEN", nobody, "elsewhere", f"{failed}the peer refused, by alert bad certificate", False),
+        ("OPEN", old, "localhost", f"{failed}unsupported protocol", False),
+        ("MUTUAL", nobody, "localhost", f"{failed}peer did not return a certificate", True),
+        ("MUTUAL", stranger, "localhost", f"{untrusted}unable to get local issuer certificate", True),
+        ("MUTUAL", late, "localhost", f"{untrusted}certificate has expired", True),
+        ("ASKED", late, "localhost", f"{untrusted}certificate has expired", True),
+        ("MAPPED", mallory, "localhost", "TLS: no rule of ssl.principal.mapping.rules matches", True),
     ):
         line = site.refused(listener, context, host)
         assert " WARNING " in line
-        assert f'reason="TLS handshake failed: {says}' in line
+        assert f'reason="{says}' in line
+        assert len(site.audited) == audits
+        for audited in site.audited:
+            assert f"listener={listener} mechanism=TLS" in audited
+            assert f'reason="{says}' in audited
     closed = 'korvet_connections_closed_total{reason="handshake"}'
-    processes.wait_until(lambda: ops.total(site.broker, closed) >= 7, "they are counted")
+    processes.wait_until(lambda: ops.total(site.broker, closed) >= 8, "they are counted")
+    for listener, number in (("OPEN", 0), ("MUTUAL", 3), ("ASKED", 1), ("MAPPED", 1)):
+        refused = f'korvet_authentications_total{{listener="{listener}",mechanism="TLS",outcome="refused"}}'
+        assert ops.total(site.broker, refused) == number
 
 
 @pytest.mark.parametrize(
@@ -174,6 +185,7 @@ def test_plain_bytes_at_a_listener_with_tls_are_named_in_the_log(site: Site, sen
         client.send_bytes(sent)
         assert client.is_closed_by_broker()
         line = site.closed_line(client.socket.getsockname())
+    assert not site.audited
     assert 'reason="not TLS: the listener OPEN expects it of its clients"' in line
 
 
@@ -190,6 +202,7 @@ def test_a_handshake_that_is_cut_off_is_no_event(site: Site, sent: bytes) -> Non
         assert client.is_closed_by_broker()
         line = site.closed_line(client.socket.getsockname())
     assert " DEBUG " in line
+    assert not site.audited
     assert "closed before its TLS handshake was done" in line
 
 
@@ -199,6 +212,7 @@ def test_a_handshake_that_takes_too_long_ends(site: Site, begun: bytes) -> None:
         client.send_bytes(begun)
         assert client.is_closed_by_broker()
         line = site.closed_line(client.socket.getsockname())
+    assert not site.audited
     assert "TLS handshake failed: not done within 1.5 s" in line
 
 

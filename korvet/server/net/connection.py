@@ -16,13 +16,14 @@ from korvet.logs import Log, RateLimitedLogger
 from korvet.pending import Pending
 from korvet.protocol.frame import SIZE_BYTES
 from korvet.protocol.wire import Buffer
+from korvet.security import audit
 from korvet.security.sasl import Authenticator
 from korvet.security.session import ANONYMOUS, Session
 from korvet.server.net.budget import Budgets, OverBudgetError
 from korvet.server.net.dispatch import Dispatcher, FaultError, ResponseFrame
 from korvet.server.net.framing import ConnectionLimits, Frame, FrameReader
 from korvet.server.net.socket import Channel
-from korvet.server.net.tls import HandshakeError
+from korvet.server.net.tls import CertificateRefusedError, HandshakeError
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REQUEST_METRICS
 
@@ -32,7 +33,14 @@ CLOSED_LINES_MAX = 100
 _log = Log(__name__)
 _rate_limited_log = RateLimitedLogger(_log, burst=CLOSED_LINES_MAX)
 
-_REASONS = {UnansweredError: "unanswered", HandshakeError: "handshake"}
+_REASONS = {
+    UnansweredError: "unanswered",
+    HandshakeError: "handshake",
+    CertificateRefusedError: "handshake",
+}
+
+_MECHANISM = "TLS"
+"""What stands for the mechanism where a certificate is refused, in the metric and in the audit log."""
 
 LEAVING_SECONDS_MAX = 1.0
 """Time for a client to close its side of a connection that is drained; clients do as soon as they see its end."""
@@ -142,7 +150,12 @@ class ClientConnection:
         return True
 
     def _shake_hands(self) -> None:
-        principal = self._channel.handshake(self._limits.receive)
+        try:
+            principal = self._channel.handshake(self._limits.receive)
+        except CertificateRefusedError as error:
+            metrics.AUTHENTICATIONS.labels(self._session.listener, _MECHANISM, "refused").inc()
+            audit.refused(self._session, "authentication refused", mechanism=_MECHANISM, reason=str(error))
+            raise
         if principal is not ANONYMOUS:
             self._session.principal = principal
         self._open = True

@@ -51,10 +51,15 @@ _received = bytearray(RECEIVED_BYTES)
 
 _HANDSHAKE_BYTES = 16 * 1024  # taken from the kernel at once during a handshake
 _HANDSHAKE_RECORD = 0x16
+_NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 class HandshakeError(ProtocolError):
     """A TLS handshake that failed, and why."""
+
+
+class CertificateRefusedError(HandshakeError):
+    """The client has no certificate that it gets in with: none, none that is trusted, or none with a principal."""
 
 
 class Handshakes:
@@ -118,14 +123,14 @@ class TlsChannel(Channel):
         self._closed = self._dropped = False
 
     def handshake(self, seconds: float) -> Principal:
-        """Do the handshake within `seconds`; raises HandshakeError, OSError."""
+        """Do the handshake within `seconds`; raises HandshakeError, CertificateRefusedError, OSError."""
         self._patience = seconds
         self._handshakes.begin(self)
         try:
             self._shake_hands(time.monotonic() + seconds)
             return self._server.principal(self._tls.getpeercert(binary_form=True))
         except NoPrincipalError as error:
-            raise HandshakeError(f"TLS: {error}") from None
+            raise CertificateRefusedError(f"TLS: {error}") from None
         except TimeoutError:
             raise HandshakeError(f"TLS handshake failed: not done within {seconds:g} s") from None
         finally:
@@ -263,7 +268,9 @@ class TlsChannel(Channel):
                 done = begun and self._handshakes.step(self._tls)
             except ssl.SSLError as error:
                 self._send_at_once()  # the alert that has the reason
-                raise HandshakeError(f"TLS handshake failed: {reason(error)}") from None
+                refused = isinstance(error, ssl.SSLCertVerificationError) or error.reason == _NO_CERTIFICATE
+                failure = CertificateRefusedError if refused else HandshakeError
+                raise failure(f"TLS handshake failed: {reason(error)}") from None
             if self._outgoing.pending:
                 self._send_all(self._outgoing.read(), max(0.0, due - time.monotonic()))
             if done:
