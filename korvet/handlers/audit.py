@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, KafkaError, LeaseEndedError
+from korvet.handlers.context import Caller
 from korvet.handlers.create_acls import acl_of
+from korvet.handlers.registry import Handler
 from korvet.protocol.schema import Message
 from korvet.protocol.types import (
     AclOperation,
@@ -21,6 +23,7 @@ from korvet.protocol.types import (
 )
 from korvet.security.acls import Acl, ResourcePattern, Rule
 from korvet.security.audit import requested
+from korvet.security.authorizer import is_refusal
 from korvet.security.session import Session
 from korvet.turns import in_turns
 
@@ -42,6 +45,15 @@ def note(session: Session, request: Message, response: Any) -> None:  # noqa: AN
             done.append(what)
     if done or failed:
         requested(session, type(request).__name__.removesuffix("Request"), done, failed)
+
+
+def note_failure(handler: Handler, request: Message, caller: Caller, error: KafkaError) -> None:
+    """Write that an administrative request failed as a whole, by which some of it may be done.
+
+    Not if a right was missing, which has its own line, nor if it is handled once more.
+    """
+    if request.api.key in CHANGES and not (isinstance(error, LeaseEndedError) or is_refusal(error)):
+        note(caller.session, request, handler.refuse(request, caller, error))
 
 
 def _topics(field: str) -> Callable[[Any, Any], Iterable[Outcome]]:

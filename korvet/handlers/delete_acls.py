@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, error_message
+from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.describe_acls import acl_filter, authorizer_of
 from korvet.handlers.registry import register
@@ -28,7 +28,8 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
         meant = acl_filter(asked)
         # As in Kafka: what an earlier filter of the request has deleted is in the result of this one too.
         found = {acl: None for acl in in_turns(deleted) if meant.matches(acl)}
-        found |= dict.fromkeys(authorizer.remove(meant))
+        removed, error = authorizer.remove(meant)
+        found |= dict.fromkeys(removed)
         deleted.update(found)
         matching = [
             wire.DeleteAclsMatchingAcl(
@@ -43,7 +44,10 @@ def handle(request: wire.DeleteAclsRequest, _caller: Caller, api: SecurityApi) -
             )
             for resource, rule in in_turns(found)
         ]
-        return wire.DeleteAclsFilterResult(error_message=None, matching_acls=matching)
+        # Clients leave the ACLs beside an error alone; they are for the audit log.
+        return wire.DeleteAclsFilterResult(
+            error_code=error_code(error), error_message=error_message(error), matching_acls=matching
+        )
 
     results = each_done([(each, None) for each in request.filters], delete, _failed)
     return wire.DeleteAclsResponse(filter_results=results)

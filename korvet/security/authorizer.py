@@ -7,6 +7,7 @@ what it is about; one whose name cannot be read denies everything.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import defaultdict
@@ -69,6 +70,11 @@ def refusal(resource: AclResourceType) -> KafkaError:
     """Return the error for want of a right on a resource of that type."""
     code = _ERRORS[resource]
     return KafkaError(code, f"{code.name.replace('_', ' ').capitalize()}.")
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether an error is one for want of a right."""
+    return error.code in _ERRORS.values()
 
 
 Decisions = dict[tuple[AclOperation, AclResourceType, str | None], bool]
@@ -277,15 +283,31 @@ class Authorizer:
                 self._store.add(resource, some)
             except KafkaError as error:
                 errors |= {Acl(resource, rule): error.without_frames() for rule in some}
-        self.refresh()
+        self._follow()
         return [errors.get(each) for each in acls]
 
-    def remove(self, meant: AclFilter) -> list[Acl]:
-        """Remove the ACLs that are meant, and return them; raises KafkaError INVALID_REQUEST."""
-        resources = dict.fromkeys(each.resource for each in self.list_acls(meant))
-        removed = [acl for resource in resources for acl in self._store.remove(resource, meant)]
-        self.refresh()
-        return removed
+    def remove(self, meant: AclFilter) -> tuple[list[Acl], KafkaError | None]:
+        """Remove the ACLs that are meant; returns those removed, and why others were not.
+
+        Raises KafkaError INVALID_REQUEST, StorageUnavailableError if none is removed.
+        """
+        removed: list[Acl] = []
+        failure = None
+        for resource in dict.fromkeys(each.resource for each in self.list_acls(meant)):
+            try:
+                removed += self._store.remove(resource, meant)
+            except KafkaError as error:
+                if not removed:
+                    raise
+                failure = error.without_frames()
+                break
+        self._follow()
+        return removed, failure
+
+    def _follow(self) -> None:
+        """Read the ACLs after a change: it is made, and if Redis is away now it counts here when it does elsewhere."""
+        with contextlib.suppress(StorageUnavailableError):
+            self.refresh()
 
     def _forget_decisions(self) -> None:
         # Replaced and not emptied: a request under way may still write what it has decided into the former ones.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 import redis
 
@@ -15,10 +16,13 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.protocol.messages.describe_acls import DescribeAclsRequest
+from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.keys import Keys
 from tests.handlers.rights import ROOT, Served
+from tests.support.proxy import Proxy, until
 
+ACLS = Keys("korvet").acls
 ANY, ALLOW = AclPermissionType.ANY, AclPermissionType.ALLOW
 EVERYTHING: dict[str, Any] = {
     "resource_type_filter": AclResourceType.ANY,
@@ -138,7 +142,7 @@ def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_delete
     """Half of the ACLs are about one pattern, half about one each."""
     half = 3200
     row = '[{"principal":"User:bob","host":"*","operation":"READ","permission":"ALLOW"}]'
-    raw_redis.hset(Keys("korvet").acls, mapping={f"TOPIC:LITERAL:t{number}": row for number in range(half)})
+    raw_redis.hset(ACLS, mapping={f"TOPIC:LITERAL:t{number}": row for number in range(half)})
     some = [creation("orders", principal=f"User:{number}") for number in range(half)]
     assert {code for code, _ in create(served, *some)} == {0}
     given: list[float] = []
@@ -156,3 +160,62 @@ def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_delete
         ("what is left and what is deleted, by the second filter", 2),
     )
     assert len(given) * turns.CALLS_PER_LOOK // half >= sum(count for _, count in steps)
+
+
+@pytest.fixture
+def cut_off(network: Proxy) -> Iterator[Served]:
+    """Give a worker whose way to Redis can be cut, and that waits for each answer of Redis."""
+    made = Served(network.url)
+    network.delay_s = 0.005
+    yield made
+    made.storage.close()
+
+
+def audited(served: Served, caplog: pytest.LogCaptureFixture, request: Message) -> tuple[set[str], str]:
+    """Return the topics of what a request has done and what it has not, as the audit log's line about it says."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "korvet.audit"):
+        served.call(request, session=ROOT)
+    [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
+    done = line["done"].split(", ") if "done" in line else []
+    return {each.rpartition(":")[2] for each in done}, line["failed"]
+
+
+@pytest.mark.parametrize("api", ["CreateAcls", "DeleteAcls"])
+def test_the_audit_log_has_what_was_done_before_redis_went_away(
+    cut_off: Served, network: Proxy, raw_redis: Any, caplog: pytest.LogCaptureFixture, api: str
+) -> None:
+    """Redis may have done one more, without an answer."""
+    topics = {f"topic-{number:02}" for number in range(15)}
+    creations = [creation(each) for each in sorted(topics)]
+
+    def left() -> set[str]:
+        return {each.decode().rpartition(":")[2] for each in raw_redis.hkeys(ACLS)}
+
+    def cut() -> None:
+        until(lambda: 5 <= len(left()) <= 10)
+        network.refuse()
+
+    if api == "DeleteAcls":
+        create(cut_off, *creations)
+    cutting = gevent.spawn(cut)
+    if api == "CreateAcls":
+        done, failed = audited(cut_off, caplog, CreateAclsRequest(creations=creations))
+        changed = left()
+        assert "TOPIC:LITERAL:topic-14 KAFKA_STORAGE_ERROR" in failed
+    else:
+        done, failed = audited(cut_off, caplog, DeleteAclsRequest(filters=[DeleteAclsFilter(**EVERYTHING)]))
+        changed = topics - left()
+        assert failed == "filter KAFKA_STORAGE_ERROR"
+    cutting.get()
+    assert done <= changed
+    assert 4 <= len(done) >= len(changed) - 1
+
+
+def test_a_change_that_fails_as_a_whole_is_in_the_audit_log(
+    cut_off: Served, network: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    network.refuse()
+    done, failed = audited(cut_off, caplog, CreateAclsRequest(creations=[creation("orders")]))
+    assert not done
+    assert failed == "ALLOW User:bob from * READ on TOPIC:LITERAL:orders KAFKA_STORAGE_ERROR"

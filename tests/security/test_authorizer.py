@@ -55,7 +55,7 @@ def test_a_change_counts_at_once_where_it_is_made_and_after_a_refresh_elsewhere(
     assert not may(there)
     there.refresh()
     assert may(there)
-    assert there.remove(AclFilter(principal="User:alice")) == [READ_ORDERS]
+    assert there.remove(AclFilter(principal="User:alice")) == ([READ_ORDERS], None)
     assert not may(there)
     here.refresh()
     assert not may(here)
@@ -84,7 +84,7 @@ def test_a_row_is_one_resource_pattern_in_kafkas_names(redis: Redis, raw_redis: 
         b"GROUP:PREFIXED:a:b": b'[{"host":"10.0.0.1","operation":"ALL","permission":"DENY","principal":"User:bob"}]',
     }
     assert authorizer.list_acls(AclFilter()) == [prefixed, READ_ORDERS]
-    assert authorizer.remove(AclFilter(host="10.0.0.1")) == [prefixed]
+    assert authorizer.remove(AclFilter(host="10.0.0.1")) == ([prefixed], None)
     assert raw_redis.hkeys(KEYS.acls) == [b"TOPIC:LITERAL:orders"]
 
 
@@ -152,9 +152,9 @@ def test_what_cannot_be_read_is_listed_and_deleted_but_nothing_is_added_to_it(
     refusals = authorizer.add([READ_ORDERS])
     assert [each.code for each in refusals if each is not None] == [ErrorCode.INVALID_REQUEST]
     denies = Acl(ORDERS, Rule("User:*", "*", AclOperation.ALL, AclPermissionType.DENY))
-    assert authorizer.remove(AclFilter(principal="User:alice")) == []
+    assert authorizer.remove(AclFilter(principal="User:alice")) == ([], None)
     assert authorizer.list_acls(AclFilter()) == [denies]
-    assert authorizer.remove(AclFilter(name="orders")) == [denies]
+    assert authorizer.remove(AclFilter(name="orders")) == ([denies], None)
     assert raw_redis.hgetall(KEYS.acls) == {}
     assert authorizer.add([READ_ORDERS]) == [None]
     assert may(authorizer)

@@ -181,7 +181,7 @@ def broken(_request: Message, _caller: object, _api: object) -> Message:
 def test_a_fault_of_ours_is_logged_once_and_answered(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     handlers = {60: Handler(DescribeClusterRequest, object, broken, describe_cluster.refuse)}
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, "korvet.server.net.dispatch"):
         answered = answer(dispatcher(redis, handlers, [object()]), request, 2)
     assert answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "secret" not in (answered.error_message or "")

@@ -166,7 +166,11 @@ class PendingResponse:
 
     def _call(self) -> Any:  # noqa: ANN401 - an Answer, or a Pending of one: the handler's type says as much
         served, request, caller = self._served, self._request, self._caller
-        answer = authorization.call(served.handler, request, caller, served.context)
+        try:
+            answer = authorization.call(served.handler, request, caller, served.context)
+        except KafkaError as error:
+            audit.note_failure(served.handler, request, caller, error)
+            raise
         if not served.handler.pipelined:
             audit.note(caller.session, request, answer.response if isinstance(answer, Reply) else answer)
         return answer
