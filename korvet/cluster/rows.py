@@ -37,12 +37,18 @@ class RowStore(Generic[R]):
     Every method raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
     """
 
-    def __init__(self, redis: Redis, keys: Keys, key: str, member: str, row_type: type[R]) -> None:
-        """`member` stands for the hash in the change feed: not a topic's name, and for no other hash."""
+    def __init__(
+        self, redis: Redis, keys: Keys, key: str, member: str, row_type: type[R], *, by_row: bool = False
+    ) -> None:
+        """`member` stands for the hash in the change feed: not a topic's name, and for no other hash.
+
+        With `by_row` each row has a member too, for hashes that are too large to be read at each change.
+        """
         self._redis = redis
         self._keys = keys
         self._key = key
         self._member = member
+        self._by_row = by_row
         self._row_type = row_type
         self.unreadable: dict[bytes, bytes] = {}
         """Rows that could not be read when they were last loaded: name and content."""
@@ -55,6 +61,31 @@ class RowStore(Generic[R]):
             at, dropped = (cast("bytes | None", value_of(reply)) for reply in replies)
         # Topics may have pushed the member out of the feed.
         return at, None if at else dropped
+
+    def changed_since(self, epoch: bytes | None) -> list[str] | None:
+        """Return the names of the rows changed after an epoch of `changed`; None if that is not known."""
+        if epoch is None:
+            return None
+        feed = self._keys.topic_changes
+        commands = (
+            ("ZSCORE", feed, self._member),
+            ("ZSCORE", feed, ""),
+            ("ZRANGEBYSCORE", feed, b"(" + epoch, "+inf"),
+        )
+        with errors_about(feed):
+            at, dropped, members = map(value_of, self._redis.transaction(commands))
+            scores = [float(cast("bytes", each or b"0")) for each in (at, dropped, epoch)]
+        # Before that epoch: the feed was lost, or restored from an older copy.
+        if not scores[1] <= scores[2] <= scores[0]:
+            return None
+        prefix = f"{self._member}/".encode()
+        names = [
+            each.removeprefix(prefix).decode("utf-8", "backslashreplace")
+            for each in in_turns(cast("list[bytes]", listed(feed, members)))
+            if each.startswith(prefix)
+        ]
+        # A change without a name was not made by `alter`.
+        return names or None
 
     def load(self, *names: str) -> list[R | None]:
         """Return these rows, None for one that is absent or cannot be read."""
@@ -93,7 +124,15 @@ class RowStore(Generic[R]):
                 if changed == row and name.encode() not in self.unreadable:
                     return row
                 encoded = b"" if changed is None else msgspec.json.encode(changed, order="sorted")
-                args = (name, text or b"", encoded, self._member, self._keys.topics_channel, CHANGES_MAX)
+                args = (
+                    name,
+                    text or b"",
+                    encoded,
+                    self._member,
+                    self._keys.topics_channel,
+                    CHANGES_MAX,
+                    f"{self._member}/{name}" if self._by_row else "",
+                )
                 if self._redis.script(_REPLACE, [self._key, self._keys.topic_changes], args) != 0:
                     self.unreadable.pop(name.encode(), None)
                     return changed

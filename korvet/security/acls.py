@@ -9,7 +9,8 @@ DESCRIBE_CONFIGS by ALTER_CONFIGS, everything by ALL. A resource without any ACL
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -177,17 +178,40 @@ def canonical_host(host: str) -> str:
 
 
 class AclIndex:
-    """All ACLs, by what they are about."""
+    """All ACLs, by what they are about. `rules` has them as they were given."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
-        self.acls = tuple(acls)
+        self.rules: dict[ResourcePattern, Sequence[Rule]] = {}
         self._literal: dict[tuple[AclResourceType, str], list[Rule]] = {}
         self._prefixed: dict[tuple[AclResourceType, str], list[Rule]] = {}
-        for (resource_type, pattern, name), rule in in_turns(self.acls):
-            by_name = self._prefixed if pattern is PatternType.PREFIXED else self._literal
-            rules = by_name.setdefault((resource_type, name), [])
-            rules.append(rule._replace(host=canonical_host(rule.host)))
-        self._prefix_lengths = sorted({len(name) for _, name in self._prefixed})
+        self._prefixes_of_length: Counter[int] = Counter()
+        self._prefix_lengths: list[int] = []
+        by_resource: dict[ResourcePattern, list[Rule]] = {}
+        for resource, rule in in_turns(acls):
+            by_resource.setdefault(resource, []).append(rule)
+        for resource, rules in in_turns(by_resource.items()):
+            self.replace(resource, rules)
+
+    def replace(self, resource: ResourcePattern, rules: Sequence[Rule]) -> None:
+        """Replace the ACLs about a resource pattern by these, or by none."""
+        resource_type, pattern, name = resource
+        indexed = [rule._replace(host=canonical_host(rule.host)) for rule in in_turns(rules)]
+        if pattern is PatternType.PREFIXED:
+            self._prefixes_of_length[len(name)] += (len(rules) > 0) - (resource in self.rules)
+            if (self._prefixes_of_length[len(name)] > 0) != (len(name) in self._prefix_lengths):
+                self._prefix_lengths = sorted(+self._prefixes_of_length)
+        by_name = self._prefixed if pattern is PatternType.PREFIXED else self._literal
+        if rules:
+            self.rules[resource], by_name[resource_type, name] = rules, indexed
+        else:
+            self.rules.pop(resource, None)
+            by_name.pop((resource_type, name), None)
+
+    def list_acls(self) -> Iterator[Acl]:
+        """Yield all ACLs, those about one resource pattern together, in the order of their names."""
+        for resource in in_turns(sorted(self.rules, key=str)):
+            for rule in in_turns(self.rules.get(resource, ())):
+                yield Acl(resource, rule)
 
     def decide(
         self, principal: str, host: str, operation: AclOperation, resource_type: AclResourceType, name: str

@@ -11,7 +11,8 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import msgspec
 from gevent.lock import RLock
@@ -108,7 +109,7 @@ class AclStore:
     """
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
-        self._rows = RowStore(redis, keys, keys.acls, FEED_MEMBER, list[StoredRule])
+        self._rows = RowStore(redis, keys, keys.acls, FEED_MEMBER, list[StoredRule], by_row=True)
         self._key = keys.acls
         self._misnamed: set[str] = set()
         self.changed = self._rows.changed
@@ -135,6 +136,22 @@ class AclStore:
                 for each in _ERRORS
             ]
         return acls
+
+    def load_changed(self, epoch: bytes | None) -> dict[ResourcePattern, list[Rule]] | None:
+        """Return the rules about each resource pattern that has changed since an epoch of `changed`.
+
+        None if that is not known, so that `load` is due.
+        """
+        names = self._rows.changed_since(epoch)
+        resources = [_parse_row_name(name) for name in names or ()]
+        if not names or self._misnamed or None in resources:
+            return None
+        changed = {}
+        for name, resource, row in zip(names, resources, self._rows.load(*names), strict=True):
+            unreadable = name.encode() in self._rows.unreadable
+            rules = [_DENY_ALL] if unreadable else row or ()
+            changed[cast("ResourcePattern", resource)] = [each.rule() for each in in_turns(rules)]
+        return changed
 
     def add(self, resource: ResourcePattern, rules: Sequence[Rule]) -> None:
         """Add rules that are not there yet; raises KafkaError INVALID_REQUEST if they are too many."""
@@ -206,7 +223,7 @@ class Authorizer:
         self._allow_without_acl = settings.allow_everyone_if_no_acl_found
         self._super_users = frozenset(parse_principals(settings.super_users))
         self._index = AclIndex()
-        self._read_at: object = None
+        self._read_at: tuple[tuple[bytes | None, bytes | None], object] | None = None
         self._fresh_until = -math.inf
         self._decisions: dict[tuple[Principal, str], Decisions] = defaultdict(dict)
         self._decision_count = 0
@@ -216,9 +233,16 @@ class Authorizer:
         """Read the ACLs if they have changed, with one small command if not."""
         with self._refreshing:
             asked_at = self._clock()
-            at = (self._store.changed(), self._history())
-            if at != self._read_at:
-                self._index = AclIndex(self._store.load())
+            at, former = (self._store.changed(), self._history()), self._read_at
+            if at != former:
+                # Not all of them, if it can be helped: a hundred thousand take seconds.
+                epoch = former[0][0] if former is not None and former[1] == at[1] else None
+                changed = self._store.load_changed(epoch)
+                if changed is None:
+                    self._index = AclIndex(self._store.load())
+                else:
+                    for resource, rules in changed.items():
+                        self._index.replace(resource, rules)
                 self._forget_decisions()
                 self._read_at = at
             self._fresh_until = asked_at + self._max_age_s
@@ -262,7 +286,7 @@ class Authorizer:
         """Return the ACLs that are meant, as of now; raises KafkaError INVALID_REQUEST, StorageUnavailableError."""
         _check_filter(meant)
         self.refresh()
-        return [each for each in in_turns(self._index.acls) if meant.matches(each)]
+        return [each for each in self._index.list_acls() if meant.matches(each)]
 
     def add(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
         """Add ACLs; returns for each why it was not added. Every worker has them within milliseconds."""
@@ -275,9 +299,9 @@ class Authorizer:
             except KafkaError as error:
                 errors[acl] = error.without_frames()
         self.refresh()
-        patterns = {each.resource for each in self._index.acls}
+        patterns = len(self._index.rules)
         for resource, some in rules.items():
-            patterns.add(resource)
+            patterns += resource not in self._index.rules
             try:
                 _check_number(patterns)
                 self._store.add(resource, some)
@@ -315,8 +339,8 @@ class Authorizer:
         self._decision_count = 0
 
 
-def _check_number(patterns: Sized) -> None:
-    if len(patterns) > PATTERNS_MAX:
+def _check_number(patterns: int) -> None:
+    if patterns > PATTERNS_MAX:
         message = f"There may be ACLs about {PATTERNS_MAX} resource patterns."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 

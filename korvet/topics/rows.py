@@ -58,7 +58,8 @@ class RegistryRows:
     def replace(self, name: str, text: bytes, row: TopicRow | None) -> bool:
         """Replace the row that was read as `text`, or delete it; returns whether it was still that."""
         encoded = b"" if row is None else encode(row)
-        return self._run(_REPLACE, [name, text, encoded, name, self._keys.topics_channel, CHANGES_MAX]) != 0
+        args: list[Arg] = [name, text, encoded, name, self._keys.topics_channel, CHANGES_MAX, ""]
+        return self._run(_REPLACE, args) != 0
 
     def _run(self, script: scripts.Script, args: list[Arg]) -> Reply:
         with errors_about(self._keys.topics):

@@ -3,7 +3,7 @@
 -- was read.
 -- KEYS     the hash, changes
 -- ARGV     name of the row; row as it was read, '' if there was none; new row, '' for none; member of the change feed;
---          channel; most members of the change feed
+--          channel; most members of the change feed; member for the row alone, '' for none
 -- Returns  the epoch of the change; 0, with nothing done, if the row has changed
 -- Errors   STALE_BROKER_EPOCH (shared/lease)
 --
@@ -14,13 +14,16 @@
 
 local rows, changes = KEYS[1], KEYS[2]
 local name, expected, row = ARGV[1], ARGV[2], ARGV[3]
-local member, channel, members_max = ARGV[4], ARGV[5], tonumber(ARGV[6])
+local member, channel, members_max, row_member = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 
 if (redis.call('HGET', rows, name) or '') ~= expected then
   return 0
 end
 -- @include shared/change_feed
 
+if row_member ~= '' then
+  record_change(changes, row_member, members_max)
+end
 local epoch = record_change(changes, member, members_max)
 if row == '' then
   redis.call('HDEL', rows, name)

@@ -155,7 +155,7 @@ def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_delete
     steps = (
         ("all are gone through", 2),
         ("those of the pattern", 1),
-        ("what is left: its rows, rules and index", 3),
+        ("what is left: its row and rules", 2),
         ("what is deleted: listed, encoded, noted", 3),
         ("what is left and what is deleted, by the second filter", 2),
     )

@@ -59,7 +59,7 @@ def test_a_topic_can_be_deleted(raw_redis: Any) -> None:
     raw_redis.hset(offsets, STREAM, f'{{"topic_id":"{TOPIC_ID}"}}')
 
     def replace(before: str, after: str) -> Any:
-        args = ["orders", before, after, "orders", REGISTRY, 100]
+        args = ["orders", before, after, "orders", REGISTRY, 100, ""]
         return run(raw_redis, "row/replace", [REGISTRY, CHANGES], args)
 
     with memory_left(raw_redis, -1):

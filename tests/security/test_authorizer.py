@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 from typing import Any
 
 import pytest
 
+from korvet.cluster import rows
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -269,3 +271,67 @@ def test_a_refusal_is_in_the_audit_log(redis: Redis, caplog: pytest.LogCaptureFi
         "resource": "TOPIC",
         "name": "secret\nplans",
     }
+
+
+def about(topic: str, pattern: PatternType = PatternType.LITERAL, principal: str = "User:alice") -> Acl:
+    """Allow somebody to read a topic, or all whose names begin so."""
+    return Acl(ResourcePattern(TOPIC, pattern, topic), Rule(principal, "*", READ, AclPermissionType.ALLOW))
+
+
+def test_a_change_among_many_acls_is_all_that_others_read(redis: Redis, network: Proxy) -> None:
+    here = an_authorizer(redis)
+    assert set(here.add([about(f"topic-{each}") for each in range(2000)])) == {None}
+    far = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    there = an_authorizer(far)
+    before = network.bytes_to_client
+    assert before > 100_000
+    for change in (lambda: here.add([about("new")]), lambda: here.remove(AclFilter(name="new"))):
+        change()
+        there.refresh()
+        assert may(there, topic="new") == may(here, topic="new")
+        assert there.list_acls(AclFilter()) == here.list_acls(AclFilter())
+    assert may(there, topic="topic-7")
+    assert network.bytes_to_client - before < 2000
+    far.close()
+
+
+def test_what_is_read_change_by_change_is_what_is_read_at_once(
+    redis: Redis, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "CHANGES_MAX", 6)
+    here, there = an_authorizer(redis), an_authorizer(redis)
+    names = ["a", "ab", "abc", "b", "*"]
+    acls = [
+        about(name, pattern, principal)
+        for name in names
+        for pattern in (PatternType.LITERAL, PatternType.PREFIXED)
+        for principal in ("User:alice", "User:bob")
+    ]
+    chance = random.Random(7)
+    for step in range(300):
+        if chance.random() < 0.5:
+            here.add(chance.sample(acls, chance.randint(1, 3)))
+        else:
+            resource, rule = chance.choice(acls)
+            here.remove(AclFilter(name=resource.name, pattern=resource.pattern, principal=rule.principal))
+        if step % 50 == 49:  # as after other changes
+            raw_redis.zadd(KEYS.topic_changes, {f"t-{step}": step * 1000})
+        if chance.random() < 0.5:
+            there.refresh()
+            fresh = an_authorizer(redis)
+            assert there.list_acls(AclFilter()) == fresh.list_acls(AclFilter()) == here.list_acls(AclFilter())
+            for name in [*names, "abcd", "c"]:
+                assert may(there, topic=name) == may(fresh, topic=name) == may(here, topic=name)
+
+
+def test_a_feed_that_was_restored_or_lost_has_all_acls_read_again(redis: Redis, raw_redis: Any) -> None:
+    here, there = an_authorizer(redis), an_authorizer(redis)
+    here.add([READ_ORDERS])
+    here.add([about("more")])
+    there.refresh()
+    raw_redis.delete(KEYS.topic_changes, KEYS.acls)
+    there.refresh()
+    assert not may(there)
+    here.add([about("other")])
+    there.refresh()
+    assert there.list_acls(AclFilter()) == [about("other")]

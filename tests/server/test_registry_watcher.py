@@ -8,11 +8,17 @@ from functools import partial
 
 import gevent
 import pytest
-import redis
+import redis as redis_py
 
+from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
+from korvet.security.acls import Acl, AclFilter, ResourcePattern, Rule
+from korvet.security.authorizer import AclStore, Authorizer
+from korvet.security.session import Principal, Session
 from korvet.server.registry_watcher import Refresh, watch
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
@@ -51,7 +57,27 @@ def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, ther
         until(lambda: here.topics.get_cached("orders") is None)
 
 
-def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis.Redis) -> None:
+def test_a_right_counts_elsewhere_by_its_message_alone(here: Domain, redis: Redis) -> None:
+    """Given and taken away; nothing else is read until then."""
+    keys, alice = Keys("korvet"), Session("10.0.0.1:1", principal=Principal("User", "alice"))
+    far, near = (Authorizer(AclStore(redis, keys), Settings()) for _ in "12")
+    resource = ResourcePattern(AclResourceType.TOPIC, PatternType.LITERAL, "orders")
+    acl = Acl(resource, Rule("User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW))
+
+    def may() -> bool:
+        return far.rights(alice, "Fetch").allows(
+            AclOperation.READ, AclResourceType.TOPIC, "orders", log=False
+        )
+
+    with watching(here.subscriptions, far.refresh):
+        for _ in range(3):
+            near.add([acl])
+            until(may)
+            near.remove(AclFilter())
+            until(lambda: not may())
+
+
+def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis_py.Redis) -> None:
     refreshes: list[str] = []
     with watching(here.subscriptions, lambda: refreshes.append("a"), lambda: refreshes.append("b")):
         until(lambda: refreshes == ["a", "b"])
@@ -59,7 +85,7 @@ def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis.
         until(lambda: refreshes == ["a", "b"] * 2)
 
 
-def test_a_change_during_a_refresh_causes_another_one(here: Domain, raw_redis: redis.Redis) -> None:
+def test_a_change_during_a_refresh_causes_another_one(here: Domain, raw_redis: redis_py.Redis) -> None:
     begun = 0
     go_on = gevent.event.Event()
 
@@ -79,7 +105,7 @@ def test_a_change_during_a_refresh_causes_another_one(here: Domain, raw_redis: r
 
 
 def test_a_refresh_that_fails_keeps_no_other_from_being_called(
-    here: Domain, raw_redis: redis.Redis, caplog: pytest.LogCaptureFixture
+    here: Domain, raw_redis: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     refreshes: list[str] = []
 

@@ -14,8 +14,9 @@ CHANNEL = "korvet:topics"
 MEMBER = "/brokers"
 
 
-def configure(client: Any, whose: str, expected: str, row: str) -> int:
-    return int(run(client, "row/replace", (CONFIGS, CHANGES), (whose, expected, row, MEMBER, CHANNEL, 100)))
+def configure(client: Any, whose: str, expected: str, row: str, row_member: str = "") -> int:
+    args = (whose, expected, row, MEMBER, CHANNEL, 100, row_member)
+    return int(run(client, "row/replace", (CONFIGS, CHANGES), args))
 
 
 def test_a_row_takes_the_place_of_the_one_that_was_read(raw_redis: Any) -> None:
@@ -48,6 +49,13 @@ def test_every_change_is_in_the_feed_and_announced(raw_redis: Any) -> None:
         assert listening.get_message(timeout=10)["data"] == b"8"
     feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)
     assert feed == [(b"orders", 7.0), (MEMBER.encode(), 8.0)]
+
+
+def test_a_row_may_have_a_member_of_its_own_which_comes_before_that_of_its_hash(raw_redis: Any) -> None:
+    assert configure(raw_redis, "1", "", "{}", f"{MEMBER}/1") == 2
+    assert configure(raw_redis, "1", "", "{}", f"{MEMBER}/1") == 0
+    feed = raw_redis.zrange(CHANGES, 0, -1, withscores=True)
+    assert feed == [(f"{MEMBER}/1".encode(), 1.0), (MEMBER.encode(), 2.0)]
 
 
 @pytest.mark.parametrize("damaged", [CONFIGS, CHANGES])
