@@ -203,6 +203,10 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     35: (_cluster(DESCRIBE),),  # DescribeLogDirs
     36: (),  # SaslAuthenticate
     37: (_topics(ALTER, answers="results"),),  # CreatePartitions
+    38: (),  # CreateDelegationToken; this and the next three are refused to all
+    39: (),  # RenewDelegationToken
+    40: (),  # ExpireDelegationToken
+    41: (),  # DescribeDelegationToken
     42: (_names(GROUP, DELETE, "groups_names", "results"),),  # DeleteGroups
     43: (_cluster(ALTER),),  # ElectLeaders
     44: (_configs(ALTER_CONFIGS, "responses"),),  # IncrementalAlterConfigs

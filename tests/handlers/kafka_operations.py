@@ -100,6 +100,8 @@ BEYOND: dict[int, set[str]] = {
 NOT_ASKED: dict[int, set[str]] = {
     0: {"IdempotentWrite Cluster"},  # since KIP-679 a right to write is enough
     1: {"ClusterAction Cluster"},  # of followers: here are none
+    38: {"CreateTokens User"},  # not before tokens are enabled
+    41: {"Describe DelegationToken", "DescribeTokens User"},
     43: {"ClusterAction Cluster"},
 }
 """What the table has and Kafka's code does not ask for, or only of brokers."""

@@ -573,7 +573,7 @@ for _key in HANDLERS.keys() - CASES.keys():
         if isinstance(_rule, Whole) and _rule.types == (CLUSTER,):
             CASES[_key] = [Case(always(minimal(HANDLERS[_key].request)), _rule.rights)]
 
-NO_RIGHTS_NEEDED = {17, 18, 36}
+NO_RIGHTS_NEEDED = {17, 18, 36, 38, 39, 40, 41}
 
 
 def codes(message: Any) -> set[int]:

@@ -1,0 +1,54 @@
+"""CreateDelegationToken (key 38), versions 1-3: refused as by a Kafka without a secret key for tokens.
+
+So are the other requests about tokens; there are none here. As in Kafka nothing is asked for before a login.
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import create_delegation_token as wire
+from korvet.security.session import ANONYMOUS
+
+NO_TIME = -1
+_VERSION_WITH_REQUESTER = 3
+
+
+def handle(
+    _request: wire.CreateDelegationTokenRequest, caller: Caller, _api: SecurityApi
+) -> wire.CreateDelegationTokenResponse:
+    """Refuse it."""
+    raise disabled(caller)
+
+
+def disabled(caller: Caller) -> KafkaError:
+    """Return why a request about tokens is refused."""
+    if caller.session.principal == ANONYMOUS:
+        message = "Delegation tokens are for clients that have logged in."
+        return KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, message)
+    return KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "Delegation tokens are not supported.")
+
+
+def refuse(
+    request: wire.CreateDelegationTokenRequest, caller: Caller, error: KafkaError
+) -> wire.CreateDelegationTokenResponse:
+    """Answer with the error, and whose token it would be."""
+    asks = caller.session.principal
+    response = wire.CreateDelegationTokenResponse(
+        error_code=error.code,
+        principal_type=request.owner_principal_type or asks.type,
+        principal_name=request.owner_principal_name or asks.name,
+        issue_timestamp_ms=NO_TIME,
+        expiry_timestamp_ms=NO_TIME,
+        max_timestamp_ms=NO_TIME,
+        token_id="",
+        hmac=b"",
+    )
+    if caller.version >= _VERSION_WITH_REQUESTER:  # KIP-373
+        response.token_requester_principal_type = asks.type
+        response.token_requester_principal_name = asks.name
+    return response
+
+
+register(wire.CreateDelegationTokenRequest, SecurityApi, handle, refuse)

@@ -1,0 +1,20 @@
+"""DescribeDelegationToken (key 41), versions 1-3: refused as CreateDelegationToken is."""
+
+from __future__ import annotations
+
+from korvet.handlers.common import refuse_whole
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.create_delegation_token import disabled
+from korvet.handlers.registry import register
+from korvet.protocol.messages import describe_delegation_token as wire
+
+
+def handle(
+    _request: wire.DescribeDelegationTokenRequest, caller: Caller, _api: SecurityApi
+) -> wire.DescribeDelegationTokenResponse:
+    """Refuse it."""
+    raise disabled(caller)
+
+
+refuse = refuse_whole(wire.DescribeDelegationTokenResponse, tokens=[])
+register(wire.DescribeDelegationTokenRequest, SecurityApi, handle, refuse)

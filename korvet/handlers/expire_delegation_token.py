@@ -1,0 +1,20 @@
+"""ExpireDelegationToken (key 40), versions 1-2: refused as CreateDelegationToken is."""
+
+from __future__ import annotations
+
+from korvet.handlers.common import refuse_whole
+from korvet.handlers.context import Caller, SecurityApi
+from korvet.handlers.create_delegation_token import NO_TIME, disabled
+from korvet.handlers.registry import register
+from korvet.protocol.messages import expire_delegation_token as wire
+
+
+def handle(
+    _request: wire.ExpireDelegationTokenRequest, caller: Caller, _api: SecurityApi
+) -> wire.ExpireDelegationTokenResponse:
+    """Refuse it."""
+    raise disabled(caller)
+
+
+refuse = refuse_whole(wire.ExpireDelegationTokenResponse, expiry_timestamp_ms=NO_TIME)
+register(wire.ExpireDelegationTokenRequest, SecurityApi, handle, refuse)
