@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.protocol.types import ResourceType, ScramMechanism
 from tests.cli.commands import korvet
-from tests.support import ops, redis_servers
+from tests.support import redis_servers
 from tests.support.authority import Authority
 from tests.support.broker import Broker, korvet_broker
 from tests.support.identity_provider import AUDIENCE, Provider, identity_provider
@@ -27,11 +28,16 @@ from tests.support.wire_client import ClosedByBrokerError
 
 SECRETS = {
     "password of Redis": "planted-password-of-redis",
+    "password of Sentinels": "planted-password-of-sentinels",
     "password of SCRAM": "planted-password-of-scram",
     "password of PLAIN": "planted-password-of-plain",
     "wrong password": "planted-password-mistyped",
     "password of the key": "planted-password-of-the-key",
+    "password of the key of ops": "planted-password-of-the-key-of-ops",
+    "password of the console": "planted-password-of-the-console",
     "token of the console": "planted-token-of-the-console",
+    "token of the console's readers": "planted-token-of-readers",
+    "wrong token": "planted-token-mistyped",
     "key of the object store": "planted/key/of/the/object/store",
 }
 CRASHES = "crashes"
@@ -71,46 +77,60 @@ class Planted(NamedTuple):
     config: Path
     redis: Any
     provider: Provider
+    authority: Authority
     secrets: dict[str, str]
 
 
-@pytest.fixture
-def planted(tmp_path: Path) -> Iterator[Planted]:
+@pytest.fixture(params=["redis.url", "redis.password.file"])
+def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Planted]:
+    """Run a broker that has the password of Redis in its URL or in a file, and all others in either test."""
     directory = tmp_path / "files"
     authority = Authority(directory)
     issued = authority.issue("/CN=broker", password=SECRETS["password of the key"])
-    users, token = directory / "users.toml", directory / "console-token"
-    for path, text in (
-        (users, f'carol = "{SECRETS["password of PLAIN"]}"'),
-        (token, SECRETS["token of the console"]),
-    ):
-        path.touch(0o600)
-        path.write_text(text)
+    of_ops = authority.issue("/CN=broker", password=SECRETS["password of the key of ops"])
+    texts = {
+        "users": f'carol = "{SECRETS["password of PLAIN"]}"\nconsole = "{SECRETS["password of the console"]}"\n',
+        "token": SECRETS["token of the console"],
+        "read token": SECRETS["token of the console's readers"],
+        "redis": SECRETS["password of Redis"],
+        "client": "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=console\n"
+        f"sasl.password={SECRETS['password of the console']}\n",
+    }
+    for name, text in texts.items():
+        (directory / name).touch(0o600)
+        (directory / name).write_text(text)
     with contextlib.ExitStack() as stack:
         provider = stack.enter_context(identity_provider())
         master = stack.enter_context(redis_servers.master())
         master.client.config_set("requirepass", SECRETS["password of Redis"])
+        at = f"127.0.0.1:{master.port}"
         settings = {
-            "redis.url": f"redis://:{SECRETS['password of Redis']}@127.0.0.1:{master.port}",
+            **(
+                {"redis.url": f"redis://:{SECRETS['password of Redis']}@{at}"}
+                if request.param == "redis.url"
+                else {"redis.url": f"redis://{at}", "redis.password.file": str(directory / "redis")}
+            ),
             "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
-            "sasl.plain.users.file": str(users),
+            "sasl.plain.users.file": str(directory / "users"),
             "sasl.oauthbearer.jwks.endpoint.url": provider.url,
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "ssl.keystore.certificate.chain": issued.certificate.read_text(),
             "ssl.keystore.key": issued.key.read_text(),
             "ssl.key.password": SECRETS["password of the key"],
             "listener.name.ssl.ssl.key.password": SECRETS["password of the key"],
-            "console.token.file": str(token),
+            "console.token.file": str(directory / "token"),
+            "console.read.token.file": str(directory / "read token"),
+            "console.client.config": str(directory / "client"),
+            "ops.ssl.keystore.location": str(of_ops.store),
+            "ops.ssl.key.password": SECRETS["password of the key of ops"],
             "lake.storage.options": f"AWS_ACCESS_KEY_ID=x,AWS_SECRET_ACCESS_KEY={SECRETS['key of the object store']}",
             "log.level": "debug",
             "connection.failed.authentication.delay.ms": 10,
         }
         config = directory / "korvet.toml"
         config.touch(0o600)
-        config.write_text(
-            "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in settings.items())
-        )
+        config.write_text(toml(settings))
         program = directory / "faulty.py"
         program.write_text(FAULTY)
         broker = stack.enter_context(
@@ -124,7 +144,11 @@ def planted(tmp_path: Path) -> Iterator[Planted]:
             )
         )
         secrets = SECRETS | {"the private key": issued.key.read_text().splitlines()[3]}
-        yield Planted(broker, directory, config, master.client, provider, secrets)
+        yield Planted(broker, directory, config, master.client, provider, authority, secrets)
+
+
+def toml(settings: Mapping[str, object]) -> str:
+    return "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in settings.items())
 
 
 def sessions(planted: Planted) -> dict[str, str]:
@@ -164,10 +188,33 @@ def sessions(planted: Planted) -> dict[str, str]:
     return {f"token {number}": each.rpartition(".")[2] for number, each in enumerate((good, late))}
 
 
+def page(planted: Planted, path: str, token: str) -> str:
+    """Return what stands on a page for a client that has the token."""
+    port = planted.broker.ops_address.rpartition(":")[2]
+    context = planted.authority.client()
+    with contextlib.closing(
+        http.client.HTTPSConnection(f"localhost:{port}", timeout=30, context=context)
+    ) as client:
+        client.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        return client.getresponse().read().decode()
+
+
 def pages(planted: Planted) -> str:
-    broker = planted.broker
+    token, wrong = planted.secrets["token of the console's readers"], planted.secrets["wrong token"]
     paths = ("/metrics", "/healthz", "/readyz", "/console", "/api/overview", "/api/cluster", "/api/topics")
-    return "".join(ops.page(broker, path) for path in (*paths, "/api/topic?name=orders", "/api/session"))
+    read = [page(planted, path, token) for path in (*paths, "/api/topic?name=orders", "/api/session")]
+    return "".join([*read, page(planted, "/api/topics", wrong)])
+
+
+def said_of_sentinels(planted: Planted) -> str:
+    """Return what commands say about Redis by Sentinels that have a password, and are away."""
+    config = planted.directory / "sentinels.toml"
+    config.touch(0o600)
+    secret = planted.secrets["password of Sentinels"]
+    url = f"redis+sentinel://127.0.0.1:1/master?sentinel_username=korvet&sentinel_password={secret}"
+    config.write_text(toml({"redis.url": url}))
+    done = [korvet(*command, "--config", str(config)) for command in (("config",), ("doctor",))]
+    return "".join(each.stdout + each.stderr for each in done)
 
 
 def stored(client: Any) -> str:
@@ -189,6 +236,7 @@ def command_lines(broker: Broker) -> str:
 
 
 def forms(secret: str) -> tuple[str, ...]:
+    """Return how a secret may be written."""
     return secret, json.dumps(secret)[1:-1], base64.b64encode(secret.encode()).decode(), secret.encode().hex()
 
 
@@ -209,12 +257,14 @@ def test_planted_secrets_are_nowhere(planted: Planted) -> None:
         "pages": pages(planted),
         "Redis": stored(planted.redis),
         "command lines": command_lines(broker),
+        "commands about Sentinels": said_of_sentinels(planted),
         "configs": "".join(
             korvet("config", "--config", str(planted.config), *form).stdout
             for form in ([], ["--json"], ["--markdown"])
         ),
     }
     assert "orders" in shown["pages"]
+    assert "sentinel" in shown["commands about Sentinels"]
     assert "alice" in shown["Redis"]
     # Redis knows another password: what is said of that, by requests, pages and a reload that fails.
     planted.redis.config_set("requirepass", "another")
@@ -235,12 +285,7 @@ def test_planted_secrets_are_nowhere(planted: Planted) -> None:
         f"{what} in {where}"
         for what, secret in planted.secrets.items()
         for where, text in shown.items()
-        for form in (
-            secret,
-            base64.b64encode(secret.encode()).decode(),
-            json.dumps(secret)[1:-1],
-            secret.encode().hex(),
-        )
+        for form in forms(secret)
         if form in text
     ]
     assert found == []
