@@ -34,14 +34,17 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 class Session:
     """One connection's client. `peer` is its address and port in one text, `listener` the name of its listener.
 
+    `host` is its address without the port, as ACLs name it.
+
     `sasl` has its logins, on a listener where clients have to log in. `order_version` is that of SendOrder when the
     oldest of its requests began that are not answered yet, None without any.
     """
 
-    __slots__ = ("_on_end", "listener", "order_version", "peer", "principal", "sasl")
+    __slots__ = ("_on_end", "host", "listener", "order_version", "peer", "principal", "sasl")
 
     def __init__(self, peer: str, listener: str = DEFAULT_LISTENER, principal: Principal = ANONYMOUS) -> None:
         self.peer = peer
+        self.host = peer.rpartition(":")[0]
         self.listener = listener
         self.principal = principal
         self.sasl: Authenticator | None = None
@@ -57,8 +60,3 @@ class Session:
         calls, self._on_end = self._on_end, ()
         for call in calls:
             call()
-
-    @property
-    def host(self) -> str:
-        """Its address without the port, as ACLs name it."""
-        return self.peer.rpartition(":")[0]
