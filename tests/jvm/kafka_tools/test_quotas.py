@@ -1,4 +1,7 @@
-"""kafka-configs for quotas: the commands of docs/security.md, what they print, and refusals."""
+"""kafka-configs for quotas: the commands of docs/security.md, what they print, and refusals.
+
+It is the tool for them: kafka-client-quotas.sh, which KIP-546 proposed, is not among Kafka's scripts.
+"""
 
 from __future__ import annotations
 
