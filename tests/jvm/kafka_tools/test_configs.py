@@ -123,8 +123,3 @@ def test_a_config_of_something_else_is_not_set_for_a_reason(
 def test_configs_of_what_does_not_exist_are_refused(tools: AtBroker) -> None:
     for of in (("--topic", "no-such-topic"), ("--broker", "9")):
         assert "doesn't exist" in tools.done("kafka-configs", "--describe", *of)
-
-
-def test_quotas_are_not_supported(tools: AtBroker) -> None:
-    output = tools.refused("kafka-configs", "--describe", "--entity-type", "users")
-    assert "UnsupportedVersionException: The node does not support DESCRIBE_CLIENT_QUOTAS" in output

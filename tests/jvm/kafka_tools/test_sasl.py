@@ -110,6 +110,23 @@ def test_a_java_client_says_that_it_may_not_log_in(tools: AtBroker, config: Conf
     assert expected in said
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"),
+        ("--create", "--max-life-time-period", "-1", "--owner-principal", "User:bob"),
+        ("--renew", "--renew-time-period", "-1", "--hmac", "c2VjcmV0"),
+        ("--expire", "--expiry-time-period", "-1", "--hmac", "c2VjcmV0"),
+        ("--describe",),
+    ],
+    ids=lambda what: what[0],
+)
+def test_delegation_tokens_are_disabled(tools: AtBroker, config: Config, what: tuple[str, ...]) -> None:
+    """As in a Kafka without a secret key for them; its tool sends the newest versions and reads the answers."""
+    said = tools.refused("kafka-delegation-tokens", *what, "--command-config", config("PLAIN", PASSWORD))
+    assert "DelegationTokenDisabledException" in said
+
+
 def test_kafka_configs_manages_users(admin: AtBroker, broker: Broker) -> None:
     of = ("--entity-type", "users", "--entity-name", "bob")
     credentials = (
