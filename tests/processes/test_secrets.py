@@ -81,13 +81,8 @@ class Planted(NamedTuple):
     secrets: dict[str, str]
 
 
-@pytest.fixture(params=["redis.url", "redis.password.file"])
-def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Planted]:
-    """Run a broker that has the password of Redis in its URL or in a file, and all others in either test."""
-    directory = tmp_path / "files"
-    authority = Authority(directory)
-    issued = authority.issue("/CN=broker", password=SECRETS["password of the key"])
-    of_ops = authority.issue("/CN=broker", password=SECRETS["password of the key of ops"])
+def write_secrets(directory: Path) -> None:
+    """Write the files of secrets that only their owner may read."""
     texts = {
         "users": f'carol = "{SECRETS["password of PLAIN"]}"\nconsole = "{SECRETS["password of the console"]}"\n',
         "token": SECRETS["token of the console"],
@@ -99,6 +94,16 @@ def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Planted]
     for name, text in texts.items():
         (directory / name).touch(0o600)
         (directory / name).write_text(text)
+
+
+@pytest.fixture(params=["redis.url", "redis.password.file"])
+def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Planted]:
+    """Run a broker that has the password of Redis in its URL or in a file, and all others in either test."""
+    directory = tmp_path / "files"
+    authority = Authority(directory)
+    issued = authority.issue("/CN=broker", password=SECRETS["password of the key"])
+    of_ops = authority.issue("/CN=broker", password=SECRETS["password of the key of ops"])
+    write_secrets(directory)
     with contextlib.ExitStack() as stack:
         provider = stack.enter_context(identity_provider())
         master = stack.enter_context(redis_servers.master())
