@@ -71,9 +71,9 @@ def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:
     """Return the field and value arguments of XADD for one batch; `codec` is the batch's own."""
     payload_bytes = len(batch) - HEADER_BYTES
     if codec == Codec.none and at_rest.codec != "none" and payload_bytes >= at_rest.min_bytes:
-        frame, marker = compress(bytes(batch[HEADER_BYTES:]), at_rest.codec)
-        if marker is not None:
-            return [FIELD, bytes(batch[:HEADER_BYTES]) + frame, MARKER, marker]
+        frame = compress(batch[HEADER_BYTES:], at_rest.codec)
+        if frame is not None:
+            return [FIELD, b"".join((batch[:HEADER_BYTES], frame)), MARKER, at_rest.codec.encode()]
     return [FIELD, batch]
 
 

@@ -77,8 +77,9 @@ def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) ->
     if record.key is not None:
         args += (b"key", record.key)
     if value is not None:
-        if at_rest.codec != "none" and len(value) >= at_rest.min_bytes:
-            value, marker = compress(value, at_rest.codec)
+        compressible = at_rest.codec != "none" and len(value) >= at_rest.min_bytes
+        if compressible and (frame := compress(value, at_rest.codec)) is not None:
+            value, marker = frame, at_rest.codec.encode()
         args += (b"value", value)
     args += (b"timestamp", b"%d" % (record.timestamp if timestamp is None else timestamp))
     if marker is not None:
@@ -222,8 +223,8 @@ def timestamp_of(content: bytes) -> int | None:
     return parsed if -_TIMESTAMP_END <= parsed < _TIMESTAMP_END else None
 
 
-def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
-    """Return the frame and its marker, or the value and None if the frame is not smaller.
+def compress(value: bytes | memoryview, codec: str) -> bytes | None:
+    """Return the frame, None if it is not smaller; `codec` is its marker.
 
     Of a large value a part from its middle is tried first: if that gains nothing, as with what is compressed or
     random already, all of it will hardly.
@@ -232,12 +233,12 @@ def compress(value: bytes, codec: str) -> tuple[bytes, bytes | None]:
         middle = len(value) // 2
         sample = value[middle : middle + _SAMPLE_BYTES]
         if len(_frame(sample, codec)) > _SAMPLE_BYTES * _SAMPLE_GAIN_MIN:
-            return value, None
+            return None
     frame = _frame(value, codec)
-    return (frame, codec.encode()) if len(frame) < len(value) else (value, None)
+    return frame if len(frame) < len(value) else None
 
 
-def _frame(value: bytes, codec: str) -> bytes:
+def _frame(value: bytes | memoryview, codec: str) -> bytes:
     frame: bytes = lz4.frame.compress(value) if codec == "lz4" else _ZSTD_COMPRESSOR.compress(value)
     return frame
 

@@ -36,8 +36,8 @@ def answer(value: Callable[[int], bytes], *, key: bool, header: bool, at_rest: A
     pieces = [b"*%d\r\n" % COUNT]
     for number in range(COUNT):
         content, marker = value(number), None
-        if at_rest.codec != "none":
-            content, marker = compress(content, at_rest.codec)
+        if at_rest.codec != "none" and (frame := compress(content, at_rest.codec)) is not None:
+            content, marker = frame, at_rest.codec.encode()
         fields = [b"key", b"%08d" % number] if key else []
         fields += [b"value", content, b"timestamp", b"%d" % (logs.TIMESTAMP + number // PER_MS)]
         fields += [] if marker is None else [b"korvet.encoding", marker]
