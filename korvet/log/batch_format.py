@@ -20,26 +20,28 @@ from korvet.protocol.records.batch import (
     LENGTH_FROM,
     LOOK,
     MAGIC,
-    RECORD_COUNT,
     BatchHeader,
 )
 from korvet.protocol.records.compression import Codec
 from korvet.topics.types import AtRest
 
 FIELD = b"batch"
+# Names and values: the batch, and maybe how it is compressed.
+_PLAIN, _ENCODED = 2, 4
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
 
-    `stored` is what lies in Redis, with the header as the producer wrote it; `plain` holds the records if those in
-    `stored` are compressed at rest.
+    `record_count` is below the number of its offsets if it was compacted. `stored` is what lies in Redis, with the
+    header as the producer wrote it; `plain` holds the records if those in `stored` are compressed at rest.
     """
 
     base_offset: int
     next_offset: int
     size_bytes: int
     codec: int
+    record_count: int
     stored: bytes
     plain: bytes | None = None
 
@@ -47,12 +49,6 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     def header(self) -> BatchHeader:
         """The whole header, as the producer wrote it."""
         return BatchHeader._make(HEADER.unpack_from(self.stored))
-
-    @property
-    def record_count(self) -> int:
-        """How many records it holds, fewer than its offsets if it was compacted."""
-        count: int = RECORD_COUNT.unpack_from(self.stored)[0]
-        return count
 
     @property
     def payload(self) -> memoryview:
@@ -96,11 +92,14 @@ def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch],
         stored = fields[1]
         if len(stored) < HEADER_BYTES:
             raise _damaged(entry_id, f"{len(stored)} bytes are no batch")
-        length, magic, attributes, last_delta = LOOK.unpack_from(stored)
+        length, magic, attributes, last_delta, record_count = LOOK.unpack_from(stored)
         plain = None
         size_bytes = len(stored)
-        if len(fields) > 2:  # noqa: PLR2004 - one field and its value
-            plain = _plain(entry_id, fields, length + LENGTH_FROM - HEADER_BYTES)
+        if len(fields) > _PLAIN:
+            if len(fields) == _ENCODED and fields[2] == MARKER:
+                plain = decompress(stored[HEADER_BYTES:], fields[3], length + LENGTH_FROM - HEADER_BYTES)
+            if plain is None:
+                raise _damaged(entry_id, "the batch does not decompress to the length that it says")
             size_bytes = HEADER_BYTES + len(plain)
         # What is served must be as long as it says: the batches of an answer are found by their lengths.
         if magic != MAGIC or size_bytes != length + LENGTH_FROM:
@@ -108,20 +107,9 @@ def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch],
         if not 0 <= last_delta < next_offset:
             raise _damaged(entry_id, f"a batch of {last_delta + 1} records")
         base_offset = next_offset - last_delta - 1
-        batches.append(
-            StoredBatch(base_offset, next_offset, size_bytes, attributes & CODEC_MASK, stored, plain)
-        )
+        codec = attributes & CODEC_MASK
+        batches.append(StoredBatch(base_offset, next_offset, size_bytes, codec, record_count, stored, plain))
     return batches, external
-
-
-def _plain(entry_id: bytes, fields: list[bytes], bytes_max: int) -> bytes:
-    marker, encoding, *more = fields[2:]
-    plain = (
-        decompress(fields[1][HEADER_BYTES:], encoding, bytes_max) if marker == MARKER and not more else None
-    )
-    if plain is None:
-        raise _damaged(entry_id, "the batch does not decompress to the length that it says")
-    return plain
 
 
 def _damaged(entry_id: bytes, what: str) -> ValueError:

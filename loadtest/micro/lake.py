@@ -71,9 +71,8 @@ def _batch(base_offset: int, value_bytes: int) -> StoredBatch:
         builder.append(at, 1_700_000_000_000 + base_offset + at, b"key-%d" % at, _value(value_bytes), [])
     raw = bytes(builder.build())
     next_offset = base_offset + BATCH_RECORDS
-    return StoredBatch(
-        base_offset, next_offset, len(raw), BatchHeader._make(HEADER.unpack_from(raw)).codec, raw
-    )
+    codec = BatchHeader._make(HEADER.unpack_from(raw)).codec
+    return StoredBatch(base_offset, next_offset, len(raw), codec, BATCH_RECORDS, raw)
 
 
 def _value(size: int) -> bytes:

@@ -18,7 +18,9 @@ def stored(raw: bytes, base_offset: int) -> StoredBatch:
     """Return a batch as it lies in the log from `base_offset` on."""
     header = BatchHeader._make(HEADER.unpack_from(raw))
     next_offset = base_offset + header.last_offset_delta + 1
-    return StoredBatch(base_offset, next_offset, len(raw), header.attributes & CODEC_MASK, raw)
+    return StoredBatch(
+        base_offset, next_offset, len(raw), header.attributes & CODEC_MASK, header.record_count, raw
+    )
 
 
 def records_of(rows: pa.RecordBatch) -> list[StoredRecord]:

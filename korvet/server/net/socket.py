@@ -123,7 +123,7 @@ class Channel:
         """
         size = sum(map(len, pieces))
         if size > max(JOIN_BYTES, PIECE_BYTES_MIN * len(pieces)):
-            self._send_pieces(deque(memoryview(piece) for piece in pieces), seconds)
+            self._send_pieces(deque([memoryview(piece) for piece in pieces]), seconds)
             return size
         left = memoryview(b"".join(pieces))
         while left:
