@@ -5,7 +5,6 @@ No batch has records of two leader epochs.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from itertools import groupby
 
@@ -178,10 +177,11 @@ class PreparedCollector(msgspec.Struct, frozen=True):
 
 def prepare(spec: FetchPartitionSpec, fetched: Fetched) -> PreparedCollector | None:
     """Return a collector that has taken `fetched` for a fetch like that of `spec`; None if it cannot be given that."""
-    with contextlib.suppress(KafkaError):
+    try:
         collector = collector_for(spec, spec.bytes_max, at_least_one=False)
         return PreparedCollector(spec, collector, fetched, *collector.take(fetched))
-    return None
+    except KafkaError:
+        return None
 
 
 def _zstd_unknown() -> KafkaError:

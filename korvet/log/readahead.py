@@ -10,7 +10,6 @@ what it got before then.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -112,10 +111,11 @@ class ReadAhead:
         return outcome if isinstance(outcome, Fetched) and self._is_of_now(piece) else None
 
     def _finished(self, begun: BegunReads) -> _Outcome | None:
-        with contextlib.suppress(StorageUnavailableError):
+        try:
             [outcome] = self._log.finish_read(begun)
-            return outcome
-        return None
+        except StorageUnavailableError:
+            return None
+        return outcome
 
     def _prepared(self, stream: str, history: str, begun: BegunReads, prepare: Prepare) -> _Outcome | None:
         if history != self._log.history_of(stream):

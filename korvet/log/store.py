@@ -9,7 +9,6 @@ served, and nothing after an entry without an offset is served before it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
@@ -104,9 +103,10 @@ class LogStore:
 
     def history_of(self, stream: str) -> str:
         """Return the history that reads of a log are of (RedisNode.history), "" while its node is not known."""
-        with contextlib.suppress(StorageUnavailableError):
+        try:
             return self._reads.node_of(stream).history
-        return ""
+        except StorageUnavailableError:
+            return ""
 
     @property
     def reconnected_at(self) -> float:
@@ -173,10 +173,11 @@ class LogStore:
 
     def begin_read(self, reads: Sequence[Read]) -> BegunReads | None:
         """Begin what `read` does if that is sent at once, for `finish_read`, which need not follow."""
-        with contextlib.suppress(StorageUnavailableError):
-            if all(self._reads.node_of(read.partition.stream).ready for read in reads):
-                return self._send_reads(reads)
-        return None
+        try:
+            all_ready = all(self._reads.node_of(read.partition.stream).ready for read in reads)
+            return self._send_reads(reads) if all_ready else None
+        except StorageUnavailableError:
+            return None
 
     def finish_read(self, begun: BegunReads) -> list[Fetched | KafkaError]:
         """Return what `read` does for reads that were begun; the logs must have the same histories still."""
@@ -315,9 +316,10 @@ class LogStore:
         return fetched, bool(records) or not (external or state.moving or offset > end)
 
     def _known_epoch(self, partition: Partition) -> int:
-        with contextlib.suppress(StorageUnavailableError):
+        try:
             return self.epochs.known(self._reads.node_of(partition.stream))
-        return NO_EPOCH
+        except StorageUnavailableError:
+            return NO_EPOCH
 
     def _batches(self, partition: Partition, found: list[Entry], end: int) -> list[StoredBatch]:
         try:
