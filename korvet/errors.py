@@ -229,6 +229,13 @@ class AppendUnknownError(KafkaError):
         self.idempotent = idempotent
 
 
+class TransactionUnverifiedError(KafkaError):
+    """A batch would open a transaction in its partition, but whether it may is not known: nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction is not verified")
+
+
 class AuthenticationError(KafkaError):
     """A client did not authenticate: `reason` is for the log, and the client gets `message`.
 

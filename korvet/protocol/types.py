@@ -137,6 +137,15 @@ class ScramMechanism(IntEnum):
         return self.name.removeprefix("SCRAM_").replace("_", "").lower()
 
 
+class FeatureUpgradeType(IntEnum):
+    """UpdateFeatures, `upgrade_type` (KIP-778); a downgrade that is safe loses nothing."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
 class ConfigOperation(IntEnum):
     """IncrementalAlterConfigs, `config_operation`; the last two are for configs that are lists."""
 

@@ -232,8 +232,8 @@ def _check_fields(header: BatchHeader, payload_bytes: int) -> None:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "only a broker may set the timestamp type LogAppendTime"
         )
-    if header.attributes & TRANSACTIONAL_BIT:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    if header.attributes & TRANSACTIONAL_BIT and header.producer_id == NO_PRODUCER_ID:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         message = f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)

@@ -2,8 +2,8 @@
 
 A new batch begins where the offset delta would leave its int32, which in a log with time-coded offsets happens after a
 pause; a gap within the range is legal. A new one also begins after records without a timestamp at a batch's beginning:
-aiokafka's builder would give them the timestamp of the next record. Batches built here carry no producer: their
-sequences are not those the producer sent.
+aiokafka's builder would give them the timestamp of the next record. Batches built here carry no sequences, since they
+are not those the producer sent, and a producer only if they are of transactions.
 
 Columns become a batch of their own. aiokafka's builder is the fastest for small ones where nothing is compiled; it
 computes the CRC without the processor's help, at 2 GB/s, so large ones are encoded in another way (encoding.py).
@@ -23,6 +23,7 @@ from korvet.protocol.records.batch import (
     LENGTH_FROM,
     LOG_APPEND_TIME_BIT,
     MAGIC,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     patched_header,
     with_payload,
@@ -39,7 +40,8 @@ LARGE_BYTES = 750
 """From this size on, on average, values are worth another way than that of aiokafka's builder."""
 
 _SAMPLE = 16  # every 16th value is measured
-_NO_PRODUCER = -1
+_NO_SEQUENCE = -1
+_NO_PRODUCER = (-1, -1)
 
 
 class BatchesBuilder:
@@ -61,6 +63,7 @@ class BatchesBuilder:
     ) -> None:
         self._codec = codec
         self._leader_epoch = leader_epoch
+        self._producer = _NO_PRODUCER
         self._bytes_left = bytes_max
         self._at_least_one = at_least_one
         self._log_append_time = log_append_time
@@ -83,6 +86,28 @@ class BatchesBuilder:
         if leader_epoch != self._leader_epoch:
             self._close()
             self._leader_epoch = leader_epoch
+
+    def begin_producer(self, producer_id: int = -1, epoch: int = -1) -> None:
+        """Set the transactional producer of the records that follow, none by default: no batch has records of two.
+
+        Nor of two transactions, the marker between which may be gone: a consumer leaves out whole batches.
+        """
+        producer = (producer_id, epoch)
+        if producer != self._producer or producer != _NO_PRODUCER:
+            self._close()
+            self._producer = producer
+
+    def add_batch(self, batch: bytes, offset: int) -> None:
+        """Take a batch of one record as it is, for that offset; `full` as `add` has it."""
+        self._close()
+        if len(batch) > self._bytes_left and (self.record_count or not self._at_least_one):
+            self.full = True
+            return
+        self._bytes_left -= len(batch)
+        self.record_count += 1
+        self.next_offset = offset + 1
+        header = BatchHeader._make(HEADER.unpack_from(batch))
+        self._pieces += (patched_header(header, offset, self._leader_epoch), memoryview(batch)[HEADER_BYTES:])
 
     def limit(self, bytes_left: int) -> None:
         """Take no more than `bytes_left` from here on."""
@@ -170,13 +195,13 @@ class BatchesBuilder:
             partition_leader_epoch=self._leader_epoch,
             magic=MAGIC,
             crc=0,
-            attributes=Codec.none,
+            attributes=Codec.none if self._producer == _NO_PRODUCER else TRANSACTIONAL_BIT,
             last_offset_delta=last_offset_delta,
             base_timestamp=stamps[0],
             max_timestamp=max(stamps),
-            producer_id=_NO_PRODUCER,
-            producer_epoch=_NO_PRODUCER,
-            base_sequence=_NO_PRODUCER,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=_NO_SEQUENCE,
             record_count=taken,
         )
         self.record_count += taken
@@ -190,10 +215,10 @@ class BatchesBuilder:
         builder = DefaultRecordBatchBuilder(
             magic=MAGIC,
             compression_type=Codec.none,
-            is_transactional=0,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
+            is_transactional=self._producer != _NO_PRODUCER,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=_NO_SEQUENCE,
             batch_size=max(0, self._bytes_left),
         )
         # The builder takes its first record at any size, so the size is checked before.

@@ -53,6 +53,22 @@ class Columns(Sequence[StoredRecord]):
     def __getitem__(self, index: int | slice) -> StoredRecord | list[StoredRecord]:
         return list(self)[index]
 
+    def part(self, start: int, stop: int) -> Columns:
+        """Return the records from one position to another, at least one."""
+        runs: list[range] = []
+        before = 0
+        for run in self.runs:
+            if some := run[max(0, start - before) : max(0, stop - before)]:
+                runs.append(some)
+            before += len(run)
+        return Columns(
+            runs,
+            self.timestamps[start:stop],
+            None if self.keys is None else self.keys[start:stop],
+            self.values[start:stop],
+            [(name, None if column is None else column[start:stop]) for name, column in self.headers],
+        )
+
     def each_key(self) -> Iterable[bytes | None]:
         """Return the keys; without any, null as often as one likes."""
         return repeat(None) if self.keys is None else self.keys

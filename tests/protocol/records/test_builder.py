@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.builder import OFFSET_DELTA_MAX, BatchesBuilder
 from korvet.protocol.records.columns import Columns
+from korvet.protocol.records.control import control_batch
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import CODECS, GZIP, Record, headers_of, read
 
@@ -199,3 +201,93 @@ def test_batches_of_one_time_each_keep_the_limit_of_bytes() -> None:
     assert one.full
     assert one.record_count == len(read(data)) == len(headers_of(data)) == 2
     assert len(data) <= 500
+
+
+def records_of(data: bytes) -> list[tuple[Any, list[Any]]]:
+    """Return batches and their records as kafka-python reads them."""
+    found = []
+    batches = KafkaRecords(data)
+    while (each := batches.next_batch()) is not None:
+        assert each.validate_crc()
+        found.append((each, list(each)))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_a_transaction_has_written_is_a_batch_of_its_own(
+    codec: int, size: int, *, columns: bool
+) -> None:
+    one = builder(codec=codec)
+
+    def add(offset: int) -> None:
+        value = b"v" * size
+        if columns:
+            one.add(Columns([range(offset, offset + 2)], [5, 6], None, [value] * 2))
+        else:
+            one.add([stored(offset, value, 5), stored(offset + 1, value, 6)])
+
+    add(0)
+    one.begin_producer(2**40, 9)
+    add(2)
+    one.begin_producer(2**40, 9)  # another transaction of the same producer, maybe
+    add(4)
+    one.begin_producer(8, 0)
+    add(6)
+    one.begin_producer()
+    add(8)
+    found = records_of(built(one))
+    assert [
+        (
+            each.is_transactional,
+            each.is_control_batch,
+            each.producer_id,
+            each.producer_epoch,
+            each.base_sequence,
+        )
+        for each, _ in found
+    ] == [
+        (False, False, -1, -1, -1),
+        *[(True, False, 2**40, 9, -1)] * 2,
+        (True, False, 8, 0, -1),
+        (False, False, -1, -1, -1),
+    ]
+    assert [each.offset for _, records in found for each in records] == list(range(10))
+    assert {(each.timestamp, each.value) for _, records in found for each in records} == {
+        (5, b"v" * size),
+        (6, b"v" * size),
+    }
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_marker_is_a_control_batch(*, commit: bool) -> None:
+    one = builder(codec=GZIP)
+    one.add([stored(3)])
+    one.begin_producer(7, 2)
+    one.add_batch(control_batch(commit, 7, 2, 1234), 2**40)
+    one.add([stored(2**40 + 1)])
+    assert (one.record_count, one.next_offset, one.full) == (3, 2**40 + 2, False)
+    _, (batch, [marker]), (last, _) = records_of(built(one))
+    assert (batch.is_control_batch, batch.is_transactional, last.is_control_batch) == (True, True, False)
+    assert (batch.base_offset, batch.last_offset_delta, batch.leader_epoch) == (2**40, 0, 3)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, -1)
+    assert (marker.offset, marker.timestamp) == (2**40, 1234)
+    assert (marker.version, marker.type, marker.commit, marker.abort) == (0, int(commit), commit, not commit)
+
+
+def test_a_marker_counts_as_a_record_does() -> None:
+    marker = control_batch(True, 7, 0, 5)  # noqa: FBT003 - what it is of
+    one, other = builder(len(marker) - 1), builder(len(marker) - 1, at_least_one=True)
+    for each in (one, other):
+        each.begin_producer(7, 0)
+        each.add_batch(marker, 5)
+    assert (one.full, built(one)) == (True, b"")
+    fits = [other.full]
+    other.add_batch(marker, 6)
+    assert [*fits, other.full] == [False, True]
+    assert [each.base_offset for each in headers_of(built(other))] == [5]
+    exact = builder(len(marker) * 2)
+    for offset in range(3):
+        exact.add_batch(marker, offset)
+    assert (exact.full, exact.plain_bytes_left, len(built(exact))) == (True, 0, len(marker) * 2)

@@ -118,3 +118,13 @@ def test_columns_are_parted_where_the_delta_leaves_its_32_bits(gap: int, batches
     assert (one.record_count, one.next_offset) == (2, 8 + gap)
     assert len(one.finish()) == 2 * batches  # a header and its records each
     assert list(chain.from_iterable(runs)) == [7, 7 + gap]
+
+
+@given(columns=some_columns(), ends=st.tuples(st.integers(0, 50), st.integers(1, 50)))
+def test_a_part_has_the_records_between_two_positions(columns: Columns, ends: tuple[int, int]) -> None:
+    start = min(ends[0], len(columns) - 1)
+    stop = min(start + ends[1], len(columns))
+    part = columns.part(start, stop)
+    assert list(part) == list(columns)[start:stop]
+    assert len(part) == stop - start
+    assert all(part.runs)

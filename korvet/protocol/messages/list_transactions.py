@@ -1,0 +1,37 @@
+"""ListTransactions (key 66), versions 0-1, flexible from 0. An administrator lists transactions (KIP-664).
+
+Version 1 can ask for those that are open for long (KIP-994). Version 2 (KIP-1152) has a regular expression, by which a
+client could keep a worker busy for any time, and is not served.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.wire import int16, int32, int64, string
+
+
+class ListTransactionsRequest(Message, kw_only=True):
+    """Asks for those that pass every filter; an empty list and a negative duration pass all."""
+
+    api = Api(key=66, versions=(0, 1), flexible=0)
+
+    state_filters: list[string] = []
+    producer_id_filters: list[int64] = []
+    duration_filter: Annotated[int64, since(1)] = -1
+
+
+class TransactionState(Part, kw_only=True):
+    transactional_id: string
+    producer_id: int64
+    transaction_state: string
+
+
+class ListTransactionsResponse(Message, kw_only=True):
+    """The transactions, and the names among the filters that are no state."""
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    unknown_state_filters: list[string] = []
+    transaction_states: list[TransactionState] = []
