@@ -286,7 +286,8 @@ class Archiver:
                     done.refused(each.partition, message, gone=outcome.gone)
             if at > each.resume.expected:
                 files += [one.file for one in taken if one.file is not None]
-                advances.append(Advance(each.partition.index, each.resume.expected, at))
+                left_out = max((one.left_out for one in taken), default=0)
+                advances.append(Advance(each.partition.index, each.resume.expected, at, left_out))
                 archived.append(Archived(each.partition, at, each.log_start))
         if not advances:
             return []
@@ -335,7 +336,7 @@ def _opened(
             if isinstance(known, KafkaError):
                 raise known
             resume = resume_point(known, next_offset)
-            check_same_past(reader, topic, partition, known, next_offset or 0)
+            check_same_past(reader, topic, partition, known, table)
         except KafkaError as error:
             if isinstance(error, StorageUnavailableError) and not stores.redis.is_cluster:
                 raise
@@ -343,14 +344,15 @@ def _opened(
         except PlanError as error:
             done.failed(partition.topic, partition.index, str(error))
         else:
-            end = ends.setdefault((topic.id, partition.index), known.high_watermark)
+            # What transactions may still abort is not archived.
+            end = ends.setdefault((topic.id, partition.index), known.stable_offset)
             plan = PartitionPlan(
                 partition=partition,
                 resume=resume,
                 log_start=known.log_start,
                 # Redis gets again what it never got, or has forgotten.
                 archived=next_offset if next_offset and next_offset > known.archived else 0,
-                end=min(end, known.high_watermark),
+                end=min(end, known.stable_offset),
             )
             plans.append(_sized(stores, plan))
     return TopicPlan(topic, table, plans)
@@ -374,7 +376,7 @@ def _mirror(stores: LakeStores, archived: Sequence[Archived], done: ArchiveRound
 
 
 def _is_archived(bounds: Bounds | KafkaError) -> bool:
-    return isinstance(bounds, Bounds) and bounds.archived >= bounds.high_watermark
+    return isinstance(bounds, Bounds) and bounds.archived >= bounds.stable_offset
 
 
 def _sized(stores: LakeStores, plan: PartitionPlan) -> PartitionPlan:

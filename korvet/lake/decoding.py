@@ -8,6 +8,7 @@ Format", has the layout of a record in a batch.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -19,7 +20,8 @@ import pyarrow as pa
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, timestamp_columns
 from korvet.log.batch_format import StoredBatch
-from korvet.log.record_format import text_of
+from korvet.log.record_format import DATA, text_of
+from korvet.log.types import Fetched
 from korvet.protocol.records.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
@@ -160,6 +162,45 @@ PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 """Of all batches of one call, uncompressed, if it is more than one: a small batch may expand to many bytes."""
 
 _HEADERS_AT_ONCE = 32  # a record with more headers is walked by itself
+
+
+def visible(found: Fetched) -> Fetched:
+    """Return what a committed read has found without what was aborted, and without markers.
+
+    As consumers do it (read_committed): a transaction that was aborted goes from its first offset to its marker.
+    """
+    if not found.batches and not found.producers:
+        return found
+    starts = deque(sorted(found.aborted or (), key=lambda each: each.first_offset))
+    aborting: set[int] = set()
+
+    def is_visible(last_offset: int, producer_id: int, *, marker: bool) -> bool:
+        while starts and starts[0].first_offset <= last_offset:
+            aborting.add(starts.popleft().producer_id)
+        if marker:
+            aborting.discard(producer_id)
+        return not marker and producer_id not in aborting
+
+    if found.batches:
+        batches = []
+        for batch in found.batches:
+            header = batch.header
+            marker = bool(header.attributes & CONTROL_BIT)
+            if not header.attributes & TRANSACTIONAL_BIT or is_visible(
+                batch.next_offset - 1, header.producer_id, marker=marker
+            ):
+                batches.append(batch)
+        return found._replace(batches=batches)
+    every, records, at = list(found.records), [], 0
+    for run in found.producers:
+        records += every[at : run.start]
+        records += [
+            each
+            for each in every[run.start : run.stop]
+            if is_visible(each[0], run.producer_id, marker=run.control != DATA)
+        ]
+        at = run.stop
+    return found._replace(records=records + every[at:], producers=())
 
 
 class _Headers(NamedTuple):

@@ -52,9 +52,9 @@ from korvet.lake.scan import (
     select_columns,
     snapshots,
 )
-from korvet.lake.schema import ATTRIBUTES, KEY, OFFSET
+from korvet.lake.schema import KEY, OFFSET
 from korvet.lake.source import LakeStores
-from korvet.protocol.records.batch import CONTROL_BIT, SEQUENCES
+from korvet.protocol.records.batch import SEQUENCES
 
 
 class RecordRate:
@@ -253,15 +253,14 @@ class Replay:
         self.states[index] = state
 
     def rows(self, index: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield records of a partition, in the columns of PRODUCED, without the markers of transactions."""
+        """Yield records of a partition, in the columns of PRODUCED."""
         log = self._logs[index]
         reading = PartReader(self._stores)
         at = first
         try:
             for part in scan_parts(self._stores, log, ScanRange(first, end)):
                 for rows in reading.rows(part):
-                    # After the columns are cast: Arrow filters no views.
-                    yield _without_markers(select_columns(rows, index, PRODUCED), rows.column(ATTRIBUTES))
+                    yield select_columns(rows, index, PRODUCED)
                 at = part.end
         except LakeError:
             self.check_there(index, at)
@@ -393,11 +392,3 @@ class _PartitionReplay:
             sequences=tuple(self._sequences),
             counts=counts,
         )
-
-
-def _without_markers(rows: pa.RecordBatch, attributes: pa.Array) -> pa.RecordBatch:
-    """Return rows without the control records that end transactions."""
-    if attributes.null_count == len(attributes):
-        return rows
-    bits = attributes.fill_null(0).to_numpy(zero_copy_only=False)
-    return rows.filter(pa.array((bits & CONTROL_BIT) == 0))

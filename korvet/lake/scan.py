@@ -30,7 +30,7 @@ from korvet.lake.schema import (
     milliseconds_of,
 )
 from korvet.lake.source import LakeStores, SourceTopic
-from korvet.lake.table import Lake
+from korvet.lake.table import ArchiveTable, Lake
 from korvet.lake.tasks import PlanError, RangeReader
 from korvet.log import high_watermark
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
@@ -46,8 +46,8 @@ T = TypeVar("T")
 class PartitionSnapshot(NamedTuple):
     """A partition at one moment: its records from `start` to just before `end`, those below `archived` in `files`.
 
-    At `end` is the high watermark: what replicas do not have a failover may take back, and put other records at its
-    offsets. `topic` is without its partitions.
+    At `end` is the last stable offset. What replicas do not have a failover may take back, and put other records at its
+    offsets; what lies after it transactions may still abort. `topic` is without its partitions.
     """
 
     topic: SourceTopic
@@ -114,7 +114,7 @@ def snapshots(
             if not stores.lake.path:
                 raise LakeError(f"{message}, and no lake is given")
             raise LakeError(f"{message}, but {stores.lake.uri(topic.of)} holds those below {archived}")
-        end = bounds.high_watermark
+        end = bounds.stable_offset
         if end < 0:
             if held is None:
                 raise high_watermark.unknown()
@@ -433,22 +433,24 @@ def _count(stores: LakeStores, partition: Partition, first: int, end: int) -> in
 
 
 def check_same_past(
-    reader: PartReader, topic: SourceTopic, partition: Partition, bounds: Bounds, next_offset: int
+    reader: PartReader, topic: SourceTopic, partition: Partition, bounds: Bounds, table: ArchiveTable | None
 ) -> None:
-    """Raise PlanError if Redis contradicts the last record that the table holds, below `next_offset`.
+    """Raise PlanError if Redis contradicts the last record that the table holds.
 
     In storage format `batch` offsets are dense, so a Redis that came back with older data gives the offsets that it has
     lost to other records: the log goes on, and what is archived under these offsets is of another past. In format
     `record` offsets are times, and none comes twice. If Redis knows of all that is archived, there is no contradiction:
     it has lost no record below what it knows. Raises StorageUnavailableError.
     """
-    last = next_offset - 1
-    if partition.format != "batch" or not bounds.local_start <= last < bounds.high_watermark:
+    next_offset = 0 if table is None else table.next_offset(partition.index) or 0
+    if table is None or partition.format != "batch" or bounds.archived >= next_offset:
         return
-    if bounds.archived >= next_offset:
+    # After it there may be markers of transactions, and what was aborted.
+    last = max((each.last_offset for each in table.files_by_partition()[partition.index]), default=-1)
+    if not bounds.local_start <= last < bounds.high_watermark:
         return
     columns = (TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS)
-    part = ScanPart(topic=topic, partition=partition, first=last, end=next_offset, remote=True)
+    part = ScanPart(topic=topic, partition=partition, first=last, end=last + 1, remote=True)
     try:
         in_lake, in_redis = (
             [row for rows in reader.rows(each) for row in rows.select(columns).to_pylist()]

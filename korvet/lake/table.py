@@ -41,6 +41,7 @@ _READER_VERSION = 1
 
 _DELETION_VECTORS = "deletionVectors"
 _MAINTENANCE = "maintenance"
+_LEFT_OUT = "left-out"
 
 COMMITS_MAX = 100
 """Tries of a commit, each of which lost against another one that concerned other partitions or files."""
@@ -66,11 +67,15 @@ _FILE_COLUMNS = (
 
 
 class Advance(NamedTuple):
-    """What a commit adds for a partition: the rows from offset `expected` up to `next_offset`, which it excludes."""
+    """What a commit adds for a partition: the rows from offset `expected` up to `next_offset`, which it excludes.
+
+    Of these, markers of transactions and what was aborted are left out below `left_out`, 0 if there are none.
+    """
 
     partition: int
     expected: int
     next_offset: int
+    left_out: int = 0
 
 
 class LakeTopic(NamedTuple):
@@ -110,6 +115,10 @@ class ArchiveTable:
         """Return the offset to archive next of a partition; None if nothing was archived of it."""
         return self._table.transaction_version(self._app_id(partition))
 
+    def left_out(self, partition: int) -> int:
+        """Return the offset below which markers and what was aborted were left out of a partition, 0 without any."""
+        return self._table.transaction_version(f"{self._app_id(partition)}:{_LEFT_OUT}") or 0
+
     def files_by_partition(self) -> dict[int, list[TableFile]]:
         """Return the files of each partition, in the order of their offsets; raises as `files`."""
         found: dict[int, list[TableFile]] = defaultdict(list)
@@ -141,6 +150,11 @@ class ArchiveTable:
         """
         actions: list[AddAction | RemoveAction] = [each.add_action() for each in written]
         transactions = [Transaction(self._app_id(each.partition), each.next_offset) for each in advances]
+        transactions += [
+            Transaction(f"{self._app_id(each.partition)}:{_LEFT_OUT}", each.left_out)
+            for each in advances
+            if each.left_out
+        ]
         for _ in range(COMMITS_MAX):
             if self._contradiction(advances) is not None:
                 # It may be only this table's own last commit.

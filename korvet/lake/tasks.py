@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.decoding import batches_to_arrow, records_to_arrow
+from korvet.lake.decoding import batches_to_arrow, records_to_arrow, visible
 from korvet.lake.files import TableFile, write_file
 from korvet.lake.schema import between
 from korvet.lake.source import LakeSource, LakeStores
@@ -182,7 +182,8 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a task: `file` holds its records up to just before `next_offset`, None: there are none.
 
     `error`: why that is below `end`, None also if there was more than one file takes. `gone`: the topic was deleted, or
-    re-created. `gaps` are offsets that Redis should hold, and does not, in their order.
+    re-created. `gaps` are offsets that Redis should hold, and does not, in their order. Markers and what was aborted
+    were left out below `left_out`, 0 if nothing was.
     """
 
     task: ArchiveTask
@@ -191,6 +192,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     gone: bool = False
     gaps: tuple[OffsetGap, ...] = ()
+    left_out: int = 0
 
 
 def advance(expected: int, outcomes: Iterable[TaskOutcome]) -> tuple[int, list[TaskOutcome]]:
@@ -238,6 +240,7 @@ def archive_range(stores: LakeStores, task: ArchiveTask) -> TaskOutcome:
         error=reader.error,
         gone=reader.gone,
         gaps=tuple(sorted(reader.gaps + reader.holes)),
+        left_out=reader.left_out,
     )
 
 
@@ -254,6 +257,9 @@ def _rare_collections() -> Iterator[None]:
 
 class RangeReader:
     """Records of a partition in Redis as rows, and how far they were read: up to `next_offset`, and why no further.
+
+    Of transactions only what was committed becomes rows. What was aborted, and markers, lie below `left_out`, 0 without
+    any; the range must end at the last stable offset.
 
     Of the offsets that were missing, `gaps` lie below the start of what Redis holds now, and may be in the lake;
     `removed` below the start of the log, which retention or DeleteRecords has moved; `holes` in the middle of the log,
@@ -276,6 +282,7 @@ class RangeReader:
         self.gaps: list[OffsetGap] = []
         self.removed: list[OffsetGap] = []
         self.holes: list[OffsetGap] = []
+        self.left_out = 0
         self._logs = logs
         self._partition = partition
         self._log_append_time = log_append_time
@@ -320,7 +327,7 @@ class RangeReader:
 
     def _read(self, offset: int, entries: int) -> Fetched | KafkaError:
         try:
-            [found] = self._logs.read([Read(self._partition, offset, entries, self._end)])
+            [found] = self._logs.read([Read(self._partition, offset, entries, self._end, committed=True)])
         except StorageUnavailableError as error:
             return error
         return found
@@ -354,14 +361,17 @@ class RangeReader:
     def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows, each with the offset just past them; ends early, with `error` set, at a damaged batch."""
         index = self._partition.index
-        if not found.batches:
-            rows = records_to_arrow(index, found.records, log_append_time=self._log_append_time)
+        seen = visible(found)
+        if len(seen.records) + len(seen.batches) < len(found.records) + len(found.batches):
+            self.left_out = min(found.next_offset, self._end)
+        if not seen.batches:
+            rows = records_to_arrow(index, seen.records, log_append_time=self._log_append_time)
             yield rows, found.next_offset
             return
         try:
-            yield batches_to_arrow(index, found.batches, self._logs.decompressed_bytes_max), found.next_offset
+            yield batches_to_arrow(index, seen.batches, self._logs.decompressed_bytes_max), found.next_offset
         except KafkaError:
-            yield from self._one_by_one(index, found.batches)
+            yield from self._one_by_one(index, seen.batches)
 
     def _one_by_one(self, index: int, batches: Sequence[StoredBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
         for batch in batches:

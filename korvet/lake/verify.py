@@ -1,8 +1,8 @@
 """How far topics are archived, and whether tables hold what they say, and the same as Redis if both hold it.
 
 Nothing is changed. A discrepancy is reported, not raised: one damaged file hides no other. In storage format `batch`
-every offset of a log is a record, unless it was compacted once, so gaps are found; in format `record` offsets are
-sparse, and what is missing is found only while Redis still has it.
+every offset of a log is a record, unless it was compacted once or had transactions, so gaps are found; in format
+`record` offsets are sparse, and what is missing is found only while Redis still has it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class DiscrepancyError(Exception):
 
 
 class _PartitionView(NamedTuple):
-    """A partition by table and log; `start` is where the log starts in the lake."""
+    """A partition by table and log; `start` is where the log starts in the lake.
+
+    Below `sparse_end` offsets may be missing: of what was compacted, of markers, and of what was aborted.
+    """
 
     partition: Partition
     bounds: Bounds
@@ -72,6 +75,7 @@ class _PartitionView(NamedTuple):
     next_offset: int
     data: DataFiles
     sizes: dict[str, int]
+    sparse_end: int
 
 
 def verify(stores: LakeStores, topic: SourceTopic) -> Iterator[VerifiedPartition]:
@@ -114,7 +118,8 @@ def _view(
         # Until Redis knows that the log is archived, only the table knows its start.
         start = min((each.first_offset for each in found), default=next_offset)
     data = stores.lake.data_files(topic.of)
-    return _PartitionView(partition, bounds, start, found, next_offset, data, sizes)
+    sparse_end = max(bounds.compacted_end, table.left_out(partition.index))
+    return _PartitionView(partition, bounds, start, found, next_offset, data, sizes, sparse_end)
 
 
 def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
@@ -211,8 +216,7 @@ def _check_order(view: _PartitionView, file: TableFile, offsets: Ints, last: int
     """Raise DiscrepancyError if offsets, after `last` in the same file, do not rise, or leave out a record."""
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
     is_dense = view.partition.format == "batch"
-    # Below the end of what was compacted any may be missing.
-    wrong = (steps <= 0) | ((steps > 1) & (offsets > view.bounds.compacted_end)) if is_dense else steps <= 0
+    wrong = (steps <= 0) | ((steps > 1) & (offsets > view.sparse_end)) if is_dense else steps <= 0
     places = np.flatnonzero(wrong)
     if not len(places):
         return
@@ -225,7 +229,7 @@ def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
     """Yield offsets that are missing between files, for a dense log; `_check_file` finds those within a file."""
     if view.partition.format != "batch":
         return
-    at = max(view.start, min(view.bounds.compacted_end, view.next_offset))
+    at = max(view.start, min(view.sparse_end, view.next_offset))
     for file in view.files:
         if file.first_offset > at:
             yield Discrepancy("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")
@@ -374,7 +378,7 @@ def _lag(
     stores: LakeStores, partition: Partition, first: int, bounds: Bounds
 ) -> tuple[int | None, int | None]:
     """Return how many records lie from `first` on, and how old (ms) the first of them is; None if unknown."""
-    if first >= bounds.high_watermark:
+    if first >= bounds.stable_offset:
         return 0, 0
     [count] = stores.indexes.records_from([LogPosition(partition, first)])
     [read] = stores.logs.read([Read(partition, first, 1)])

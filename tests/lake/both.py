@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from korvet.config.settings import Settings
+from korvet.lake.archiver import ArchiveRound
 from korvet.lake.files import TableFile
 from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import ArchiveTable
@@ -50,8 +51,11 @@ class Both:
 
     def archive(self) -> None:
         """Archive all there is, as one file."""
-        done = self.archiver.round(self._topics.run)
-        assert done.failures == []
+        assert self.round().failures == []
+
+    def round(self) -> ArchiveRound:
+        """Archive what there is."""
+        return self.archiver.round(self._topics.run)
 
     def archive_batches(self, *batches: tuple[int, ...]) -> list[int]:
         """Append batches and archive each as a file of its own; returns their first offsets."""
