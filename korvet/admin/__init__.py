@@ -16,8 +16,8 @@ from korvet.admin.cluster import (
     ApiVersions,
     BrokerNode,
     ClusterDescription,
+    ClusterFeatures,
     FeatureLevels,
-    Features,
     LogDir,
     LogSize,
     Producer,
@@ -48,7 +48,7 @@ from korvet.admin.types import (
     Topology,
     settled,
 )
-from korvet.protocol.types import ScramMechanism
+from korvet.protocol.types import FeatureUpgradeType, ScramMechanism
 
 __all__ = [
     "EARLIEST",
@@ -61,6 +61,7 @@ __all__ = [
     "BrokerNode",
     "Change",
     "ClusterDescription",
+    "ClusterFeatures",
     "CommittedOffset",
     "Config",
     "ConfigSource",
@@ -69,7 +70,7 @@ __all__ = [
     "CreatedTopic",
     "Delete",
     "FeatureLevels",
-    "Features",
+    "FeatureUpgradeType",
     "Group",
     "GroupDescription",
     "LogDir",

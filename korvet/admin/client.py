@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from korvet.admin.acls import Acls
     from korvet.admin.quotas import Quotas
     from korvet.admin.records import Records
+    from korvet.admin.transactions import Transactions
 
 
 class AdminClient(ClusterClient):
@@ -86,6 +87,13 @@ class AdminClient(ClusterClient):
         from korvet.admin.quotas import Quotas  # noqa: PLC0415 - as said above
 
         return Quotas(self)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The requests about transactions, which few clients send."""
+        from korvet.admin.transactions import Transactions  # noqa: PLC0415 - as said above
+
+        return Transactions(self)
 
     def __enter__(self) -> Self:
         return self

@@ -46,7 +46,12 @@ from korvet.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from korvet.protocol.types import ElectionType
+from korvet.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from korvet.protocol.types import ElectionType, FeatureUpgradeType
 
 
 class BrokerNode(msgspec.Struct, frozen=True):
@@ -83,7 +88,7 @@ class FeatureLevels(msgspec.Struct, frozen=True):
     last: int
 
 
-class Features(msgspec.Struct, frozen=True):
+class ClusterFeatures(msgspec.Struct, frozen=True):
     """The features of a cluster (KIP-584): what a broker supports, and what the cluster has finalized.
 
     `epoch` rises with every change of the latter; -1 if there is none.
@@ -198,7 +203,7 @@ class Cluster:
 
         return self._client.for_each(ids, self._client.to_brokers, ask)
 
-    def features(self) -> Features:
+    def features(self) -> ClusterFeatures:
         """Return the features of the cluster, as the first reachable broker has them. Raises AdminError.
 
         A broker before Kafka 2.7 has none.
@@ -206,9 +211,9 @@ class Cluster:
             >>> features = admin.cluster.features()
         """
 
-        def attempt(deadline: Deadline) -> Features:
+        def attempt(deadline: Deadline) -> ClusterFeatures:
             response = Attempt(self._client, self._client.reachable(deadline), deadline).api_versions()
-            return Features(
+            return ClusterFeatures(
                 {
                     each.name: FeatureLevels(each.min_version, each.max_version)
                     for each in response.supported_features
@@ -221,6 +226,37 @@ class Cluster:
             )
 
         return self._client.retry(attempt)
+
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        kind: FeatureUpgradeType = FeatureUpgradeType.UPGRADE,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set the levels of features, all or none, 0 to remove one; a lower level needs a downgrade as `kind`.
+
+        Raises AdminError: INVALID_UPDATE_VERSION if a feature or level is not supported or the kind is wrong;
+        UnsupportedError for downgrades and validate_only before Kafka 3.3.
+
+            >>> admin.cluster.update_features({"transaction.version": 2})
+        """
+        updates = [
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+            for name, level in levels.items()
+        ]
+
+        def attempt(deadline: Deadline) -> None:
+            controller = self._client.attempt_at_controller(deadline)
+            request = UpdateFeaturesRequest(
+                timeout_ms=controller.timeout_ms, feature_updates=updates, validate_only=validate_only
+            )
+            response = controller.send(request, UpdateFeaturesResponse)
+            raise_error_in(response.error_code, response.error_message)
+            for each in response.results:
+                raise_error_in(each.error_code, each.error_message)
+
+        self._client.retry(attempt)
 
 
 class Partitions:

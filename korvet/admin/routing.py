@@ -156,9 +156,11 @@ class ClusterClient:
         topology = self.topology_now([key.topic for key in keys], deadline)
         return {key: topology.leader(key) for key in keys}
 
-    def to_coordinators(self, groups: list[str], deadline: Deadline) -> Routes[str]:
-        """Route to the coordinator of each group."""
-        return self._on_any(lambda connection: _find_coordinators(connection, groups, deadline), deadline)
+    def to_coordinators(
+        self, keys: list[str], deadline: Deadline, kind: CoordinatorType = CoordinatorType.GROUP
+    ) -> Routes[str]:
+        """Route to the coordinator of each group, or transactional id."""
+        return self._on_any(lambda connection: _find_coordinators(connection, keys, deadline, kind), deadline)
 
     def reachable(self, deadline: Deadline) -> Address:
         """Return a broker that can be reached, in one attempt."""
@@ -308,19 +310,21 @@ def _may_retry(outcome: object, *, idempotent: bool) -> bool:
     return outcome.retriable and (idempotent or not timed_out)
 
 
-def _find_coordinators(connection: Connection, groups: list[str], deadline: Deadline) -> Routes[str]:
+def _find_coordinators(
+    connection: Connection, keys: list[str], deadline: Deadline, kind: CoordinatorType
+) -> Routes[str]:
     """Ask for all at once, or before version 4 one after the other."""
     found: dict[str, Address | AdminError] = {}
     if connection.version(FindCoordinatorRequest) >= _COORDINATORS_BATCHED_FIRST:
-        request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=groups)
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
         for each in connection.call(request, FindCoordinatorResponse, deadline).coordinators:
             error = error_in(each.error_code, each.error_message)
             found[each.key] = error or Address(each.host, each.port)
     else:
-        for group in groups:
-            request = FindCoordinatorRequest(key=group, key_type=CoordinatorType.GROUP)
+        for key in keys:
+            request = FindCoordinatorRequest(key=key, key_type=kind)
             response = connection.call(request, FindCoordinatorResponse, deadline)
             error = error_in(response.error_code, response.error_message)
-            found[group] = error or Address(response.host, response.port)
-    missing = ConnectionFailedError(f"{connection.address} leaves out the coordinator of the group")
-    return {group: found.get(group, missing) for group in groups}
+            found[key] = error or Address(response.host, response.port)
+    missing = ConnectionFailedError(f"{connection.address} leaves out a coordinator")
+    return {key: found.get(key, missing) for key in keys}

@@ -58,6 +58,10 @@ _COMMANDS = {
         "korvet.cli.quotas",
         "Show and change quotas of users, client ids and addresses; of any Kafka cluster.",
     ),
+    "transactions": (
+        "korvet.cli.transactions",
+        "List and describe transactions, and find and abort those that hang; of any Kafka cluster.",
+    ),
     "users": (
         "korvet.cli.users",
         "List, set and delete users who log in by SCRAM or PLAIN; of any Kafka cluster.",
@@ -67,6 +71,7 @@ _COMMANDS = {
         "List, add and remove ACLs; of any Kafka cluster with an authorizer.",
     ),
     "cluster": ("korvet.cli.cluster", "Show the brokers of any Kafka cluster."),
+    "features": ("korvet.cli.features", "List and set the levels of features; of any Kafka cluster."),
     "lake": (
         "korvet.cli.lake",
         "Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake].",

@@ -22,6 +22,7 @@ from korvet.admin.errors import AdminError, UnsupportedError
 from korvet.admin.routing import Routes
 from korvet.admin.security import PLAINTEXT, ClientSecurity
 from korvet.admin.types import TopicPartition, Topology, settled
+from korvet.protocol.types import CoordinatorType
 
 SECONDS_MAX = 4.0
 """Time limit of a request of the console, whatever hangs."""
@@ -78,9 +79,14 @@ class ApiClient(AdminClient):
             controller=self._broker_id,
         )
 
-    def to_coordinators(self, groups: list[str], deadline: Deadline) -> Routes[str]:
+    def to_coordinators(
+        self,
+        keys: list[str],
+        deadline: Deadline,
+        kind: CoordinatorType = CoordinatorType.GROUP,  # noqa: ARG002 - one broker has all
+    ) -> Routes[str]:
         """Route to this broker."""
-        return self.to_any(groups, deadline)
+        return self.to_any(keys, deadline)
 
 
 class ApiClients:

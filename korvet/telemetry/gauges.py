@@ -124,6 +124,11 @@ LOGS = MetricTable(
         "oldest_age_ms",
         divisor=1000,
     ),
+    gauge(
+        "korvet_log_last_stable_offset_lag",
+        "Number of offsets from the last stable offset to the end of the log; absent without an open transaction.",
+        "stable_lag",
+    ),
 )
 GROUP_LAGS = MetricTable(
     ("group", "topic", "partition"),
@@ -161,6 +166,19 @@ GROUPS = MetricTable(
     ),
 )
 GROUP_COUNTS = MetricTable(("state",), gauge("korvet_consumer_groups", "Number of groups by state."))
+TRANSACTION_COUNTS = MetricTable(
+    ("state",),
+    gauge("korvet_transactional_ids", "Number of transactional ids by the state of their transaction."),
+)
+TRANSACTION_AGE = MetricTable(
+    (),
+    gauge(
+        "korvet_transaction_oldest_age_seconds",
+        "Age of the oldest open transaction; absent without one.",
+        "transaction_age_ms",
+        divisor=1000,
+    ),
+)
 LAKE_LAGS = MetricTable(
     ("topic", "partition"),
     gauge(
@@ -234,6 +252,8 @@ _SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterabl
         (GROUP_LAGS, attrgetter("lags")),
         (GROUPS, attrgetter("groups")),
         (GROUP_COUNTS, lambda snapshot: ((state, snapshot.states.get(state, 0)) for state in GROUP_STATES)),
+        (TRANSACTION_COUNTS, lambda snapshot: snapshot.transactions.items()),
+        (TRANSACTION_AGE, lambda snapshot: [snapshot]),
     ),
     LakeLagSnapshot: ((LAKE_LAGS, attrgetter("lags")),),
     ArchiverTotals: (

@@ -224,6 +224,12 @@ PRODUCERS_EXPIRED = Counter(
 OFFSETS_EXPIRED = Counter(
     "korvet_offsets_expired", "Number of committed offsets removed by offset retention."
 )
+TRANSACTIONS_COMPLETED = Counter(
+    "korvet_transactions_completed",
+    "Number of transactions that ended, by result (commit, abort) and reason: client (EndTxn), fenced (by the next"
+    " request of the id's producer), keeper (past its timeout, or left by a process that died).",
+    ("result", "reason"),
+)
 LOG_TRIMMED_RECORDS = Counter(
     "korvet_log_trimmed_records",
     "Number of records deleted from logs, by reason: time, size, delete_records; exact to one index entry.",

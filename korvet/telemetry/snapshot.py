@@ -38,7 +38,11 @@ T = TypeVar("T", bound=Snapshot)
 
 
 class LogStatsSnapshot(Snapshot, kw_only=True):
-    """All logs and groups, from the keeper with the lease; `states` counts all groups by state."""
+    """All logs, groups and transactions, from the keeper with the lease.
+
+    `states` counts all groups by state, `transactions` all transactional ids; the oldest open transaction is
+    `transaction_age_ms` old, None without one.
+    """
 
     FILE = "logs_keeper.live"
     taken_at: float
@@ -46,6 +50,8 @@ class LogStatsSnapshot(Snapshot, kw_only=True):
     lags: list[GroupLag] = []
     groups: list[GroupStats] = []
     states: dict[str, int] = {}
+    transactions: dict[str, int] = {}
+    transaction_age_ms: int | None = None
 
 
 class LakeLagSnapshot(Snapshot, kw_only=True):

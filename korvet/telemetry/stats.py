@@ -65,7 +65,8 @@ class LogStats(Stats, frozen=True, kw_only=True):
 
     `records` and `size_bytes` (as stored in Redis) are exact to one row of the index. `oldest_age_ms` is by the
     timestamp of the first record: None without records, negative if it lies in the future. `compacted_bytes` is the
-    size of the compacted part, None for a log that was never compacted.
+    size of the compacted part, None for a log that was never compacted. `stable_lag` is how many offsets the end lies
+    past the last stable offset, None without an open transaction.
     """
 
     KEY = ("topic",)
@@ -81,6 +82,7 @@ class LogStats(Stats, frozen=True, kw_only=True):
     end_offset: int | None
     oldest_age_ms: int | None
     compacted_bytes: int | None = None
+    stable_lag: int | None = None
 
     @property
     def dirty_ratio(self) -> float | None:

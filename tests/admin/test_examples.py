@@ -29,6 +29,7 @@ MODULES = [
     ".groups",
     ".offsets",
     ".records",
+    ".transactions",
     ".users",
     ".quotas",
 ]

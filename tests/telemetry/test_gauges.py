@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from korvet.telemetry.gauges import SnapshotCollector
@@ -58,6 +59,20 @@ def test_a_partition_has_every_gauge(tmp_path: Path) -> None:
         f"korvet_log_start_offset{labels} 2.0",
         f"korvet_log_end_offset{labels} 9.0",
         f"korvet_log_oldest_record_age_seconds{labels} 1.5",
+    ]
+
+
+def test_open_transactions_are_counted_and_the_oldest_has_an_age(tmp_path: Path) -> None:
+    lagging = msgspec.structs.replace(log(4), stable_lag=3)
+    snapshot = LogStatsSnapshot(
+        taken_at=1.5, logs=[lagging], transactions={"Ongoing": 2, "Empty": 1}, transaction_age_ms=2500
+    )
+    lines = shown(tmp_path, snapshot)
+    assert 'korvet_log_last_stable_offset_lag{partition="4",topic="orders"} 3.0' in lines
+    assert lines[-3:] == [
+        'korvet_transactional_ids{state="Ongoing"} 2.0',
+        'korvet_transactional_ids{state="Empty"} 1.0',
+        "korvet_transaction_oldest_age_seconds 2.5",
     ]
 
 

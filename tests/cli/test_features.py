@@ -1,0 +1,74 @@
+"""`korvet features`: levels listed, set, lowered and refused."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from korvet.admin.client import AdminClient
+from tests.cli.commands import at_broker, done, done_as_json, failed, refused
+from tests.support.broker import Broker
+from tests.support.docs import PAGES
+
+features = partial(at_broker, "features")
+NAME = "transaction.version"
+
+
+@pytest.fixture(autouse=True)
+def the_highest_level_in_the_end(broker: Broker) -> Iterator[None]:
+    yield
+    with AdminClient(broker.bootstrap) as admin:
+        admin.cluster.update_features({NAME: 2})
+
+
+def listed(broker: Broker) -> list[list[str]]:
+    return [line.split() for line in done(features(broker, "list")).splitlines()]
+
+
+def test_levels_are_listed_and_set(broker: Broker) -> None:
+    assert listed(broker) == [["Feature", "Supported", "Finalized"], [NAME, "0-2", "2"]]
+    said = done(features(broker, "set", f"{NAME}=1", "--downgrade", "safe", "--validate-only"))
+    assert said == f"could be set {NAME}=1\n"
+    assert listed(broker)[1:] == [[NAME, "0-2", "2"]]
+    assert done(features(broker, "set", f"{NAME}=1", "--downgrade", "safe")) == f"set {NAME}=1\n"
+    assert listed(broker)[1:] == [[NAME, "0-2", "1"]]
+    done(features(broker, "set", f"{NAME}=0", "--downgrade", "unsafe"))
+    assert listed(broker)[1:] == [[NAME, "0-2", "0"]]
+    assert done_as_json("features", "set", "-b", broker.bootstrap, f"{NAME}=2") == {NAME: 2}
+    found = done_as_json("features", "list", "-b", broker.bootstrap)
+    assert found["features"] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
+    assert found["epoch"] > 0
+
+
+def test_the_example_of_the_page_prints_what_it_says(broker: Broker) -> None:
+    section = PAGES["docs/cluster.md"].partition("## Features\n")[2].partition("\n## ")[0]
+    lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    printed: list[str] = []
+    for line in lines:
+        if line.startswith("$ korvet features "):
+            printed += [line, *done(features(broker, *shlex.split(line)[3:])).splitlines()]
+    assert len(printed) > 2
+    assert printed == lines
+
+
+def test_a_broker_says_why_it_refuses_a_level(broker: Broker) -> None:
+    assert "without setting the upgrade type" in failed(features(broker, "set", f"{NAME}=1"))
+    assert "does not support this feature" in failed(features(broker, "set", "nothing=1"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Missing argument"),
+        ((NAME,), f"set takes NAME=VALUE, not '{NAME}'"),
+        ((f"{NAME}=1", f"{NAME}=2"), "twice"),
+        ((f"{NAME}=x",), "'x' is not a valid integer"),
+        ((f"{NAME}=32768",), "32768 is not in the range"),
+        ((f"{NAME}=1", "--downgrade", "quick"), "'quick' is not one of"),
+    ],
+)
+def test_what_makes_no_sense_is_a_mistake_in_the_flags(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused("features", "set", *arguments)
