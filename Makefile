@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-streams test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -56,7 +56,7 @@ test-kcat: $(VENV)/.dev ## test with kcat, which must be installed
 test-tls: $(VENV)/.dev ## test listeners with TLS by `openssl s_client`: versions, suites, tricks
 	@$(BIN)/python -m pytest tests/tls_matrix $(ARGS)
 
-test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs; needs Go, and Node with npm
+test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs, and transactions of these and sarama; needs Go, and Node with npm
 	@$(BIN)/python -m pytest tests/logins $(ARGS)
 
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
@@ -89,6 +89,10 @@ test-lake-stores: $(VENV)/.lake $(VENV)/.stores ## test the lake in an object st
 test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
+
+test-streams: $(VENV)/.dev ## test with Kafka Streams, exactly once, while instances, workers and brokers are killed; needs Java 17 and Maven
+	@$(BIN)/python -m tests.jvm.jars
+	@$(BIN)/python -m pytest tests/jvm/streams $(ARGS)
 
 test-console: $(VENV)/.console ## test the console in headless Chromium: $CHROMIUM, the one on PATH, or one fetched by npm
 	@$(BIN)/python -m tests.browser.chromium

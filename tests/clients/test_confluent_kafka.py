@@ -182,12 +182,3 @@ def test_a_deleted_topic_is_gone_and_its_name_can_be_used_again(broker: Broker) 
     offsets = produce(broker, topic, sent)
     with reading.consumer(broker.bootstrap, topic, range(2)) as running:
         check_exactly(sent, reading.read(running, 1), offsets)
-
-
-def test_a_transactional_producer_fails_at_once_and_says_why(broker: Broker) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "tx", "log_level": 0})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(WAIT_SECONDS_MAX)
-    error = raised.value.args[0]
-    assert error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED, "not its own time-out, after retries"
-    assert "transactions are not supported" in error.str()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import shutil
 import sys
@@ -13,16 +14,18 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
 from tests.jepsen import faults, programs
-from tests.jepsen.checker import Violation, check
+from tests.jepsen.checker import Violation, check, check_copies
 from tests.jepsen.clients import (
     COMMIT_TOPIC,
+    COPIES,
     PARTITIONS,
     TOPIC,
+    TRANSACTIONS,
     Client,
     CommitClient,
     MemberClient,
@@ -31,9 +34,22 @@ from tests.jepsen.clients import (
     read_log,
     wait_for_delivery,
 )
-from tests.jepsen.history import Acknowledged, Committed, Failed, History, now
-from tests.jepsen.program_clients import JavaCommits, JavaMember, JavaReader, ProgramProducer
+from tests.jepsen.history import Acknowledged, Committed, Ended, Event, Failed, History, now
+from tests.jepsen.program_clients import (
+    JavaCommits,
+    JavaMember,
+    JavaReader,
+    JavaTransactions,
+    ProgramProducer,
+)
 from tests.jepsen.system import Setup, System
+from tests.jepsen.transaction_clients import (
+    CopierClient,
+    TransactionalClient,
+    WriterClient,
+    find_hanging,
+    wait_for_copies,
+)
 from tests.support import reading
 
 _GO_ON_SECONDS_MAX = 120.0
@@ -43,7 +59,18 @@ _SHOWN_MAX = 20
 _UNWRITTEN_SECONDS_MAX = 2.0
 
 
-Producing: TypeAlias = ProducerClient | ProgramProducer
+Transacting: TypeAlias = TransactionalClient | JavaTransactions
+Producing: TypeAlias = ProducerClient | ProgramProducer | Transacting
+
+
+class Transactional(NamedTuple):
+    """The clients with transactions, and the readers of what they write."""
+
+    writers: list[Transacting]
+    copiers: list[Transacting]
+    readers: list[Client]
+    written: History
+    copied: History
 
 
 class Injected(NamedTuple):
@@ -70,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--clients",
         default="librdkafka,java",
         help=f"whose idempotent producers work, of {', '.join(programs.PRODUCERS)}; java's consumers too",
+    )
+    parser.add_argument(
+        "--work", default="records,transactions", help="what clients do, with commas; default: all of it"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the brokers"
@@ -102,25 +132,44 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     history = History()
     began: list[Injected] = []
     flags = [part for value in asked.set for part in ("--set", value)]
-    with System(directory, asked.setup, *flags, clocks=not faults.CLOCKS.isdisjoint(names)) as system:
-        for topic, partitions in ((TOPIC, PARTITIONS), (COMMIT_TOPIC, 1)):
+    clocks = not faults.CLOCKS.isdisjoint(names)
+    with contextlib.ExitStack() as keeping, System(directory, asked.setup, *flags, clocks=clocks) as system:
+        sizes = {TOPIC: PARTITIONS, COMMIT_TOPIC: 1, TRANSACTIONS: PARTITIONS, COPIES: PARTITIONS}
+        for topic, partitions in sizes.items():
             configs = {"storage.format": asked.storage_format}
             reading.create_topic(system.bootstrap, topic, partitions, configs)
-        producers, members, others = _clients(asked.clients.split(","), system.bootstrap, history, seed)
-        _go_on(producers)
+        libraries = asked.clients.split(",")
+        work = asked.work.split(",")
+        producers, members, others = (
+            _clients(libraries, system.bootstrap, history, seed) if "records" in work else ([], [], [])
+        )
+        transactional = (
+            _transactional_clients(libraries, system.bootstrap, seed)
+            if "transactions" in work
+            else Transactional([], [], [], History(), History())
+        )
+        working = [*producers, *transactional.writers, *transactional.copiers]
+        histories = {
+            "history": history,
+            "transactions": transactional.written,
+            "copies": transactional.copied,
+        }
+        if asked.keep:
+            keeping.callback(_keep, directory, histories)
+        _go_on(working)
         for name in _wanted(names, rng, now() + asked.minutes * 60, once=asked.each):
             began.append(Injected(now(), name))
-            _break(system, name, rng, producers)
+            _break(system, name, rng, working)
         for client in [*producers, *others]:
             client.end()
         log = read_log(system.bootstrap)
         wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
         for member in members:
             member.end()
+        found = _end_transactional(transactional, system.bootstrap)
         traces = system.logs().count("Traceback")
-    if asked.keep:
-        history.write(directory / "history.jsonl")
-    beyond = _report(history, check(history.events, log), began, asked.setup)
+    found = [*check(history.events, log), *found]
+    beyond = _report(list(histories.values()), found, began, asked.setup)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
 
@@ -149,6 +198,54 @@ def _clients(
     return producers, members, others
 
 
+def _keep(directory: Path, histories: Mapping[str, History]) -> None:
+    """Write all that clients did and saw, also of a run that does not go on."""
+    for name, history in histories.items():
+        history.write(directory / f"{name}.jsonl")
+
+
+def _transactional_clients(libraries: list[str], bootstrap: str, seed: int) -> Transactional:
+    """Start writers of transactions, copiers of what they commit, and readers of both."""
+    written, copied = History(), History()
+    writers: list[Transacting] = [WriterClient("writer-a", bootstrap, written, seed + 2)]
+    copiers: list[Transacting] = [CopierClient("copier-a", bootstrap, copied, seed + 3)]
+    readers: list[Client] = [
+        ReaderClient("reader-transactions", bootstrap, written, TRANSACTIONS),
+        ReaderClient("reader-copies", bootstrap, copied, COPIES),
+    ]
+    if "java" in libraries:
+        writers.append(JavaTransactions("java-writer", bootstrap, written, copies=False))
+        copiers.append(JavaTransactions("java-copier", bootstrap, copied, copies=True))
+        readers.append(JavaReader("java-reader-transactions", bootstrap, written, TRANSACTIONS))
+    else:
+        writers.append(WriterClient("writer-b", bootstrap, written, seed + 4))
+        copiers.append(CopierClient("copier-b", bootstrap, copied, seed + 5))
+    return Transactional(writers, copiers, readers, written, copied)
+
+
+def _end_transactional(clients: Transactional, bootstrap: str) -> list[Violation]:
+    """End them when all is copied, and return what they found."""
+    if not clients.writers:
+        return []
+    for writer in clients.writers:
+        writer.end()
+    found = find_hanging(bootstrap, TRANSACTIONS)
+    written = read_log(bootstrap, TRANSACTIONS)
+    wait_for_copies(bootstrap, written)
+    for copier in clients.copiers:
+        copier.end()
+    found += find_hanging(bootstrap, COPIES)
+    copied = read_log(bootstrap, COPIES)
+    for reader in clients.readers:
+        reader.end()
+    return [
+        *check(clients.written.events, written),
+        *check(clients.copied.events, copied),
+        *check_copies(clients.copied.events, copied, written),
+        *found,
+    ]
+
+
 def _wanted(names: list[str], rng: random.Random, until: float, *, once: bool) -> Iterator[str]:
     """Yield each fault once, or faults at random until that time."""
     if once:
@@ -157,7 +254,7 @@ def _wanted(names: list[str], rng: random.Random, until: float, *, once: bool) -
         yield rng.choice(names)
 
 
-def _break(system: System, name: str, rng: random.Random, producers: list[Producing]) -> None:
+def _break(system: System, name: str, rng: random.Random, producers: Sequence[Producing]) -> None:
     """Let one fault come and be healed."""
     print(f"{name} ...", end=" ", flush=True)
     since = now()
@@ -168,7 +265,7 @@ def _break(system: System, name: str, rng: random.Random, producers: list[Produc
     time.sleep(rng.uniform(0, 3))
 
 
-def _go_on(producers: list[Producing]) -> None:
+def _go_on(producers: Sequence[Producing]) -> None:
     """Wait until each producer gets acknowledgements again."""
     since = now()
     while any(each.last_acknowledged < since for each in producers):
@@ -182,18 +279,19 @@ class Row:
     """What one kind of fault cost. A producer's stall is the time between two acknowledgements."""
 
     def __init__(self) -> None:
-        self.times = self.acknowledged = 0
+        self.times = self.acknowledged = self.transactions = self.aborted = 0
         self.longest_stall = 0.0
         self.violations, self.documented = Counter[str](), Counter[str]()
 
 
-def _report(history: History, found: list[Violation], began: list[Injected], setup: Setup) -> int:
+def _report(histories: list[History], found: list[Violation], began: list[Injected], setup: Setup) -> int:
     """Print a row for each fault and what must not be; returns how many violations no fault explains."""
     rows = defaultdict[str, Row](Row)
     rows["none"].times = 1
     for each in began:
         rows[each.fault].times += 1
-    _count_acknowledged(history, began, rows)
+    events = [each for history in histories for each in history.events]
+    _count_acknowledged(events, began, rows)
     beyond: list[Violation] = []
     for violation in found:
         guilty = [
@@ -208,16 +306,18 @@ def _report(history: History, found: list[Violation], began: list[Injected], set
             rows[current[0].fault if current else "none"].violations[violation.kind] += 1
             beyond.append(violation)
     print(
-        f"{'fault':<20}{'times':>6}{'acknowledged':>14}{'violations':>12}{'longest stall':>15}  lost as documented"
+        f"{'fault':<20}{'times':>6}{'acknowledged':>14}{'committed':>11}{'aborted':>9}{'violations':>12}"
+        f"{'longest stall':>15}  lost as documented"
     )
     for name, row in rows.items():
         print(
-            f"{name:<20}{row.times:>6}{row.acknowledged:>14}{row.violations.total():>12}"
+            f"{name:<20}{row.times:>6}{row.acknowledged:>14}{row.transactions:>11}{row.aborted:>9}"
+            f"{row.violations.total():>12}"
             f"{row.longest_stall:>13.1f} s  {_kinds(row.documented)}"
         )
         if row.violations:
             print(f"  VIOLATIONS: {_kinds(row.violations)}")
-    for failed in (each for each in history.events if isinstance(each, Failed)):
+    for failed in (each for each in events if isinstance(each, Failed)):
         print(f"client {failed.client} failed: {failed.error[:200]}")
     for violation in beyond[:_SHOWN_MAX]:
         print(f"VIOLATION {violation.kind}: {violation.text}")
@@ -234,13 +334,17 @@ def suspects(began: list[Injected], at: float) -> list[str]:
     return [fault for _, fault in ([*before[-2:], *later] if at else began)]
 
 
-def _count_acknowledged(history: History, began: list[Injected], rows: dict[str, Row]) -> None:
+def _count_acknowledged(events: Sequence[Event], began: list[Injected], rows: dict[str, Row]) -> None:
     """Put the operations that were acknowledged, and stalls of producers, down to faults."""
     last: dict[str, float] = {}
-    for each in history.events:
-        if isinstance(each, Acknowledged | Committed):
+    for each in events:
+        if isinstance(each, Acknowledged | Committed | Ended):
             before = _before(began, each.at)
             row = rows[before[-1].fault if before else "none"]
+            if isinstance(each, Ended):
+                row.transactions += each.committed
+                row.aborted += not each.committed
+                continue
             row.acknowledged += 1
             if isinstance(each, Acknowledged):
                 client = each.producer.rpartition(".")[0]

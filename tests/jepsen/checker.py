@@ -4,8 +4,8 @@
 |--|--|
 | lost | an acknowledged value is nowhere in the log |
 | moved | an acknowledged value is in the log, but not at its offset |
-| doubled | a value of an idempotent producer is in the log twice |
-| reordered | two values of an idempotent producer are in one partition in another order than sent |
+| doubled | a value of an idempotent producer or a transaction is in the log twice |
+| reordered | two values of such a producer are in one partition in another order than sent |
 | two values | one offset was acknowledged, read or found with different values |
 | unsent | the log holds a value that nobody sent to that partition |
 | went back | a reader got an offset that is not above the one before |
@@ -13,6 +13,15 @@
 | not delivered | no member of a group got a record that is in the log |
 | commit went back | a committed offset was read that is below one acknowledged before |
 | two owners | two members of a group owned a partition in one generation |
+| aborted read | a value of a transaction that is not committed is in the log, or was read before |
+| lost commit | a transaction's commit was acknowledged, and nothing of it is in the log |
+| torn commit | some of a transaction's values are in the log, others are not |
+| two ends | a transaction's commit was acknowledged, and an abort of it too |
+| hanging | a transaction is open when no client is left |
+| not copied | no committed transaction has the copy of a value that is in the log |
+| copied twice | committed transactions have two copies of a value |
+
+A log is what is committed: transactions' values are judged by the same rules, by their order within a transaction.
 """
 
 from __future__ import annotations
@@ -27,11 +36,14 @@ from tests.jepsen.history import (
     Acknowledged,
     Began,
     Committed,
+    Committing,
     Delivered,
+    Ended,
     Event,
     Fetched,
     Log,
     Owned,
+    Put,
     Seen,
     Sent,
     value_of,
@@ -52,17 +64,42 @@ def check(events: Sequence[Event], log: Log) -> list[Violation]:
     """Return all violations, in order of their kinds."""
     acknowledged = _of(events, Acknowledged)
     seen = _of(events, Seen)
+    put = _of(events, Put)
+    ordered = {each.producer for each in acknowledged if each.ordered} | {each.transaction for each in put}
     return [
         *_lost(acknowledged, log),
-        *_doubled(acknowledged, log),
-        *_reordered(acknowledged, log),
+        *_doubled(acknowledged, ordered, log),
+        *_reordered(ordered, log),
         *_two_values(acknowledged, seen, log),
-        *_unsent(_of(events, Sent), log),
+        *_unsent(_of(events, Sent), put, log),
         *_readers(_of(events, Began), seen, log),
         *_not_delivered(_of(events, Delivered), log),
         *_commits(_of(events, Committed), _of(events, Fetched)),
         *_owners(_of(events, Owned)),
+        *_transactions(events, put, log),
+        *_aborted_reads(put, seen, log),
     ]
+
+
+def check_copies(events: Sequence[Event], log: Log, sources: Log) -> list[Violation]:
+    """Return where a log does not have one copy of each value of another one, whose log is `sources`."""
+    put = {value_of(each.transaction, each.number): each for each in _of(events, Put)}
+    wanted = {(partition, *record): 0 for partition, records in sources.items() for record in records}
+    found: list[Violation] = []
+    for partition, records in log.items():
+        for offset, value in records:
+            source = put[value].source if value in put else None
+            if source is None:
+                continue  # `check` finds what nobody sent
+            text = f"{source}, copied to offset {offset} of partition {partition} as {value}"
+            if source not in wanted:
+                found.append(Violation("aborted read", text, put[value].at))
+                continue
+            wanted[source] += 1
+            if wanted[source] > 1:
+                found.append(Violation("copied twice", text, put[value].at))
+    found += [Violation("not copied", f"{source}") for source, times in wanted.items() if not times]
+    return found
 
 
 def _of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
@@ -82,26 +119,24 @@ def _lost(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
             yield Violation(kind, text, each.at)
 
 
-def _doubled(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
-    idempotent = {each.producer for each in acknowledged if each.ordered}
+def _doubled(acknowledged: list[Acknowledged], ordered: set[str], log: Log) -> Iterator[Violation]:
     times = {value_of(each.producer, each.number): each.at for each in acknowledged}
     for partition, records in log.items():
         offsets = defaultdict[str, list[int]](list)
         for offset, value in records:
             offsets[value].append(offset)
         for value, places in offsets.items():
-            if len(places) > 1 and value.rpartition("/")[0] in idempotent:
+            if len(places) > 1 and value.rpartition("/")[0] in ordered:
                 text = f"{value} at the offsets {places} of partition {partition}"
                 yield Violation("doubled", text, times.get(value, 0.0))
 
 
-def _reordered(acknowledged: list[Acknowledged], log: Log) -> Iterator[Violation]:
-    idempotent = {each.producer for each in acknowledged if each.ordered}
+def _reordered(ordered: set[str], log: Log) -> Iterator[Violation]:
     for partition, records in log.items():
         last: dict[str, int] = {}
         for offset, value in records:
             producer, _, number = value.rpartition("/")
-            if producer not in idempotent:
+            if producer not in ordered:
                 continue
             if int(number) < last.get(producer, -1):
                 text = (
@@ -131,8 +166,9 @@ def _two_values(acknowledged: list[Acknowledged], seen: list[Seen], log: Log) ->
             yield Violation("two values", text, at)
 
 
-def _unsent(sent: list[Sent], log: Log) -> Iterator[Violation]:
+def _unsent(sent: list[Sent], put: list[Put], log: Log) -> Iterator[Violation]:
     values = {(each.partition, value_of(each.producer, each.number)) for each in sent}
+    values |= {(each.partition, value_of(each.transaction, each.number)) for each in put}
     for partition, records in log.items():
         for offset, value in records:
             if (partition, value) not in values:
@@ -191,3 +227,36 @@ def _owners(owned: list[Owned]) -> Iterator[Violation]:
             if other != each.member:
                 text = f"partition {partition} in generation {each.generation} of {each.group}: {other}, {each.member}"
                 yield Violation("two owners", text, each.at)
+
+
+def _transactions(events: Sequence[Event], put: list[Put], log: Log) -> Iterator[Violation]:
+    held = {(partition, value) for partition, records in log.items() for _, value in records}
+    may_be_committed = {each.transaction for each in _of(events, Committing)}
+    ends = defaultdict[str, list[Ended]](list)
+    for each in _of(events, Ended):
+        ends[each.transaction].append(each)
+    values = defaultdict[str, list[Put]](list)
+    for each_put in put:
+        values[each_put.transaction].append(each_put)
+    for transaction, mine in values.items():
+        at = ends[transaction][-1].at if ends[transaction] else mine[-1].at
+        ways = {each.committed for each in ends[transaction]}
+        there = [(each.partition, value_of(transaction, each.number)) in held for each in mine]
+        text = f"{transaction}: {sum(there)} of {len(there)} values are in the log"
+        if len(ways) > 1:
+            yield Violation("two ends", text, at)
+        elif any(there) and (ways == {False} or transaction not in may_be_committed):
+            yield Violation("aborted read", text, at)
+        elif any(there) and not all(there):
+            yield Violation("torn commit", text, at)
+        elif ways == {True} and not all(there):
+            yield Violation("lost commit", text, at)
+
+
+def _aborted_reads(put: list[Put], seen: list[Seen], log: Log) -> Iterator[Violation]:
+    transactional = {value_of(each.transaction, each.number) for each in put}
+    held = {(partition, *record) for partition, records in log.items() for record in records}
+    for each in seen:
+        if each.value in transactional and (each.partition, each.offset, each.value) not in held:
+            text = f"{each.reader} got {each.value} at offset {each.offset} of partition {each.partition}"
+            yield Violation("aborted read", text, each.at)

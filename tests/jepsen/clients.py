@@ -12,6 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import kafka
@@ -44,13 +45,15 @@ from tests.jepsen.history import (
 
 PARTITIONS = 4
 TOPIC, COMMIT_TOPIC, GROUP = "records", "commits", "members"
+# What is written in transactions, and its copies by a group that reads, processes and writes.
+TRANSACTIONS, COPIES, COPIERS = "transactions", "copies", "copiers"
 _UNANSWERED_MAX = 2000
 _TURN_SECONDS = 0.1
 # In each partition: what an instance of a reader sees that the one before saw too.
 _READ_AGAIN = 1000
 _SESSION_MS = 10_000
 _END_SECONDS_MAX = 180.0
-_RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
+RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
 
 
 class Client(ABC):
@@ -112,7 +115,7 @@ class ProducerClient(Client):
                 "socket.timeout.ms": 10_000,
                 "request.timeout.ms": 5000,
                 "topic.metadata.refresh.interval.ms": 5000,
-                **_RECONNECT,
+                **RECONNECT,
             }
         )
         failed: list[Any] = []
@@ -178,9 +181,10 @@ class Reading:
 
 
 class ReaderClient(Client):
-    """librdkafka's consumer without a group."""
+    """librdkafka's consumer without a group, which reads what is committed."""
 
-    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+    def __init__(self, name: str, bootstrap: str, history: History, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._reading = Reading(history)
         super().__init__(name, bootstrap, history)
 
@@ -189,7 +193,7 @@ class ReaderClient(Client):
         consumer = _reader(self._bootstrap)
         try:
             consumer.assign(
-                [TopicPartition(TOPIC, *place) for place in self._reading.begin(instance).items()]
+                [TopicPartition(self._topic, *place) for place in self._reading.begin(instance).items()]
             )
             while self.goes_on:
                 for message in consumer.consume(500, _TURN_SECONDS):
@@ -198,7 +202,7 @@ class ReaderClient(Client):
                         if gone or not (error.retriable() or error.code() < 0):
                             raise KafkaException(error)
                         continue
-                    self._reading.note(instance, *_record(message))
+                    self._reading.note(instance, *record_of(message))
         finally:
             consumer.close()
 
@@ -262,7 +266,7 @@ class CommitClient(Client):
                 "bootstrap.servers": self._bootstrap,
                 "group.id": group,
                 "enable.auto.commit": False,
-                **_RECONNECT,
+                **RECONNECT,
             }
         )
         try:
@@ -284,7 +288,7 @@ class CommitClient(Client):
 
 
 def read_log(bootstrap: str, topic: str = TOPIC) -> Log:
-    """Return all records, as a new reader sees them when nothing goes wrong any more."""
+    """Return all committed records, as a new reader sees them when nothing goes wrong any more."""
     log: Log = {each: [] for each in range(PARTITIONS)}
     consumer = _reader(bootstrap)
     try:
@@ -295,8 +299,11 @@ def read_log(bootstrap: str, topic: str = TOPIC) -> Log:
         consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in sorted(left)])
         quiet = deque[bool](maxlen=int(10 / _TURN_SECONDS))
         while left:
-            messages = [each for each in consumer.consume(1000, _TURN_SECONDS) if each.error() is None]
-            for partition, offset, value in map(_record, messages):
+            found = consumer.consume(1000, _TURN_SECONDS)
+            # The end is said with the offset of the next record, for the last ones may be markers.
+            left -= {each.partition() for each in found if _is_end(each, ends)}
+            messages = [each for each in found if each.error() is None]
+            for partition, offset, value in map(record_of, messages):
                 log[partition].append((offset, value))
                 if offset + 1 >= ends[partition]:
                     left.discard(partition)
@@ -307,6 +314,13 @@ def read_log(bootstrap: str, topic: str = TOPIC) -> Log:
     finally:
         consumer.close()
     return log
+
+
+def _is_end(message: Message, ends: Mapping[int, int]) -> bool:
+    error, partition, offset = message.error(), message.partition(), message.offset()
+    if error is None or error.code() != KafkaError._PARTITION_EOF or partition is None or offset is None:
+        return False
+    return offset >= ends[partition]
 
 
 def wait_for_delivery(history: History, log: Log, seconds: float) -> None:
@@ -327,15 +341,18 @@ def _reader(bootstrap: str) -> Consumer:
             "group.id": "none",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
             "fetch.wait.max.ms": 100,
             "topic.metadata.refresh.interval.ms": 5000,
             "socket.timeout.ms": 10_000,
-            **_RECONNECT,
+            **RECONNECT,
         }
     )
 
 
-def _record(message: Message) -> tuple[int, int, str]:
+def record_of(message: Message) -> tuple[int, int, str]:
+    """Return the partition, offset and value of a message."""
     partition, offset, value = message.partition(), message.offset(), message.value()
     assert partition is not None
     assert offset is not None

@@ -88,6 +88,34 @@ class Fetched(NamedTuple):
     at: float
 
 
+class Put(NamedTuple):
+    """A value was given to a producer in a transaction; `number` counts the values of one transaction.
+
+    `source` is what it is a copy of, as its partition, offset and value.
+    """
+
+    transaction: str
+    partition: int
+    number: int
+    source: tuple[int, int, str] | None
+    at: float
+
+
+class Committing(NamedTuple):
+    """A transaction was to be committed: without its `Ended` it may be committed or not."""
+
+    transaction: str
+    at: float
+
+
+class Ended(NamedTuple):
+    """A commit or an abort of a transaction was acknowledged, or (an abort) its producer was fenced."""
+
+    transaction: str
+    committed: bool
+    at: float
+
+
 class Failed(NamedTuple):
     """A client failed in a way from which it does not recover by itself, and was replaced by a new one."""
 
@@ -96,13 +124,26 @@ class Failed(NamedTuple):
     at: float
 
 
-Event: TypeAlias = Sent | Acknowledged | Began | Seen | Delivered | Owned | Committed | Fetched | Failed
+Event: TypeAlias = (
+    Sent
+    | Acknowledged
+    | Began
+    | Seen
+    | Delivered
+    | Owned
+    | Committed
+    | Fetched
+    | Put
+    | Committing
+    | Ended
+    | Failed
+)
 Log: TypeAlias = dict[int, list[tuple[int, str]]]
 """The offsets and values of each partition, as read when all is over."""
 
 
 def value_of(producer: str, number: int) -> str:
-    """Return the value that a producer sends: no other is like it."""
+    """Return the value that a producer sends, or sends in a transaction: no other is like it."""
     return f"{producer}/{number}"
 
 

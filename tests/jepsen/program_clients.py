@@ -7,14 +7,27 @@ from abc import abstractmethod
 from pathlib import Path
 
 from tests.jepsen import programs
-from tests.jepsen.clients import COMMIT_TOPIC, GROUP, PARTITIONS, TOPIC, Client, Reading
+from tests.jepsen.clients import (
+    COMMIT_TOPIC,
+    COPIERS,
+    COPIES,
+    GROUP,
+    PARTITIONS,
+    TOPIC,
+    TRANSACTIONS,
+    Client,
+    Reading,
+)
 from tests.jepsen.history import (
     Acknowledged,
     Committed,
+    Committing,
     Delivered,
+    Ended,
     Fetched,
     History,
     Owned,
+    Put,
     Sent,
     now,
 )
@@ -115,9 +128,10 @@ class ProgramProducer(Program):
 
 
 class JavaReader(Program):
-    """Kafka's consumer without a group."""
+    """Kafka's consumer without a group, which reads what is committed."""
 
-    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+    def __init__(self, name: str, bootstrap: str, history: History, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._reading = Reading(history)
         super().__init__(name, bootstrap, history)
 
@@ -128,7 +142,7 @@ class JavaReader(Program):
             *programs.java("Consume"),
             "reader",
             self._bootstrap,
-            TOPIC,
+            self._topic,
             str(PARTITIONS),
             "none",
             *offsets,
@@ -176,3 +190,31 @@ class JavaCommits(Program):
             self.history.add(Committed(self.name, offset, at[0]))
         else:
             self.history.add(Fetched(self.name, offset, at[0], at[1]))
+
+
+class JavaTransactions(Program):
+    """Kafka's producer with transactions of its own or, as a copier, with those of what a group reads."""
+
+    def __init__(self, name: str, bootstrap: str, history: History, *, copies: bool) -> None:
+        self.last_acknowledged = now()
+        self._copies = copies
+        super().__init__(name, bootstrap, history)
+
+    def command(self, instance: str) -> list[str]:
+        """Return what starts it."""
+        place = (self._bootstrap, COPIES if self._copies else TRANSACTIONS, str(PARTITIONS))
+        source = (TRANSACTIONS, COPIERS) if self._copies else ()
+        return [*programs.java("Transact"), *place, self.name, instance, *source]
+
+    def learn(self, _instance: str, kind: str, rest: str) -> None:
+        """Note a value, or how a transaction goes on."""
+        transaction, *fields = rest.split()
+        if kind == "put":
+            partition, number = map(int, fields[:2])
+            source = (int(fields[2]), int(fields[3]), fields[4]) if fields[2:] else None
+            self.history.add(Put(transaction, partition, number, source, now()))
+        elif kind == "committing":
+            self.history.add(Committing(transaction, now()))
+        else:
+            self.history.add(Ended(transaction, kind == "committed", now()))
+            self.last_acknowledged = now()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.jepsen.__main__ import Injected, suspects
-from tests.jepsen.checker import check
+from tests.jepsen.checker import check, check_copies
 from tests.jepsen.history import (
     Acknowledged,
     Began,
     Committed,
+    Committing,
     Delivered,
+    Ended,
     Event,
     Fetched,
     Log,
     Owned,
+    Put,
     Seen,
     Sent,
 )
@@ -109,3 +112,91 @@ def test_a_fault_is_suspected_until_the_one_after_the_next_and_for_what_redis_ha
 ) -> None:
     began = [Injected(10.0, "first"), Injected(20.0, "second"), Injected(30.0, "third")]
     assert suspects(began, at) == expected
+
+
+TRANSACTIONS: list[Event] = [
+    *(Put("committed", partition, number, None, 1.0) for number, partition in enumerate((0, 1, 0))),
+    *(Put("aborted", partition, number, None, 1.0) for number, partition in enumerate((0, 1))),
+    *(
+        Put(name, partition, number, None, 1.0)
+        for name in ("some", "none")
+        for number, partition in enumerate((0, 1))
+    ),
+    Put("open", 0, 0, None, 1.0),
+    *(Committing(name, 1.0) for name in ("committed", "some", "none")),
+    Ended("committed", committed=True, at=2.0),
+    Ended("aborted", committed=False, at=2.0),
+    Began("r", 0, 0, 0.0),
+    Seen("r", 0, 0, "committed/0", 3.0),
+    Seen("r", 0, 1, "committed/2", 3.0),
+]
+IN_ZERO = [(0, "committed/0"), (1, "committed/2"), (5, "some/0")]
+IN_ONE = [(0, "committed/1"), (3, "some/1")]
+
+
+def test_transactions_that_hold_have_no_violation() -> None:
+    """Those without an answer to their commit are in the log, all of it, or nothing."""
+    assert check(TRANSACTIONS, {0: IN_ZERO, 1: IN_ONE}) == []
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "found"),
+    [
+        ([*IN_ZERO, (7, "aborted/0")], IN_ONE, ["aborted read"]),
+        ([*IN_ZERO, (7, "open/0")], IN_ONE, ["aborted read"]),
+        (IN_ZERO, IN_ONE[1:], ["torn commit"]),
+        (IN_ZERO, IN_ONE[:1], ["torn commit"]),
+        ([*IN_ZERO, (7, "none/0")], IN_ONE, ["torn commit"]),
+        ([(5, "some/0")], IN_ONE[1:], ["aborted read", "aborted read", "lost commit"]),
+        ([*IN_ZERO, (7, "some/0")], IN_ONE, ["doubled"]),
+        (IN_ZERO, [*IN_ONE, (2, "some/0")], ["unsent"]),
+        ([*IN_ZERO, (4, "committed/0")], IN_ONE, ["doubled", "reordered"]),
+    ],
+)
+def test_transactions_that_are_not_all_or_nothing(
+    zero: list[tuple[int, str]], one: list[tuple[int, str]], found: list[str]
+) -> None:
+    assert sorted(kinds(TRANSACTIONS, {0: sorted(zero), 1: sorted(one)})) == sorted(found)
+
+
+def test_a_transaction_whose_values_are_in_another_order() -> None:
+    log = {0: [(0, "committed/2"), (1, "committed/0"), (5, "some/0")], 1: IN_ONE}
+    unread: list[Event] = [each for each in TRANSACTIONS if not isinstance(each, Seen)]
+    assert kinds(unread, log) == ["reordered"]
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        (Seen("r", 0, 2, "aborted/0", 4.0), "aborted read"),
+        (Seen("r", 0, 2, "none/0", 4.0), "aborted read"),
+        (Seen("r", 0, 9, "some/0", 4.0), "aborted read"),
+        (Ended("committed", committed=False, at=4.0), "two ends"),
+    ],
+)
+def test_an_event_of_a_transaction_that_must_not_be(event: Event, found: str) -> None:
+    assert found in kinds([*TRANSACTIONS, event], {0: IN_ZERO, 1: IN_ONE})
+
+
+COPIES: list[Event] = [
+    Put("copy", 0, 0, (0, 0, "p/0"), 1.0),
+    Put("copy", 1, 1, (0, 1, "p/1"), 1.0),
+    Put("again", 1, 0, (0, 1, "p/1"), 1.0),
+    Put("early", 0, 0, (0, 2, "p/9"), 1.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "found"),
+    [
+        (["copy/0"], ["copy/1"], []),
+        (["copy/0"], ["again/0"], []),
+        (["copy/0"], [], ["not copied"]),
+        (["copy/0"], ["copy/1", "again/0"], ["copied twice"]),
+        (["copy/0", "early/0"], ["copy/1"], ["aborted read"]),
+    ],
+)
+def test_each_value_is_copied_once(zero: list[str], one: list[str], found: list[str]) -> None:
+    log = {0: list(enumerate(zero)), 1: list(enumerate(one))}
+    sources = {0: [(0, "p/0"), (1, "p/1")]}
+    assert [each.kind for each in check_copies(COPIES, log, sources)] == found

@@ -46,12 +46,16 @@ def franz_go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def kafkajs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Install the library as the lock file has it, and return the program's command."""
-    directory = tmp_path_factory.mktemp("node")
-    for name in ("package.json", "package-lock.json", "kafkajs.mjs"):
+    """Install the library, and return the command of the program with it."""
+    return kafkajs_program(tmp_path_factory.mktemp("node"), "kafkajs.mjs")
+
+
+def kafkajs_program(directory: Path, program: str) -> list[str]:
+    """Install the library in a directory as the lock file has it, and return the command of a program with it."""
+    for name in ("package.json", "package-lock.json", program):
         shutil.copy(HERE / name, directory)
     subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=directory, check=True)
-    return ["node", str(directory / "kafkajs.mjs")]
+    return ["node", str(directory / program)]
 
 
 @pytest.fixture(params=["franz_go", "kafkajs"])

@@ -32,6 +32,7 @@ public final class Consume {
         settings.put("group.id", group);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", args[0].equals("member") ? "earliest" : "none");
+        settings.put("isolation.level", "read_committed");
         settings.put("session.timeout.ms", "10000");
         settings.put("heartbeat.interval.ms", "1000");
         settings.put("request.timeout.ms", "15000");

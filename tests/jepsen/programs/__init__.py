@@ -6,6 +6,14 @@ NAME/0, NAME/1, ... in order to one partition after another, and writes a line f
     sent PARTITION NUMBER
     acknowledged PARTITION NUMBER OFFSET
     failed TEXT            the last one: it ends with what it had open
+
+Transact takes its bootstrap servers, topic, number of partitions, transactional id and name, and to copy a topic that
+one and its group. It writes a line for what it does and learns:
+    put TRANSACTION PARTITION NUMBER [PARTITION OFFSET VALUE]    with what it is a copy of
+    committing TRANSACTION
+    committed TRANSACTION
+    aborted TRANSACTION
+    failed TEXT
 """
 
 from __future__ import annotations

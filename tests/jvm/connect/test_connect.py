@@ -65,9 +65,10 @@ def worker_configs(broker: Broker) -> dict[str, str]:
     }
 
 
-def start(workers: list[Worker], directory: Path, broker: Broker) -> Worker:
-    """Start a worker, and wait until it is one of the group."""
-    worker = Worker(directory, worker_configs(broker))
+def start(workers: list[Worker], directory: Path, broker: Broker, **more: str) -> Worker:
+    """Start a worker, with `more` configs (_ for a dot), and wait until it is one of the group."""
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    worker = Worker(directory, worker_configs(broker) | given)
     workers.append(worker)
     worker.wait_until_ready()
     return worker
@@ -121,9 +122,10 @@ def wait_until_compacted(broker: Broker) -> None:
 
 
 def read_to_the_end(broker: Broker) -> list[str]:
-    """Return the lines in the topic."""
+    """Return the lines in the topic, none of a transaction that is open or was aborted."""
     read: list[str] = []
-    with reading.consumer(broker.bootstrap, TOPIC, (0,), **{"enable.partition.eof": True}) as consumer:
+    configs = {"enable.partition.eof": True, "isolation.level": "read_committed"}
+    with reading.consumer(broker.bootstrap, TOPIC, (0,), **configs) as consumer:
         while True:
             for message in consumer.consume(1000, timeout=0.5):
                 error = message.error()
@@ -181,6 +183,41 @@ def test_connectors_and_what_they_have_done_outlive_their_workers(broker: Broker
             restarted.call("DELETE", f"/connectors/{name}")
         wait_until(lambda: restarted.call("GET", "/connectors") == [], "the connectors are deleted")
         assert "ERROR" not in restarted.log()
+
+
+@pytest.mark.timeout(420)
+def test_what_an_exactly_once_source_writes_is_there_once(broker: Broker, tmp_path: Path) -> None:
+    jars.prepare()
+    configs = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "topic": TOPIC,
+        "file": str(tmp_path / "source.txt"),
+        "exactly.once.support": "required",
+    }
+    enabled = {"exactly_once_source_support": "enabled"}
+    with running() as workers, Lines(tmp_path / "source.txt") as lines:
+
+        def goes_on() -> None:
+            awaited = line(lines.written)
+            wait_until(lambda: awaited in read_to_the_end(broker), awaited, TAKEN_OVER_SECONDS_MAX)
+
+        def owner(by: Worker) -> str | None:
+            wait_until(lambda: SOURCE in owners(by), "the task runs", TAKEN_OVER_SECONDS_MAX)
+            return owners(by)[SOURCE]
+
+        pair = [start(workers, tmp_path, broker, **enabled) for _ in range(2)]
+        pair[0].call("PUT", f"/connectors/{SOURCE}/config", configs)
+        goes_on()
+        for _ in range(3):
+            # That which runs the task is killed, and the other takes it up; then there is a second one again.
+            [killed] = [each for each in pair if each.name == owner(pair[0])]
+            killed.kill()
+            pair.remove(killed)
+            goes_on()
+            pair.append(start(workers, tmp_path, broker, **enabled))
+        lines.end()
+        wait_until(lambda: line(lines.written - 1) in read_to_the_end(broker), "all lines arrive")
+        check(read_to_the_end(broker), lines.written, restarts=0)
 
 
 def position(worker: Worker) -> int:

@@ -1,0 +1,50 @@
+"""kafka-features: levels described, lowered, raised and refused."""
+
+from __future__ import annotations
+
+import re
+
+from tests.jvm.tools import AtBroker
+from tests.support.processes import wait_until
+
+NAME = "transaction.version"
+
+
+def described(tools: AtBroker) -> tuple[str, str, str, int]:
+    """Return the lowest and highest level supported of the feature, the finalized one, and the epoch."""
+    said = tools.done("kafka-features", "describe")
+    found = re.fullmatch(
+        rf"Feature: {re.escape(NAME)}\tSupportedMinVersion: (\S+)\tSupportedMaxVersion: (\S+)\t"
+        r"FinalizedVersionLevel: (\S+)\tEpoch: (\d+)\n",
+        said,
+    )
+    assert found, said
+    return found[1], found[2], found[3], int(found[4])
+
+
+def wait_for_level(tools: AtBroker, level: int) -> None:
+    """Wait for both brokers: the tool asks either, and the one that was not asked for a change follows it."""
+    wait_until(lambda: described(tools)[2] == str(level), f"the level is {level}")
+
+
+def test_levels_are_described_lowered_and_raised(tools: AtBroker) -> None:
+    assert described(tools)[:3] == ("0", "2", "2")
+    epoch = described(tools)[3]
+    level = ("--feature", f"{NAME}=1")
+    would = tools.done("kafka-features", "downgrade", *level, "--dry-run")
+    assert would == f"{NAME} can be downgraded to 1.\n"
+    assert described(tools) == ("0", "2", "2", epoch)
+    assert tools.done("kafka-features", "downgrade", *level) == f"{NAME} was downgraded to 1.\n"
+    wait_for_level(tools, 1)
+    assert tools.done("kafka-features", "disable", "--feature", NAME) == f"{NAME} was disabled.\n"
+    wait_for_level(tools, 0)
+    raised = tools.done("kafka-features", "upgrade", "--feature", f"{NAME}=2")
+    assert raised == f"{NAME} was upgraded to 2.\n"
+    wait_for_level(tools, 2)
+    assert described(tools)[3] > epoch
+
+
+def test_a_level_that_is_not_supported_is_refused(tools: AtBroker) -> None:
+    said = tools.refused("kafka-features", "upgrade", "--feature", f"{NAME}=3")
+    assert "only supports versions 0-2" in said
+    wait_for_level(tools, 2)
