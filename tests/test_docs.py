@@ -49,6 +49,7 @@ EXAMPLES = {
     "docs/architecture.md#Processes": "a picture",
     "docs/cluster.md#Several brokers": CHECKED + "; tests/machines starts a cluster",
     "docs/cluster.md#On one machine": "tests/kcat/test_first_session.py",
+    "docs/cluster.md#Features": "tests/cli/test_features.py",
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Change them by clients": CHECKED,
     "docs/groups.md#List, describe, delete, reset": "tests/kcat/test_first_session.py",
@@ -70,6 +71,9 @@ EXAMPLES = {
     "docs/lake/upkeep.md#Upkeep of tables": "tests/jvm/spark/test_tutorial.py",
     "docs/records.md#Choose the format": "tests/kcat/test_first_session.py",
     "docs/records.md#Write from Redis": "tests/kcat/test_first_session.py",
+    "docs/transactions.md#Transactions": "tests/clients/test_transactions.py",
+    "docs/transactions.md#Redis readers": "tests/clients/test_transactions.py",
+    "docs/transactions.md#Administration": CHECKED + "; tests/cli/test_transactions.py",
     "docs/redis.md#Permissions": "tests/server/test_startup.py",
     "docs/redis.md#Sentinel": "tests/redis/test_sentinel.py",
     "docs/redis.md#Move a large partition": "tests/clients/test_large_stream.py",
@@ -82,6 +86,7 @@ EXAMPLES = {
     "docs/console.md#Require a token to read": "a form; tests/console/test_login.py and test_tls.py",
     "docs/security.md#Audit log": "lines of a log",
     "docs/redis-schema.md#Leader epochs": "a form",
+    "docs/redis-schema.md#Transactions in a partition": "a form",
     "docs/redis-schema.md#The index": "a form",
 }
 _CODE = re.compile(r"^(?: {4}(?! *[-*] )|```)", re.MULTILINE)

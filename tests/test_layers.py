@@ -33,13 +33,15 @@ BELOW = {
     "topics": GROUND | {"redis", "telemetry", "cluster"},
     "log": GROUND | {"redis", "telemetry", "cluster", "topics"},
     "groups": GROUND | {"redis", "telemetry", "cluster", "topics", "log"},
+    "transactions": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups"},
     "security": GROUND | {"redis", "telemetry", "cluster"},
-    "handlers": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups", "security"},
+    "handlers": GROUND
+    | {"redis", "telemetry", "cluster", "topics", "log", "groups", "transactions", "security"},
     "admin": {"errors", "config", "protocol"},
     "console": GROUND | {"telemetry", "admin"},
     "server": GROUND
-    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "security", "handlers"}
-    | {"admin", "console"},  # the console asks its broker as any client does
+    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "transactions"}
+    | {"security", "handlers", "admin", "console"},  # the console asks its broker as any client does
     "doctor": GROUND
     | {"java", "redis", "telemetry", "cluster", "topics", "log", "security", "admin", "console", "server"},
     "lake": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "admin"},
@@ -151,7 +153,7 @@ def test_wire_messages_stop_at_the_handlers() -> None:
         f"korvet/{path} imports {name}"
         for path, tree in sources()
         for name in imported(tree)
-        if part(path) in {"redis", "cluster", "topics", "log", "groups"}
+        if part(path) in {"redis", "cluster", "topics", "log", "groups", "transactions"}
         and name.startswith("korvet.protocol.messages")
     ]
     assert wrong == []

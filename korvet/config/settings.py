@@ -485,6 +485,15 @@ class Settings:
     producer_id_expiration_ms: int = _dynamic(
         _DAY_MS, "Expire a producer id after this time without a batch.", least=1
     )
+    transaction_max_timeout_ms: int = _setting(
+        900_000, "Longest transaction timeout that a producer may ask for.", least=1
+    )
+    transactional_id_expiration_ms: int = _setting(
+        7 * _DAY_MS, "Expire a transactional id after this time without a transaction.", least=1
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _setting(
+        10_000, "Pause between two searches of the keeper for transactions past their timeout.", least=1
+    )
     group_initial_rebalance_delay_ms: int = _setting(
         3_000, "How long the first rebalance of a group waits for more members."
     )

@@ -6,7 +6,7 @@ Kafka's rules for offsets.retention.minutes, counted from when
     the commit                                                       in a stable group of consumers, for topics that no
                                                                      member is subscribed to
 A client may set a retention of its own (OffsetCommit 2 to 4), which counts from its commit. Offsets of a deleted topic
-expire at once.
+expire at once. While a transaction is to commit an offset, that of its partition stays, and the group.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from korvet.groups.listing import CONSUMER, subscribed_topics
 from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore, StoredOffset
 from korvet.groups.store import GroupStore
 from korvet.groups.types import STABLE
+from korvet.protocol.types import TopicPartition
 
 
 class ExpiredOffsets(NamedTuple):
@@ -31,10 +32,14 @@ class ExpiredOffsets(NamedTuple):
 class OffsetExpiry:
     """Every method raises StorageUnavailableError if Redis is away."""
 
-    def __init__(self, offsets: OffsetStore, groups: GroupStore, retention_ms: int) -> None:
+    def __init__(
+        self, offsets: OffsetStore, groups: GroupStore, retention_ms: int, producer_silence_ms: int
+    ) -> None:
+        """`producer_silence_ms` is producer.id.expiration.ms: for how long ended transactions are remembered."""
         self._offsets = offsets
         self._groups = groups
         self._retention_ms = retention_ms
+        self._producer_silence_ms = producer_silence_ms
 
     def expire(self, groups: Sequence[str]) -> tuple[ExpiredOffsets, list[KafkaError]]:
         """Delete expired offsets of these groups, and empty groups; returns also the errors of single groups.
@@ -44,9 +49,11 @@ class OffsetExpiry:
         now_ms = self._offsets.now_ms()
         offsets = deleted_groups = 0
         errors = []
-        for group, version in zip(groups, self._offsets.versions(groups), strict=True):
+        versions, have_pending = self._offsets.versions(groups), self._offsets.have_transactions(groups)
+        for group, version, has_pending in zip(groups, versions, have_pending, strict=True):
             try:
-                deleted = self._expire(group, version, now_ms)
+                pending = self._pending(group) if has_pending else set()
+                deleted = self._expire(group, version, pending, now_ms)
             except KafkaError as error:
                 errors.append(error)
             else:
@@ -54,10 +61,16 @@ class OffsetExpiry:
                 deleted_groups += deleted.group
         return ExpiredOffsets(offsets, deleted_groups), errors
 
-    def _expire(self, group: str, version: GroupVersion | KafkaError, now_ms: int) -> DeletedOffsets:
+    def _pending(self, group: str) -> set[TopicPartition]:
+        self._offsets.expire_transactions(group, self._producer_silence_ms)
+        return self._offsets.unstable(group)
+
+    def _expire(
+        self, group: str, version: GroupVersion | KafkaError, pending: set[TopicPartition], now_ms: int
+    ) -> DeletedOffsets:
         if isinstance(version, KafkaError):
             raise version
-        stored = self._offsets.stored(group)
+        stored = [each for each in self._offsets.stored(group) if each.at not in pending]
         if version.is_empty:
             # Former members may come back: the time counts from when the last one left, or committed.
             empty_since_ms = int(version.since) if version.protocol_type and version.since.isdigit() else 0
@@ -68,7 +81,7 @@ class OffsetExpiry:
             )
         rows = {each.at: each.row for each in [*expired, *(each for each in stored if not each.counts)]}
         # A name without a group is the business of the task that ends sessions: somebody may be about to create it.
-        if not rows and (stored or not version.state or not version.is_empty):
+        if not rows and (stored or pending or not version.state or not version.is_empty):
             return DeletedOffsets(done=True, offsets=0, group=False)
         return self._offsets.delete(group, version, rows, delete_empty_group=True)
 

@@ -13,7 +13,7 @@ none that nobody would find.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -22,7 +22,7 @@ import msgspec
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.mirror import CommitMirror
-from korvet.groups.schedule import GroupSchedule
+from korvet.groups.schedule import Schedule
 from korvet.groups.types import EMPTY
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
@@ -36,11 +36,17 @@ from korvet.topics.types import Partition, PartitionRef
 from korvet.turns import in_parts, in_turns
 
 _COMMIT = scripts.get("group/commit")
+_COMMIT_TRANSACTION = scripts.get("group/commit_transaction")
+_END_TRANSACTION = scripts.get("group/end_transaction")
+_EXPIRE_TRANSACTIONS = scripts.get("group/expire_transactions")
 _DELETE = scripts.get("group/delete")
 _FORGET = scripts.get("group/forget")
 
 _DELETE_TRIES_MAX = 5
 """Tries of a deletion while offsets are committed under it."""
+
+_TRANSACTIONS_PER_STEP = 500
+"""Ended transactions of a group that one script looks at: some 0.3 ms of Redis."""
 
 DELETED_PER_STEP = 1000
 """Offsets that one script deletes: some 3 us of Redis each."""
@@ -59,6 +65,14 @@ class Committer(NamedTuple):
     generation: int = -1
     member: str = ""
     instance: str = ""
+
+
+class ProducerTransaction(NamedTuple):
+    """A transaction of a producer, by its number (korvet/transactions)."""
+
+    producer_id: int
+    epoch: int
+    number: int
 
 
 class Commit(NamedTuple):
@@ -98,6 +112,13 @@ class Committed(_OffsetRow, frozen=True, kw_only=True):
     """A row, with the time of its commit (ms, Redis' clock)."""
 
     ms: int
+
+
+class _PendingRow(msgspec.Struct, frozen=True):
+    """What the last transaction of a producer is to commit: rows by stream; ended if it is not open."""
+
+    open: bool
+    rows: dict[str, str]
 
 
 class GroupVersion(NamedTuple):
@@ -144,21 +165,30 @@ class OffsetStore:
         self._redis = redis
         self._keys = keys
         self._mirror = CommitMirror(redis, keys, enabled=mirror)
-        self._schedule = GroupSchedule(redis, keys)
+        self._schedule = Schedule(redis, keys.groups)
 
     def commit(
-        self, by: Committer, commits: Sequence[Commit], not_after_ms: int = 0, *, replaces: bool = False
+        self,
+        by: Committer,
+        commits: Sequence[Commit],
+        not_after_ms: int = 0,
+        transaction: ProducerTransaction | None = None,
+        *,
+        replaces: bool = False,
     ) -> list[KafkaError | None]:
-        """Commit in one script; returns for each what prevented it.
+        """Commit in one script, or keep what the transaction is to commit; returns for each what prevented it.
 
         That is UNKNOWN_TOPIC_OR_PARTITION if the committed offset is of another topic id, unless the commit `replaces`
         that, and COORDINATOR_NOT_AVAILABLE if another commit was made later than `not_after_ms` (0: at any time), by
         Redis' clock.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that does not exist).
+        REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that does not exist); of a transaction also
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (it has ended).
         """
+        script = _COMMIT if transaction is None else _COMMIT_TRANSACTION
         args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]
+        args += transaction or ()
         for partition, offset, epoch, metadata, retention_ms in commits:
             row = _OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms, partition.tag)
             field = self._keys.stream(partition.topic, partition.index)
@@ -166,13 +196,71 @@ class OffsetStore:
             args += (field, partition.topic_id, msgspec.json.encode(row)[:-1] + b',"ms":')
 
         def run(listed_ms: int) -> list[Reply]:
-            reply = self._run(_COMMIT, by.group, [by.group, listed_ms, *args])
+            reply = self._run(script, by.group, [by.group, listed_ms, *args])
             return listed(self._keys.group_offsets(by.group), reply)
 
         outcomes = cast("list[int]", self._schedule.create(by.group, run))
-        done = (one[:2] for outcome, one in zip(outcomes, commits, strict=True) if outcome == 1)
-        self._mirror.move(by.group, done)
+        if transaction is None:
+            done = (one[:2] for outcome, one in zip(outcomes, commits, strict=True) if outcome == 1)
+            self.follow(by.group, done)
         return [_prevented(outcome, one.partition) for outcome, one in zip(outcomes, commits, strict=True)]
+
+    def end_transaction(
+        self, group: str, transaction: ProducerTransaction, *, commit: bool
+    ) -> dict[TopicPartition, Committed]:
+        """Commit or drop what a transaction was to commit; returns what was committed, nothing if it had ended."""
+        keys = (
+            self._keys.group_state(group),
+            self._keys.group_offsets(group),
+            self._keys.group_pending(group),
+        )
+
+        def run(listed_ms: int) -> list[Reply]:
+            args: list[Arg] = [listed_ms, *transaction, "commit" if commit else "abort"]
+            [reply] = self._redis.scripts([(_END_TRANSACTION, keys, args)])
+            return listed(keys[-1], reply)
+
+        flat = cast("list[bytes]", self._schedule.create(group, run))
+        return {
+            TopicPartition(*at): _committed(keys[1], row)
+            for field, row in in_turns(zip(flat[::2], flat[1::2], strict=True))
+            if (at := self._keys.parse_stream(field)) is not None
+        }
+
+    def unstable(self, group: str) -> set[TopicPartition]:
+        """Return the partitions of which an open transaction is to commit an offset."""
+        key = self._keys.group_pending(group)
+        found: set[TopicPartition] = set()
+        [reply] = self._redis.pipeline([("HGETALL", key)])
+        for text in cast("list[bytes]", listed(key, reply))[1::2]:
+            try:
+                row = msgspec.json.decode(text, type=_PendingRow)
+            except msgspec.DecodeError as error:
+                raise malformed(key, "offsets of a transaction") from error
+            streams = (self._keys.parse_stream(field.encode()) for field in (row.rows if row.open else ()))
+            found.update(TopicPartition(*at) for at in streams if at is not None)
+        return found
+
+    def have_transactions(self, groups: Sequence[str]) -> list[bool]:
+        """Return which groups may have open or ended transactions, in one round trip."""
+        replies = self._redis.pipeline([("EXISTS", self._keys.group_pending(group)) for group in groups])
+        return [reply != 0 for reply in replies]
+
+    def expire_transactions(self, group: str, silence_ms: int) -> None:
+        """Forget the ended transactions of producers that were silent for `silence_ms`."""
+        key = self._keys.group_pending(group)
+        cursor: Arg = b"0"
+        while True:
+            [reply] = self._redis.scripts(
+                [(_EXPIRE_TRANSACTIONS, (key,), (cursor, _TRANSACTIONS_PER_STEP, silence_ms))]
+            )
+            cursor, _ = cast("tuple[bytes, int]", listed(key, reply))
+            if cursor == b"0":
+                return
+
+    def follow(self, group: str, offsets: Iterable[tuple[Partition, int]]) -> None:
+        """Have the Redis groups continue at committed offsets, soon."""
+        self._mirror.move(group, offsets)
 
     def flush(self) -> None:
         """Send what follows commits a little later."""
@@ -302,7 +390,9 @@ class OffsetStore:
         return [self._keys.stream(*at, _tag(row)) for at, row in seen.items()]
 
     def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
-        keys = (*self._keys.membership_of(group), self._keys.group_offsets(group))
+        keys: tuple[str, ...] = (*self._keys.membership_of(group), self._keys.group_offsets(group))
+        if script is not _COMMIT:
+            keys += (self._keys.group_pending(group),)
         [reply] = self._redis.scripts([(script, keys, args)])
         return reply
 
@@ -335,11 +425,15 @@ class OffsetStore:
         value_of(topic)
         if text is None:
             return None
-        try:
-            row = msgspec.json.decode(text, type=Committed)
-        except msgspec.DecodeError as error:
-            raise malformed(key, "a committed offset") from error
+        row = _committed(key, text)
         return row if topic == row.topic_id.encode() else None
+
+
+def _committed(key: str, text: bytes) -> Committed:
+    try:
+        return msgspec.json.decode(text, type=Committed)
+    except msgspec.DecodeError as error:
+        raise malformed(key, "a committed offset") from error
 
 
 def _tag(row: bytes | None) -> str:
@@ -387,7 +481,11 @@ class CommittedOffsets:
         self._metadata_max = settings.offset_metadata_max_bytes
 
     def commit(
-        self, by: Committer, offsets: Sequence[PartitionRef[OffsetToCommit]], not_after_ms: int = 0
+        self,
+        by: Committer,
+        offsets: Sequence[PartitionRef[OffsetToCommit]],
+        not_after_ms: int = 0,
+        transaction: ProducerTransaction | None = None,
     ) -> list[KafkaError | None]:
         """Commit all offsets that can be, up to PARTITIONS_AT_ONCE in one script; returns for each what prevented it.
 
@@ -401,8 +499,8 @@ class CommittedOffsets:
         def commit(commits: Sequence[Commit]) -> list[KafkaError | None]:
             nonlocal some_done
             try:
-                prevented = self._store.commit(by, commits, not_after_ms)
-                self._replace(by, commits, not_after_ms, prevented)
+                prevented = self._store.commit(by, commits, not_after_ms, transaction)
+                self._replace(by, commits, not_after_ms, transaction, prevented)
             except KafkaError as error:
                 if not some_done:
                     raise
@@ -436,6 +534,7 @@ class CommittedOffsets:
         by: Committer,
         commits: Sequence[Commit],
         not_after_ms: int,
+        transaction: ProducerTransaction | None,
         prevented: list[KafkaError | None],
     ) -> None:
         """Replace offsets of another topic id where this worker has the later one: it looks again which that is."""
@@ -454,7 +553,8 @@ class CommittedOffsets:
         ]
         if not places:
             return
-        again = self._store.commit(by, [commits[place] for place in places], not_after_ms, replaces=True)
+        some = [commits[place] for place in places]
+        again = self._store.commit(by, some, not_after_ms, transaction, replaces=True)
         for place, error in zip(places, again, strict=True):
             prevented[place] = error
 

@@ -1,6 +1,7 @@
 """The list of all groups, with the time at which the keeper has to look at each: the backstop of their deadlines.
 
-The list lies in another slot than most groups, so no script changes both. Each step may come twice or late:
+Another such list is that of all transactional ids. A list lies in another slot than most of what it lists, so no script
+changes both. Each step may come twice or late:
 
     creation    lists the group before it creates it (lua/shared/listed): one that exists is always listed
     a deadline  lowers the time, some 100 ms after the change that made it. What is lost with its worker the next change
@@ -22,13 +23,16 @@ from korvet.groups.deferred import Deferred
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
-from korvet.redis.keys import Keys, encode_group_id
+from korvet.redis.keys import encode_group_id
 from korvet.redis.replies import Reply, errors_about, listed
 from korvet.turns import in_parts
 
-_SCHEDULE = scripts.get("group/schedule")
-_DUE = scripts.get("group/due")
-_UNLIST = scripts.get("group/unlist")
+_WRITE = scripts.get("schedule/write")
+_DUE = scripts.get("schedule/due")
+_UNLIST = scripts.get("schedule/unlist")
+
+NOTHING_DUE, NOT_THERE = -1, -2
+"""In place of a time: no deadline is ahead; there is no such group."""
 
 LOOK_AGAIN_MS = 3_600_000
 """How long a group without deadlines is not looked at, and one at most that a keeper took and did not finish."""
@@ -40,8 +44,8 @@ _MARKS = 1 << 40
 """A deleter's mark is a time before 2005: long due, and hardly ever the same twice."""
 
 
-class DueGroups(NamedTuple):
-    """Groups that the keeper has to look at, by their names in the list, with their times there as they were.
+class Due(NamedTuple):
+    """What the keeper has to look at, by the names in the list, with their times there as they were.
 
     `now_ms` is the clock of the list, `again_ms` the time that they have in it now.
     """
@@ -51,12 +55,16 @@ class DueGroups(NamedTuple):
     times_ms: dict[bytes, float]
 
 
-class GroupSchedule:
-    """Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR."""
+class Schedule:
+    """One list, of groups or of what else has an id.
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR.
+    """
+
+    def __init__(self, redis: Redis, key: str, look_again_ms: int = LOOK_AGAIN_MS) -> None:
         self._redis = redis
-        self._key = keys.groups
+        self._key = key
+        self._look_again_ms = look_again_ms
         self._earlier: Deferred[bytes, float] = Deferred(self.lower)
 
     def create(self, group: str, run: Callable[[int], list[Reply]]) -> list[Reply]:
@@ -72,7 +80,7 @@ class GroupSchedule:
         self._write("CH", {name: listed_ms})
         reply = run(listed_ms)
         if reply[:1] == [b"UNLISTED"]:
-            message = f"the creation of group {group} took too long"
+            message = f"the creation of {group} took too long"
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         # Once more: who deleted it may have taken the name of the new group off the list.
         self._earlier.put({name: listed_ms})
@@ -93,13 +101,13 @@ class GroupSchedule:
         """Have the keeper look at groups at these times, if not earlier."""
         self._write("LT", times_ms)
 
-    def take_due(self, limit: int) -> DueGroups:
+    def take_due(self, limit: int) -> Due:
         """Take the most urgent groups whose time has come."""
-        [reply] = self._redis.scripts([(_DUE, (self._key,), (limit, LOOK_AGAIN_MS))])
+        [reply] = self._redis.scripts([(_DUE, (self._key,), (limit, self._look_again_ms))])
         now_ms, again_ms, *due = listed(self._key, reply)
         names, times = cast("list[bytes]", due[::2]), cast("list[bytes]", due[1::2])
         times_ms = dict(zip(names, map(float, times), strict=True))
-        return DueGroups(cast("int", now_ms), cast("int", again_ms), times_ms)
+        return Due(cast("int", now_ms), cast("int", again_ms), times_ms)
 
     def mark(self, group: str) -> int:
         """Have the keeper look at a group that is being deleted; returns its time in the list."""
@@ -120,7 +128,7 @@ class GroupSchedule:
             for name, time_ms in some:
                 args += (repr(time_ms), name)
             with errors_about(self._key):
-                self._redis.script(_SCHEDULE, (self._key,), args)
+                self._redis.script(_WRITE, (self._key,), args)
 
 
 def _name(group: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.schedule import GroupSchedule
+from korvet.groups.schedule import Schedule
 from korvet.groups.types import (
     DEAD,
     Joined,
@@ -43,10 +43,6 @@ _RESUME = scripts.get("group/resume")
 _LOOK = scripts.get("group/look")
 
 
-NOTHING_DUE, NO_GROUP = -1, -2
-"""In place of a time: no deadline is ahead; there is no such group."""
-
-
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     """A member's row as JSON."""
 
@@ -65,7 +61,7 @@ class GroupStore:
         """`size_max` is the most members of a group, `initial_delay_ms` how long the first rebalance of one waits."""
         self._redis = redis
         self._keys = keys
-        self.schedule = GroupSchedule(redis, keys)
+        self.schedule = Schedule(redis, keys.groups)
         """The list of groups, which gets the deadlines that transitions make a little later."""
         self._size_max = size_max
         self._initial_delay_ms = initial_delay_ms
@@ -147,7 +143,7 @@ class GroupStore:
         self._due_at(group, self._change(_ADVANCE, group, ()))
 
     def advance_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
-        """Advance groups; returns for each when (ms) something is due, NOTHING_DUE, NO_GROUP or its error."""
+        """Advance groups; returns for each when (ms) something is due, NOTHING_DUE, NOT_THERE or its error."""
         return self._change_all(_ADVANCE, groups)
 
     def resume_all(self, groups: Sequence[str]) -> list[int | KafkaError]:

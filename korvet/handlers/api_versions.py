@@ -1,13 +1,16 @@
 """ApiVersions (key 18), versions 0-4: the APIs this broker serves, from the registry of handlers.
 
-From version 3 on the client names its software, and a malformed name is refused (KIP-511). A version that is not served
-never comes here: dispatch answers it in version 0 with `unsupported`.
+From version 3 on the client names its software, and a malformed name is refused (KIP-511), and the features of the
+cluster are listed (KIP-584). Their lowest level is 0, which clients that do not send version 4 take for malformed: they
+get only what is finalized, as from Kafka (KAFKA-17492). A version that is not served never comes here: dispatch answers
+it in version 0 with `unsupported`.
 """
 
 from __future__ import annotations
 
 import re
 
+from korvet.cluster.features import SUPPORTED
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, ClusterApi
@@ -16,11 +19,12 @@ from korvet.protocol.messages import api_versions as wire
 from korvet.protocol.schema import Api
 
 SOFTWARE_VERSION_FIRST = 3
+FEATURE_LEVEL_0_VERSION_FIRST = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: wire.ApiVersionsRequest, caller: Caller, _api: ClusterApi) -> wire.ApiVersionsResponse:
-    """List every API that is served. No feature is finalized, since none that clients look for is supported."""
+def handle(request: wire.ApiVersionsRequest, caller: Caller, api: ClusterApi) -> wire.ApiVersionsResponse:
+    """List every API that is served, and the features; one that is finalized at level 0 is left out, as in Kafka."""
     if caller.version >= SOFTWARE_VERSION_FIRST:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
@@ -28,7 +32,18 @@ def handle(request: wire.ApiVersionsRequest, caller: Caller, _api: ClusterApi) -
                     ErrorCode.INVALID_REQUEST, "the client's software name or version is malformed"
                 )
     served = [_row(handler.request.api) for _, handler in sorted(HANDLERS.items())]
-    return wire.ApiVersionsResponse(api_keys=served, finalized_features_epoch=0)
+    response = wire.ApiVersionsResponse(api_keys=served, finalized_features_epoch=api.features.epoch)
+    response.finalized_features = [
+        wire.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in api.features.finalized.items()
+        if level
+    ]
+    if caller.version >= FEATURE_LEVEL_0_VERSION_FIRST:
+        response.supported_features = [
+            wire.SupportedFeatureKey(name=name, min_version=0, max_version=highest)
+            for name, highest in SUPPORTED.items()
+        ]
+    return response
 
 
 def unsupported() -> wire.ApiVersionsResponse:

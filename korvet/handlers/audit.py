@@ -87,6 +87,17 @@ def _configs(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 
         yield f"{kind} {each.resource_name} ({configs})", each.error_code
 
 
+def _markers(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    for asked, marker in zip(request.markers, response.markers, strict=True):
+        what = "commit" if asked.transaction_result else "abort"
+        for topic in marker.topics:
+            for each in topic.partitions:
+                yield (
+                    f"{what} of producer {marker.producer_id} in {topic.name}:{each.partition_index}",
+                    each.error_code,
+                )
+
+
 def _created_acls(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
     for each, result in zip(request.creations, response.results, strict=True):
         yield str(acl_of(each)), result.error_code
@@ -135,10 +146,16 @@ def _credentials(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN
         yield f"user {each.user} ({', '.join(changes[each.user])})", each.error_code
 
 
+def _features(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    for each in request.feature_updates:
+        yield f"feature {each.feature} ({each.max_version_level})", response.error_code
+
+
 CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     19: _topics("topics"),  # CreateTopics
     20: _topics("responses"),  # DeleteTopics
     21: _partitions("topics"),  # DeleteRecords
+    27: _markers,  # WriteTxnMarkers
     30: _created_acls,  # CreateAcls
     31: _deleted_acls,  # DeleteAcls
     33: _configs,  # AlterConfigs
@@ -150,6 +167,7 @@ CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     47: _partitions("topics", of=lambda request: f"group {request.group_id} "),  # OffsetDelete
     49: _quotas,  # AlterClientQuotas
     51: _credentials,  # AlterUserScramCredentials
+    57: _features,  # UpdateFeatures
 }
 """By API key: what a request was to change, and with which outcome; 42 is DeleteGroups.
 

@@ -130,7 +130,7 @@ def _configs(operation: AclOperation, answers: str) -> Each:
     return Each(operation, (TOPIC, GROUP, CLUSTER), "resources", answers, on)
 
 
-def _transactional_id(request: Any) -> Resource | None:  # noqa: ANN401 - of two APIs
+def _transactional_id(request: Any) -> Resource | None:  # noqa: ANN401 - of several APIs
     return None if request.transactional_id is None else (TRANSACTIONAL_ID, request.transactional_id)
 
 
@@ -195,6 +195,29 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     23: (  # OffsetForLeaderEpoch
         _topics(DESCRIBE, cluster=AclOperation.CLUSTER_ACTION, name=lambda item: item.topic),
     ),
+    24: (  # AddPartitionsToTxn: of brokers, which ask for several transactions, or of a client
+        Whole(
+            AclOperation.CLUSTER_ACTION,
+            (CLUSTER,),
+            lambda request: _THE_CLUSTER if request.transactions else None,
+        ),
+        Whole(
+            WRITE,
+            (TRANSACTIONAL_ID,),
+            lambda request: (
+                None if request.transactions else (TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+            ),
+        ),
+        Own([(WRITE, TOPIC)]),
+    ),
+    25: (Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id), _group(READ)),  # AddOffsetsToTxn
+    26: (Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id),),  # EndTxn
+    27: (Own([(ALTER, CLUSTER), (AclOperation.CLUSTER_ACTION, CLUSTER)]),),  # WriteTxnMarkers: either of them
+    28: (  # TxnOffsetCommit
+        Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id),
+        _group(READ),
+        _topics(READ),
+    ),
     29: (_cluster(DESCRIBE),),  # DescribeAcls
     30: (_cluster(ALTER),),  # CreateAcls
     31: (_cluster(ALTER),),  # DeleteAcls
@@ -217,8 +240,14 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     49: (_cluster(ALTER_CONFIGS),),  # AlterClientQuotas
     50: (_cluster(DESCRIBE),),  # DescribeUserScramCredentials
     51: (_cluster(ALTER),),  # AlterUserScramCredentials
+    57: (_cluster(ALTER),),  # UpdateFeatures
     60: (Own([(DESCRIBE, CLUSTER)]),),  # DescribeCluster
     61: (_topics(READ),),  # DescribeProducers
+    65: (  # DescribeTransactions
+        _names(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", "transaction_states"),
+        Own([(DESCRIBE, TOPIC)]),
+    ),
+    66: (Own([(DESCRIBE, TRANSACTIONAL_ID)]),),  # ListTransactions
     74: (_cluster(DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (Own([(DESCRIBE, TOPIC)]),),  # DescribeTopicPartitions
 }

@@ -53,6 +53,16 @@ def group_error_code(error: KafkaError | None) -> ErrorCode:
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if unavailable else error_code(error)
 
 
+def transaction_error_code(error: KafkaError, *, knows_fenced: bool) -> ErrorCode:
+    """Return the code that a request about a transaction is answered with.
+
+    A version that does not know PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH, which means the same there (KIP-588).
+    """
+    if error.code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return group_error_code(error)
+
+
 def refuse_whole(
     response: type[R], code_of: Callable[[KafkaError], ErrorCode] = error_code, **others: object
 ) -> Callable[[Any, Caller, KafkaError], R]:

@@ -13,14 +13,18 @@ import msgspec
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
+from korvet.cluster.features import Features
 from korvet.config.definition import INT32_MAX
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
-from korvet.log.append import Appender, Failures
+from korvet.groups.pending import PendingOffsets
+from korvet.log.append import Appender
 from korvet.log.epochs import LeaderEpochs
+from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.fetch_sessions import FetchSessions
+from korvet.log.markers import MarkerWriter
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers
 from korvet.log.replication import Replicas
@@ -35,6 +39,7 @@ from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import ConfigAdmin
 from korvet.topics.registry import TopicRegistry
+from korvet.transactions.coordinator import TransactionCoordinator
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -85,6 +90,8 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
     live: LiveSettings
     topics: TopicRegistry
     appender: Appender
+    markers: MarkerWriter
+    transactions: TransactionCoordinator
     fetcher: Fetcher
     sessions: FetchSessions
     offsets: OffsetLookup
@@ -101,6 +108,7 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
 
     coordinator: GroupCoordinator
     committed: CommittedOffsets
+    pending: PendingOffsets
     admin: GroupAdmin
     topics: TopicRegistry
 
@@ -108,6 +116,17 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
         """Send what follows requests a little later: this worker stops."""
         self.coordinator.flush()
         self.committed.flush()
+
+
+class TransactionApi(msgspec.Struct, frozen=True, kw_only=True):
+    """For requests about transactions, and about the offsets and markers that belong to them."""
+
+    coordinator: TransactionCoordinator
+    topics: TopicRegistry
+    markers: MarkerWriter
+    pending: PendingOffsets
+    cluster: ClusterView
+    live: LiveSettings
 
 
 class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +144,7 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about the brokers: who they are, how they and the topics are configured, what they store."""
 
     cluster: ClusterView
+    features: Features
     configs: ConfigAdmin
     topics: TopicRegistry
     log_dirs: LogDirs
@@ -143,6 +163,12 @@ class Apis(NamedTuple):
 
     log: LogApi
     groups: GroupApi
+    transactions: TransactionApi
     topics: TopicApi
     cluster: ClusterApi
     security: SecurityApi
+
+    def flush(self) -> None:
+        """Send what follows requests a little later: this worker stops."""
+        self.groups.flush()
+        self.transactions.coordinator.flush()

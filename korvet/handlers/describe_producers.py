@@ -1,8 +1,7 @@
 """DescribeProducers (key 61), version 0: the idempotent producers that partitions remember (KIP-664).
 
 Any broker describes any partition; one that is named twice is described once. The last timestamp is the time of the
-producer's last batch by Redis' clock, from which producer.id.expiration.ms counts. There are no transactions, hence
-neither a coordinator nor an open one (-1).
+producer's last batch by Redis' clock, from which producer.id.expiration.ms counts. Coordinators have no epochs (-1).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from korvet.handlers.registry import register
 from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages import describe_producers as wire
 
-NO_COORDINATOR = -1
+NO_COORDINATOR_EPOCH = -1
 
 Asked = Mapping[str, Iterable[int]]
 """The partitions of each topic, each once: one takes 4 bytes of a request, its producers thousands of a response."""
@@ -68,7 +67,8 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
                 producer_epoch=each.epoch,
                 last_sequence=each.last_sequence,
                 last_timestamp=each.last_ms,
-                coordinator_epoch=NO_COORDINATOR,
+                coordinator_epoch=NO_COORDINATOR_EPOCH,
+                current_txn_start_offset=each.first_offset,
             )
             for each in answer
         ],

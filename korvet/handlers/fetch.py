@@ -3,8 +3,8 @@
 Since version 7 a client may have a session, and name only the partitions that are new or at another offset (KIP-227,
 log/fetch_sessions.py). Versions up to 12 name topics, later ones give ids; INCONSISTENT_TOPIC_ID is never answered,
 for an id alone says which topic is meant. Leader epochs are checked since version 9, and since version 12 the epoch
-of the last record that a client has (KIP-320, KIP-595). zstd batches need version 10 (KIP-110). There are no
-transactions, so the last stable offset is the high watermark and no transaction was aborted.
+of the last record that a client has (KIP-320, KIP-595). zstd batches need version 10 (KIP-110). A read_committed
+client gets what lies below the last stable offset, and which transactions of that were aborted (KIP-98).
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def _continue(
     session: FetchSession[wire.FetchPartition], request: wire.FetchRequest, caller: Caller, api: LogApi
 ) -> wire.FetchResponse:
     reading = _RequestReads(request, caller, api)
+    session.use_isolation(committed=reading.committed)
 
     def read(reads: FetchSet, due: Sequence[int] | None, waits: bool) -> dict[int, FetchResult]:  # noqa: FBT001 - ReadDue
         found = api.fetcher.fetch_due(reads, due, reading.limits(waits), caller.timer)
@@ -125,6 +126,7 @@ class _RequestReads:
         self._bytes_left = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._bytes_left)
         self._zstd_known = caller.version >= ZSTD_VERSION_FIRST
+        self.committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._waited = False
         self.wait_ms = request.max_wait_ms
         if settings.connections_max_idle_ms >= 0:
@@ -141,6 +143,7 @@ class _RequestReads:
             zstd_known=self._zstd_known,
             leader_epoch=asked.current_leader_epoch,
             last_fetched_epoch=asked.last_fetched_epoch,
+            committed=self.committed,
         )
 
     def limits(self, waits: bool) -> FetchLimits:  # noqa: FBT001 - the one that differs
@@ -223,14 +226,18 @@ def _topics(
 def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> wire.PartitionData:
     found = FetchResult(error=partition_code(answer)) if isinstance(answer, KafkaError) else answer
     diverging = found.diverging
+    aborted = [
+        wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in found.aborted or ()
+    ]
     return wire.PartitionData(
         partition_index=index,
         error_code=found.error,
         high_watermark=found.high_watermark,
-        last_stable_offset=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start,
         diverging_epoch=diverging and wire.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.start),
-        aborted_transactions=[] if committed else None,
+        aborted_transactions=aborted if committed else None,
         records=found.chunks,
     )
 

@@ -1,8 +1,7 @@
-"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group. Any can; it spreads the load.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or the transactions of an id.
 
-Version 4 asks for many keys and answers for each (KIP-699). Transactions and share groups are not supported: such a
-client is to fail at once, with the reason. librdkafka's transactional producer retries with every error that does not
-concern its rights, so it gets CLUSTER_AUTHORIZATION_FAILED.
+Any can; it spreads the load. Version 4 asks for many keys and answers for each (KIP-699). Share groups are not
+supported: such a client is to fail at once, with the reason.
 """
 
 from __future__ import annotations
@@ -17,22 +16,16 @@ from korvet.protocol.messages import find_coordinator as wire
 from korvet.protocol.types import CoordinatorType
 
 BATCH_VERSION_FIRST = 4
-UNSUPPORTED: dict[int, KafkaError] = {
-    CoordinatorType.TRANSACTION: KafkaError(
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "transactions are not supported"
-    ),
-    CoordinatorType.SHARE: KafkaError(ErrorCode.INVALID_REQUEST, "share groups are not supported"),
-}
 
 
 def handle(
     request: wire.FindCoordinatorRequest, caller: Caller, api: ClusterApi
 ) -> wire.FindCoordinatorResponse:
     """Answer each key with a live broker, the same one as long as it lives, at its address on the caller's listener."""
-    if request.key_type != CoordinatorType.GROUP:
-        message = f"coordinator type {request.key_type} is unknown"
-        error = UNSUPPORTED.get(request.key_type) or KafkaError(ErrorCode.INVALID_REQUEST, message)
-        raise error.without_frames()
+    if request.key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
+        is_share = request.key_type == CoordinatorType.SHARE
+        message = "share groups are not supported" if is_share else "the coordinator type is unknown"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     live = api.cluster.refresh().on(caller.listener)
 
     def found(key: str) -> wire.Coordinator:

@@ -1,38 +1,58 @@
-"""InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
+"""InitProducerId (key 22), versions 0-5: an id for an idempotent or a transactional producer (KIP-98).
 
 Without a transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360): the
-sequences of that producer start over. Transactions are not supported, with the error of FindCoordinator.
+sequences of that producer start over. With one the producer keeps its id, gets another epoch, which fences the one
+before it, and an open transaction is aborted first.
 """
 
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.context import Caller, LogApi
+from korvet.handlers.common import transaction_error_code
+from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.log.producers import new_producer_id
 from korvet.protocol.messages import init_producer_id as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal
 
+PRODUCER_FENCED_VERSION_FIRST = 4
+NONE = -1
 
-def handle(request: wire.InitProducerIdRequest, caller: Caller, _api: LogApi) -> wire.InitProducerIdResponse:
-    """Return a new producer id."""
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "transactions are not supported")
-    # Who may write to some topic may do so idempotently (KIP-679).
-    if not (
-        caller.rights.allows_any(AclOperation.WRITE, AclResourceType.TOPIC)
-        or caller.rights.allows_cluster(AclOperation.IDEMPOTENT_WRITE)
-    ):
-        raise refusal(AclResourceType.CLUSTER)
-    return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
+
+def handle(
+    request: wire.InitProducerIdRequest, caller: Caller, api: TransactionApi
+) -> wire.InitProducerIdResponse:
+    """Return the id and the epoch of a producer."""
+    producer_id, epoch = request.producer_id, request.producer_epoch
+    if (producer_id == NONE) != (epoch == NONE) or min(producer_id, epoch) < NONE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer names its id and its epoch, or neither")
+    if request.transactional_id is None:
+        # Who may write to some topic may do so idempotently (KIP-679).
+        if not (
+            caller.rights.allows_any(AclOperation.WRITE, AclResourceType.TOPIC)
+            or caller.rights.allows_cluster(AclOperation.IDEMPOTENT_WRITE)
+        ):
+            raise refusal(AclResourceType.CLUSTER)
+        return wire.InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
+    identity = api.coordinator.init(
+        request.transactional_id, request.transaction_timeout_ms, producer_id, epoch
+    )
+    return wire.InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
 
 def refuse(
-    _request: wire.InitProducerIdRequest, _caller: Caller, error: KafkaError
+    _request: wire.InitProducerIdRequest, caller: Caller, error: KafkaError
 ) -> wire.InitProducerIdResponse:
     """Answer with the error."""
-    return wire.InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+    code = transaction_error_code(error, knows_fenced=caller.version >= PRODUCER_FENCED_VERSION_FIRST)
+    return wire.InitProducerIdResponse(error_code=code, producer_epoch=-1)
 
 
-register(wire.InitProducerIdRequest, LogApi, handle, refuse)
+register(
+    wire.InitProducerIdRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

@@ -2,7 +2,7 @@
 
 Which special timestamps a client may use depends on its version; others are UNSUPPORTED_VERSION for the partition,
 never an offset. While it is not known how far replicas have the log, what needs that is OFFSET_NOT_AVAILABLE (KIP-207),
-which clients ask again. There are no transactions, so both isolation levels see the same end.
+which clients ask again. For read_committed the log ends at its last stable offset (KIP-98).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.protocol.messages import list_offsets as wire
-from korvet.protocol.types import SpecialTimestamp
+from korvet.protocol.types import IsolationLevel, SpecialTimestamp
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.turns import in_turns
@@ -37,12 +37,13 @@ SPECIAL_SINCE: dict[int, int] = {
 
 def handle(request: wire.ListOffsetsRequest, caller: Caller, api: LogApi) -> wire.ListOffsetsResponse:
     """Answer for each partition; one that is named twice gets INVALID_REQUEST each time, as Kafka does."""
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
 
     def query(asked: wire.ListOffsetsPartition, topic: Topic, partition: Partition) -> OffsetQuery:
         api.offsets.check_epoch(partition, asked.current_leader_epoch)
         if asked.timestamp < 0 and caller.version < SPECIAL_SINCE.get(asked.timestamp, caller.version + 1):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is unknown")
-        return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage)
+        return OffsetQuery(partition, asked.timestamp, topic.config.remote_storage, committed)
 
     asked = [
         PartitionRef(TopicRef(topic.name), each.partition_index, each)

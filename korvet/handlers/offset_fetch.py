@@ -1,7 +1,9 @@
 """OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
 A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; only a request with a member
-epoch for a group that does not exist gets GROUP_ID_NOT_FOUND. Without transactions every committed offset is stable.
+epoch for a group that does not exist gets GROUP_ID_NOT_FOUND. From version 7 on a client may ask for stable
+offsets only (KIP-447): an offset that an open transaction is to replace gets UNSTABLE_OFFSET_COMMIT, and the client
+asks again.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> w
             if not caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, asked.group_id):
                 groups.append(_refused(asked, refusal(AclResourceType.GROUP)))
                 continue
-            groups.append(_group(asked, caller, api))
+            # First: what is committed between the two reads is then stable.
+            unstable = api.pending.unstable(asked.group_id) if request.require_stable else set()
+            groups.append(_group(asked, unstable, caller, api))
         except KafkaError as error:
             groups.append(_refused(asked, error))
     return _response(groups, caller)
@@ -61,7 +65,7 @@ def _groups(request: wire.OffsetFetchRequest, caller: Caller) -> list[wire.Offse
 
 
 def _group(
-    asked: wire.OffsetFetchRequestGroup, caller: Caller, api: GroupApi
+    asked: wire.OffsetFetchRequestGroup, unstable: set[TopicPartition], caller: Caller, api: GroupApi
 ) -> wire.OffsetFetchResponseGroup:
     if asked.member_epoch >= 0 and not api.committed.exists(asked.group_id):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {asked.group_id}.")
@@ -71,7 +75,7 @@ def _group(
             for at, row in api.committed.fetch_all(asked.group_id).items()
             if _may_describe(at.topic, caller, log=False)
         }
-        return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found))
+        return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found, unstable))
     names = [_name(topic, caller, api) for topic in asked.topics]
     asked_for = [
         TopicPartition(name, index)
@@ -79,7 +83,8 @@ def _group(
         if isinstance(name, str)
         for index in topic.partition_indexes
     ]
-    answers = iter(api.committed.fetch(asked.group_id, asked_for))
+    rows = zip(asked_for, api.committed.fetch(asked.group_id, asked_for), strict=True)
+    answers = iter([_unstable(at) if at in unstable else row for at, row in rows])
     topics = [
         wire.OffsetFetchResponseTopics(
             name=topic.name,
@@ -92,6 +97,11 @@ def _group(
         for name, topic in zip(names, asked.topics, strict=True)
     ]
     return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _unstable(at: TopicPartition) -> KafkaError:
+    message = f"a transaction is to commit an offset of {at.topic}-{at.partition}"
+    return KafkaError(ErrorCode.UNSTABLE_OFFSET_COMMIT, message)
 
 
 def _name(topic: wire.OffsetFetchRequestTopics, caller: Caller, api: GroupApi) -> str | KafkaError:
@@ -107,7 +117,9 @@ def _may_describe(topic: str, caller: Caller, *, log: bool = True) -> bool:
     return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, log=log)
 
 
-def _every(found: Mapping[TopicPartition, Committed]) -> list[wire.OffsetFetchResponseTopics]:
+def _every(
+    found: Mapping[TopicPartition, Committed], unstable: set[TopicPartition]
+) -> list[wire.OffsetFetchResponseTopics]:
     by_topic: dict[str, wire.OffsetFetchResponseTopics] = {}
     for at in sorted(found):
         row = found[at]
@@ -116,7 +128,7 @@ def _every(found: Mapping[TopicPartition, Committed]) -> list[wire.OffsetFetchRe
             topic_id = base64.urlsafe_b64decode(row.topic_id + "==")
             topic = wire.OffsetFetchResponseTopics(name=at.topic, topic_id=topic_id, partitions=[])
             by_topic[at.topic] = topic
-        topic.partitions.append(_partition(at.partition, row))
+        topic.partitions.append(_partition(at.partition, _unstable(at) if at in unstable else row))
     return list(by_topic.values())
 
 

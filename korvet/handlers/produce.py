@@ -2,8 +2,10 @@
 
 acks 0 gets no response, and a closed connection if something went wrong; acks 1 waits for the append, and acks all
 also for the replicas of Redis that `replicas` and `min.insync.replicas` ask for.
-Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110). A transactional
-producer is refused: transactions are not supported.
+Versions up to 12 name topics, version 13 gives ids. zstd may be sent from version 7 on (KIP-110).
+
+The first batch of a transaction in a partition is verified with the coordinator: up to version 11 the producer has
+added the partition before, from version 12 on this adds it (KIP-890).
 
 If the store is nearly full the response carries a throttle time, and the connection is then muted for as long; in every
 version the response is sent before that, as by Kafka's broker since KIP-219. If the store is full nothing is written,
@@ -19,7 +21,8 @@ way, would be OUT_OF_ORDER_SEQUENCE_NUMBER, upon which librdkafka takes a new ep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 
 from korvet.errors import (
@@ -41,10 +44,15 @@ from korvet.protocol.messages import produce as wire
 from korvet.protocol.types import ACKS_ALL
 from korvet.protocol.wire import ZERO_UUID
 from korvet.telemetry.request_timer import REDIS, WAIT
-from korvet.topics.types import PartitionRef, TopicRef
+from korvet.topics.types import Partition, PartitionRef, TopicRef
+from korvet.transactions.coordinator import TransactionCoordinator
 
 TOPIC_ID_VERSION_FIRST = 13
 ZSTD_VERSION_FIRST = 7
+ABORTABLE_VERSION_FIRST = 11
+"""From here on producers know TRANSACTION_ABORTABLE (KIP-890)."""
+ADDING_VERSION_FIRST = 12
+"""From here on they do not add partitions to their transactions (KIP-890)."""
 ACKS = (0, 1, ACKS_ALL)
 
 
@@ -52,8 +60,6 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
     """Check, decode and send what is in the request; the reply waits for Redis."""
     if request.acks not in ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
     throttle_ms, refusal = api.pressure.check()
     if refusal:
         return Done(_refuse_all(request, api, refusal, throttle_ms))
@@ -72,6 +78,9 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         check_insync=api.replicas.check_insync if acks_all else None,
         pressure=api.pressure.by_stream,
         version=caller.session.order_version,
+        verify=None
+        if request.transactional_id is None
+        else partial(_verify, api.transactions, request.transactional_id, caller.version),
     )
 
     def reply(results: list[AppendResult]) -> Reply:
@@ -86,6 +95,41 @@ def handle(request: wire.ProduceRequest, caller: Caller, api: LogApi) -> Pending
         return Reply(_response(request, results, throttled_ms), throttled_ms)
 
     return Then(appends, reply, waits=acks_all and (api.replicas.least or appends.replicas) > 0)
+
+
+def _verify(
+    coordinator: TransactionCoordinator,
+    transactional_id: str,
+    version: int,
+    producer_id: int,
+    epoch: int,
+    partitions: Sequence[Partition],
+) -> int:
+    """Return the number of the transaction that the partitions are in; raises KafkaError with a code for producers."""
+    verify_only = version < ADDING_VERSION_FIRST
+    try:
+        return coordinator.add_partitions(
+            transactional_id, producer_id, epoch, partitions, verify_only=verify_only
+        )
+    except KafkaError as error:
+        code = _code_for_producers(error.code, version)
+        if code is error.code:
+            raise
+        raise KafkaError(code, error.message) from error
+
+
+def _code_for_producers(code: ErrorCode, version: int) -> ErrorCode:
+    """Return what a coordinator's error is for producers: that of Kafka's broker, as far as the version knows it."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}:
+        knows = version >= ABORTABLE_VERSION_FIRST
+        return ErrorCode.TRANSACTION_ABORTABLE if knows else ErrorCode.INVALID_TXN_STATE
+    concurrent = code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDING_VERSION_FIRST
+    if concurrent or code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        # Producers do not retry them as an answer to Produce; this they do, without asking for metadata again.
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code
 
 
 def _refuse_all(request: wire.ProduceRequest, api: LogApi, reason: str, throttle_ms: int) -> Reply:

@@ -4,7 +4,8 @@ A batch takes four steps. It is checked: its header and codec, and what the topi
 decoded to records for format `record`; for format `batch` kept as it came, unless the topic names another codec or the
 broker's time. It is sent, with the others of its request as far as memory allows. And it gets a result: an offset, or
 a KafkaError. Offsets, idempotence and whether the topic still has that id are decided by the append script (KIP-98,
-KIP-360). Times are milliseconds since the epoch.
+KIP-360). Times are milliseconds since the epoch. A batch that opens a transaction is verified in between
+(verification.py).
 """
 
 from __future__ import annotations
@@ -24,15 +25,30 @@ from korvet.errors import (
     KafkaError,
     RecordsRefusedError,
     StorageUnavailableError,
+    TransactionUnverifiedError,
 )
 from korvet.log.store import LogStore
-from korvet.log.types import AppendBatch, Appended, AppendRecords, Fetched, Read
+from korvet.log.types import (
+    NO_TRANSACTION,
+    RECORDS,
+    AppendBatch,
+    Appended,
+    AppendRecords,
+    Fetched,
+    Read,
+)
+from korvet.log.verification import Unverified, Verifications, Verify
 from korvet.logs import Log
 from korvet.pending import Done, Pending
-from korvet.protocol.records.batch import RECORD_BYTES_MIN, ProducedBatch, produced_batch
+from korvet.protocol.records.batch import (
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    ProducedBatch,
+    produced_batch,
+)
 from korvet.protocol.records.compression import Codec
 from korvet.protocol.records.record import NO_TIMESTAMP, Record
-from korvet.redis.replies import MemoryFullError
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
 from korvet.topics.registry import Topic, TopicRegistry
@@ -160,6 +176,7 @@ class Appender:
         self._away_at = -math.inf
         self._on_index_row = on_index_row
         self._traffic = traffic or TopicCounters()
+        self.verifications = Verifications()
 
     def append(self, batches: Sequence[SentBatch], *, zstd_known: bool) -> list[AppendResult]:
         """Append each batch; returns what became of each, in order. See `begin`."""
@@ -174,6 +191,7 @@ class Appender:
         check_insync: Callable[[Partition], None] | None = None,
         pressure: Callable[[str], BackpressureState] | None = None,
         version: int | None = None,
+        verify: Verify | None = None,
     ) -> PendingAppends:
         """Check, prepare and send; what is returned waits for the results, and must be finished.
 
@@ -184,16 +202,30 @@ class Appender:
         few servers of Redis are in sync.
         `pressure` gives what the server that has a stream puts on producers, if the request as a whole is not judged.
         `version` is that of SendOrder when those appends began whose results are not taken yet, None without any.
+        `verify` is asked for batches that open a transaction; None: none may be of one.
         """
         return PendingAppends(
-            self, batches, reserve_memory, check_insync, pressure, zstd_known=zstd_known, version=version
+            self,
+            batches,
+            reserve_memory,
+            check_insync,
+            pressure,
+            verify,
+            zstd_known=zstd_known,
+            version=version,
         )
 
     def prepare(
-        self, sent: SentBatch, *, zstd_known: bool, check: Callable[[Partition], None] | None
+        self,
+        sent: SentBatch,
+        *,
+        zstd_known: bool,
+        check: Callable[[Partition], None] | None,
+        number: int | None = None,
     ) -> tuple[AppendRecords | AppendBatch, int]:
         """Check a batch and make it what the log takes; returns also what that takes of memory, in bytes.
 
+        `number` is that of its transaction, if it is of one: 0 if it is not verified, None: it may not be of one.
         Raises KafkaError with what is wrong, or what `check` raises for the partition.
         """
         topic, partition = self.topics.partition(sent.topic, sent.partition)
@@ -204,8 +236,9 @@ class Appender:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
         now_ms = self._clock()
+        transaction = _transaction_of(batch.header, number)
         if partition.format == "batch":
-            return self._prepare_batch(topic, partition, batch, now_ms)
+            return self._prepare_batch(topic, partition, batch, now_ms, transaction)
         header, config = batch.header, topic.config
         if header.record_count > config.max_message_records:
             # By the header, before anything is decompressed. Not split: consumers would see a part of the batch.
@@ -222,11 +255,12 @@ class Appender:
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
+            transaction=transaction,
         )
         return append, COPIES * plain_bytes + RECORD_BYTES * len(records)
 
     def _prepare_batch(
-        self, topic: Topic, partition: Partition, batch: ProducedBatch, now_ms: int
+        self, topic: Topic, partition: Partition, batch: ProducedBatch, now_ms: int, transaction: str
     ) -> tuple[AppendBatch, int]:
         """Keep a batch as it came, unless the topic names another codec, or the broker's time for all its records."""
         config = topic.config
@@ -256,6 +290,7 @@ class Appender:
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
+            transaction=transaction,
         )
         return append, header.size_bytes if batch is not sent else 0
 
@@ -304,6 +339,17 @@ class Appender:
             self._on_index_row(partition)
 
 
+def _transaction_of(header: BatchHeader, number: int | None) -> str:
+    """Return AppendFields.transaction of a batch; see `Appender.prepare`."""
+    if not header.attributes & TRANSACTIONAL_BIT:
+        return NO_TRANSACTION
+    if number is None:
+        # As Kafka, which has nobody's right to write to a transactional id then.
+        message = "a batch of a transaction came in a request without a transactional id"
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
+    return f"{RECORDS}{number}"
+
+
 _NOTHING: Done[list[AppendResult]] = Done([])
 _NO_RESULT: AppendResult = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has come of it yet")
 
@@ -315,13 +361,14 @@ class PendingAppends:
     begun after these too, so nothing else may begin then until all that has begun is finished.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what `Appender.begin` is given
         self,
         appender: Appender,
         batches: Sequence[SentBatch],
         reserve_memory: Callable[[int], None],
         check_insync: Callable[[Partition], None] | None,
         pressure: Callable[[str], BackpressureState] | None,
+        verify: Verify | None,
         *,
         zstd_known: bool,
         version: int | None,
@@ -329,7 +376,10 @@ class PendingAppends:
         """Send what may be sent at once: what is decoded of a request at a time is bounded."""
         self._appender, self._batches, self._zstd_known = appender, batches, zstd_known
         self._reserve_memory, self._check_insync = reserve_memory, check_insync
-        self._pressure = pressure
+        self._pressure, self._verify = pressure, verify
+        # The batches that open a transaction, and the numbers of those that were verified.
+        self._unverified: dict[int, Unverified] = {}
+        self._numbers: dict[int, int] = {}
         self._reserved = 0
         self._left = deque(range(len(batches)))
         self._partitions: dict[int, Partition] = {}
@@ -364,6 +414,8 @@ class PendingAppends:
             self._send_again(place for place, result in enumerate(self._results) if _is_early(result))
             if self._appender.is_recovering(self._results):
                 self._results = [_too_early() if _is_early(each) else each for each in self._results]
+        for place, batch in self._unverified.items():
+            self._appender.verifications.note(batch, self._results[place])
         return self._results
 
     def _finish(self) -> None:
@@ -371,6 +423,19 @@ class PendingAppends:
         while self._left:
             self._send()
             self._receive()
+        if self._unverified and self._verify is not None:
+            self._ask(self._verify)
+
+    def _ask(self, verify: Verify) -> None:
+        """Have those batches verified that are to be, and send them again."""
+        asked = [place for place in self._unverified if _is_unverified(self._results[place])]
+        answers = self._appender.verifications.ask(verify, [self._unverified[place] for place in asked])
+        for place, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, KafkaError):
+                self._results[place] = answer
+            else:
+                self._numbers[place] = answer
+        self._send_again(place for place in asked if place in self._numbers)
 
     def _send_again(self, places: Iterable[int]) -> None:
         self._left.extend(sorted(places))
@@ -386,13 +451,18 @@ class PendingAppends:
         has changed nothing is sent, for what they sent may have been refused.
         """
         appender, taken = self._appender, 0
+        unverified = None if self._verify is None else 0
         check = self._check_insync if self._pressure is None else self._check_node
         self._sent: dict[int, AppendRecords | AppendBatch] = {}
         while self._left and taken < appender.decompressed_bytes_max:
             place = self._left.popleft()
             try:
                 append, size_bytes = appender.prepare(
-                    self._batches[place], zstd_known=self._zstd_known, check=check
+                    self._batches[place],
+                    zstd_known=self._zstd_known,
+                    check=check,
+                    # Once: if it must be sent again it may be to another incarnation of the topic.
+                    number=self._numbers.pop(place, unverified),
                 )
             except KafkaError as error:
                 # Its frames hold the request and all that was decompressed of it, and with the results in them a
@@ -445,11 +515,17 @@ class PendingAppends:
             self._results[place] = result
             if isinstance(result, KafkaError):
                 self._failed = True
+                if _is_unverified(result):
+                    self._unverified[place] = Unverified.of(append)
             else:
                 appender.appended(append, result, len(self._batches[place].asked or b""))
         self._in_order = self._in_order and self._pending.in_order
         # Freed before the next are decoded.
         self._sent, self._pending = {}, _NOTHING
+
+
+def _is_unverified(result: AppendResult) -> bool:
+    return isinstance(result, TransactionUnverifiedError)
 
 
 def _too_early() -> KafkaError:
@@ -493,56 +569,3 @@ def _time_at(fetched: Fetched | KafkaError, offset: int) -> int:
         if batch.base_offset <= offset < batch.next_offset:
             return batch.header.max_timestamp
     return next((record[1] for record in fetched.records if record[0] == offset), UNKNOWN_TIME)
-
-
-QUIET_SECONDS = 5.0
-"""Time without a failure after which a success ends an outage: near a limit some batches fit, and some do not."""
-
-
-_AWAY = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
-
-
-class Failures:
-    """The failed appends of one worker. `count` is called with the name of each error."""
-
-    def __init__(
-        self,
-        count: Callable[[str], None] = lambda _error: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._count, self._clock = count, clock
-        self._began: float | None = None
-        self._last = 0.0
-        self._failed = 0
-
-    def note(self, results: Sequence[AppendResult]) -> bool:
-        """Note the results of a request; returns whether one failed because Redis' memory is full."""
-        failed = [each for each in results if isinstance(each, KafkaError)]
-        if failed:
-            return self._take(failed)
-        if self._began is not None:
-            self._end(self._began)
-        return False
-
-    def refused(self, error: KafkaError, count: int) -> None:
-        """Note `count` batches that were refused before they were tried, which is logged elsewhere."""
-        for _ in in_turns(range(count)):
-            self._count(error.code.name)
-
-    def _take(self, failed: list[KafkaError]) -> bool:
-        for error in in_turns(failed):
-            self._count(error.code.name)
-        away = [error for error in failed if error.code in _AWAY]
-        if away:
-            self._last = self._clock()
-            self._failed += len(away)
-            if self._began is None:
-                self._began = self._last
-                _log.error("appends fail", reason=away[0].message)
-        return any(isinstance(error, MemoryFullError) for error in away)
-
-    def _end(self, began: float) -> None:
-        now = self._clock()
-        if now - self._last >= QUIET_SECONDS:
-            _log.info("appends succeed again", failed=self._failed, seconds=round(self._last - began, 3))
-            self._began, self._failed = None, 0

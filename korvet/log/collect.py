@@ -1,20 +1,25 @@
 """What a fetch asks of a partition and gets, and how what was read becomes record batches for the consumer.
 
-No batch has records of two leader epochs.
+No batch has records of two leader epochs, or of two producers of transactions.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import groupby
 
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, EpochStart, epoch_at, next_epoch_start
-from korvet.log.types import Fetched
+from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, Epochs, EpochStart, epoch_at, next_epoch_start
+from korvet.log.record_format import DATA
+from korvet.log.types import AbortedTransaction, Bounds, Fetched, end_of
 from korvet.protocol.records.builder import BatchesBuilder
+from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import Codec
+from korvet.protocol.records.control import COMMIT, control_batch
+from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.wire import Buffer
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
@@ -30,11 +35,58 @@ def collector_for(
     return collector(spec, bytes_max, at_least_one=at_least_one)
 
 
+def collect(
+    collector: RecordCollector | BatchCollector | None,
+    spec: FetchPartitionSpec,
+    fetched: Fetched,
+    room: int,
+    *,
+    first: bool,
+) -> tuple[RecordCollector | BatchCollector, int, int]:
+    """Take what fits into `room`; returns the partition's collector, and the bytes and the entries taken."""
+    prepared = fetched.prepared
+    if collector is not None:
+        # Others of the request may have used up what it could have had when it began.
+        collector.limit(room)
+    elif isinstance(prepared, PreparedCollector) and prepared.suits(spec, room, fetched):
+        return prepared.collector, prepared.size_bytes, prepared.entries
+    else:
+        collector = collector_for(spec, room, at_least_one=first)
+    return collector, *collector.take(fetched)
+
+
+def without_batches(
+    spec: FetchPartitionSpec, offset: int, bounds: Bounds | KafkaError
+) -> Fetched | KafkaError:
+    """Return the bounds of a log as a read from an offset on that has found nothing of what there may be."""
+    if isinstance(bounds, KafkaError):
+        return bounds
+    found = Fetched(
+        *(bounds.log_start, bounds.first_offset, bounds.high_watermark, []),
+        more=False,
+        remote=bounds.remote,
+        epochs=bounds.epochs,
+        open_offset=bounds.open_offset,
+        aborted=[] if spec.committed else None,
+    )
+    return found._replace(more=offset < found.visible_end)
+
+
+def merge_aborted(
+    known: list[AbortedTransaction] | None, found: Sequence[AbortedTransaction] | None
+) -> list[AbortedTransaction] | None:
+    """Return what was aborted by two reads that follow each other, each once; None if nobody asked."""
+    if found is None or not known:
+        return known if found is None else list(found)
+    return list(dict.fromkeys((*known, *found)))
+
+
 class FetchPartitionSpec(msgspec.Struct, frozen=True):
     """One partition of a fetch: the offset to read from, and its limit in bytes.
 
     `zstd_known`: the version of the request may be answered with zstd (KIP-110). `leader_epoch` is the current one by
     what the client knows, `last_fetched_epoch` that of the record before the offset; NO_EPOCH: the client gives none.
+    `committed`: what lies past the last stable offset is not asked for (read_committed).
     """
 
     topic: Topic
@@ -44,6 +96,13 @@ class FetchPartitionSpec(msgspec.Struct, frozen=True):
     zstd_known: bool = True
     leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
+    committed: bool = False
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of batches that are built for the consumer, if it knows that of the topic."""
+        codec = self.topic.config.codec
+        return Codec.none if codec is Codec.zstd and not self.zstd_known else codec
 
 
 class FetchResult(msgspec.Struct):
@@ -53,10 +112,12 @@ class FetchResult(msgspec.Struct):
     `diverging`: the log has no record of the client's last epoch at its position, and where it ends instead (KIP-595).
     `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
     `withheld`: the log goes on past the high watermark, and no append announces that replicas have more of it.
+    `aborted` are the transactions of which the batches have records that do not count, None if all are asked for.
     """
 
     error: ErrorCode = ErrorCode.NONE
     high_watermark: int = -1
+    last_stable_offset: int = -1
     log_start: int = -1
     chunks: list[Buffer] = []
     size_bytes: int = 0
@@ -64,10 +125,15 @@ class FetchResult(msgspec.Struct):
     from_remote: bool = False
     withheld: bool = False
     diverging: EpochStart | None = None
+    aborted: list[AbortedTransaction] | None = None
 
-    def is_quiet(self, offset: int) -> bool:
-        """Return whether this is a read of the end of a log, at which there was nothing and nothing is held back."""
-        return self.high_watermark == offset and not (
+    def is_quiet(self, spec: FetchPartitionSpec) -> bool:
+        """Return whether this is a read of the end of what may be read, at which there was nothing.
+
+        An append announces what comes there: more of the log, or the marker of a transaction. Nothing is held back.
+        """
+        end = self.last_stable_offset if spec.committed else self.high_watermark
+        return end == spec.offset and not (
             self.error or self.chunks or self.diverging or self.from_remote or self.withheld
         )
 
@@ -92,8 +158,39 @@ class RecordCollector(BatchesBuilder):
     def take(self, fetched: Fetched) -> tuple[int, int]:
         """Take what fits; returns the bytes and the entries taken."""
         left, count = self.plain_bytes_left, self.record_count
-        records, epochs = fetched.records, fetched.epochs
-        if records and next_epoch_start(epochs, self.next_offset) < fetched.next_offset:
+        if fetched.producers:
+            self._take_runs(fetched)
+        else:
+            self.begin_producer()
+            self._take_records(fetched.records, fetched.epochs)
+        return left - self.plain_bytes_left, self.record_count - count
+
+    def _take_runs(self, fetched: Fetched) -> None:
+        """Take records some of which are of transactions."""
+        records, epochs, position = fetched.records, fetched.epochs, 0
+        for run in fetched.producers:
+            self._take_part(records, epochs, position, run.start)
+            part, position = _part(records, run.start, run.stop), run.stop
+            if self.full:
+                return
+            self.begin_producer(run.producer_id, run.producer_epoch)
+            if run.control == DATA:
+                self._take_records(part, epochs)
+            else:
+                [(offset, timestamp, *_)] = part
+                self.begin_epoch(epoch_at(epochs, offset))
+                batch = control_batch(run.control == COMMIT, run.producer_id, run.producer_epoch, timestamp)
+                self.add_batch(batch, offset)
+        self._take_part(records, epochs, position, len(records))
+
+    def _take_part(self, records: Sequence[StoredRecord], epochs: Epochs, start: int, stop: int) -> None:
+        """Take those between two runs."""
+        if start < stop and not self.full:
+            self.begin_producer()
+            self._take_records(_part(records, start, stop), epochs)
+
+    def _take_records(self, records: Sequence[StoredRecord], epochs: Epochs) -> None:
+        if records and next_epoch_start(epochs, self.next_offset) < end_of(records):
             for epoch, part in groupby(records, key=lambda record: epoch_at(epochs, record[0])):
                 if not self.full:
                     self.begin_epoch(epoch)
@@ -101,7 +198,10 @@ class RecordCollector(BatchesBuilder):
         else:
             self.begin_epoch(epoch_at(epochs, self.next_offset))
             self.add(records)
-        return left - self.plain_bytes_left, self.record_count - count
+
+
+def _part(records: Sequence[StoredRecord], start: int, stop: int) -> Sequence[StoredRecord]:
+    return records.part(start, stop) if isinstance(records, Columns) else records[start:stop]
 
 
 class BatchCollector:
@@ -169,7 +269,8 @@ class PreparedCollector(msgspec.Struct, frozen=True):
             and room == expected.bytes_max
             and spec.topic is expected.topic
             and spec.zstd_known == expected.zstd_known
-            # Unless it was cut at the high watermark.
+            and spec.committed == expected.committed
+            # Unless it was cut at the high watermark, or the last stable offset.
             and fetched.records is found.records
             and fetched.batches is found.batches
         )

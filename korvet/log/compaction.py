@@ -125,7 +125,7 @@ def needs_tail(state: CompactionState, config: TopicConfig) -> bool:
 
 def needs_rows(state: CompactionState, config: TopicConfig) -> bool:
     """Return whether the plan depends on the rows of the index after the compacted part."""
-    return config.min_compaction_lag_ms > 0 and dirty_start(state) < state.end
+    return (config.min_compaction_lag_ms > 0 or state.stable < state.end) and dirty_start(state) < state.end
 
 
 def tombstones_due(state: CompactionState, config: TopicConfig) -> bool:
@@ -152,10 +152,12 @@ def due(state: CompactionState, config: TopicConfig, ages: Ages, rows: Sequence[
     )
     if end < state.end and tail_is_old:
         end, end_bytes = state.end, state.bytes
+    limits: list[Row | None] = [_last_decided(state, rows)] if state.stable < end else []
     if config.min_compaction_lag_ms > 0:
-        young = _first_young(state, rows, state.now_ms - config.min_compaction_lag_ms)
-        if young is not None and young.offset < end:
-            end, end_bytes = young.offset, young.bytes
+        limits.append(_first_young(state, rows, state.now_ms - config.min_compaction_lag_ms))
+    for limit in limits:
+        if limit is not None and limit.offset < end:
+            end, end_bytes = limit.offset, limit.bytes
     ratio = _ratio(state, end_bytes)
     if end > begin and (_is_overdue(state, config, ages) or ratio > config.min_cleanable_dirty_ratio):
         return DuePass(end, ratio)
@@ -172,6 +174,12 @@ def _is_overdue(state: CompactionState, config: TopicConfig, ages: Ages) -> bool
     """
     oldest = ages.oldest_dirty
     return oldest is not None and oldest > 0 and state.now_ms - oldest >= config.max_compaction_lag_ms
+
+
+def _last_decided(state: CompactionState, rows: Sequence[Row]) -> Row:
+    """Return the last row up to which every transaction has ended: what is undecided is not compacted, as in Kafka."""
+    decided = [row for row in rows if row.offset <= state.stable]
+    return decided[-1] if decided else Row(dirty_start(state), 0, _dirty_start_bytes(state), -1, -1)
 
 
 def _first_young(state: CompactionState, rows: Sequence[Row], limit_ms: int) -> Row | None:
@@ -200,6 +208,11 @@ class Tombstones:
         """Return whether a tombstone of the compacted part at `offset` goes."""
         at = bisect_right(self._ends, offset)
         return at == len(self._ends) or self._due[at]
+
+    def due_end(self, dirty_start: int) -> int:
+        """Return the offset up to which all tombstones of the compacted part go, which ends at `dirty_start`."""
+        kept = next((at for at, is_due in enumerate(self._due) if not is_due), None)
+        return dirty_start if kept is None else self._ends[kept - 1] if kept else 0
 
 
 def _coalesced(history: list[Period]) -> list[Period]:
@@ -408,6 +421,7 @@ class _RunningPass:
         self._tombstones = Tombstones(plan.state.history, plan.state.now_ms, plan.config.delete_retention_ms)
         self._retained = RetainedRows(under_way.start)
         self._new_tombstones = False
+        self._aborted = store.aborted(self._partition, under_way.start)
         self._seen = self._unkeyed = self._unreadable = 0
 
     @property
@@ -427,6 +441,9 @@ class _RunningPass:
             rows=rows,
             history=self._tombstones.history,
             tombstones=self._new_tombstones,
+            markers_end=self._tombstones.due_end(self._pass.dirty_start)
+            if self._pass.source is not None
+            else 0,
         )
         self._check()
         self._store.switch(self._pass, retained)
@@ -454,7 +471,7 @@ class _RunningPass:
             for entry in entries:
                 for record in entry.records:
                     # A batch in which the log starts holds some below, which nobody can read: they need no slot.
-                    if record.key is None or record.offset < begin:
+                    if record.key is None or record.offset < begin or self._is_aborted(record):
                         continue
                     if not keys.put(record.key, record.offset):
                         passed = bisect_right(row_offsets, record.offset)
@@ -494,6 +511,9 @@ class _RunningPass:
 
     def _retain(self, entry: RecordEntry | BatchEntry, keys: OffsetMap) -> Sequence[Buffer] | None:
         """Return what stays of an entry, None for nothing; counts it."""
+        if entry.damage is not None and self._aborted.has(entry.producer_id, entry.next_offset - 1):
+            self._seen += entry.record_count
+            return None
         if entry.damage is not None:
             _LOG.warning("%s: kept as it is: %s", self._partition.stream, entry.damage)
             self._unreadable += 1
@@ -517,16 +537,26 @@ class _RunningPass:
             return False
         # A consumer must be able to reach the high watermark, and nothing follows.
         is_last = record.offset == self._pass.end - 1
+        if record.is_marker:
+            return self._outlives_pass(record) or is_last
+        if self._is_aborted(record):
+            return False
         if record.key is None:
             self._unkeyed += not is_last
             return is_last
         if keys.latest(record.key) > record.offset:
             return False
-        if record.is_tombstone:
-            if record.offset < self._pass.dirty_start:
-                return is_last or not self._tombstones.is_due(record.offset)
-            self._new_tombstones = True
+        return not record.is_tombstone or self._outlives_pass(record) or is_last
+
+    def _outlives_pass(self, record: KeyedRecord) -> bool:
+        """Return whether a tombstone, or a marker of a transaction, stays: as long as readers may need to see it."""
+        if record.offset < self._pass.dirty_start:
+            return not self._tombstones.is_due(record.offset)
+        self._new_tombstones = True
         return True
+
+    def _is_aborted(self, record: KeyedRecord) -> bool:
+        return record.producer_id >= 0 and self._aborted.has(record.producer_id, record.offset)
 
     def _steps(self, offset: int) -> Iterator[list[RecordEntry | BatchEntry]]:
         """Yield the entries of the pass from `offset` on, as many at a time as keep a step small."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import compress, count
 from typing import NamedTuple, cast
@@ -17,8 +18,18 @@ from typing import NamedTuple, cast
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch, batch_args, read_batches
 from korvet.log.index import Row, read_rows
-from korvet.log.record_format import ENTRY_ARGS_MAX, OFFSETS_END, SAFE_DIGITS, Arg, Entry, timestamp_of
+from korvet.log.record_format import (
+    CONTROL,
+    ENTRY_ARGS_MAX,
+    OFFSETS_END,
+    PRODUCER,
+    SAFE_DIGITS,
+    Arg,
+    Entry,
+    timestamp_of,
+)
 from korvet.log.state import SEGMENTS, range_end, range_start
+from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from korvet.redis import scripts
@@ -39,6 +50,8 @@ _FREE_ENTRIES_MAX = 100
 
 _FREE_BYTES_MAX = 4 * 1024 * 1024
 """Bytes that it takes if they are large: a few milliseconds of Redis."""
+
+_ABORTED_PER_READ = 10_000
 
 _PERIOD = re.compile(rb"(\d{1,19})@(\d{1,19})")
 
@@ -62,7 +75,8 @@ class Period(NamedTuple):
 class CompactionState(NamedTuple):
     """The state of a log at `now_ms` by Redis' clock, as far as compaction goes by it.
 
-    The log lies between `start` and `end`; `bytes` ever came, `start_bytes` of them below the start. Below
+    The log lies between `start` and `end`, and is decided below `stable`, where the first open transaction begins;
+    `bytes` ever came, `start_bytes` of them below the start. Below
     `compacted_end` it lies in the compacted segment number `segment`; `compacted_bytes` ever came below. `newest` is
     the last row of the index, `interval` (ms) the largest timestamp after it. `history` names the parts of the
     compacted log that hold tombstones. `token`: a pass is under way, or one was and has left something behind.
@@ -80,6 +94,7 @@ class CompactionState(NamedTuple):
     token: str
     compacted_bytes: int
     newest: Row | None
+    stable: int
 
 
 class CompactionPass(NamedTuple):
@@ -114,7 +129,8 @@ class RetainedRow(NamedTuple):
 class Retained(NamedTuple):
     """What a pass retains. `interval` is the largest timestamp (ms) after the last of `rows`, -1: none.
 
-    `history` is the one before without what is over; `tombstones`: some were compacted for the first time.
+    `history` is the one before without what is over; `tombstones`: some, or markers, were compacted for the first time.
+    Below `markers_end` no marker of a transaction was retained.
     """
 
     records: int
@@ -123,6 +139,25 @@ class Retained(NamedTuple):
     rows: Sequence[RetainedRow]
     history: Sequence[Period]
     tombstones: bool
+    markers_end: int = 0
+
+
+class AbortedTransactions:
+    """Which records of a log belong to transactions that were aborted."""
+
+    def __init__(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        """`rows` have producer id, first offset and the offset of the marker, in order of the last."""
+        self._of: dict[int, tuple[list[int], list[int]]] = {}
+        for producer_id, first, marker in rows:
+            firsts, markers = self._of.setdefault(producer_id, ([], []))
+            firsts.append(first)
+            markers.append(marker)
+
+    def has(self, producer_id: int, offset: int) -> bool:
+        """Return whether a transactional record of that producer was aborted."""
+        firsts, markers = self._of.get(producer_id, ((), ()))
+        at = bisect_right(firsts, offset) - 1
+        return at >= 0 and offset < markers[at]
 
 
 class CompactionStore:
@@ -153,6 +188,23 @@ class CompactionStore:
         if isinstance(length, int):
             return length
         raise malformed(partition.stream, "the answer to XLEN")
+
+    def aborted(self, partition: Partition, start: int) -> AbortedTransactions:
+        """Return the transactions that were aborted by markers from `start` on."""
+        rows: list[tuple[int, int, int]] = []
+        while True:
+            page = ("LIMIT", len(rows), _ABORTED_PER_READ)
+            command = ("ZRANGEBYSCORE", partition.aborted, start, "+inf", "WITHSCORES", *page)
+            [reply] = self._redis.pipeline([command])
+            flat = cast("list[bytes]", listed(partition.aborted, reply))
+            try:
+                for member, marker in zip(flat[::2], flat[1::2], strict=True):
+                    producer_id, first, _ = member.split(b":")
+                    rows.append((int(producer_id), int(first), int(marker)))
+            except ValueError as error:
+                raise malformed(partition.aborted, "an aborted transaction") from error
+            if len(flat) < 2 * _ABORTED_PER_READ:
+                return AbortedTransactions(rows)
 
     def begin(
         self, partition: Partition, token: str, state: CompactionState, end: int
@@ -220,10 +272,11 @@ class CompactionStore:
         history = " ".join(f"{period.end}@{period.ms}" for period in retained.history)
         args: list[Arg] = [partition.topic_id, under_way.token, under_way.target, under_way.compacted_end]
         args += (retained.records, retained.bytes, retained.interval, history)
-        args.append("tombstones" if retained.tombstones else "")
+        args += ("tombstones" if retained.tombstones else "", retained.markers_end)
         for row in retained.rows:
             args += row
-        self._step(_SWITCH, (partition.state, partition.index_key, *partition.compacted), args)
+        keys = (partition.state, partition.index_key, *partition.compacted, partition.aborted)
+        self._step(_SWITCH, keys, args)
 
     def give_up(self, partition: Partition, token: str) -> bool:
         """End the pass of that present token and remove what it has written; returns whether it was under way."""
@@ -257,7 +310,7 @@ def _state(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
         now_ms, end, start, size, _, interval, start_bytes, compacted_end, segment, history, token, *rest = (
             texts
         )
-        compacted_bytes, score, member = rest
+        compacted_bytes, open_offset, score, member = rest
         newest = read_rows(partition, [member, score]) if member else [None]
         return CompactionState(
             now_ms=int(now_ms),
@@ -273,6 +326,7 @@ def _state(partition: Partition, reply: Reply) -> CompactionState | KafkaError:
             token=token.decode("ascii", "backslashreplace"),
             compacted_bytes=int(compacted_bytes or 0),
             newest=newest[0],
+            stable=min(int(open_offset or end), int(end)),
         )
 
     return parsed(partition.state, "a field", reply, read)
@@ -287,12 +341,17 @@ def _history(text: bytes) -> tuple[Period, ...]:
 
 
 class KeyedRecord(NamedTuple):
-    """What decides whether a record stays. Compaction keeps nothing for a record without a `key`."""
+    """What decides whether a record stays. Compaction keeps nothing for a record without a `key`.
+
+    `producer_id` is that of a transaction, -1 outside of one. A marker of one, `is_marker`, has no key.
+    """
 
     offset: int
     timestamp: int
     key: bytes | None
     is_tombstone: bool
+    producer_id: int = -1
+    is_marker: bool = False
 
 
 class RecordEntry:
@@ -301,6 +360,7 @@ class RecordEntry:
     __slots__ = ("_fields", "entry_id", "records")
 
     damage: str | None = None
+    producer_id = -1
     record_count = 1
     max_timestamp = -1
 
@@ -311,8 +371,8 @@ class RecordEntry:
         offset = (int(ms) << bits) + int(sequence)
         # The fields of nearly every record with a key, in the order in which they are written.
         match self._fields:
-            case [b"key", key, b"value", _, b"timestamp", stamp, *_] if (
-                stamp.isdigit() and len(stamp) <= SAFE_DIGITS
+            case [b"key", key, b"value", _, b"timestamp", stamp, *rest] if (
+                stamp.isdigit() and len(stamp) <= SAFE_DIGITS and PRODUCER not in rest
             ):
                 self.records = [KeyedRecord(offset, int(stamp), key, is_tombstone=False)]
             case fields:
@@ -332,6 +392,7 @@ def _keyed(offset: int, added_ms: int, fields: Sequence[bytes]) -> KeyedRecord:
     key: bytes | None = None
     timestamp: int | None = None
     is_tombstone = True
+    producer_id, is_marker = -1, False
     for name, content in zip(fields[::2], fields[1::2], strict=True):
         if name == b"key" and key is None:
             key = content
@@ -339,7 +400,12 @@ def _keyed(offset: int, added_ms: int, fields: Sequence[bytes]) -> KeyedRecord:
             is_tombstone = False
         elif name == b"timestamp" and timestamp is None:
             timestamp = timestamp_of(content)
-    return KeyedRecord(offset, added_ms if timestamp is None else timestamp, key, is_tombstone)
+        elif name == PRODUCER and (owner := content.partition(b":")[0]).isdigit():
+            producer_id = int(owner)
+        elif name == CONTROL:
+            is_marker = True
+    at = added_ms if timestamp is None else timestamp
+    return KeyedRecord(offset, at, key, is_tombstone, producer_id, is_marker)
 
 
 class BatchEntry:
@@ -368,9 +434,18 @@ class BatchEntry:
         except (ValueError, KafkaError) as error:
             self.damage = str(error)
             return
-        self.records = [
-            KeyedRecord(record[0], record[1], record[2], record[3] is None) for record in self._stored
-        ]
+        header = batch.header
+        owner = header.producer_id if header.attributes & TRANSACTIONAL_BIT else -1
+        if header.attributes & CONTROL_BIT:
+            self.records = [KeyedRecord(each[0], each[1], None, False, owner, True) for each in self._stored]  # noqa: FBT003 - in the order of the fields
+        else:
+            self.records = [KeyedRecord(*each[:3], each[3] is None, owner) for each in self._stored]
+
+    @property
+    def producer_id(self) -> int:
+        """That of a transaction by the header, -1 outside of one."""
+        header = None if self._batch is None else self._batch.header
+        return header.producer_id if header and header.attributes & TRANSACTIONAL_BIT else -1
 
     @property
     def max_timestamp(self) -> int:

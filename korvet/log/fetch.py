@@ -30,10 +30,11 @@ from korvet.log.collect import (
     BatchCollector,
     FetchPartitionSpec,
     FetchResult,
-    PreparedCollector,
     RecordCollector,
-    collector_for,
+    collect,
+    merge_aborted,
     prepare,
+    without_batches,
 )
 from korvet.log.epochs import NO_EPOCH, EpochStart, epoch_end
 from korvet.log.fetch_set import FetchSet
@@ -42,8 +43,7 @@ from korvet.log.readahead import Prepare, ReadAhead
 from korvet.log.remote.client import RemoteRequest, RemoteResponse
 from korvet.log.remote.tier import RemoteTier, read_request
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, FetchLimits, Read, RemoteRange
-from korvet.protocol.records.compression import Codec
+from korvet.log.types import Fetched, FetchLimits, Read, RemoteRange
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
 from korvet.topics.registry import PARTITIONS_AT_ONCE
@@ -90,7 +90,8 @@ class PartitionReading(msgspec.Struct):
 
     `taking`: what is read next goes into the result; else only the bounds are, which are known (`bounded`) once
     anything was read. `more`: there is something after what was taken. `at_end`: the end of the log may be right after
-    what is read, so that too little would be read ahead there. `remote`: only the remote tier holds the offset.
+    what is read, so that too little would be read ahead there. `probing`: a transaction was open at the offset, and
+    only whether it still is is asked. `remote`: only the remote tier holds the offset.
     """
 
     place: int
@@ -105,6 +106,7 @@ class PartitionReading(msgspec.Struct):
     bounded: bool = False
     more: bool = False
     at_end: bool = False
+    probing: bool = False
     collector: RecordCollector | BatchCollector | None = None
     remote: RemoteRange | None = None
     done: bool = False
@@ -137,6 +139,8 @@ class Reader:
         self._ends: dict[str, int] = {}
         # Entries that the last fetch got which got any.
         self._found: dict[str, int] = {}
+        # The last stable offsets of logs that have open transactions.
+        self._unstable: dict[str, int] = {}
 
     def read(
         self,
@@ -188,6 +192,8 @@ class Reader:
             self._found[reading.spec.partition.stream] = reading.entries_taken
         result.record_count = collector.record_count
         result.chunks = collector.finish()
+        if result.aborted:
+            result.aborted = [each for each in result.aborted if each.first_offset < collector.next_offset]
 
     def _plan(self, reading: list[PartitionReading], left: int, *, anything: bool) -> list[PartitionReading]:
         """Choose what to read next, and how much of each, so that the replies fit what is left of the budget.
@@ -204,11 +210,15 @@ class Reader:
             room = max(0, min(each.room, left - planned, PIECE_BYTES))
             each.taking = room > 0 or not anything
             each.at_end = each.offset >= self._ends.get(stream, each.offset + 1)
+            unstable = each.spec.committed and each.offset == self._unstable.get(stream)
+            each.probing = unstable and each.taking and not each.bounded
             if not each.taking:
                 # Nothing is left for it: one entry, for the bounds that its result must have.
                 each.entries = 1
                 if each.bounded:
                     continue
+            elif each.probing:
+                each.entries = 1
             elif each.at_end:
                 likely = max(END_COUNT, min(2 * self._found.get(stream, 0), each.entries_max))
                 self._found[stream] = self._found.get(stream, 0) // 2  # less each time if it has gone quiet
@@ -238,7 +248,8 @@ class Reader:
             yield from self._read_pieces(pieces, since)
         for some in in_parts(bounded, PARTITIONS_AT_ONCE) if bounded else ():
             ends = self._log.bounds([each.spec.partition for each in some])
-            yield [(each, _without_batches(each, end)) for each, end in zip(some, ends, strict=True)]
+            pairs = zip(some, ends, strict=True)
+            yield [(each, without_batches(each.spec, each.offset, end)) for each, end in pairs]
 
     def _read_pieces(self, pieces: list[list[PartitionReading]], since: float) -> Iterator[_Found]:
         """Read one piece after the other: while one is put together, the next is on its way."""
@@ -262,7 +273,11 @@ class Reader:
 
     def _read_piece(self, piece: list[PartitionReading], since: float) -> _Found:
         reads = [
-            Read(each.spec.partition, each.offset, each.entries, bytes_expected=each.bytes_expected)
+            Read(
+                *(each.spec.partition, each.offset, each.entries, each.offset if each.probing else None),
+                bytes_expected=each.bytes_expected,
+                committed=each.spec.committed,
+            )
             for each in piece
         ]
         return list(zip(piece, self._ahead.read(reads, since), strict=True))
@@ -287,7 +302,7 @@ class Reader:
             expected = entries * (weight + ENTRY_BYTES)
             # Of a fetch of several pieces the first is put together while Redis works on the second.
             prepare_with = prepare_with if entries == wanted else None
-            read = Read(partition, offset, entries, bytes_expected=expected)
+            read = Read(partition, offset, entries, bytes_expected=expected, committed=reading.spec.committed)
             self._ahead.begin(read, expected, prepare_with)
 
     def _take_all(
@@ -318,7 +333,7 @@ class Reader:
         if isinstance(fetched, KafkaError):
             raise fetched
         spec = reading.spec
-        result.high_watermark = fetched.high_watermark
+        result.high_watermark, result.last_stable_offset = fetched.high_watermark, fetched.stable_offset
         result.log_start = fetched.first_offset
         result.withheld = fetched.end_offset > fetched.high_watermark
         reading.bounded = True
@@ -331,11 +346,16 @@ class Reader:
             return left
         if not reading.taking:
             reading.done = not (fetched.holds_any or fetched.more)
-            self._learn(spec.partition.stream, fetched.high_watermark, 0, 0)
+            self._learn(spec.partition.stream, fetched, 0, 0)
+            return left
+        if reading.probing:
+            reading.done = reading.offset >= fetched.visible_end
+            self._learn(spec.partition.stream, fetched, 0, 0)
             return left
         room = min(reading.room, left)
-        collector, taken, entries = _collect(reading, fetched, room, first=first)
+        collector, taken, entries = collect(reading.collector, spec, fetched, room, first=first)
         reading.collector = collector
+        result.aborted = merge_aborted(result.aborted, fetched.aborted)
         reading.offset = collector.next_offset
         # If less is left than an entry weighs, another round trip would most likely bring nothing that fits.
         weight = taken // entries if entries else 0
@@ -346,7 +366,7 @@ class Reader:
         reading.room -= taken
         reading.entries_taken += entries
         result.size_bytes += taken
-        self._learn(spec.partition.stream, fetched.high_watermark, taken, entries)
+        self._learn(spec.partition.stream, fetched, taken, entries)
         return 0 if used_up else left - taken
 
     def _check_position(self, spec: FetchPartitionSpec, fetched: Fetched) -> EpochStart | None:
@@ -373,12 +393,15 @@ class Reader:
             raise refusal or KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         return None
 
-    def _learn(self, stream: str, end: int, size_bytes: int, entries: int) -> None:
+    def _learn(self, stream: str, fetched: Fetched, size_bytes: int, entries: int) -> None:
         if len(self._weights) > WEIGHTS_MAX or len(self._ends) > WEIGHTS_MAX:
-            self._weights.clear()
-            self._ends.clear()
-            self._found.clear()
-        self._ends[stream] = end
+            for each in (self._weights, self._ends, self._found, self._unstable):
+                each.clear()
+        self._ends[stream] = fetched.visible_end
+        if fetched.stable_offset < fetched.high_watermark:
+            self._unstable[stream] = fetched.stable_offset
+        elif self._unstable:
+            self._unstable.pop(stream, None)
         if entries:
             self._weights[stream] = max(1, size_bytes // entries)
 
@@ -398,7 +421,9 @@ class Reader:
         for each in reading:
             room = min(each.room, left - planned)
             if each.remote is not None and (room > 0 or (wait and not requests)):
-                requests.append(_remote_request(each, each.remote, room, at_least_one=wait and not requests))
+                of = (each.spec.partition, each.remote, each.offset, max(room, 0))
+                least = wait and not requests
+                requests.append(read_request(*of, at_least_one=least, codec=each.spec.codec))
                 asked.append(each)
                 planned += room
         gaps = False
@@ -425,21 +450,6 @@ class Reader:
         return left, gaps
 
 
-def _collect(
-    reading: PartitionReading, fetched: Fetched, room: int, *, first: bool
-) -> tuple[RecordCollector | BatchCollector, int, int]:
-    """Take what fits into `room`; returns the partition's collector, and the bytes and the entries taken."""
-    collector, prepared = reading.collector, fetched.prepared
-    if collector is not None:
-        # Others of the request may have used up what it could have had when it began.
-        collector.limit(room)
-    elif isinstance(prepared, PreparedCollector) and prepared.suits(reading.spec, room, fetched):
-        return prepared.collector, prepared.size_bytes, prepared.entries
-    else:
-        collector = collector_for(reading.spec, room, at_least_one=first)
-    return collector, *collector.take(fetched)
-
-
 def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:
     """Return what is to be read, in order, in pieces of about PIECE_BYTES, and PARTITIONS_AT_ONCE at the most."""
     pieces: list[list[PartitionReading]] = []
@@ -451,24 +461,6 @@ def _pieces(reading: list[PartitionReading]) -> list[list[PartitionReading]]:
             size = each.bytes_expected
         pieces[-1].append(each)
     return pieces
-
-
-def _remote_request(
-    reading: PartitionReading, part: RemoteRange, bytes_max: int, *, at_least_one: bool
-) -> RemoteRequest:
-    codec, spec = reading.spec.topic.config.codec, reading.spec
-    if codec is Codec.zstd and not spec.zstd_known:
-        codec = Codec.none
-    room = max(bytes_max, 0)
-    return read_request(spec.partition, part, reading.offset, room, at_least_one=at_least_one, codec=codec)
-
-
-def _without_batches(reading: PartitionReading, bounds: Bounds | KafkaError) -> Fetched | KafkaError:
-    if isinstance(bounds, KafkaError):
-        return bounds
-    start, first, end = bounds.log_start, bounds.first_offset, bounds.high_watermark
-    more = reading.offset < end
-    return Fetched(start, first, end, [], more=more, remote=bounds.remote, epochs=bounds.epochs)
 
 
 def _size(results: Mapping[int, FetchResult]) -> int:
@@ -573,10 +565,11 @@ class Fetcher:
             self._reader.read(of.specs, sorted(places, key=of.order), results, held + more, timer)
         finally:
             memory.reserve(_size(results) - held - more)
+        of.ends |= {place: results[place].high_watermark for place in places if of.specs[place].committed}
 
     def _search(self, of: FetchSet, results: Mapping[int, FetchResult]) -> Collection[int] | None:
         """Return what has to be read at the deadline, None: everything."""
-        loud = [place for place, each in results.items() if not each.is_quiet(of.specs[place].offset)]
+        loud = [place for place, each in results.items() if not each.is_quiet(of.specs[place])]
         return of.search(self._log, loud, self._clock())
 
     def _enough(self, of: FetchSet, results: Mapping[int, FetchResult], limits: FetchLimits) -> bool:

@@ -78,23 +78,25 @@ class Owner(Protocol):
 class SessionPartition(Generic[A]):
     """A partition of a session: what is asked of it, and which bounds its client knows, -1 for none.
 
+    These are the high watermark, the last stable offset and the log's start.
+
     `place` is its place among those that are fetched, `turn` its turn in being read.
     """
 
-    __slots__ = ("asked", "high_watermark", "index", "log_start", "place", "topic", "turn")
+    __slots__ = ("asked", "bounds", "index", "place", "topic", "turn")
 
     def __init__(self, ref: PartitionRef[A], place: int) -> None:
         self.topic = ref.topic
         self.index = ref.partition
         self.asked = ref.asked
         self.place = self.turn = place
-        self.high_watermark = self.log_start = -1
+        self.bounds = (-1, -1, -1)
 
     def learn(self, result: FetchResult) -> bool:
         """Note what the client is answered; returns whether it is to be, for it differs from what it knows."""
-        bounds = (-1 if result.error else result.high_watermark, result.log_start)
-        known, (self.high_watermark, self.log_start) = (self.high_watermark, self.log_start), bounds
-        return bool(result.error or result.chunks or result.diverging) or bounds != known
+        end = -1 if result.error else result.high_watermark
+        known, self.bounds = self.bounds, (end, result.last_stable_offset, result.log_start)
+        return bool(result.error or result.chunks or result.diverging) or self.bounds != known
 
 
 class FetchSession(Generic[A]):
@@ -105,6 +107,7 @@ class FetchSession(Generic[A]):
         self.owner = owner
         self.version = version
         """Of the API, in the last request."""
+        self.committed = False
         self.epoch = 1
         self.created_at = self.used_at = now
         self.counted = 0
@@ -147,6 +150,12 @@ class FetchSession(Generic[A]):
         """Note the version of a request: what is to be fetched may depend on it."""
         if version != self.version:
             self.version = version
+            self._unresolve_where(lambda _partition, _spec: True)
+
+    def use_isolation(self, *, committed: bool) -> None:
+        """Note whether a request asks for committed records only."""
+        if committed != self.committed:
+            self.committed = committed
             self._unresolve_where(lambda _partition, _spec: True)
 
     def close(self) -> None:
@@ -225,6 +234,7 @@ class FetchSession(Generic[A]):
 
     def _unresolve(self, partition: SessionPartition[A]) -> None:
         if self._reads.specs.pop(partition.place, None) is not None:
+            self._reads.ends.pop(partition.place, None)
             self._reads.watch.remove(partition.place)
         self._due.add(partition.place)
 
@@ -242,7 +252,7 @@ class FetchSession(Generic[A]):
                 # It was deleted or created again meanwhile: the next fetch, which it is due in, finds out which.
                 self._due.add(place)
                 continue
-            if spec is not None and result.is_quiet(spec.offset) and self._reads.watch.hears(place):
+            if spec is not None and result.is_quiet(spec) and self._reads.watch.hears(place):
                 self._due.discard(place)
             else:
                 self._due.add(place)

@@ -18,7 +18,8 @@ READ_SECONDS = 10.0
 class FetchSet:
     """What to fetch of each partition, by its place, and the watch on them.
 
-    `order` sorts places, None: by their number. `read_at` is when all were last read, `searched_at` when all were, or
+    `order` sorts places, None: by their number. `ends` are the high watermarks of the logs that were read up to their
+    last stable offsets. `read_at` is when all were last read, `searched_at` when all were, or
     the quiet ones were searched (time.monotonic). From `search_at` on the next fetch searches them on its arrival.
     """
 
@@ -26,6 +27,7 @@ class FetchSet:
         self.specs: dict[int, FetchPartitionSpec] = {}
         self.watch = watch
         self.order = order
+        self.ends: dict[int, int] = {}
         self.read_at = self.searched_at = -math.inf
         self.search_at = math.inf
 
@@ -38,5 +40,10 @@ class FetchSet:
         if now - self.read_at >= READ_SECONDS:
             return None
         quiet = list(self.specs.keys() - loud)
-        ends = [LogPosition(self.specs[place].partition, self.specs[place].offset) for place in quiet]
+        ends = [LogPosition(self.specs[place].partition, self._end(place)) for place in quiet]
         return {*loud, *compress(quiet, log.have_grown(ends))}
+
+    def _end(self, place: int) -> int:
+        """Return where the log of a quiet partition ended: a committed read may have stopped before."""
+        spec = self.specs[place]
+        return self.ends.get(place, spec.offset) if spec.committed else spec.offset

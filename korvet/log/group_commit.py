@@ -17,12 +17,18 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import gevent
 from gevent.hub import Waiter, get_hub
 
-from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, OutcomeUnknownError
+from korvet.errors import (
+    AppendUnknownError,
+    ErrorCode,
+    KafkaError,
+    OutcomeUnknownError,
+    TransactionUnverifiedError,
+)
 from korvet.log import batch_format, record_format
 from korvet.log.epoch_scripts import EpochScripts, NodeScripts, ScriptReply, send_in_epoch, was_not_run
 from korvet.log.epochs import NO_EPOCH, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun, warn_of_removal
-from korvet.log.types import AppendBatch, Appended, AppendRecords
+from korvet.log.types import COMMIT, NO_TRANSACTION, AppendBatch, Appended, AppendRecords
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
@@ -68,10 +74,11 @@ _NO_OUTCOME: _Outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "nothing has 
 class _PartitionCall:
     """One call of a script in a group that is not sent yet, the `place`-th: appends to one log."""
 
-    __slots__ = ("args", "batches", "place", "records", "size_bytes")
+    __slots__ = ("args", "batches", "place", "records", "size_bytes", "transactional")
 
     def __init__(self, place: int, args: list[Arg]) -> None:
         self.place, self.args = place, args
+        self.transactional = False
         self.batches = self.records = self.size_bytes = 0
 
 
@@ -117,6 +124,10 @@ class _AppendGroup:
             script, keys, first_args = _call_of(partition)
             call = self._last[log] = _PartitionCall(len(self._calls), first_args)
             self._calls.append((script, keys, first_args))
+        if append.transaction != NO_TRANSACTION and not call.transactional:
+            of = self._calls[call.place]
+            self._calls[call.place] = of[0], (*of[1], *_transaction_keys(append)), of[2]
+            call.transactional = True
         place = _Place(self, call.place, call.batches)
         call.args += args
         call.batches += 1
@@ -345,8 +356,9 @@ class AppendScripts:
         self._sent_again = True
         calls: list[ScriptCall] = []
         for place, args in self._wave.items():
-            script, keys, first_args = _call_of(self._appends[place].partition)
-            calls.append((script, keys, [*first_args, *args]))
+            append = self._appends[place]
+            script, keys, first_args = _call_of(append.partition)
+            calls.append((script, (*keys, *_transaction_keys(append)), [*first_args, *args]))
         answers = EpochScripts(self._redis, self._epochs, calls).result()
         external = []
         for place, answer in zip(list(self._wave), answers, strict=True):
@@ -378,6 +390,8 @@ class AppendScripts:
             outcome = _read_appended(append, answer, at)
         except (ValueError, TypeError, IndexError):
             return malformed(append.partition.stream, "the answer of an append script")
+        if isinstance(outcome, TransactionUnverifiedError):
+            return outcome
         if isinstance(outcome, KafkaError):
             self._redis.script_failed(_script_of(append.partition), outcome)
         elif outcome is not None and not outcome.duplicate:
@@ -406,6 +420,8 @@ def _read_appended(append: _Append, answer: ScriptReply, at: int) -> _Outcome | 
     if isinstance(outcome, RespError):
         return refused(partition.stream, outcome)
     if outcome not in _WRITTEN:
+        if outcome == b"VERIFY":
+            return TransactionUnverifiedError()
         raise ValueError
     return Appended(
         base_offset=int(base_offset),
@@ -432,6 +448,13 @@ def _call_of(partition: Partition) -> tuple[Script, tuple[str, ...], list[Arg]]:
     return _script_of(partition), keys, args
 
 
+def _transaction_keys(append: _Append) -> tuple[str, ...]:
+    """Return the keys of a log that only batches of transactions change."""
+    if append.transaction == NO_TRANSACTION:
+        return ()
+    return append.partition.open_transactions, append.partition.aborted
+
+
 def _batch_args(append: _Append) -> list[Arg]:
     """Return the arguments of an append script for one batch."""
     count = append.record_count
@@ -439,7 +462,7 @@ def _batch_args(append: _Append) -> list[Arg]:
         entries = batch_format.batch_args(append.batch, append.codec, append.at_rest)
         size_bytes = _bytes_of(entries)
     else:
-        entries = record_format.batch_args(append.records, append.at_rest, append.timestamp)
+        entries = _entries_of(append)
         size_bytes = _stored_bytes(entries, count)
     return [
         append.producer_id,
@@ -449,9 +472,21 @@ def _batch_args(append: _Append) -> list[Arg]:
         count,
         size_bytes,
         append.max_timestamp if append.timestamp is None else append.timestamp,
+        append.transaction,
         len(entries),
         *entries,
     ]
+
+
+def _entries_of(append: AppendRecords) -> list[Arg]:
+    """Return the entries of an append in the form that lua/log/append.lua takes."""
+    if append.transaction == NO_TRANSACTION:
+        return record_format.batch_args(append.records, append.at_rest, append.timestamp)
+    producer = b"%d:%d" % (append.producer_id, append.producer_epoch)
+    if append.is_marker:
+        commit = append.transaction.startswith(COMMIT)
+        return record_format.marker_args(commit, producer, append.max_timestamp)
+    return record_format.batch_args(append.records, append.at_rest, append.timestamp, producer)
 
 
 def _bytes_of(args: Iterable[Any]) -> int:

@@ -4,6 +4,7 @@ Consumers see nothing past it, since a failover could lose that. Each worker fin
 advance it: not for acks=0 or 1, nor for what other Redis clients XADD. A read that finds more of a log than is known to
 be held begins a round (replication.py) after its reply. What the round's replicas have includes all that was read, if
 both are of one history. Where no topic wants replicas, the high watermark is the end of the log and nothing is asked.
+The last stable offset goes with it: a failover could lose a marker, and its transaction end in another way.
 
 While too few replicas are in sync nothing is asked either, so that consumers see what was held before. The rest
 comes with the first read after the replicas are back.
@@ -52,19 +53,27 @@ Histories: TypeAlias = dict[RedisNode, str]
 
 
 class LogEnd(NamedTuple):
-    """Where a log ended when it was read, and up to where what was read is to be shown."""
+    """Where a log ended when it was read, and its last stable offset, and up to where what was read is to be shown.
+
+    `committed`: that is shown only if replicas have the markers of all transactions below.
+    """
 
     partition: Partition
     end: int
+    stable: int
     shown: int
+    committed: bool = False
 
 
 class _Held(NamedTuple):
+    """A high watermark, and the last stable offset of the log up to there; when that was found (`clock`)."""
+
     end: int
+    stable: int
     found_at: float
 
 
-_NOTHING = _Held(-1, 0.0)
+_NOTHING = _Held(-1, -1, 0.0)
 
 
 class HighWatermarks:
@@ -108,16 +117,12 @@ class HighWatermarks:
         replicas = self._replicas
         if replicas is None or not any(self._wanted(partition_of(read)) for read, _ in found):
             return found
-        ends = [
-            LogEnd(partition_of(read), each.high_watermark, each.next_offset if each.holds_any else 0)
-            for read, each in found
-            if not isinstance(each, KafkaError)
-        ]
+        ends = [_end_of(partition_of(read), each) for read, each in found if not isinstance(each, KafkaError)]
         self._advance(histories, ends, replicas)
         return [
             (read, each)
             if isinstance(each, KafkaError) or not self._wanted(partition_of(read))
-            else (read, cut(each, self._held(partition_of(read), histories)))
+            else (read, cut(each, *self._held(partition_of(read), histories)))
             for read, each in found
         ]
 
@@ -152,7 +157,7 @@ class HighWatermarks:
         histories = self.begin(partitions)
         found = list(zip(partitions, read(), strict=True))
         ends = [
-            LogEnd(partition, each.high_watermark, each.high_watermark)
+            LogEnd(partition, each.high_watermark, each.stable_offset, each.high_watermark)
             for partition, each in found
             if not isinstance(each, KafkaError)
         ]
@@ -160,7 +165,7 @@ class HighWatermarks:
         return [
             each
             if isinstance(each, KafkaError) or not self._wanted(partition)
-            else cut_bounds(each, self._held(partition, histories))
+            else cut_bounds(each, *self._held(partition, histories))
             for partition, each in found
         ]
 
@@ -180,9 +185,9 @@ class HighWatermarks:
             for watermarks, rounds in waits:
                 watermarks.note_vain(rounds)
 
-    def _held(self, partition: Partition, histories: Histories) -> int:
+    def _held(self, partition: Partition, histories: Histories) -> tuple[int, int]:
         node = self._node_in(histories, partition)
-        return self._nodes[node].held(partition, histories[node]) if node else -1
+        return (self._nodes[node].held(partition, histories[node]) if node else _NOTHING)[:2]
 
     def _node_in(self, histories: Histories, partition: Partition) -> RedisNode | None:
         """Return the node that a log was read of, None if it has moved since."""
@@ -252,7 +257,7 @@ class _NodeWatermarks:
             count, held = wanted(each.partition), self._get(each.partition, history)
             if held.end >= each.end:
                 continue
-            if held.end < each.shown:
+            if (held.stable if each.committed else held.end) < each.shown:
                 if now - self._vain_at.get(count, -math.inf) >= AGE_SECONDS:
                     awaited.add(count)
             elif now - held.found_at < AGE_SECONDS:
@@ -266,9 +271,9 @@ class _NodeWatermarks:
         vain = [count for count, round_ in rounds.items() if _was_vain(round_.value, count)]
         self._vain_at |= dict.fromkeys(vain, self._clock())
 
-    def held(self, partition: Partition, history: str) -> int:
-        """Return the high watermark of a log in a history, -1 if none is known."""
-        return self._get(partition, history).end
+    def held(self, partition: Partition, history: str) -> _Held:
+        """Return the high watermark of a log in a history; -1 if none is known."""
+        return self._get(partition, history)
 
     def _begin(self, history: str, count: int, ends: list[LogEnd]) -> AsyncResult[Round] | None:
         """Begin a round for logs, unless it would wait for replicas that are away."""
@@ -300,9 +305,19 @@ class _NodeWatermarks:
         if len(self._ends) + len(ends) > REMEMBERED_MAX:
             self._ends.clear()
         now = self._clock()
-        for partition, end, _ in ends:
-            key = partition.stream, partition.topic_id
-            self._ends[key] = _Held(max(end, self._ends.get(key, _NOTHING).end), now)
+        for each in ends:
+            key = each.partition.stream, each.partition.topic_id
+            self._ends[key] = max(_Held(each.end, each.stable, now), self._ends.get(key, _NOTHING))._replace(
+                found_at=now
+            )
+
+
+def _end_of(partition: Partition, found: Fetched) -> LogEnd:
+    committed = found.aborted is not None
+    shown = found.next_offset if found.holds_any else 0
+    if committed and not shown:
+        shown = found.stable_offset  # it may have asked no more than whether there is something
+    return LogEnd(partition, found.high_watermark, found.stable_offset, shown, committed)
 
 
 def _was_vain(round_: Round | None, count: int) -> bool:
@@ -310,35 +325,35 @@ def _was_vain(round_: Round | None, count: int) -> bool:
     return round_ is None or (round_.history != "" and round_.held < count)
 
 
-def cut(fetched: Fetched, high_watermark: int) -> Fetched:
-    """Return what was read without what lies at or past a high watermark, -1 if none is known."""
+def cut(fetched: Fetched, high_watermark: int, stable: int) -> Fetched:
+    """Return what was read without what lies at or past a high watermark, -1 if none is known.
+
+    `stable` is the last stable offset of the log up to there: a transaction is open in it as long as its marker is not.
+    """
     # At the first record that Redis holds at least: that shows nothing.
     start = fetched.remote.end if fetched.remote else fetched.first_offset
     end = max(high_watermark, start)
     if end >= fetched.high_watermark:
         return fetched
-    fetched = fetched._replace(high_watermark=end, log_end=fetched.high_watermark)
-    if not fetched.holds_any:
-        return fetched._replace(more=False)
-    if fetched.next_offset <= end:
-        return fetched._replace(more=fetched.more and fetched.next_offset < end)
-    return fetched._replace(
-        records=[each for each in fetched.records if each[0] < end],
-        batches=[each for each in fetched.batches if each.next_offset <= end],
-        more=False,
+    fetched = fetched._replace(
+        high_watermark=end,
+        log_end=fetched.high_watermark,
+        open_offset=max(stable, start) if stable < end else None,
     )
+    return fetched.until(fetched.visible_end)
 
 
-def cut_bounds(bounds: Bounds, high_watermark: int) -> Bounds:
-    """Return the bounds of a log with a high watermark, -1 if none is known and the log holds anything."""
+def cut_bounds(bounds: Bounds, high_watermark: int, stable: int) -> Bounds:
+    """Return the bounds of a log with a high watermark, -1 if none is known and the log holds anything; see `cut`."""
     # What is archived was held.
     start = max(bounds.remote.end if bounds.remote else bounds.first_offset, bounds.archived)
     if start >= bounds.high_watermark:
         return bounds
     known = high_watermark >= 0
-    return bounds._replace(
-        high_watermark=max(min(high_watermark, bounds.high_watermark), start) if known else -1
-    )
+    end = max(min(high_watermark, bounds.high_watermark), start) if known else -1
+    if end < bounds.high_watermark:
+        bounds = bounds._replace(open_offset=max(stable, start) if stable < end else None)
+    return bounds._replace(high_watermark=end)
 
 
 def unknown() -> KafkaError:

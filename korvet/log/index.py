@@ -30,6 +30,7 @@ TIMESTAMP_MAX = 2**63 - 1
 STATE_FIELDS = (
     *("topic", "next", "start", "first", "bytes", "records", "interval", "max_timestamp"),
     *("start_records", "start_bytes", "clean", "clean_end", "clean_bytes", "archived", "reindex", "rebase"),
+    "open",
 )
 """What `read_totals` takes of the state."""
 
@@ -99,7 +100,7 @@ class Totals(NamedTuple):
     `start_records` and `start_bytes` lay below the start, to one row. Below `compacted_end` the log lies in the
     compacted segment number `segment`, None without one, and `compacted_bytes` ever came. The remote tier holds the
     records up to `archived`. `counted`: there is an index; `reindex`: it has to be rebuilt; `rebase`: it may hold
-    timestamps that have left the log.
+    timestamps that have left the log. The first open transaction begins at `open_offset`, None without one.
     """
 
     start: int
@@ -118,6 +119,7 @@ class Totals(NamedTuple):
     counted: bool
     reindex: bool
     rebase: bool
+    open_offset: int | None
 
     def misses_rows(self, newest: Row | None) -> bool:
         """Return whether rows are missing after the newest one."""
@@ -279,7 +281,8 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
         raise stale_topic(partition)
     try:
         end, start, first, size, records, interval, largest, *more = fields
-        start_records, start_bytes, segment, compacted_end, compacted_bytes, archived, reindex, rebase = more
+        start_records, start_bytes, segment, compacted_end, compacted_bytes, archived, reindex, *rest = more
+        rebase, open_offset = rest
         end_offset, counted = int(end or 0), int(records or 0)
         return Totals(
             start=int(start or 0),
@@ -298,6 +301,7 @@ def read_totals(partition: Partition, reply: Reply) -> Totals:
             counted=interval is not None,
             reindex=reindex == b"1",
             rebase=rebase is not None,
+            open_offset=int(open_offset) if open_offset else None,
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error

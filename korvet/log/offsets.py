@@ -52,11 +52,19 @@ class OffsetFound(msgspec.Struct, frozen=True):
 
 
 class OffsetQuery(msgspec.Struct, frozen=True):
-    """A timestamp in ms, or a SpecialTimestamp, of one partition; `remote_storage`: its topic is archived."""
+    """A timestamp in ms, or a SpecialTimestamp, of one partition; `remote_storage`: its topic is archived.
+
+    `committed`: the log ends at its last stable offset (read_committed).
+    """
 
     partition: Partition
     timestamp: int
     remote_storage: bool = False
+    committed: bool = False
+
+    def end(self, bounds: Bounds) -> int:
+        """Return the end of what may be found, -1 if it is not known."""
+        return bounds.stable_offset if self.committed else bounds.high_watermark
 
     @property
     def earliest(self) -> int | None:
@@ -111,7 +119,7 @@ class OffsetLookup:
                 answers.append(found)
             elif place in searches:
                 look = partial(self._find_in_redis, query, searches[place], intervals[place])
-                visible = _visible(found, _of_both(query, found, stamps.get(place), look))
+                visible = _visible(query, found, _of_both(query, found, stamps.get(place), look))
                 answers.append(_with_epoch(found, visible))
             else:
                 answers.append(_with_epoch(found, _bound(query, found)))
@@ -258,9 +266,9 @@ def _of_both(
     return found if isinstance(found, KafkaError) or found.timestamp > archived.timestamp else archived
 
 
-def _visible(bounds: Bounds, found: OffsetFound | KafkaError) -> OffsetFound | KafkaError:
+def _visible(query: OffsetQuery, bounds: Bounds, found: OffsetFound | KafkaError) -> OffsetFound | KafkaError:
     """Return what was found if consumers may see it, as Kafka does; what only the remote tier holds they may."""
-    if isinstance(found, KafkaError) or found.offset < max(bounds.high_watermark, bounds.local_start):
+    if isinstance(found, KafkaError) or found.offset < max(query.end(bounds), bounds.local_start):
         return found
     return OffsetFound() if bounds.high_watermark >= 0 else high_watermark.unknown()
 
@@ -268,8 +276,8 @@ def _visible(bounds: Bounds, found: OffsetFound | KafkaError) -> OffsetFound | K
 def _bound(query: OffsetQuery, bounds: Bounds) -> OffsetFound | KafkaError:
     match query.timestamp:
         case SpecialTimestamp.LATEST:
-            known = bounds.high_watermark >= 0
-            return OffsetFound(bounds.high_watermark) if known else high_watermark.unknown()
+            end = query.end(bounds)
+            return OffsetFound(end) if end >= 0 else high_watermark.unknown()
         case SpecialTimestamp.EARLIEST:
             return OffsetFound(bounds.first_offset)
         case SpecialTimestamp.EARLIEST_LOCAL:

@@ -28,17 +28,24 @@ _ROWS_PER_STEP = 1000
 
 _EXPIRED_ROWS_PER_STEP = 500
 _COMMANDS_PER_PARTITION = 2
-# "<epoch> <ms of its last batch> <first>-<last sequence>@<base offset> ...", newest last (lua/shared/append_begin).
-_ROW = re.compile(rb"(\d{1,5}) (\d{1,18}) (?:\d+-\d+@\d+ )*\d+-(\d{1,10})@\d+")
+# As lua/shared/append_check has it: epoch, time of the last batch in ms, the last transaction and where it begins while
+# it is open, and of the last batch its last sequence.
+_ROW = re.compile(rb"(\d{1,5}) (\d{1,18})(?: #(\d{1,18})(?:@(\d{1,16}))?)?(?: \d+-(\d{1,10})@\d+)*")
 
 
 class ActiveProducer(NamedTuple):
-    """One producer; `last_ms` is Redis' clock at its last batch."""
+    """One producer; `last_ms` is Redis' clock at its last batch or marker; -1 for no sequence since its epoch began.
+
+    `transaction` is the number of its last transaction in the partition, -1 without any, and `first_offset` where that
+    begins while it is open, else -1.
+    """
 
     producer_id: int
     epoch: int
     last_sequence: int
     last_ms: int
+    transaction: int = -1
+    first_offset: int = -1
 
 
 class ProducerRows:
@@ -111,10 +118,14 @@ def _take(partition: Partition, topic_id: Reply, scanned: Reply, rows: dict[int,
         cursor, flat = cast("tuple[bytes, list[bytes]]", listed(partition.producers, scanned))
         for name, text in zip(flat[::2], flat[1::2], strict=True):
             row = _ROW.fullmatch(text)
-            if row is None:
+            if row is None or row[3] is None is row[5]:
                 raise malformed(partition.producers, f"the row of producer {name!r}")
-            epoch, last_ms, last_sequence = map(int, row.groups())
-            rows[int(name)] = ActiveProducer(int(name), epoch, last_sequence, last_ms)
+            epoch, last_ms, transaction, first_offset, last_sequence = (
+                -1 if each is None else int(each) for each in row.groups()
+            )
+            rows[int(name)] = ActiveProducer(
+                int(name), epoch, last_sequence, last_ms, transaction, first_offset
+            )
     except (ValueError, TypeError) as error:
         raise malformed(partition.producers, "the answer to HSCAN") from error
     return cursor

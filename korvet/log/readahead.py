@@ -131,7 +131,9 @@ class ReadAhead:
         """Return the piece that was read ahead, if it is what is asked for; it is held no longer."""
         stream = read.partition.stream
         piece = self._pieces.get(stream)
-        if piece is None or piece.read.partition != read.partition or piece.read.offset != read.offset:
+        # What a committed read finds is less, and has what was aborted.
+        wanted = (read.partition, read.offset, read.committed)
+        if piece is None or (piece.read.partition, piece.read.offset, piece.read.committed) != wanted:
             return None
         self._drop(stream)
         return piece if self._is_of_now(piece) else None
@@ -156,14 +158,13 @@ def _as_of(bounds: Bounds | KafkaError, outcome: Fetched) -> _Outcome:
     """Return what was read earlier, with the bounds of the log as they are now."""
     if isinstance(bounds, KafkaError):
         return bounds
-    end = bounds.high_watermark
-    found = outcome.records or outcome.batches
-    more = outcome.more or not found or outcome.next_offset < end
-    return outcome._replace(
+    outcome = outcome._replace(
         log_start=bounds.log_start,
         first_offset=bounds.first_offset,
-        high_watermark=end,
-        more=more,
+        high_watermark=bounds.high_watermark,
         remote=bounds.remote,
         epochs=bounds.epochs,
+        open_offset=bounds.open_offset,
     )
+    found = outcome.records or outcome.batches
+    return outcome._replace(more=outcome.more or not found or outcome.next_offset < outcome.visible_end)

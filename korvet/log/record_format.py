@@ -8,6 +8,9 @@ the marker field `korvet.encoding`.
 Any client may XADD to the stream. Such an entry is neither lost nor refused: without a usable timestamp it gets the
 time of its id, and a field that is none of the above becomes a header of that name.
 
+A record of a transaction has the field `korvet.producer` as its last one. A marker, which ends a transaction, has the
+fields `korvet.marker`, `korvet.producer` and `timestamp`.
+
 `read_entries` reads entries one by one; `read_columns` reads many entries of one layout as columns, at once.
 """
 
@@ -16,16 +19,18 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from typing import cast
+from typing import NamedTuple, cast
 
 import lz4.frame
 import zstandard
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns, Contents
+from korvet.protocol.records.control import ABORT, COMMIT, control_record
 from korvet.protocol.records.encoding import NATIVE
 from korvet.protocol.records.record import Header, Record, StoredRecord
 from korvet.topics.types import AtRest
@@ -48,8 +53,21 @@ NULL_HEADER = b"nullheader."
 MARKER = b"korvet.encoding"
 """The field that says how a value, or a batch, is compressed."""
 
+PRODUCER = b"korvet.producer"
+"""The field that says whose an entry of a transaction is, the last of a record: `<producer id>:<epoch>`."""
+
+CONTROL = b"korvet.marker"
+"""The field that makes an entry the end of a transaction: `commit` or `abort`; then PRODUCER and `timestamp` follow."""
+
 # Names and values after the key: value, timestamp, and maybe how the value is encoded.
 _PLAIN, _ENCODED = 4, 6
+DATA = -1
+"""The kind of records that producers write, where markers have ABORT or COMMIT."""
+
+_MARKER_FIELDS = [CONTROL, PRODUCER, b"timestamp"]
+_CONTROLS = {b"abort": ABORT, b"commit": COMMIT}
+_PRODUCER = re.compile(rb"[0-9]{1,19}:[0-9]{1,5}")
+_PRODUCER_ID_MAX, _PRODUCER_EPOCH_MAX = 2**63 - 1, 2**15 - 1
 # One of each for the process, since making one costs more than a value: no greenlet switches within a call.
 _ZSTD_COMPRESSOR = zstandard.ZstdCompressor()
 _ZSTD_DECOMPRESSOR = zstandard.ZstdDecompressor()
@@ -65,11 +83,13 @@ _LZ4_HEADER = struct.Struct("<4xBxQ")
 _LZ4_CONTENT_SIZE_FLAG = 0x08
 
 
-def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
+def entry_args(
+    record: Record, at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
+) -> list[Arg]:
     """Return the field and value arguments of XADD for one record.
 
-    `timestamp` (ms) replaces the record's own (LogAppendTime). Raises KafkaError INVALID_RECORD for a record with
-    more headers than one script call can pass on.
+    `timestamp` (ms) replaces the record's own (LogAppendTime); `producer` is what PRODUCER holds in a transaction.
+    Raises KafkaError INVALID_RECORD for a record with more headers than one script call can pass on.
     """
     args: list[Arg] = []
     value = record.value
@@ -89,45 +109,103 @@ def entry_args(record: Record, at_rest: AtRest, timestamp: int | None = None) ->
             args += (NULL_HEADER + name.encode(), b"")
         else:
             args += (HEADER + name.encode(), content)
+    if producer is not None:
+        args += (PRODUCER, producer)
     if len(args) > ENTRY_ARGS_MAX:
-        message = f"a record of {len(record.headers)} headers, {ENTRY_ARGS_MAX // 2 - 4} can be stored"
+        message = f"a record of {len(record.headers)} headers, {ENTRY_ARGS_MAX // 2 - 5} can be stored"
         raise KafkaError(ErrorCode.INVALID_RECORD, message)
     return args
 
 
-def batch_args(records: Sequence[Record], at_rest: AtRest, timestamp: int | None = None) -> list[Arg]:
+def marker_args(commit: bool, producer: bytes, timestamp: int) -> list[Arg]:  # noqa: FBT001 - what it is of
+    """Return the end of a transaction in the form that lua/log/append.lua takes records."""
+    outcome = b"commit" if commit else b"abort"
+    return [3, CONTROL, PRODUCER, b"timestamp", outcome, producer, b"%d" % timestamp]
+
+
+def batch_args(
+    records: Sequence[Record], at_rest: AtRest, timestamp: int | None = None, producer: bytes | None = None
+) -> list[Arg]:
     """Return the records in the form that lua/log/append.lua takes.
 
     That is the number of fields that all records have in common, then their names, then the values of one record after
     the other: most batches are like that, and Redis spends a quarter less on them. Otherwise it is 0, and for each
-    record the number of its arguments and these. `timestamp` and errors as for `entry_args`.
+    record the number of its arguments and these. `timestamp`, `producer` and errors as for `entry_args`.
     """
     keys = [record.key for record in records]
     values = [record.value for record in records]
     largest = max([0 if value is None else len(value) for value in values])
     compressible = at_rest.codec != "none" and largest >= at_rest.min_bytes
     if compressible or None in values or any(map(_HEADERS, records)):
-        return _mixed_args(records, at_rest, timestamp)
+        return _mixed_args(records, at_rest, timestamp, producer)
     if timestamp is None:
         stamps: Sequence[Arg] = [b"%d" % record.timestamp for record in records]
     else:
         stamps = [b"%d" % timestamp] * len(records)
+    names: list[Arg] = [b"value", b"timestamp"]
+    columns: list[Sequence[Arg]] = [cast("Sequence[Arg]", values), stamps]
     if None not in keys:
-        columns = cast("tuple[Sequence[Arg], ...]", (keys, values, stamps))
-        return [3, b"key", b"value", b"timestamp", *chain.from_iterable(zip(*columns, strict=True))]
-    if keys.count(None) < len(keys):
-        return _mixed_args(records, at_rest, timestamp)
-    columns = cast("tuple[Sequence[Arg], ...]", (values, stamps))
-    return [2, b"value", b"timestamp", *chain.from_iterable(zip(*columns, strict=True))]
+        names.insert(0, b"key")
+        columns.insert(0, cast("Sequence[Arg]", keys))
+    elif keys.count(None) < len(keys):
+        return _mixed_args(records, at_rest, timestamp, producer)
+    if producer is not None:
+        names.append(PRODUCER)
+        columns.append([producer] * len(records))
+    return [len(names), *names, *chain.from_iterable(zip(*columns, strict=True))]
 
 
-def _mixed_args(records: Sequence[Record], at_rest: AtRest, timestamp: int | None) -> list[Arg]:
+def _mixed_args(
+    records: Sequence[Record], at_rest: AtRest, timestamp: int | None, producer: bytes | None
+) -> list[Arg]:
     args: list[Arg] = [0]
     for record in records:
-        entry = entry_args(record, at_rest, timestamp)
+        entry = entry_args(record, at_rest, timestamp, producer)
         args.append(len(entry))
         args += entry
     return args
+
+
+class ProducerRun(NamedTuple):
+    """Records of one transactional producer, from position `start` to `stop` of those that were read.
+
+    `control` is ABORT or COMMIT for a marker, which is a run of its own, and DATA for what producers write.
+    """
+
+    start: int
+    stop: int
+    producer_id: int
+    producer_epoch: int
+    control: int
+
+
+Owned = tuple[int, tuple[int, int], int]
+"""A record of a transactional producer: its position, the producer's id and epoch, and its kind as in ProducerRun."""
+
+
+@lru_cache(maxsize=4096)
+def producer_of(text: bytes) -> tuple[int, int] | None:
+    """Return the producer id and epoch that a field PRODUCER holds; None if it is not Korvet's."""
+    if not _PRODUCER.fullmatch(text):
+        return None
+    producer_id, epoch = map(int, text.split(b":"))
+    return (producer_id, epoch) if producer_id <= _PRODUCER_ID_MAX and epoch <= _PRODUCER_EPOCH_MAX else None
+
+
+def producer_runs(owned: Iterable[Owned]) -> list[ProducerRun]:
+    """Return the runs of records, by rising positions."""
+    runs: list[ProducerRun] = []
+    start = stop = 0
+    last: tuple[tuple[int, int], int] | None = None
+    for position, producer, control in owned:
+        if position != stop or (producer, control) != last or control != DATA:
+            if last is not None:
+                runs.append(ProducerRun(start, stop, *last[0], last[1]))
+            start, last = position, (producer, control)
+        stop = position + 1
+    if last is not None:
+        runs.append(ProducerRun(start, stop, *last[0], last[1]))
+    return runs
 
 
 def read_entries(
@@ -136,14 +214,17 @@ def read_entries(
     end: int,
     decompressed_bytes_max: int,
     damaged: Callable[[int, str], None],
+    owned: list[Owned] | None = None,
 ) -> list[StoredRecord]:
     """Return the records of the entries below offset `end`, up to the first entry whose id is no offset.
 
     `damaged(offset, encoding)` is called for a value that claims an encoding and does not decode within
-    `decompressed_bytes_max` bytes; it is served as it is stored. Raises ValueError, TypeError, AttributeError or
-    IndexError for what is no answer to XRANGE.
+    `decompressed_bytes_max` bytes; it is served as it is stored. To `owned` those are added that are of transactions or
+    markers, which are control records. Raises ValueError, TypeError, AttributeError or IndexError for what is no answer
+    to XRANGE.
     """
     records: list[StoredRecord] = []
+    owned = [] if owned is None else owned
     append = records.append
     width = 1 << bits
     prefix: bytes | None = None
@@ -159,6 +240,9 @@ def read_entries(
         # The fields that nearly every record has, in the order in which they are written.
         at = 2 if fields[0] == b"key" else 0
         size = len(fields) - at
+        if size > _PLAIN and fields[-2] == PRODUCER and (of := producer_of(fields[-1])):
+            owned.append((len(records), of, DATA))
+            fields, size = fields[:-2], size - 2  # noqa: PLW2901 - the rest is as without a transaction
         if size >= _PLAIN and fields[at] == b"value" and fields[at + 2] == b"timestamp":
             stamp = fields[at + 3]
             value: bytes | None = fields[at + 1]
@@ -169,8 +253,37 @@ def read_entries(
             if value is not None and stamp.isdigit() and len(stamp) <= SAFE_DIGITS:
                 append((offset, int(stamp), fields[1] if at else None, value, []))
                 continue
-        append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
+        fields, control = _without_owner(fields, len(records), owned)  # noqa: PLW2901 - as above
+        if control == DATA:
+            append(_read_fields(offset, bits, fields, decompressed_bytes_max, damaged))
+        else:
+            append(_marker(offset, bits, fields, control))
     return records
+
+
+def _without_owner(fields: list[bytes], position: int, owned: list[Owned]) -> tuple[list[bytes], int]:
+    """Add to `owned` what belongs to a transactional producer; returns the other fields, and the kind of the record."""
+    control = _control_of(fields)
+    noted = owned and owned[-1][0] == position
+    if control != DATA:
+        owned.append((position, producer_of(fields[3]) or (-1, -1), control))
+    elif not noted and fields[2:] and fields[-2] == PRODUCER and (of := producer_of(fields[-1])):
+        owned.append((position, of, DATA))
+        fields = fields[:-2]
+    return fields, control
+
+
+def _control_of(fields: list[bytes]) -> int:
+    """Return which marker an entry is, DATA if it is none."""
+    if fields[0] != CONTROL or fields[::2] != _MARKER_FIELDS or producer_of(fields[3]) is None:
+        return DATA
+    return _CONTROLS.get(fields[1], DATA)
+
+
+def _marker(offset: int, bits: int, fields: list[bytes], control: int) -> StoredRecord:
+    timestamp = timestamp_of(fields[5])
+    record = control_record(control == COMMIT, offset >> bits if timestamp is None else timestamp)
+    return offset, record.timestamp, record.key, record.value, []
 
 
 def _read_fields(
@@ -289,9 +402,13 @@ _RUN_MIN = 8
 
 
 def read_columns(
-    entries: Sequence[Entry], bits: int, end: int, decompressed_bytes_max: int
+    entries: Sequence[Entry],
+    bits: int,
+    end: int,
+    decompressed_bytes_max: int,
+    owned: list[Owned] | None = None,
 ) -> Columns | None:
-    """Return the records of all the entries; None if `read_entries` must read each.
+    """Return the records of all the entries, `owned` as `read_entries` does; None if that must read each.
 
     That is so for entries that differ in their fields or have others than those that Korvet writes, and if an id is
     no offset below `end`, a timestamp is none, or a value does not decompress within `decompressed_bytes_max` bytes.
@@ -304,6 +421,13 @@ def read_columns(
     if split is None:
         return None
     ids, names, columns = split
+    owners: list[tuple[int, int]] = []
+    if names[-1] == PRODUCER:
+        names.pop()
+        producers = columns.pop()
+        owners = [of for of in map(producer_of, producers) if of is not None]
+        if len(owners) < count or not names:
+            return None
     keys = columns.pop(0) if names[0] == b"key" else None
     del names[: len(names) - len(columns)]
     if names[:2] != [b"value", b"timestamp"]:
@@ -318,6 +442,8 @@ def read_columns(
     if values is None or timestamps is None or headers is None:
         return None
     runs = _runs(ids, bits, end)
+    if owned is not None and runs is not None:
+        owned += [(position, of, DATA) for position, of in enumerate(owners)]
     return None if runs is None else Columns(runs, timestamps, keys, values, headers)
 
 

@@ -6,25 +6,26 @@ KAFKA_STORAGE_ERROR that names the key.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
 from korvet.log.record_format import OFFSETS_END
-from korvet.log.types import Bounds, RemoteRange
+from korvet.log.types import AbortedTransaction, Bounds, RemoteRange
 from korvet.redis.replies import Reply, listed, malformed
 from korvet.topics.types import Partition
 
 _STATE_FIELDS = (
     *("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end"),
-    *("lake_start", "archived", "epochs"),
+    *("lake_start", "archived", "epochs", "open", "aborted"),
 )
 
 SEGMENTS = (b"0", b"1")
 """The numbers of the two streams that compaction writes to in turn, as the state names them."""
 
 _REMEMBERED_MAX = 100_000
-"""Compacted logs that are remembered; all are forgotten beyond it, at the price of a second read each."""
+"""Logs that are compacted, or have aborted transactions, and are remembered; all are forgotten beyond it, at the price
+of a second read each."""
 
 
 class LogState(NamedTuple):
@@ -35,6 +36,8 @@ class LogState(NamedTuple):
     entries are on their way to new offsets. Offsets below `compacted_end` lie in the compacted segment number
     `segment`, None without one. The remote tier holds what lies below `archived`, and in it the log starts at
     `remote_start`, None before anything was archived. `epochs` are the leader epochs in which it was written.
+    `open_offset` is where the oldest open transaction begins, None without one; `last_aborted` is the offset of the
+    last marker that aborted one, -1 without one.
     """
 
     next_offset: int
@@ -47,6 +50,8 @@ class LogState(NamedTuple):
     remote_start: int | None = None
     archived: int = 0
     epochs: Epochs = ()
+    open_offset: int | None = None
+    last_aborted: int = -1
 
     @property
     def remote(self) -> RemoteRange | None:
@@ -75,7 +80,7 @@ def range_end(partition: Partition, end: int | None) -> str:
         return "+"
     if partition.format == "batch":
         return f"{end}-0"
-    last, bits = end - 1, partition.bits
+    last, bits = max(end - 1, 0), partition.bits  # there is no id 0-0
     return f"{last >> bits}-{last & (1 << bits) - 1}"
 
 
@@ -90,7 +95,8 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
     if not fields or fields[0] != partition.topic_id.encode():
         raise stale_topic(partition)
     try:
-        _, end, start, first, largest, moving, segment, compacted_end, remote_start, archived, epochs = fields
+        _, end, start, first, largest, moving, segment, compacted_end, *later = fields
+        remote_start, archived, epochs, open_offset, last_aborted = later
         state = LogState(
             next_offset=int(end),
             start=max(int(start), int(remote_start or 0)),
@@ -102,6 +108,8 @@ def read_state(partition: Partition, reply: Reply) -> LogState:
             remote_start=int(remote_start) if remote_start else None,
             archived=int(archived or 0),
             epochs=parse_epochs(epochs),
+            open_offset=int(open_offset) if open_offset else None,
+            last_aborted=int(last_aborted or -1),
         )
     except (ValueError, TypeError) as error:
         raise malformed(partition.state, "a field") from error
@@ -155,7 +163,29 @@ def _bounds(state: LogState, first_offset: int) -> Bounds:
         remote=remote,
         compacted_end=state.compacted_end,
         epochs=state.epochs,
+        open_offset=state.open_offset,
     )
+
+
+class AbortedRow(NamedTuple):
+    """An aborted transaction: all that have records below `stable`, and no row up to this one, were not aborted."""
+
+    transaction: AbortedTransaction
+    stable: int
+
+
+def aborted_command(partition: Partition, offset: int, count: int) -> tuple[str | int, ...]:
+    """Return the command whose answer `read_aborted` takes: for what was aborted by markers from `offset` on."""
+    return ("ZRANGEBYSCORE", partition.aborted, offset, "+inf", "LIMIT", 0, count)
+
+
+def read_aborted(partition: Partition, reply: Reply) -> list[AbortedRow]:
+    """Return aborted transactions, in the order of their markers."""
+    try:
+        rows = [map(int, row.split(b":")) for row in cast("list[bytes]", listed(partition.aborted, reply))]
+        return [AbortedRow(AbortedTransaction(of, first), stable) for of, first, stable in rows]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise malformed(partition.aborted, "an aborted transaction") from error
 
 
 def entries(partition: Partition, reply: Reply) -> list[Any]:
@@ -163,10 +193,10 @@ def entries(partition: Partition, reply: Reply) -> list[Any]:
     return listed(partition.stream, reply)
 
 
-def executed(partition: Partition, reply: Reply, count: int) -> list[Reply]:
-    """Return the `count` answers of a transaction from the answer to its EXEC."""
+def executed(partition: Partition, reply: Reply, *counts: int) -> list[Reply]:
+    """Return the answers of a transaction, as many as one of `counts`, from the answer to its EXEC."""
     replies = listed(partition.stream, reply)
-    if len(replies) != count:
+    if len(replies) not in counts:
         raise malformed(partition.stream, "the answer to EXEC")
     return replies
 
@@ -216,3 +246,24 @@ class CompactedSegments:
         compacted = partition.compacted[state.segment]
         self._segments[partition.stream, partition.topic_id] = (compacted, state.compacted_end)
         return compacted if offset < state.compacted_end else partition.stream
+
+
+class AbortMarkers:
+    """Which logs have markers of aborted transactions, by the last answers; the others cost a look-up in a dict.
+
+    As with CompactedSegments, the state that comes with an answer says whether the right question was asked.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], int] = {}
+
+    def known(self, partition: Partition, offset: int) -> bool:
+        """Return whether there is one at an offset or past it, as far as is known."""
+        return bool(self._last) and self._last.get((partition.stream, partition.topic_id), -1) >= offset
+
+    def learn(self, partition: Partition, state: LogState) -> None:
+        """Remember the last one by the state that came with an answer."""
+        if state.last_aborted >= 0:
+            if len(self._last) >= _REMEMBERED_MAX:
+                self._last.clear()
+            self._last[partition.stream, partition.topic_id] = state.last_aborted

@@ -68,6 +68,7 @@ def _stats(partition: Partition, fields: Reply, index_rows: Reply) -> LogStats |
         start_offset=end if first is None else min(max(start, first), end),
         end_offset=end,
         oldest_age_ms=None,
+        stable_lag=None if totals.open_offset is None else end - min(max(totals.open_offset, start), end),
     )
 
 
@@ -160,7 +161,8 @@ def read_lake_lags(
             errors.append(bounds)
             continue
         first = max(bounds.archived, bounds.local_start if bounds.remote else bounds.log_start)
-        if first < bounds.high_watermark:
+        # What transactions may still abort is not archived, however long they take.
+        if first < bounds.stable_offset:
             lagging.append((LogPosition(partition, first), bounds.archived))
         else:
             lags.append(_lake_lag(partition, bounds.archived, 0, 0))

@@ -23,14 +23,25 @@ from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
 from korvet.log.group_commit import AppendScripts, GroupCommit
 from korvet.log.high_watermark import HighWatermarks
-from korvet.log.record_format import Entry, read_columns, read_entries
+from korvet.log.record_format import (
+    Entry,
+    Owned,
+    ProducerRun,
+    producer_runs,
+    read_columns,
+    read_entries,
+)
 from korvet.log.replication import Replicas
 from korvet.log.state import (
+    AbortMarkers,
     CompactedSegments,
+    LogState,
+    aborted_command,
     entries,
     executed,
     range_end,
     range_start,
+    read_aborted,
     read_batch_bounds,
     read_record_bounds,
     read_state,
@@ -55,16 +66,23 @@ _READ_STEPS_MAX = 50
 _SEGMENTS_MAX = 10
 """Tries of a read to find the stream that holds its offset: each but two has met the end of a pass of compaction."""
 
+_ABORTED_FACTOR = 8
+"""How many times more rows of aborted transactions are read, if those that were read do not cover the first record."""
+
 _DAMAGE_REMEMBERED_MAX = 10_000
 """Partitions remembered as warned about: bounds the memory, at the price of a second warning."""
 
 
 class BegunReads(NamedTuple):
-    """Reads that were sent, the streams in which they look, and the epochs of their nodes, as far as known then."""
+    """Reads that were sent, the streams in which they look, and the epochs of their nodes, as far as known then.
+
+    `places` are those of their answers among the `replies`.
+    """
 
     reads: Sequence[Read]
     streams: list[str]
     epochs: list[int]
+    places: list[int]
     replies: Pending[list[Reply]]
 
 
@@ -99,6 +117,7 @@ class LogStore:
         self.decompressed_bytes_max = decompressed_bytes_max
         self._damaged: set[str] = set()
         self._segments = CompactedSegments()
+        self._aborts = AbortMarkers()
         self.watermarks = HighWatermarks(reads, replicas)
 
     def history_of(self, stream: str) -> str:
@@ -145,6 +164,8 @@ class LogStore:
             index_key=keys.index(*of),
             moving=keys.moving(*of),
             compacted=(keys.clean(topic, index, 0, tag), keys.clean(topic, index, 1, tag)),
+            open_transactions=keys.open_transactions(*of),
+            aborted=keys.aborted(*of),
             channel=keys.append_channel(*of),
             replicas=replicas,
             tag=tag,
@@ -242,18 +263,24 @@ class LogStore:
     def _send_reads(self, reads: Sequence[Read]) -> BegunReads:
         streams = [self._segments.stream(read.partition, read.offset) for read in reads]
         commands: list[Sequence[Arg]] = []
-        for (partition, offset, count, end, _), stream in zip(reads, streams, strict=True):
+        places: list[int] = []
+        for (partition, offset, count, end, _, committed, rows), stream in zip(reads, streams, strict=True):
             first, last = range_start(partition, offset), range_end(partition, end)
             commands += (
                 ("MULTI",),
                 state_command(partition),
                 ("XRANGE", stream, first, last, "COUNT", count),
-                ("EXEC",),
             )
+            if committed and self._aborts.known(partition, offset):
+                # At once with the entries: trimming and compaction delete what is known of those that they delete.
+                commands.append(aborted_command(partition, offset, rows))
+            places.append(len(commands))
+            commands.append(("EXEC",))
         expected = sum(read.bytes_expected for read in reads)
         # Those of now: what is found later would be taken for the end of the log in an epoch that begins meanwhile.
         epochs = [self._known_epoch(read.partition) for read in reads]
-        return BegunReads(reads, streams, epochs, self._reads.begin_pipeline(commands, reply_bytes=expected))
+        replies = self._reads.begin_pipeline(commands, reply_bytes=expected)
+        return BegunReads(reads, streams, epochs, places, replies)
 
     def _once_finished(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool]]:
         """Return outcomes, each with whether it is settled: if not, external entries may belong where nothing is."""
@@ -269,9 +296,9 @@ class LogStore:
 
     def _found(self, begun: BegunReads) -> list[tuple[Fetched | KafkaError, bool] | Read]:
         """Return for each read what `_fetched` does."""
-        replies = begun.replies.result()[3::4]
-        sent = zip(begun.reads, begun.streams, begun.epochs, replies, strict=True)
-        return [self._fetched(*each) for each in sent]
+        replies = begun.replies.result()
+        sent = zip(begun.reads, begun.streams, begun.epochs, begun.places, strict=True)
+        return [self._fetched(read, stream, epoch, replies[place]) for read, stream, epoch, place in sent]
 
     def _fetched(
         self, read: Read, stream: str, epoch: int, reply: Reply
@@ -279,7 +306,7 @@ class LogStore:
         """Return what was found in `stream`, and whether that is settled; or what to read instead."""
         partition, offset, count = read.partition, read.offset, read.entries_max
         try:
-            state_reply, entries_reply = executed(partition, reply, 2)
+            state_reply, entries_reply, *aborted = executed(partition, reply, 2, 3)
             state = read_state(partition, state_reply)
             right = self._segments.learn(partition, offset, state)
             if stream != right:
@@ -289,7 +316,12 @@ class LogStore:
                 self._ends.note(partition, epoch, end, state.epochs)
             if remote is not None and offset < remote.end:
                 return Fetched(
-                    remote.start, remote.start, end, [], more=False, remote=remote, epochs=state.epochs
+                    *(remote.start, remote.start, end, []),
+                    more=False,
+                    remote=remote,
+                    epochs=state.epochs,
+                    open_offset=state.open_offset,
+                    aborted=[] if read.committed else None,
                 ), True
             found = entries(partition, entries_reply)
             is_compacted = right != partition.stream
@@ -304,16 +336,47 @@ class LogStore:
                 batches = self._batches(partition, found, end)
                 # Nothing past the end will be served, however much it is.
                 more = bool(batches) and more and batches[-1].next_offset < end
-                return Fetched(
+                fetched = Fetched(
                     start, first, end, [], more, batches, remote, state.compacted_end, state.epochs
-                ), True
-            records = self._records(partition, found, end)
+                )
+                settled = True
+            else:
+                records, producers = self._records(partition, found, end)
+                external = len(records) < len(found)
+                more = external or more
+                fetched = Fetched(start, first, end, records, more=more, remote=remote, epochs=state.epochs)
+                fetched = fetched._replace(producers=producers) if producers else fetched
+                settled = bool(records) or not (external or state.moving or offset > end)
+            if state.open_offset is not None:
+                fetched = fetched._replace(open_offset=state.open_offset)
+            if read.committed:
+                outcome = self._committed(read, state, fetched, aborted)
+                return outcome if isinstance(outcome, Read) else (outcome, settled)
         except KafkaError as error:
             return error.without_frames(), True
-        external = len(records) < len(found)
-        more = external or more
-        fetched = Fetched(start, first, end, records, more=more, remote=remote, epochs=state.epochs)
-        return fetched, bool(records) or not (external or state.moving or offset > end)
+        return fetched, settled
+
+    def _committed(
+        self, read: Read, state: LogState, fetched: Fetched, aborted: list[Reply]
+    ) -> Fetched | Read:
+        """Return what a committed read has found; or what to read instead, to know more of what was aborted."""
+        self._aborts.learn(read.partition, state)
+        fetched = fetched._replace(aborted=[])
+        if state.open_offset is not None:
+            fetched = fetched.until(fetched.stable_offset)
+        if not fetched.holds_any or state.last_aborted < read.offset:
+            return fetched
+        if not aborted:
+            return read
+        rows = read_aborted(read.partition, aborted[0])
+        if len(rows) >= read.aborted_max and rows[-1].stable < fetched.next_offset:
+            fetched = fetched.until(rows[-1].stable)
+            if not fetched.holds_any:
+                return read._replace(aborted_max=read.aborted_max * _ABORTED_FACTOR)
+            fetched = fetched._replace(more=True)
+        end = fetched.next_offset
+        found = [each.transaction for each in rows if each.transaction.first_offset < end]
+        return fetched._replace(aborted=found)
 
     def _known_epoch(self, partition: Partition) -> int:
         try:
@@ -331,7 +394,9 @@ class LogStore:
             _LOG.warning("%s: %s: not served", partition.stream, some)
         return batches
 
-    def _records(self, partition: Partition, found: list[Entry], end: int) -> Sequence[StoredRecord]:
+    def _records(
+        self, partition: Partition, found: list[Entry], end: int
+    ) -> tuple[Sequence[StoredRecord], Sequence[ProducerRun]]:
         def damaged(offset: int, encoding: str) -> None:
             if partition.stream in self._damaged:
                 return
@@ -344,9 +409,12 @@ class LogStore:
             _LOG.warning(message, partition.stream, offset, encoding)
 
         bits, bytes_max = partition.bits, self.decompressed_bytes_max
+        owned: list[Owned] = []
         try:
-            columns = read_columns(found, bits, end, bytes_max)
-            return read_entries(found, bits, end, bytes_max, damaged) if columns is None else columns
+            records: Sequence[StoredRecord] | None = read_columns(found, bits, end, bytes_max, owned)
+            if records is None:
+                records = read_entries(found, bits, end, bytes_max, damaged, owned)
+            return records, producer_runs(owned) if owned else ()
         except (ValueError, TypeError, AttributeError, IndexError) as error:
             raise malformed(partition.stream, "an entry") from error
 

@@ -10,6 +10,7 @@ import msgspec
 
 from korvet.log.batch_format import StoredBatch
 from korvet.log.epochs import Epochs
+from korvet.log.record_format import ProducerRun
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import Record, StoredRecord
@@ -19,11 +20,18 @@ CheckStep = Callable[[], None]
 """Called before every bounded step of work on logs; whatever it raises ends the work there."""
 
 
+NO_TRANSACTION = "0"
+COMMIT, ABORT, RECORDS = "c", "a", "t"
+"""What `AppendFields.transaction` begins with if it is of one."""
+
+
 class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What every append says: one producer batch for one partition.
 
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
     `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
+    `transaction` is what lua/log/append.lua takes: "0" for none, `t<number>` for records of a transaction (0: it is to
+    be verified), `c<number>` or `a<number>` for the marker that commits or aborts one (0: the open one).
     """
 
     partition: Partition
@@ -33,6 +41,12 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     base_sequence: int = -1
     timestamp: int | None = None
     at_rest: AtRest = AtRest()
+    transaction: str = NO_TRANSACTION
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether this is no producer's batch but the end of its transaction."""
+        return self.transaction[0] in {COMMIT, ABORT}
 
 
 class AppendRecords(AppendFields, frozen=True, gc=False, kw_only=True):
@@ -85,8 +99,18 @@ class LogPosition(NamedTuple):
     offset: int
 
 
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted in a partition: of which producer, and where it began there."""
+
+    producer_id: int
+    first_offset: int
+
+
 class Read(NamedTuple):
     """A read of records from `offset` on, from at most `entries_max` entries (at least one).
+
+    `committed`: only what lies below the last stable offset is read, and which of it was aborted (read_committed); no
+    more is read than what `aborted_max` rows of aborted transactions say.
 
     Entries that begin at or above `end`, if given, are not read; it must lie between two entries. `bytes_expected` is
     about what they weigh; a reader that does not know takes the default of message.max.bytes.
@@ -97,6 +121,8 @@ class Read(NamedTuple):
     entries_max: int
     end: int | None = None
     bytes_expected: int = 1024 * 1024
+    committed: bool = False
+    aborted_max: int = 1000
 
 
 class RemoteRange(NamedTuple):
@@ -123,6 +149,9 @@ class Fetched(NamedTuple):
     What is past it though it is in the log, whose end is `log_end` then, is not shown to consumers (high_watermark.py).
     `more`: reading on at once may find more. `remote`: only the remote tier holds the oldest records; a read of one of
     them finds nothing here. Below `compacted_end` compaction has removed records. `epochs` are those of the log.
+    `producers` say which of the `records` are of transactions, or markers; batches say so themselves. Where the oldest
+    open transaction begins is `open_offset`, None without one. `aborted` are the transactions of which a committed read
+    may have found records, with markers from its offset on; None for a read of all.
     `prepared` is what its reader made of the records before they were asked for (readahead.py).
     """
 
@@ -137,6 +166,19 @@ class Fetched(NamedTuple):
     epochs: Epochs = ()
     log_end: int = -1
     prepared: object = None
+    producers: Sequence[ProducerRun] = ()
+    open_offset: int | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: all transactions that have records below it have ended."""
+        return _stable(self.open_offset, self.first_offset, self.high_watermark)
+
+    @property
+    def visible_end(self) -> int:
+        """The end of what such a read may find."""
+        return self.high_watermark if self.aborted is None else self.stable_offset
 
     @property
     def end_offset(self) -> int:
@@ -153,7 +195,7 @@ class Fetched(NamedTuple):
         """The offset just past what was found, which must be something."""
         if self.batches:
             return self.batches[-1].next_offset
-        return self.records.runs[-1].stop if isinstance(self.records, Columns) else self.records[-1][0] + 1
+        return end_of(self.records)
 
     @property
     def first_timestamp(self) -> int | None:
@@ -163,6 +205,21 @@ class Fetched(NamedTuple):
             return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else header.base_timestamp
         return self.records[0][1] if self.records else None
 
+    def until(self, end: int) -> Fetched:
+        """Return what was found below an offset that lies between two entries, where reading on is of no use."""
+        if not self.holds_any or self.next_offset <= end:
+            return self._replace(more=self.more and self.holds_any and self.next_offset < end)
+        records = [each for each in self.records if each[0] < end]
+        count = len(records)
+        return self._replace(
+            records=records,
+            batches=[each for each in self.batches if each.next_offset <= end],
+            producers=[
+                each._replace(stop=min(each.stop, count)) for each in self.producers if each.start < count
+            ],
+            more=False,
+        )
+
 
 class Bounds(NamedTuple):
     """The ends of a log, exact at the time of the answer; consumers may see less (LogStore.visible_bounds).
@@ -171,7 +228,8 @@ class Bounds(NamedTuple):
     first entry is. `first_offset` is the first entry's offset, the high watermark in an empty log (what ListOffsets
     calls earliest). `max_timestamp` (ms) is the largest of all records, -1 without any; it may be that of a record that
     has left the log. The remote tier holds the log up to `archived`; `remote` is the part that only it holds. Below
-    `compacted_end` compaction has removed records. `epochs` are those of the log.
+    `compacted_end` compaction has removed records. `epochs` are those of the log. The oldest open transaction begins at
+    `open_offset`, None without one.
     """
 
     log_start: int
@@ -182,6 +240,12 @@ class Bounds(NamedTuple):
     remote: RemoteRange | None = None
     compacted_end: int = 0
     epochs: Epochs = ()
+    open_offset: int | None = None
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: all transactions that have records below it have ended; -1 if it is unknown."""
+        return _stable(self.open_offset, self.first_offset, self.high_watermark)
 
     @property
     def local_start(self) -> int:
@@ -192,6 +256,16 @@ class Bounds(NamedTuple):
     def redis_start(self) -> int:
         """Where Redis begins to hold the log: below the first entry too, for what is missing there never was."""
         return self.remote.end if self.remote else self.log_start
+
+
+def end_of(records: Sequence[StoredRecord]) -> int:
+    """Return the offset just past records, of which there is at least one."""
+    return records.runs[-1].stop if isinstance(records, Columns) else records[-1][0] + 1
+
+
+def _stable(open_offset: int | None, first_offset: int, high_watermark: int) -> int:
+    # Deletion may have removed the beginning of an open transaction.
+    return high_watermark if open_offset is None else min(max(open_offset, first_offset), high_watermark)
 
 
 class FetchMemory(Protocol):

@@ -36,11 +36,13 @@ class Keys:
         self.users = f"{{{namespace}:topics}}:users"
         self.quotas = f"{{{namespace}:topics}}:quotas"
         self.acls = f"{{{namespace}:topics}}:acls"
+        self.features = f"{{{namespace}:topics}}:features"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.epoch = f"{namespace}:epoch"
         self.brokers = f"{namespace}:brokers"
         self.groups = f"{namespace}:groups"
+        self.transactions = f"{namespace}:transactions"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
         self.archiver_lease = f"{namespace}:archiver"
@@ -87,6 +89,14 @@ class Keys:
         """Return the sorted set that is the partition's sparse index."""
         return self._side(topic, partition, tag, "index")
 
+    def open_transactions(self, topic: str, partition: int, tag: str = "") -> str:
+        """Return the sorted set of the producers that have an open transaction in the partition."""
+        return self._side(topic, partition, tag, "open")
+
+    def aborted(self, topic: str, partition: int, tag: str = "") -> str:
+        """Return the sorted set of the partition's aborted transactions."""
+        return self._side(topic, partition, tag, "aborted")
+
     def moving(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the stream of external entries on their way to free offsets; absent at rest."""
         return self._side(topic, partition, tag, "moving")
@@ -115,6 +125,17 @@ class Keys:
         """Return the sorted set of the ends (ms) of the members' sessions."""
         return f"{{{self.group_offsets(group)}}}:deadlines"
 
+    def group_pending(self, group: str) -> str:
+        """Return the hash with the offsets that transactions have yet to commit to the group."""
+        return f"{{{self.group_offsets(group)}}}:pending"
+
+    def transaction(self, transactional_id: str) -> str:
+        """Return the hash with the state of a transactional id.
+
+        Without `:state` that of id `0` could be the stream of a topic `transaction`.
+        """
+        return f"{self.namespace}:transaction:{encode_group_id(transactional_id)}:state"
+
     def membership_of(self, group: str) -> tuple[str, str, str]:
         """Return the state, the members and the deadlines of a group, the first keys of every script of groups."""
         return self.group_state(group), self.group_members(group), self.group_deadlines(group)
@@ -128,7 +149,10 @@ class Keys:
 
 
 def encode_group_id(group: str) -> str:
-    """Return a group id as it stands in keys and the list of groups: without braces, which would move the hash tag."""
+    """Return a group id as it stands in keys and the list of groups: without braces, which would move the hash tag.
+
+    Transactional ids are encoded as group ids are.
+    """
     return group.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 

@@ -24,19 +24,31 @@ import msgspec
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
+from korvet.cluster.features import Features
 from korvet.config.settings import Settings
 from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
+from korvet.groups.pending import PendingOffsets
 from korvet.groups.store import GroupStore
-from korvet.handlers.context import Apis, ClusterApi, GroupApi, LogApi, SecurityApi, TopicApi
+from korvet.handlers.context import (
+    Apis,
+    ClusterApi,
+    GroupApi,
+    LogApi,
+    SecurityApi,
+    TopicApi,
+    TransactionApi,
+)
 from korvet.handlers.registry import HANDLERS
-from korvet.log.append import Appender, Failures
+from korvet.log.append import Appender
 from korvet.log.epochs import LeaderEpochs
+from korvet.log.failures import Failures
 from korvet.log.fetch import Fetcher
 from korvet.log.fetch_sessions import FetchSessions
 from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.log.index import IndexStore
+from korvet.log.markers import MarkerWriter
 from korvet.log.offsets import OffsetLookup
 from korvet.log.producers import ActiveProducers, ProducerRows
 from korvet.log.remote.archived import RemoteOffsetStore
@@ -76,6 +88,8 @@ from korvet.telemetry.topic_counters import TopicCounters, TrafficSnapshot
 from korvet.topics.config_admin import ConfigAdmin
 from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.store import TopicStore
+from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.transactions.store import TransactionStore
 from korvet.turns import to_whole_second
 
 _log = Log(__name__)
@@ -181,10 +195,9 @@ def main(
     storage = Storage.of(settings, lake)
     apis = build_apis(settings, storage, listeners, data_dir, link.usage.worker(link.row))
     live = apis.log.live
-    live.refresh()
-    apis.log.topics.refresh()
-    apis.security.users.refresh()
-    apis.security.quotas.refresh()
+    security = apis.security
+    for each in (live, apis.log.topics, security.users, security.quotas, apis.cluster.features):
+        each.refresh()
     authorizer = apis.security.authorizer
     if authorizer is not None:
         authorizer.refresh()
@@ -215,7 +228,7 @@ def main(
     apis.log.fetcher.drain()
     apis.groups.coordinator.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
-    apis.groups.flush()
+    apis.flush()
     if cut_off:
         _log.warning("connections cut off at the end of the drain", connections=cut_off)
     gevent.killall([keeping, watching])
@@ -290,9 +303,12 @@ def build_apis(
     size_ms = settings.controller_quota_window_size_seconds * 1000
     mutation_windows = Windows(settings.controller_quota_window_num, size_ms)
     quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, mutation_windows)
+    group_api = _group_api(settings, storage, topics)
+    log_api = _log_api(settings, storage, log, topics, live, pressure, pending=group_api.pending)
     return Apis(
-        log=_log_api(settings, storage, log, topics, live, pressure),
-        groups=_group_api(settings, storage, topics),
+        log=log_api,
+        groups=group_api,
+        transactions=_transaction_api(log_api, group_api, cluster),
         topics=TopicApi(
             live=live,
             topics=topics,
@@ -303,6 +319,7 @@ def build_apis(
         ),
         cluster=ClusterApi(
             cluster=cluster,
+            features=Features(storage.redis, keys),
             configs=ConfigAdmin(topics, live, broker_configs, ports.in_settings(listeners)),
             topics=topics,
             log_dirs=log_dirs,
@@ -329,6 +346,8 @@ def _log_api(
     topics: TopicRegistry,
     live: LiveSettings,
     pressure: Backpressure,
+    *,
+    pending: PendingOffsets,
 ) -> LogApi:
     remote = RemoteTier(
         storage.remote,
@@ -345,10 +364,22 @@ def _log_api(
     # Kafka too divides them, among the shards of its cache (KAFKA-9401).
     slots = math.ceil(settings.max_incremental_fetch_session_cache_slots / worker_count(settings))
     growth = SizeRetentionTrigger(topics, Retention(log, trim_store, trimmer), background)
+    markers = MarkerWriter(log, storage.replicas, growth.crossed)
+    transactions = TransactionStore(storage.redis, Keys(settings.namespace))
     return LogApi(
         live=live,
         topics=topics,
         appender=Appender(log, settings, topics, on_index_row=growth.crossed, traffic=traffic),
+        markers=markers,
+        transactions=TransactionCoordinator(
+            transactions,
+            topics,
+            markers,
+            pending,
+            storage.replicas,
+            settings,
+            count=lambda result, reason: metrics.TRANSACTIONS_COMPLETED.labels(result, reason).inc(),
+        ),
         fetcher=Fetcher(log, storage.subscriptions, remote, on_park=partial(REQUEST_METRICS.parked, "Fetch")),
         sessions=FetchSessions(storage.subscriptions, slots),
         offsets=OffsetLookup(log, IndexStore(storage.redis), remote, settings.record_decompressed_max_bytes),
@@ -380,13 +411,25 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
             store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked
         ),
         committed=CommittedOffsets(offsets, topics, settings),
+        pending=PendingOffsets(offsets, topics, settings),
         admin=GroupAdmin(store, GroupList(storage.redis, keys), offsets, topics),
         topics=topics,
     )
 
 
+def _transaction_api(log: LogApi, groups: GroupApi, cluster: ClusterView) -> TransactionApi:
+    return TransactionApi(
+        coordinator=log.transactions,
+        topics=log.topics,
+        markers=log.markers,
+        pending=groups.pending,
+        cluster=cluster,
+        live=log.live,
+    )
+
+
 def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
-    """Refresh this worker's settings, topics, users, ACLs and quotas when another one of the cluster changes them."""
+    """Refresh this worker's copies of settings, topics, features, users and rights when others change them."""
     keys = Keys(settings.namespace)
     api = apis.log
 
@@ -412,6 +455,7 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
         api.topics.refresh,
         forget_deleted,
         apis.security.quotas.refresh,
+        apis.cluster.features.refresh,
     ]
     if apis.security.authorizer is not None:
         # As soon as the epoch is known: nothing is as urgent as a right that was revoked.

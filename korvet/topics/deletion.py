@@ -126,32 +126,43 @@ class TopicDeletion:
         done = [checked(str(state), reply) for state, reply in zip(states, replies, strict=True)]
         return [index for index, finished in zip(indexes, done, strict=True) if finished != 1]
 
-    def _forget(self, topic_id: str, streams: Sequence[str], groups: list[str]) -> Iterator[None]:
-        """Delete the offsets committed for the topic from these keys."""
+    def _forget(self, topic_id: str, streams: Sequence[str], groups: list[tuple[str, str]]) -> Iterator[None]:
+        """Delete the offsets committed for the topic, or pending, from these keys of groups."""
         nothing: list[Reply] = [None] * len(streams)
         if len(streams) <= _FIELDS_PER_STEP:
-            found: list[str] = []
+            found: list[tuple[str, str]] = []
             for page in in_parts(groups, _FIELDS_PER_STEP // len(streams)):
-                replies = self._redis.pipeline([("HMGET", key, *streams) for key in page])
-                found += [key for key, rows in zip(page, replies, strict=True) if rows != nothing]
+                replies = self._redis.pipeline(
+                    [
+                        command
+                        for offsets, pending in page
+                        for command in (("HMGET", offsets, *streams), ("EXISTS", pending))
+                    ]
+                )
+                found += [
+                    keys
+                    for keys, rows, is_pending in zip(page, replies[::2], replies[1::2], strict=True)
+                    if rows != nothing or is_pending != 0
+                ]
                 yield
             groups = found
-        waiting = iter([(key, "0") for key in groups])
-        unfinished: list[tuple[str, str]] = []
+        waiting = iter([(keys, "0") for keys in groups])
+        unfinished: list[tuple[tuple[str, str], str]] = []
         while some := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:
             calls: list[ScriptCall] = [
-                (_FORGET, (key,), [topic_id, cursor, _ROWS_PER_GROUP]) for key, cursor in some
+                (_FORGET, keys, [topic_id, cursor, _ROWS_PER_GROUP]) for keys, cursor in some
             ]
             replies = self._redis.scripts(calls)
             unfinished = []
-            for (key, _), reply in zip(some, replies, strict=True):
-                cursor, _ = cast("tuple[bytes, int]", listed(key, reply))
+            for (keys, _), reply in zip(some, replies, strict=True):
+                cursor, _ = cast("tuple[bytes, int]", listed(keys[0], reply))
                 if cursor != b"0":
-                    unfinished.append((key, cursor.decode()))
+                    unfinished.append((keys, cursor.decode()))
             yield
 
-    def _offsets_of(self, group: bytes) -> str:
-        return self._keys.group_offsets(decode_group_id(group.decode("utf-8", "replace")))
+    def _offsets_of(self, group: bytes) -> tuple[str, str]:
+        name = decode_group_id(group.decode("utf-8", "replace"))
+        return self._keys.group_offsets(name), self._keys.group_pending(name)
 
     def _decoded(self, name: str, text: bytes) -> TopicRow:
         row = decode(self._registry, name.encode(), text)
@@ -169,4 +180,5 @@ def side_keys(names: Keys, topic: str, index: int, tag: str = "") -> tuple[str, 
     """Return the keys of a partition besides its stream and its state, as the scripts take them."""
     of = (topic, index, tag)
     clean = (names.clean(topic, index, which, tag) for which in (0, 1))
-    return (names.producers(*of), names.index(*of), names.moving(*of), *clean)
+    transactions = (names.open_transactions(*of), names.aborted(*of))
+    return (names.producers(*of), names.index(*of), names.moving(*of), *clean, *transactions)

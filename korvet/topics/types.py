@@ -23,9 +23,9 @@ class AtRest(NamedTuple):
 class Partition(msgspec.Struct, frozen=True, gc=False):
     """One partition of one incarnation of a topic, with its names in Redis; made by `LogStore.partition`.
 
-    `compacted` are the two streams that compaction writes to in turn. `replicas` is how many
-    replicas of Redis the topic wants to have its records: min.insync.replicas less the master. `tag` is the slot tag in
-    its names, "" without one.
+    `compacted` are the two streams that compaction writes to in turn; `open_transactions` and `aborted` are sorted sets
+    of transactions. `replicas` is how many replicas of Redis the topic wants to have its records: min.insync.replicas
+    less the master. `tag` is the slot tag in its names, "" without one.
     """
 
     topic: str
@@ -39,6 +39,8 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     index_key: str
     moving: str
     compacted: tuple[str, str]
+    open_transactions: str
+    aborted: str
     channel: str
     replicas: int = 0
     tag: str = ""

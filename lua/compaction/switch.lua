@@ -1,25 +1,26 @@
 #!lua flags=allow-oom
 -- Ends a pass of compaction: from now on what it has written is the compacted part of the log, up to the pass's end.
--- KEYS     state, index, clean:0, clean:1
+-- KEYS     state, index, clean:0, clean:1, aborted
 -- ARGV     topic id, token of the pass, which of the two it has written (0 or 1), offset up to which it has compacted,
 --          records and bytes that it has kept, the largest timestamp of those after the last of its rows (-1: none), the
---          new history, "tombstones" if its dirty part had some else ""; then for each new index row
---          its offset, and of what was kept from there on: records, bytes; largest timestamp below it, and of these
---          largest since the row before
+--          new history, "tombstones" if its dirty part had some else "", the offset below
+--          which it has removed the markers of transactions (0: none); then for each new index row its offset, and of what
+--          was kept from there on: records, bytes; largest timestamp below it, and of these largest since the row before
 -- Returns  1; 0 if another pass was begun meanwhile, this one given up, or a write of it lost: nothing is done
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or index)
 --
 -- The row at the pass's end stays, and with it all counters above: those of the rows below are counted back from it, so
 -- that between any two rows and above the log's start there is just what exists. The history is "<end>@<ms> ...":
--- tombstones below `end` were first compacted at `ms`, and not before.
+-- tombstones below `end` were first compacted at `ms`, and not before. The row of an aborted transaction in `aborted` goes
+-- with its marker: its records went in an earlier pass, and a reader that meets the marker needs the row no more.
 -- allow-oom: this frees memory.
 
-local state, index = KEYS[1], KEYS[2]
+local state, index, aborted = KEYS[1], KEYS[2], KEYS[5]
 local clean = {KEYS[3], KEYS[4]}
 local topic_id, token, which, clean_end = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local kept_records, kept_bytes, interval = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local history, has_tombstones = ARGV[8], ARGV[9] == 'tombstones'
-local first_row, row_size = 10, 5
+local history, has_tombstones, markers_end = ARGV[8], ARGV[9] == 'tombstones', ARGV[10]
+local first_row, row_size = 11, 5
 
 local held = redis.call('HMGET', state, 'topic', 'clean_token', 'start')
 if held[1] ~= topic_id then
@@ -35,6 +36,7 @@ if not (start and records) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. (start and index or state) .. ' is malformed')
 end
 records, bytes = tonumber(records), tonumber(bytes)
+redis.call('ZCARD', aborted) -- refuses a key of another type before anything is written
 
 if start >= tonumber(clean_end) then
   -- The log's start has come past all of it meanwhile.
@@ -80,4 +82,7 @@ redis.call('HSET', state, 'clean', string.format('%d', which), 'clean_end', clea
   'start_records', string.format('%d', math.max(records - start_records, 0)),
   'start_bytes', string.format('%d', math.max(bytes - start_bytes, 0)))
 redis.call('UNLINK', clean[2 - which])
+if markers_end ~= '0' then
+  redis.call('ZREMRANGEBYSCORE', aborted, '-inf', '(' .. markers_end) -- last, as the ZREM above
+end
 return 1

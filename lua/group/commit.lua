@@ -20,68 +20,22 @@
 local group, members, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group_id, listed_at, generation = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local member_id, instance_id, not_after, replaces = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
-local first_argument, arguments_per_partition = 8, 3
+local first_argument, transactional, pending_rows = 8, false, {}
 -- @include shared/listed
 
-local held = redis.call('HMGET', group, 'state', 'generation')
-local state, session_end = held[1], nil
-if not state and generation >= 0 then
-  return redis.error_reply('GROUP_ID_NOT_FOUND there is no group ' .. group_id)
-end
-if state and (generation >= 0 or state ~= 'Empty') then
-  if generation < 0 and member_id == '' and instance_id == '' then
-    return redis.error_reply('UNKNOWN_MEMBER_ID group ' .. group_id .. ' has members, and only these may commit')
-  end
-  local found = redis.call('HMGET', members, 'm:' .. member_id, 'i:' .. instance_id)
-  if instance_id ~= '' and found[2] and found[2] ~= member_id then
-    return redis.error_reply('FENCED_INSTANCE_ID instance ' .. instance_id .. ' of group ' .. group_id
-      .. ' belongs to another member now')
-  end
-  if not found[1] or instance_id ~= '' and not found[2] then
-    return redis.error_reply('UNKNOWN_MEMBER_ID group ' .. group_id .. ' has no member ' .. member_id)
-  end
-  if generation ~= tonumber(held[2]) then
-    return redis.error_reply(string.format('ILLEGAL_GENERATION group %s is in generation %s, not %d', group_id,
-      tostring(held[2]), generation))
-  end
+-- @include shared/committer
+
+local session_end
+if member_row then
   if state == 'CompletingRebalance' then
     return redis.error_reply('REBALANCE_IN_PROGRESS group ' .. group_id .. ' waits for its assignments')
   end
-  local readable, member = pcall(cjson.decode, found[1])
+  local readable, member = pcall(cjson.decode, member_row)
   local session_ms = readable and type(member) == 'table' and tonumber(member.session_ms)
   session_end = session_ms and string.format('%d', now_ms + session_ms)
 end
 
--- The text by which a row is of a topic. No metadata contains it: JSON writes a backslash before its quotation marks.
-local topic_id, mark
-local now_text, at_once = string.format('%d', now_ms), 1000 -- arguments: unpack takes no more than some thousands
-local outcomes, rows = {}, {}
-local partitions = (#ARGV - first_argument + 1) / arguments_per_partition
-for start = 1, partitions, at_once do
-  local streams = {}
-  for n = start, math.min(start + at_once - 1, partitions) do
-    streams[#streams + 1] = ARGV[first_argument + arguments_per_partition * (n - 1)]
-  end
-  for n, row in ipairs(redis.call('HMGET', offsets, unpack(streams))) do
-    local at = first_argument + arguments_per_partition * (start + n - 2)
-    local outcome = 1
-    if ARGV[at + 1] ~= topic_id then
-      topic_id = ARGV[at + 1]
-      mark = '"topic_id":"' .. topic_id .. '"'
-    end
-    if not row then
-      outcome = 1
-    elseif not_after > 0 and (tonumber(string.match(row, '"ms":(%d+)}$')) or 0) > not_after then
-      outcome = -1
-    elseif not replaces and not string.find(row, mark, 1, true) and string.find(row, '"topic_id":"', 1, true) then
-      outcome = 0
-    end
-    outcomes[#outcomes + 1] = outcome
-    if outcome == 1 then
-      rows[#rows + 1], rows[#rows + 2] = ARGV[at], ARGV[at + 2] .. now_text .. '}'
-    end
-  end
-end
+-- @include shared/commit_rows
 if session_end then
   -- GT: a member whose join waits has no end of its session, and must not get one.
   redis.call('ZADD', deadlines, 'XX', 'GT', session_end, member_id)

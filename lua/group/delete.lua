@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
 -- Deletes a group that has no members, with its committed offsets.
--- KEYS     group, members, deadlines, offsets
+-- KEYS     group, members, deadlines, offsets, pending
 -- ARGV     group id, then the fields of the committed offsets as the caller has seen them
 -- Returns  1, or 0 if other offsets are committed than the caller has seen, and nothing is done
 -- Errors   STALE_BROKER_EPOCH (shared/lease), NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND
 --
 -- The caller deletes the Redis groups that show the offsets before, and takes the name off the list of groups after.
+-- What transactions are to commit goes too, as in Kafka.
 -- allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/lease
 
-local group, members, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, members, deadlines, offsets, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group_id, first_field = ARGV[1], 2
 
 local state = redis.call('HGET', group, 'state')
@@ -29,5 +30,5 @@ for at = first_field, #ARGV do
     return 0
   end
 end
-redis.call('UNLINK', group, members, deadlines, offsets)
+redis.call('UNLINK', group, members, deadlines, offsets, pending)
 return 1

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
 -- Deletes committed offsets of a group that has not changed since the caller read it.
--- KEYS     group, members, deadlines, offsets
+-- KEYS     group, members, deadlines, offsets, pending
 -- ARGV     "drop" to delete a group with neither members nor offsets (else "keep"), its state, generation and time of its last
 --          change as the caller has read them; then for each offset its stream, and its row as the caller has read it,
---          "" for any
+--          "" for any, and also for what transactions are to commit for it
 -- Returns  {1, or 0 if the group has changed and nothing is done, offsets deleted, 1 if the group was deleted else 0}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), TRYAGAIN (shared/slot_stays)
 --
--- A row that has changed meanwhile stays. The caller deletes the Redis groups that show the offsets before, and takes the
--- name of a deleted group off the list of groups after. allow-oom: what frees memory must work when there is none left.
+-- A row that has changed meanwhile stays, and so does a group for which a transaction is to commit something. The caller
+-- deletes the Redis groups that show the offsets before, and takes the name of a deleted group off the list of groups after.
+-- allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/lease
 
-local group, members, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, members, deadlines, offsets, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local drops, first_argument = ARGV[1] == 'drop', 5
 
 local held = redis.call('HMGET', group, 'state', 'generation', 'since')
@@ -22,6 +23,14 @@ for at = 1, 3 do
   end
 end
 -- @include shared/slot_stays
+-- @include shared/pending_offsets
+
+local forgotten = {}
+for at = first_argument, #ARGV, 2 do
+  forgotten[ARGV[at]] = ARGV[at + 1] == ''
+end
+redis.call('HLEN', offsets) -- a key of another type is found before anything is written
+local some_pending = drop_pending(function(stream) return forgotten[stream] end)
 local deleted = 0
 for at = first_argument, #ARGV, 2 do
   local stream, seen = ARGV[at], ARGV[at + 1]
@@ -30,8 +39,9 @@ for at = first_argument, #ARGV, 2 do
   end
 end
 local is_empty = not held[1] or held[1] == 'Empty'
-if not (drops and is_empty) or redis.call('EXISTS', offsets) == 1 or redis.call('EXISTS', deadlines) == 1 then
+if not (drops and is_empty) or some_pending or redis.call('EXISTS', offsets) == 1
+  or redis.call('EXISTS', deadlines) == 1 then
   return {1, deleted, 0}
 end
-redis.call('UNLINK', group, members)
+redis.call('UNLINK', group, members, pending)
 return {1, deleted, (held[1] or deleted > 0) and 1 or 0}

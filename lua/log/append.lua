@@ -1,16 +1,20 @@
 -- Appends producer batches to a partition's log, at contiguous offsets, and announces them.
--- KEYS     stream, state, producers, index
+-- KEYS     stream, state, producers, index; if a batch is of a transaction also open, aborted
 -- ARGV     topic id, leader epoch, channel, offset sequence bits; then for each batch: producer id (-1: none), epoch, base
---          sequence, last sequence, record count, bytes as stored, largest timestamp, number of the arguments that follow;
---          the number of fields that all its records have (2, 3; 0: they differ), their names, and for each record its
+--          sequence, last sequence, record count, bytes as stored, largest timestamp, transaction ("0": none; "t<number>":
+--          records of one, number 0 if it is not verified; "c<number>", "a<number>": the marker that commits or aborts it,
+--          number 0 for the one that is open), number of the arguments that follow;
+--          the number of fields that all its records have (2 to 4; 0: they differ), their names, and for each record its
 --          values; if they differ, for each record the number of its arguments and these (field, value, field, value, ...)
 -- Returns  {APPENDED, log start as responses report it, Redis' clock in ms, 0; then for each batch: outcome, base offset, bytes
 --          that ever came if a row of the index was written, else 0}, where the outcome is APPENDED, DUPLICATE (the base
---          offset is the one of the first time, nothing is written) or an error of this batch;
+--          offset is the one of the first time, 0 of a marker; nothing is written), VERIFY (it would open a transaction that
+--          is not verified; nothing is written) or an error of this batch;
 --          {RENUMBER}: nothing is written: run log/renumber, then this again
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a malformed
 --          state); of one batch INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER,
---          KAFKA_STORAGE_ERROR (a malformed producer, offsets used up)
+--          INVALID_TXN_STATE (no transaction while one is open; one that has ended, or not the open one),
+--          KAFKA_STORAGE_ERROR (a malformed producer, offsets used up, open or aborted of another type)
 --
 -- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
 -- half a batch. What is included here is code in place, for a function costs every append its definition.
@@ -69,15 +73,16 @@ local function take_in()
         math.max(1, math.min(100, math.floor(external_bytes_max / average))))
     until not external[1]
   end
-  next_offset = math.max(next_offset, now_ms * width)
+  log_end = next_offset
+  next_offset = math.max(log_end, now_ms * width)
   return true
 end
 -- @include shared/append_check
 
 local call, argv, offset = redis.call, ARGV, next_offset
 for n, at in ipairs(placed) do
-  local left, shared_fields, arg = tonumber(argv[at + 4]), tonumber(argv[at + 8]), at + 9
-  local field_1, field_2, field_3 = argv[at + 9], argv[at + 10], argv[at + 11]
+  local left, shared_fields, arg = tonumber(argv[at + 4]), tonumber(argv[at + 9]), at + 10
+  local field_1, field_2, field_3, field_4 = argv[at + 10], argv[at + 11], argv[at + 12], argv[at + 13]
   arg = arg + shared_fields
   offset = bases[n]
   while left > 0 do
@@ -97,6 +102,10 @@ for n, at in ipairs(placed) do
       elseif shared_fields == 2 then
         reply = add('XADD', stream, id, field_1, argv[arg], field_2, argv[arg + 1])
         arg = arg + 2
+      elseif shared_fields == 4 then
+        reply = add('XADD', stream, id, field_1, argv[arg], field_2, argv[arg + 1], field_3, argv[arg + 2],
+          field_4, argv[arg + 3])
+        arg = arg + 4
       else
         local size = tonumber(argv[arg])
         reply = add('XADD', stream, id, unpack(argv, arg + 1, arg + size))

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Moves the start of a log up, and frees the memory of what lies below it. One bounded step.
--- KEYS     stream, state, index, clean:0, clean:1
+-- KEYS     stream, state, index, clean:0, clean:1, aborted
 -- ARGV     topic id, offset sequence bits (-1: format batch), the log's new start (-1: none), the
 --          first record's offset from there on (-1: none is known), most entries of a step if their bytes
 --          are not known, most bytes of a step if the index knows them
@@ -13,9 +13,10 @@
 -- the start go with their entries, so a step that never came is found by the next caller.
 -- XTRIM with `~` frees whole nodes only and takes no node with more entries than its LIMIT, so a second one tries what
 -- the first could not. What it leaves of a node is less than the node, and goes with what follows.
+-- Transactions whose abort marker lies below the start have no record left: their rows in `aborted` go in the same step.
 -- allow-oom: what frees memory must work if none is left.
 
-local stream, state, index = KEYS[1], KEYS[2], KEYS[3]
+local stream, state, index, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[6]
 local streams = {stream, KEYS[4], KEYS[5]}
 local topic_id, bits, new_start, first_record = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local limit, bytes_left = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -26,7 +27,7 @@ local large_nodes = 100 -- times the limit, for nodes that hold more entries tha
 -- @include shared/whole_number
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'records', 'start_records',
-  'clean_end')
+  'clean_end', 'aborted')
 if held[1] ~= topic_id then
   return redis.error_reply('UNKNOWN_TOPIC_OR_PARTITION ' .. stream .. ' does not belong to topic id ' .. topic_id)
 end
@@ -58,6 +59,7 @@ below, above = below[1], above[1]
 for _, key in ipairs(streams) do
   redis.call('XLEN', key) -- refuses a key of another type before anything is written
 end
+redis.call('ZCARD', aborted)
 
 local left = 0
 if moves then
@@ -138,5 +140,9 @@ if start > 0 and (finished == #lowest or lowest[finished + 1].offset > start) an
 end
 if finished > 1 then
   redis.call('ZREMRANGEBYRANK', index, 0, finished - 2)
+end
+if moves and held[9] then
+  -- The last step: while the slot moves Redis refuses a script a key that it has emptied.
+  redis.call('ZREMRANGEBYSCORE', aborted, '-inf', '(' .. score)
 end
 return {score, left, given, is_done and 0 or 1}

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Replaces a row of a hash that all workers follow (topics, settings, ACLs, users, quotas) unless it has changed since it
--- was read.
+-- Replaces a row of a hash that all workers follow (topics, settings, ACLs, users, quotas, features) unless it has changed
+-- since it was read.
 -- KEYS     the hash, changes
 -- ARGV     name of the row; row as it was read, '' if there was none; new row, '' for none; member of the change feed;
 --          channel; most members of the change feed; member for the row alone, '' for none

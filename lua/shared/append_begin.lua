@@ -1,7 +1,7 @@
 -- The first part of an append, in place: the topic id and the partition's state.
 -- Needs   stream, state, topic_id, dense (offsets count records)
--- Leaves  next_offset, start, first, bytes, records, largest and interval (texts), epochs, lake_start, bytes_before,
---         records_before, held, now_ms, offsets_end
+-- Leaves  next_offset, log_end (the same; in format record the next record may lie later), start, first, bytes, records,
+--         largest and interval (texts), epochs, lake_start, bytes_before, records_before, held, now_ms, offsets_end
 local offsets_end = 9007199254740992 -- 2^53: the end of exact numbers in Lua
 
 local held = redis.call('HMGET', state, 'topic', 'next', 'start', 'first', 'bytes', 'max_timestamp', 'interval', 'records',
@@ -16,7 +16,7 @@ if not (next_offset and next_offset >= 0 and next_offset <= offsets_end and star
     and (first or not held[4]) and tonumber(largest) and tonumber(interval)) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. state .. ' is malformed')
 end
-local records_before, bytes_before = records, bytes
+local records_before, bytes_before, log_end = records, bytes, next_offset
 local lake_start, epochs = tonumber(held[10] or ''), held[11]
 
 local time = redis.call('TIME')

@@ -48,7 +48,7 @@ class Stores:
 
     def forget_all(self) -> None:
         """Delete all offsets, and the group with them, as the keeper does once they have expired."""
-        expired, errors = OffsetExpiry(self.store, self.group.store, 0).expire([NAME])
+        expired, errors = OffsetExpiry(self.store, self.group.store, 0, 0).expire([NAME])
         if errors:
             raise errors[0]
         assert expired.groups == 1

@@ -56,7 +56,7 @@ class Offsets:
         self.raw.hincrby(self.group.state, "since", -ms)
 
     def expire(self) -> ExpiredOffsets:
-        expired, errors = OffsetExpiry(self.store, self.group.store, DAY_MS).expire([self.name])
+        expired, errors = OffsetExpiry(self.store, self.group.store, DAY_MS, DAY_MS).expire([self.name])
         assert errors == []
         return expired
 
@@ -253,7 +253,7 @@ def test_a_group_that_cannot_be_read_keeps_the_others_from_nothing(offsets: Offs
     offsets.commit(1)
     offsets.grow_older(0, DAY_MS)
     offsets.raw.set(KEYS.group_offsets("damaged"), "x")
-    expired, errors = OffsetExpiry(offsets.store, offsets.group.store, DAY_MS).expire(
+    expired, errors = OffsetExpiry(offsets.store, offsets.group.store, DAY_MS, DAY_MS).expire(
         ["damaged", offsets.name]
     )
     assert expired == ExpiredOffsets(1, 1)

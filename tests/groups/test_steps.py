@@ -14,15 +14,18 @@ from korvet.config.settings import Settings
 from korvet.errors import KafkaError, OutcomeUnknownError, StorageUnavailableError
 from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.listing import GroupList
+from korvet.groups.offsets import Commit, Committer, ProducerTransaction
 from korvet.groups.schedule import LOOK_AGAIN_MS
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
-from korvet.server.keeper.group_tasks import UNLIST_AFTER_MS, ExpireGroups, TakenGroups
+from korvet.redis.keys import Keys
+from korvet.server.keeper.due import UNLIST_AFTER_MS, TakenNames
+from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.stores import LIST, NAME, Stores
 from tests.groups.support import KEYS, Group, refused
 
-OF_THE_LIST = {"group/schedule", "group/due", "group/unlist"}
+OF_THE_LIST = {"schedule/write", "schedule/due", "schedule/unlist"}
 
 
 @pytest.fixture
@@ -77,17 +80,24 @@ def test_no_script_has_keys_in_two_slots_and_only_three_have_the_list(
     worker.group.store.resume_all([NAME])
     keeper()
     worker.group.leave(("a", ""), ("b", ""))
+    transaction = ProducerTransaction(1, 0, 7)
+    at = Commit(worker.bench.partition, 2, -1, "")
+    assert worker.store.commit(Committer(NAME), [at], transaction=transaction) == [None]
+    worker.store.end_transaction(NAME, transaction, commit=True)
     worker.forget_all()
     worker.commit()
     worker.store.delete_group(NAME)
     worker.flush()
-    assert {name for name in seen if name.startswith("group/")} == OF_THE_LIST | {
+    assert {name for name in seen if name.startswith(("group/", "schedule/"))} == OF_THE_LIST | {
         f"group/{each}"
         for each in (
             "join",
             "sync",
             "heartbeat",
             "commit",
+            "commit_transaction",
+            "end_transaction",
+            "expire_transactions",
             "look",
             "resume",
             "advance",
@@ -123,7 +133,7 @@ def test_a_worker_that_dies_before_it_creates_the_group_leaves_a_name_that_nobod
     assert GroupList(worker.redis, KEYS).all_groups() == []
     assert GroupList(worker.redis, KEYS).summaries([NAME]) == []
     refused("GROUP_ID_NOT_FOUND", lambda: worker.store.delete_group(NAME))
-    assert OffsetExpiry(worker.store, worker.group.store, 0).expire([NAME]) == ((0, 0), [])
+    assert OffsetExpiry(worker.store, worker.group.store, 0, 0).expire([NAME]) == ((0, 0), [])
     # Another worker may be about to create it.
     keeper()
     assert worker.is_listed()
@@ -267,7 +277,7 @@ def test_a_turn_that_fails_in_its_middle_is_followed_by_one_that_looks_at_all_gr
 def test_a_group_that_is_taken_again_while_it_is_looked_at_is_looked_at_again(
     worker: Stores, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, taken = Keeper(settings).context, TakenGroups()
+    context, taken = Keeper(settings).context, TakenNames(Keys.group_state)
     turn = partial(ExpireGroups(lambda: 0.0, taken), context, lambda: None)
     turn()
     worker.group.stable("a")

@@ -90,10 +90,12 @@ BEYOND: dict[int, set[str]] = {
     19: {"DescribeConfigs Topic"},  # for the configs in the response (ControllerApis.handleCreateTopics)
     20: {"Delete Cluster"},  # in place of all topics (ControllerApis.handleDeleteTopics)
     22: {"Write Topic"},  # of any topic (KIP-679)
+    24: {"ClusterAction Cluster"},  # of brokers (KafkaApis.handleAddPartitionsToTxnRequest)
     32: {"DescribeConfigs Group"},  # KIP-848
     33: {"AlterConfigs Group"},
     43: {"Alter Cluster"},  # what ControllerApis.handleElectLeaders asks for
     44: {"AlterConfigs Group"},
+    65: {"Describe Topic"},  # for the topics of transactions (KafkaApis.handleDescribeTransactionsRequest)
 }
 """What Kafka's code asks for and the table does not have."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -60,21 +60,34 @@ from korvet.protocol.types import (
     ResourceType,
 )
 from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
-from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, ResourcePattern, Rule
+from korvet.security.acls import Acl, AclFilter, ResourcePattern, Rule
 from korvet.security.session import Principal, Session
 from korvet.security.usage import UsageTable
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
 from korvet.server.worker import Storage, build_apis
+from tests.handlers.cases import (
+    ALTER,
+    CLUSTER,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Case,
+    always,
+)
+from tests.handlers.transaction_rights import TRANSACTION_CASES
 from tests.support.batches import batch
 from tests.support.dispatching import TIMEOUT_MS, received
 from tests.support.wire_client import RESPONSES, decode_response, request_frame
 
 ROOT = Session("10.0.0.1:1", principal=Principal("User", "root"))
 ALICE = Session("10.0.0.2:2", principal=Principal("User", "alice"))
-TOPIC, GROUP, CLUSTER = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.CLUSTER
-TRANSACTIONAL_ID = AclResourceType.TRANSACTIONAL_ID
 FAILED = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -138,28 +151,6 @@ class Served:
         assert created.topics[0].error_code == 0
         topic_id: bytes = created.topics[0].topic_id
         return topic_id
-
-
-class Case(NamedTuple):
-    """A request about topic `orders` and group `billing`, and the rights that it needs, in their order."""
-
-    request: Callable[[bytes], Message]
-    """Is given the topic's id."""
-    rights: list[tuple[AclOperation, AclResourceType]]
-    version: int | None = None
-    refused: tuple[ErrorCode, ...] | None = None
-    """The codes that a caller without any right gets; None: the code of the first right."""
-
-
-NAMES = {TOPIC: "orders", GROUP: "billing", CLUSTER: CLUSTER_NAME, TRANSACTIONAL_ID: "tx"}
-READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.CREATE,
-    AclOperation.DELETE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-)
 
 
 def produced(version: int, acks: int = -1, transactional_id: str | None = None) -> Callable[[bytes], Message]:
@@ -242,10 +233,6 @@ def config_cases(kind: type[Message], operation: AclOperation) -> list[Case]:
         Case(config(kind, ResourceType.TOPIC, "orders"), [(operation, TOPIC)]),
         Case(config(kind, ResourceType.BROKER, "0"), [(operation, CLUSTER)]),
     ]
-
-
-def always(request: Message) -> Callable[[bytes], Message]:
-    return lambda _id: request
 
 
 ACL: dict[str, Any] = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
@@ -568,6 +555,8 @@ def minimal(kind: type[P]) -> P:
     return kind(**{each.name: value(each.kind) for each in schema.fields(kind) if each.required})
 
 
+for _key, _cases in TRANSACTION_CASES.items():
+    CASES[_key] = [*CASES.get(_key, ()), *_cases]
 for _key in HANDLERS.keys() - CASES.keys():
     for _rule in TABLE.get(_key, ()):
         if isinstance(_rule, Whole) and _rule.types == (CLUSTER,):
@@ -576,11 +565,14 @@ for _key in HANDLERS.keys() - CASES.keys():
 NO_RIGHTS_NEEDED = {17, 18, 36, 38, 39, 40, 41}
 
 
+_CODES = ("error_code", "partition_error_code")
+
+
 def codes(message: Any) -> set[int]:
     """Return all error codes in a response, at any depth."""
     if isinstance(message, msgspec.Struct):
         fields = msgspec.structs.asdict(message)
-        found = {value for name, value in fields.items() if name == "error_code" and value}
+        found = {value for name, value in fields.items() if name in _CODES and value}
         return found.union(*map(codes, fields.values()))
     return set[int]().union(*map(codes, message)) if isinstance(message, list) else set()
 

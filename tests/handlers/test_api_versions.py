@@ -9,7 +9,12 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame, header
 
@@ -35,6 +40,11 @@ APACHE_KAFKA_4_2 = {
     21: (0, 2),
     22: (0, 5),
     23: (2, 4),
+    24: (0, 5),
+    25: (0, 4),
+    26: (0, 5),
+    27: (1, 2),
+    28: (0, 5),
     29: (1, 3),
     30: (1, 3),
     31: (1, 3),
@@ -57,8 +67,11 @@ APACHE_KAFKA_4_2 = {
     49: (0, 1),
     50: (0, 0),
     51: (0, 0),
+    57: (0, 2),
     60: (0, 2),
     61: (0, 0),
+    65: (0, 0),
+    66: (0, 2),
     74: (0, 1),
     75: (0, 0),
 }
@@ -74,9 +87,17 @@ def test_every_version_lists_what_apache_kafka_lists_of_the_apis_that_are_served
     assert listed == {key: APACHE_KAFKA_4_2[key] for key in HANDLERS}
 
 
-def test_no_feature_is_finalized_at_an_epoch_that_clients_believe(client: Client) -> None:
-    answer = client.call(ApiVersionsRequest(**SOFTWARE), 4)
-    assert (answer.finalized_features, answer.finalized_features_epoch) == ([], 0)
+@pytest.mark.parametrize("version", range(5))
+def test_features_are_listed_as_clients_of_each_version_can_read_them(client: Client, version: int) -> None:
+    answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
+    name = "transaction.version"
+    supported = [SupportedFeatureKey(name=name, min_version=0, max_version=2)] if version >= 4 else []
+    finalized = [FinalizedFeatureKey(name=name, max_version_level=2, min_version_level=2)]
+    assert (answer.supported_features, answer.finalized_features) == (
+        supported,
+        finalized if version >= 3 else [],
+    )
+    assert answer.finalized_features_epoch >= (0 if version >= 3 else -1)
 
 
 @pytest.mark.parametrize("version", [5, 32767, -1])

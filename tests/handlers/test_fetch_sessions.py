@@ -20,8 +20,9 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from korvet.security.session import Session
+from tests.handlers.cases import READ, TOPIC
 from tests.handlers.formats import BOTH_FORMATS, ONLY_RECORD
-from tests.handlers.rights import ALICE, READ, ROOT, TOPIC, Served, produced
+from tests.handlers.rights import ALICE, ROOT, Served, produced
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import values
 from tests.support.broker import Broker

@@ -51,8 +51,44 @@ def test_a_producer_that_names_its_id_gets_a_new_one(client: Client) -> None:
     assert answer.producer_id not in (old, -1)
 
 
-@pytest.mark.parametrize("version", [0, 5])
-def test_transactions_are_refused(client: Client, version: int) -> None:
-    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
-    answer = client.call(request, version)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1)
+def transactional(name: str, **fields: int) -> InitProducerIdRequest:
+    given = {"transaction_timeout_ms": 60_000} | fields
+    return InitProducerIdRequest(transactional_id=name, **given)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_transactional_producer_has_one_id_and_another_epoch_each_time(
+    two_clients: tuple[Client, Client], topic: str, version: int
+) -> None:
+    answers = [client.call(transactional(topic), version) for client in two_clients]
+    assert [(each.error_code, each.producer_epoch) for each in answers] == [(0, 0), (0, 1)]
+    assert len({each.producer_id for each in answers}) == 1
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_transactional_producer_that_names_its_epoch_gets_the_next_or_is_fenced(
+    client: Client, topic: str, version: int
+) -> None:
+    producer_id = client.call(transactional(topic), version).producer_id
+    named = transactional(topic, producer_id=producer_id, producer_epoch=0)
+    for _ in range(2):
+        answer = client.call(named, version)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer_id, 1)
+    client.call(transactional(topic), version)
+    fenced = client.call(named, version)
+    # PRODUCER_FENCED is known from version 4 on (KIP-588).
+    code = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (fenced.error_code, fenced.producer_id, fenced.producer_epoch) == (code, -1, -1)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_that_is_out_of_range(client: Client, topic: str, timeout_ms: int) -> None:
+    answer = client.call(transactional(topic, transaction_timeout_ms=timeout_ms), 5)
+    assert answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 0), (-2, -2)])
+def test_an_identity_that_is_none(client: Client, topic: str, producer_id: int, epoch: int) -> None:
+    answer = client.call(transactional(topic, producer_id=producer_id, producer_epoch=epoch), 5)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert client.call(transactional(""), 5).error_code == ErrorCode.INVALID_REQUEST

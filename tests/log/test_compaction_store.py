@@ -35,7 +35,7 @@ def ids(store: CompactionStore, bench: Bench) -> list[bytes]:
 def test_the_state_of_an_empty_log(store: CompactionStore, bench: Bench) -> None:
     look = state_of(store, bench)
     assert look.now_ms > 1_600_000_000_000
-    assert look[1:] == (0, 0, 0, -1, 0, 0, None, (), "", 0, None)
+    assert look[1:] == (0, 0, 0, -1, 0, 0, None, (), "", 0, None, 0)
 
 
 def test_the_state_after_a_pass(store: CompactionStore, bench: Bench) -> None:

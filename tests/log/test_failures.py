@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.append import QUIET_SECONDS, Failures
+from korvet.log.failures import QUIET_SECONDS, Failures
 from korvet.log.types import Appended
 from korvet.redis.replies import error_of
 

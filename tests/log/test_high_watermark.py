@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gevent
+import msgspec
 import pytest
 
 from korvet.config.settings import Settings
@@ -35,6 +36,7 @@ from tests.support.domain import Domain, domain
 from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, redis_cluster
+from tests.support.transactions import TransactionalProducer, consumed
 
 KEYS = Keys("korvet")
 
@@ -94,6 +96,13 @@ def setup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         worker.append("orders", b"one")
         wait_until(lambda: made.shown() == [b"one"], "it is shown")
         yield made
+
+
+@pytest.fixture
+def there(setup: Setup) -> Iterator[TransactionalProducer]:
+    """Give a producer whose markers wait for no replicas."""
+    with domain(setup.worker.url) as view:
+        yield TransactionalProducer(view)
 
 
 @pytest.fixture
@@ -180,11 +189,11 @@ def test_what_ends_at_the_high_watermark_stays_as_it_was_read() -> None:
     columns = Columns([range(2), range(5, 7)], [1] * 4, None, [b"v"] * 4)
     read = Fetched(0, 0, 100, columns, more=True)
     for end, more in ((8, True), (7, False)):
-        shown = high_watermark.cut(read, end)
+        shown = high_watermark.cut(read, end, end)
         assert shown.records is columns
         assert (shown.high_watermark, shown.more) == (end, more)
     for end, offsets in ((6, [0, 1, 5]), (5, [0, 1]), (2, [0, 1])):
-        shown = high_watermark.cut(read, end)
+        shown = high_watermark.cut(read, end, end)
         assert [record[0] for record in shown.records] == offsets
         assert (shown.high_watermark, shown.more) == (end, False)
 
@@ -364,3 +373,55 @@ def test_nodes_that_are_masters_no_more_are_forgotten() -> None:
         assert {node.name for node in watermarks._nodes} == {to.address, other.address}
         for each in clients:
             each.close()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_open_as_long_as_replicas_lack_its_end(
+    setup: Setup, there: TransactionalProducer, *, commit: bool
+) -> None:
+    """A failover could lose the marker, and the transaction end in another way."""
+    view, producer = setup.worker, there
+    partition = view.topics.get("orders").partition(0)
+    wanted = msgspec.structs.replace(view.wanted("orders"), committed=True)
+    opened = producer.write(b"two")
+    view.append("orders", b"three")
+    assert setup.shown() == [b"one", b"two", b"three"]
+
+    def stable() -> int:
+        [bounds] = view.log.visible_bounds([partition])
+        assert isinstance(bounds, Bounds)
+        return bounds.stable_offset
+
+    with setup.replica_cut_off():
+        if commit:
+            producer.commit()
+        else:
+            producer.abort()
+        [found] = view.fetch(wanted)
+        assert values(b"".join(found.chunks)) == [b"one"]
+        assert found.last_stable_offset == stable() <= opened
+        [found] = view.fetch(msgspec.structs.replace(wanted, offset=found.last_stable_offset, bytes_max=1))
+        assert found.chunks == []
+        assert setup.shown() == [b"one", b"two", b"three"]
+    wait_until(lambda: setup.shown()[3:] != [], "the marker is shown")
+    [found] = view.fetch(wanted)
+    assert found.last_stable_offset == found.high_watermark == stable()
+    data, aborted = b"".join(found.chunks), found.aborted or ()
+    assert len(aborted) == int(not commit)
+    two = [b"two"] if commit else []
+    assert consumed(data, 0, aborted, committed=True).values == [b"one", *two, b"three"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_small_read_below_the_high_watermark_waits_for_the_end_of_its_transaction(setup: Setup) -> None:
+    view = setup.worker
+    producer = TransactionalProducer(view)
+    offset = producer.write(b"two")
+    for _ in range(3):
+        view.append("orders", b"x" * 1000)
+    assert len(setup.shown()) == 5
+    producer.commit()
+    wanted = view.wanted("orders", offset=offset, bytes_max=1)
+    [found] = view.fetch(msgspec.structs.replace(wanted, committed=True))
+    assert values(b"".join(found.chunks)) == [b"two"]

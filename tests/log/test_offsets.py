@@ -17,10 +17,12 @@ from korvet.log.offsets import OffsetFound, OffsetLookup, OffsetQuery
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.protocol.types import SpecialTimestamp
 from korvet.redis.client import Redis
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import AtRest
 from tests.support.batches import Record
-from tests.support.domain import NO_LAKE
+from tests.support.domain import NO_LAKE, Domain
 from tests.support.log_bench import BITS, DECOMPRESSED_BYTES_MAX, Bench, Format
+from tests.support.transactions import TransactionalProducer
 
 VALUE = b"v" * 200_000
 FAR = 2**62
@@ -151,3 +153,30 @@ def test_a_lookup_in_a_long_log_reads_one_interval(
     raw_redis.config_resetstat()
     assert life.offsets.find([OffsetQuery(life.bench.partition, 100_000)]) == [OffsetFound()]
     assert commands(raw_redis).get("xrange", 0) == (1 if storage_format == "record" else 0)
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_for_committed_readers_a_log_ends_where_the_oldest_transaction_begins(
+    here: Domain, storage_format: str
+) -> None:
+    topic = here.topics.create(TopicSpec(name="orders", configs={"storage.format": storage_format}))
+    partition = topic.partition(0)
+    producer = TransactionalProducer(here)
+
+    def find(timestamp: int, *, committed: bool = True) -> int:
+        [answer] = here.offsets.find([OffsetQuery(partition, timestamp, committed=committed)])
+        assert isinstance(answer, OffsetFound)
+        return answer.offset
+
+    first = here.append("orders", Record(b"a", timestamp=1000))
+    opened = producer.write(Record(b"b", timestamp=3000))
+    later = here.append("orders", Record(b"c", timestamp=2000))
+    assert first < find(SpecialTimestamp.LATEST) <= opened
+    assert find(SpecialTimestamp.LATEST, committed=False) == later + 1
+    assert find(SpecialTimestamp.EARLIEST) == find(SpecialTimestamp.EARLIEST, committed=False) == first
+    assert [find(at) for at in (1000, 1001, 3000, SpecialTimestamp.MAX_TIMESTAMP)] == [first, -1, -1, -1]
+    assert [find(at, committed=False) for at in (1000, 1001, 3000)] == [first, opened, opened]
+    assert find(SpecialTimestamp.MAX_TIMESTAMP, committed=False) == opened
+    producer.abort()
+    assert find(SpecialTimestamp.LATEST) == find(SpecialTimestamp.LATEST, committed=False) > later + 1
+    assert find(3000) == opened

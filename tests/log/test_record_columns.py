@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.log.record_format import (
+    DATA,
     ENTRIES_MIN,
     MARKER,
     Entry,
+    Owned,
+    ProducerRun,
     compress,
     entry_args,
+    producer_runs,
     read_columns,
     read_entries,
 )
@@ -162,3 +167,111 @@ def test_entries_at_or_past_the_end_are_left_too() -> None:
 def test_what_is_no_answer_to_xrange_raises(broken: Any) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, IndexError)):
         columns([*FEW, broken])
+
+
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=2, max_size=4),
+    producers=st.lists(st.sampled_from([b"7:0", b"7:1", b"8:0"]), min_size=4, max_size=4),
+    compressed=st.booleans(),
+)
+def test_records_of_transactions_are_the_same_with_their_producers(
+    sizes: list[int], producers: list[bytes], *, compressed: bool
+) -> None:
+    at_rest = AtRest("lz4", 0) if compressed else PLAIN
+    entries: list[Entry] = []
+    expected: list[tuple[int, bytes]] = []
+    for size, producer in zip(sizes, producers, strict=False):
+        for _ in range(size):
+            record: Any = Record(b"v" * 99, b"k", 5, [("h", b"c")])
+            made: Any = entry_args(record, at_rest, producer=producer)
+            expected.append((len(entries), producer))
+            entries.append((b"7-%d" % len(entries), made))
+    owned: list[Owned] = []
+    records = read_entries(entries, BITS, END, LIMIT, no_damage, owned)
+    assert [(at, b"%d:%d" % of, control) for at, of, control in owned] == [(*each, -1) for each in expected]
+    assert {(value, key) for _, _, key, value, _ in records} == {(b"v" * 99, b"k")}
+    assert records == one_by_one([(each, fields[:-2]) for each, fields in entries])
+    runs = producer_runs(owned)
+    assert [at for run in runs for at in range(run.start, run.stop)] == list(range(len(entries)))
+    assert all(one[2:] != other[2:] for one, other in pairwise(runs))
+    again: list[Owned] = []
+    found = read_columns(entries, BITS, END, LIMIT, again)
+    if len(entries) >= ENTRIES_MIN:
+        assert found is not None
+        assert list(found) == records
+        assert again == owned
+
+
+@pytest.mark.parametrize(
+    "producer", [b"", b"7", b"7:", b"-7:0", b"7:32768", b"x:0", b"7:0:0", b"9" * 19 + b":0"]
+)
+def test_what_others_write_in_the_field_of_the_producer_is_a_header(producer: bytes) -> None:
+    entries: list[Entry] = [
+        (b"7-%d" % n, [*fields_of(n, b"value", b"timestamp"), b"korvet.producer", producer])
+        for n in range(ENTRIES_MIN)
+    ]
+    owned: list[Owned] = []
+    assert read_columns(entries, BITS, END, LIMIT, owned) is None
+    records = read_entries(entries, BITS, END, LIMIT, no_damage, owned)
+    assert {tuple(record[4]) for record in records} == {(("korvet.producer", producer),)}
+    assert owned == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [b"korvet.producer", b"7:0"],
+        [b"korvet.marker", b"commit"],
+        [b"korvet.marker", b"other", b"korvet.producer", b"7:0", b"timestamp", b"5"],
+        [b"korvet.marker", b"commit", b"korvet.producer", b"x", b"timestamp", b"5"],
+        [b"korvet.marker", b"commit", b"korvet.producer", b"7:0", b"timestamp", b"5", b"value", b"v"],
+    ],
+)
+def test_what_is_not_quite_a_marker_is_a_record(fields: list[bytes]) -> None:
+    owned: list[Owned] = []
+    [(_, _, _, _, headers)] = read_entries([(b"7-1", fields)], BITS, END, LIMIT, no_damage, owned)
+    assert (headers[0], owned) == ((fields[0].decode(), fields[1]), [])
+
+
+def test_a_producer_id_may_be_as_large_as_any() -> None:
+    largest = b"%d:%d" % (2**63 - 1, 2**15 - 1)
+    entries: list[Entry] = [
+        (b"7-%d" % n, [*fields_of(n, b"value", b"timestamp"), b"korvet.producer", largest])
+        for n in range(ENTRIES_MIN)
+    ]
+    owned: list[Owned] = []
+    again: list[Owned] = []
+    assert read_columns(entries, BITS, END, LIMIT, owned) is not None
+    assert read_entries(entries, BITS, END, LIMIT, no_damage, again)[0][4] == []
+    assert producer_runs(owned) == [ProducerRun(0, ENTRIES_MIN, 2**63 - 1, 2**15 - 1, DATA)]
+    assert again == owned
+
+
+@pytest.mark.parametrize(("outcome", "control"), [(b"abort", 0), (b"commit", 1)])
+@pytest.mark.parametrize(("stamp", "timestamp"), [(b"5", 5), (b"x", 7)])
+def test_a_marker_is_a_control_record(outcome: bytes, control: int, stamp: bytes, timestamp: int) -> None:
+    owned: list[Owned] = []
+    fields = [b"korvet.marker", outcome, b"korvet.producer", b"9:2", b"timestamp", stamp]
+    plain = fields_of(1, b"value", b"timestamp")
+    records = read_entries(
+        [(b"7-1", plain), (b"7-2", fields), (b"7-3", fields)], BITS, END, LIMIT, no_damage, owned
+    )
+    offset = (7 << BITS) + 2
+    key, value = bytes([0, 0, 0, control]), bytes(6)
+    assert records[1:] == [(at, timestamp, key, value, []) for at in (offset, offset + 1)]
+    assert producer_runs(owned) == [ProducerRun(1, 2, 9, 2, control), ProducerRun(2, 3, 9, 2, control)]
+
+
+@pytest.mark.parametrize("value", [None, b"v"])
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_whatever_a_record_has_its_producer_is_no_header(key: bytes | None, value: bytes | None) -> None:
+    record: Any = Record(value, key, 5)
+    fields: Any = entry_args(record, PLAIN, producer=b"7:0")
+    owned: list[Owned] = []
+    assert read_entries([(b"7-1", fields)], BITS, END, LIMIT, no_damage, owned) == [
+        ((7 << BITS) + 1, 5, key, value, [])
+    ]
+    assert owned == [(0, (7, 0), -1)]
+    owned = []
+    read_entries([(b"7-1", [*fields, b"korvet.producer", b"8:0"])], BITS, END, LIMIT, no_damage, owned)
+    assert owned == [(0, (8, 0), -1)]

@@ -21,7 +21,8 @@ PRODUCERS = "{korvet:orders:0}:producers"
 MOVING = "{korvet:orders:0}:moving"
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
-SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN)
+OPEN, ABORTED = TRANSACTIONS = ("{korvet:orders:0}:open", "{korvet:orders:0}:aborted")
+SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN, *TRANSACTIONS)
 """What a partition has besides its stream and its state."""
 REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"
@@ -76,6 +77,7 @@ class Log:
         sequence: int = 0,
         topic_id: str = TOPIC_ID,
         max_timestamp: int = 5,
+        transaction: str = "0",
         leader_epoch: int = EPOCH,
     ) -> list[Any]:
         """Append records of these values, which are one batch; raises its error.
@@ -84,7 +86,12 @@ class Log:
         entries were removed if any were.
         """
         batch = self.batch(
-            *values, producer=producer, epoch=epoch, sequence=sequence, max_timestamp=max_timestamp
+            *values,
+            producer=producer,
+            epoch=epoch,
+            sequence=sequence,
+            max_timestamp=max_timestamp,
+            transaction=transaction,
         )
         outcome, *rest = self.append_all(batch, topic_id=topic_id, leader_epoch=leader_epoch)
         if not rest or outcome == b"EXPEL":
@@ -100,7 +107,10 @@ class Log:
         """Append batches by one call; return the script's answer."""
         bits = [self.bits] if self.script == "log/append" else []
         args = [topic_id, leader_epoch, STREAM, *bits, *(arg for each in batches for arg in each)]
-        reply: list[Any] = run(self.client, self.script, (STREAM, STATE, PRODUCERS, INDEX), args)
+        keys = [STREAM, STATE, PRODUCERS, INDEX]
+        if any(each[7] != "0" for each in batches):
+            keys += TRANSACTIONS
+        reply: list[Any] = run(self.client, self.script, keys, args)
         return reply
 
     def batch(
@@ -110,11 +120,13 @@ class Log:
         epoch: int = 0,
         sequence: int = 0,
         max_timestamp: int = 5,
+        transaction: str = "0",
     ) -> list[Any]:
         """Return one batch of records of these values as the script takes it."""
         last = (sequence + len(values) - 1) % 2**31
         records = self._records(values)
-        return [producer, epoch, sequence, last, len(values), 100, max_timestamp, len(records), *records]
+        head = [producer, epoch, sequence, last, len(values), 100, max_timestamp, transaction]
+        return [*head, len(records), *records]
 
     def _records(self, values: Sequence[bytes | str]) -> list[Any]:
         if self.shared == 3:
@@ -123,9 +135,9 @@ class Log:
             return [2, "value", "timestamp", *(arg for value in values for arg in (value, "5"))]
         return [0, *(arg for value in values for arg in (2, "value", value))]
 
-    def appended(self, *values: bytes | str, **options: int) -> int:
+    def appended(self, *values: bytes | str, **options: Any) -> int:
         """Append, expect that to succeed, and return the base offset."""
-        outcome, base, *_ = self.append(*values, **options)  # type: ignore[arg-type]  # all of them are numbers
+        outcome, base, *_ = self.append(*values, **options)
         assert outcome == b"APPENDED"
         return int(base)
 
@@ -185,7 +197,7 @@ class Log:
 
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the log, byte for byte: to show that nothing was written."""
-        return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING, INDEX)]
+        return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING, INDEX, *TRANSACTIONS)]
 
 
 class BatchLog(Log):

@@ -11,6 +11,7 @@ import redis
 
 from korvet.redis import scripts
 from tests.lua.support import (
+    ABORTED,
     CLEAN,
     EPOCH,
     INDEX,
@@ -64,7 +65,7 @@ def calls(log: Log) -> dict[str, Call]:
     if is_dense:
         settle = {"log/expel": ((STREAM, STATE), [TOPIC_ID, 10])}
     return settle | {
-        "log/trim": ((STREAM, STATE, INDEX, *CLEAN), [TOPIC_ID, bits, end, -1, 100, 1 << 20]),
+        "log/trim": ((STREAM, STATE, INDEX, *CLEAN, ABORTED), [TOPIC_ID, bits, end, -1, 100, 1 << 20]),
         "compaction/look": ((STATE, INDEX), [TOPIC_ID]),
         "compaction/begin": (
             (STATE, INDEX, *CLEAN),
@@ -72,8 +73,8 @@ def calls(log: Log) -> dict[str, Call]:
         ),
         "compaction/write": ((STATE, CLEAN[0]), [TOPIC_ID, "mine", "behind", "1-1", 2, "value", "v"]),
         "compaction/switch": (
-            (STATE, INDEX, *CLEAN),
-            [TOPIC_ID, "mine", 0, end, 1, 10, 5, "", "tombstones"],
+            (STATE, INDEX, *CLEAN, ABORTED),
+            [TOPIC_ID, "mine", 0, end, 1, 10, 5, "", "tombstones", 0],
         ),
         "compaction/give_up": ((STATE, *CLEAN), [TOPIC_ID, "mine"]),
         "compaction/free": ((STREAM, STATE), [TOPIC_ID, bits, 100, 1 << 20]),

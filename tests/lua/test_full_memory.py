@@ -22,6 +22,7 @@ from tests.lua.support import (
     run,
     unchanged,
 )
+from tests.lua.transaction.support import Transaction
 
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 
@@ -32,6 +33,19 @@ def test_an_append_writes_nothing(raw_redis: Any, log_of: Callable[[Any], Log]) 
     log.appended("a", producer=7)
     with unchanged(log.client), memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
         log.append("b", producer=7, sequence=1)
+
+
+@FORMATS
+def test_no_transaction_is_opened_or_ended(raw_redis: Any, log_of: Callable[[Any], Log]) -> None:
+    log = log_of(raw_redis)
+    log.appended("a", producer=7, transaction="t5")
+    batches = (
+        log.batch("b", producer=8, transaction="t5"),
+        log.batch("b", producer=7, sequence=-1, transaction="a5"),
+    )
+    for each in batches:
+        with unchanged(log.client), memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
+            log.append_all(each)
 
 
 def test_an_append_during_which_memory_becomes_full_is_whole(raw_redis: Any) -> None:
@@ -65,7 +79,9 @@ def test_a_topic_can_be_deleted(raw_redis: Any) -> None:
     with memory_left(raw_redis, -1):
         assert replace("row", "the same row, marked") == b"1"
         assert run(raw_redis, "topic/clear", [STATE, STREAM, *SIDE_KEYS], [TOPIC_ID, 100, 1000, STREAM]) == 1
-        assert run(raw_redis, "topic/forget", [offsets], [TOPIC_ID, "0", 100]) == [b"0", 1]
+        assert run(
+            raw_redis, "topic/forget", [offsets, "{korvet:group:g:offsets}:pending"], [TOPIC_ID, "0", 100]
+        ) == [b"0", 1]
         assert replace("the same row, marked", "") == b"2"
     assert raw_redis.keys() == [CHANGES.encode()]
 
@@ -105,20 +121,39 @@ def test_entries_that_are_no_batches_are_removed(raw_redis: Any) -> None:
     assert log.last_id() == "0-1"
 
 
+def test_a_transaction_can_be_ended_and_its_id_expires_but_none_is_opened(raw_redis: Any) -> None:
+    transaction = Transaction(raw_redis)
+    by = transaction.begin()
+    transaction.opened(by)
+    with memory_left(raw_redis, -1):
+        then = transaction.ended(by, "commit", bumps=True)
+        with unchanged(raw_redis), pytest.raises(redis.OutOfMemoryError):
+            transaction.opened(then)
+        assert transaction.end(then, "abort", bumps=True)[0] == b"DONE"
+        assert transaction.expire(0) == -2
+    assert raw_redis.dbsize() == 0
+
+
 def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
     group = [f"{{korvet:group:g:offsets}}:{each}" for each in ("group", "members", "deadlines")]
-    keys, listed = [*group, "korvet:group:g:offsets"], ["korvet:groups"]
+    keys = [*group, "korvet:group:g:offsets", "{korvet:group:g:offsets}:pending"]
+    listed = ["korvet:groups"]
     with memory_left(raw_redis, -1):
         args = ["g", 0, -1, "", "", 0, 0, STREAM, TOPIC_ID, '{"ms":']
         unlisted, now_ms = run(raw_redis, "group/commit", keys, args)
         assert unlisted == b"UNLISTED"
-        assert run(raw_redis, "group/schedule", listed, ["CH", 5, "g"]) == 1
+        assert run(raw_redis, "schedule/write", listed, ["CH", 5, "g"]) == 1
         assert run(raw_redis, "group/commit", keys, ["g", now_ms, *args[2:]]) == [1]
+        transaction = ["g", 0, -1, "", "", 0, 0, 1, 0, 7, STREAM, TOPIC_ID, '{"ms":']
+        assert run(raw_redis, "group/commit_transaction", keys, transaction) == [1]
+        assert len(run(raw_redis, "group/end_transaction", [keys[0], *keys[3:]], [0, 1, 0, 7, "commit"])) == 2
+        later_ms = -1000
+        assert run(raw_redis, "group/expire_transactions", keys[4:], ["0", 10, later_ms]) == [b"0", 1]
         assert run(raw_redis, "group/forget", keys, ["keep", "x", "", "", STREAM, ""])
         assert run(raw_redis, "group/delete", keys, ["g", STREAM]) == 1
-        _, again_ms, *due = run(raw_redis, "group/due", listed, [10, 1000])
+        _, again_ms, *due = run(raw_redis, "schedule/due", listed, [10, 1000])
         assert due == [b"g", b"5"]
-        assert run(raw_redis, "group/unlist", listed, ["g", again_ms]) == 1
+        assert run(raw_redis, "schedule/unlist", listed, ["g", again_ms]) == 1
     assert raw_redis.exists(*keys, *listed) == 0
 
 

@@ -12,8 +12,10 @@ from tests.lua.support import run_until
 
 LEASED = {
     "row/replace",
-    *(f"group/{name}" for name in ("commit", "delete", "forget", "heartbeat", "join", "leave", "sync")),
+    *(f"group/{name}" for name in ("commit", "commit_transaction", "delete", "forget")),
+    *(f"group/{name}" for name in ("heartbeat", "join", "leave", "sync")),
     *(f"topic/{name}" for name in ("claim", "create")),
+    *(f"transaction/{name}" for name in ("init", "add", "end")),
 }
 LATE = r"STALE_BROKER_EPOCH the lease of the sender ended 1000?\d ms ago"
 CREATE = ("orders", '{"id":"id"}', 1000, 10, 0)

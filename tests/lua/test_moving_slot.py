@@ -18,18 +18,23 @@ from tests.lua.compaction.support import DirtyLog
 from tests.lua.group.support import DEADLINES, EVERY_KEY, GROUP, OFFSETS, Group
 from tests.lua.index.test_upkeep import FILL_HEAD, fill, rebase
 from tests.lua.support import (
+    ABORTED,
     CLEAN,
     INDEX,
     MOVING,
+    OPEN,
     PRODUCERS,
     SIDE_KEYS,
     STATE,
     STREAM,
     TOPIC_ID,
+    BatchLog,
     Log,
     dumped,
     run,
 )
+from tests.lua.transaction.support import KEY as TRANSACTION
+from tests.lua.transaction.support import Transaction
 from tests.support.redis_cluster import RedisCluster
 
 Step = Callable[[], object]
@@ -92,6 +97,7 @@ def second_pass(client: Any, start: int = 0) -> DirtyLog:
     log.write("two", 15, 40, which=1)
     client.zremrangebyscore(INDEX, "-inf", "(41")
     client.hset(STATE, "start", start)
+    client.zadd(ABORTED, {"7:1": 5})
     return log
 
 
@@ -124,8 +130,10 @@ def trim_to_the_end(client: Any) -> Step:
     log = DirtyLog(client)
     client.xadd(CLEAN[0], {"value": "a"}, id="0-1")
     client.xadd(CLEAN[1], {"value": "a"}, id="0-1")
+    client.zadd(ABORTED, {"7:1": 5})
+    client.hset(STATE, "aborted", "5")
     args = [TOPIC_ID, 10, 41, -1, 100, 1 << 20]
-    return lambda: run(log.client, "log/trim", (STREAM, STATE, INDEX, *CLEAN), args)
+    return lambda: run(log.client, "log/trim", (STREAM, STATE, INDEX, *CLEAN, ABORTED), args)
 
 
 def expire_all_producers(client: Any) -> Step:
@@ -177,6 +185,12 @@ def delete_a_group(client: Any) -> Step:
     return lambda: run(client, "group/delete", EVERY_KEY, ["g", STREAM])
 
 
+def expire_a_transactional_id(client: Any) -> Step:
+    transaction = Transaction(client)
+    transaction.begin()
+    return lambda: transaction.expire(0)
+
+
 def create_over_a_former_topic(client: Any) -> Step:
     Log(client)
     client.xadd(STREAM, {"value": "a"}, id="0-1")
@@ -226,6 +240,7 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "topic/clear": (STREAM, clear_a_topic),
     "topic/clear, of what is no log": (STREAM, clear_a_topic_with_a_state_that_is_none),
     "keeper/lease": (KEEPER[0], release_the_lease),
+    "transaction/expire": (TRANSACTION, expire_a_transactional_id),
 }
 
 
@@ -257,3 +272,22 @@ def test_a_broker_is_registered_while_the_slot_moves(redis_cluster: RedisCluster
     with moving(redis_cluster, BROKERS):
         assert register(client, -1) == 0
     assert client.hkeys(BROKERS) == [b"0"]
+
+
+@pytest.mark.parametrize("log_of", [Log, BatchLog])
+def test_the_only_open_transaction_ends_while_the_slot_moves(
+    redis_cluster: RedisCluster, log_of: Callable[[Any], Log]
+) -> None:
+    client = redis_cluster.node_of(STREAM).client
+    log = log_of(client)
+    client.zadd(INDEX, {"1:10:5:5": 1})  # all keys are there: the script begins
+    client.zadd(ABORTED, {"6:0": 0})
+    first = log.appended("a", producer=7, transaction="t5")
+    with moving(redis_cluster, STREAM):
+        at = log.appended("marker", producer=7, sequence=-1, transaction="a5")
+        with pytest.raises(redis.exceptions.TryAgainError):
+            log.append("b", producer=7, sequence=1, transaction="t6")
+    assert client.exists(OPEN) == 0
+    assert client.zrange(ABORTED, 0, -1) == [b"6:0", f"7:{first}:{at + 1}".encode()]
+    assert log.values() == ["a", "marker"]
+    assert (log.next(), "open" in log.state()) == (at + 1, False)

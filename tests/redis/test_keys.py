@@ -14,8 +14,22 @@ from korvet.redis.slots import SLOTS, slot_tags, tag_of
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "redis-schema.md"
 KEYS = Keys("korvet")
-METHODS = (Keys.stream, Keys.state, Keys.producers, Keys.index, Keys.moving)
-GROUP_METHODS = (Keys.group_offsets, Keys.group_state, Keys.group_members, Keys.group_deadlines)
+METHODS = (
+    Keys.stream,
+    Keys.state,
+    Keys.producers,
+    Keys.index,
+    Keys.moving,
+    Keys.open_transactions,
+    Keys.aborted,
+)
+GROUP_METHODS = (
+    Keys.group_offsets,
+    Keys.group_state,
+    Keys.group_members,
+    Keys.group_deadlines,
+    Keys.group_pending,
+)
 CHANNELS = {KEYS.append_channel("orders", 0), KEYS.group_channel("billing"), KEYS.topics_channel, KEYS.probe}
 
 
@@ -41,10 +55,12 @@ def single_keys() -> set[str]:
 
 def test_the_schema_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
-    named = {method.__name__ for method in (*METHODS, *GROUP_METHODS)}
+    named = {method.__name__ for method in (*METHODS, *GROUP_METHODS, Keys.transaction)}
     others = {"clean", "append_channel", "group_channel", "membership_of", "parse_stream"}
     assert methods == named | others | {"epoch_of", "replication_mark_of"}
-    assert section("Keys") == partitioned() | grouped() | single_keys() | of_nodes("tag")
+    assert section("Keys") == partitioned() | grouped() | single_keys() | of_nodes("tag") | {
+        KEYS.transaction("payments")
+    }
 
 
 def of_nodes(tag: str) -> set[str]:
@@ -94,6 +110,13 @@ def test_no_two_groups_share_a_name() -> None:
 def test_a_group_takes_no_name_of_a_topic() -> None:
     of_topics = {KEYS.stream("group", 0), KEYS.append_channel("group", 0)}
     assert not of_topics & (grouped(group="0") | {KEYS.group_channel("0")})
+
+
+def test_a_transactional_id_takes_no_name_of_a_topic_or_another_id() -> None:
+    assert KEYS.stream("transaction", 0) != KEYS.transaction("0")
+    keys = [KEYS.transaction(name) for name in GROUPS]
+    assert len(keys) == len(set(keys))
+    assert all("{" not in key for key in keys)
 
 
 def test_a_stream_parses_to_its_partition() -> None:

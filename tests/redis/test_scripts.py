@@ -23,7 +23,7 @@ def write(root: Path, name: str, text: str) -> None:
 def head_of(script: scripts.Script) -> list[str]:
     lines = []
     # A line in front may say how Redis is to run it ("Lua API reference", script flags).
-    for line in re.sub(r"^#!lua .*\n", "", script.source).splitlines():
+    for line in re.sub(r"^#!lua.*\n", "", script.source).splitlines():
         if not line.startswith("--"):
             break
         lines.append(line.removeprefix("--").strip())

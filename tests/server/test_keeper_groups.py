@@ -13,7 +13,8 @@ from korvet.groups.types import Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper import group_tasks
-from korvet.server.keeper.group_tasks import OUTAGE_MS, ExpireGroups
+from korvet.server.keeper.due import OUTAGE_MS
+from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.support import KEYS, Group
 from tests.support.redis_cluster import RedisCluster

@@ -42,12 +42,13 @@ def batch(
     producer_id: int = -1,
     epoch: int = -1,
     sequence: int = -1,
+    transactional: bool = False,
 ) -> bytes:
     """Return a batch of `records`; bytes and None are values."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
-        is_transactional=0,
+        is_transactional=int(transactional),
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
-from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
+from korvet.log.types import NO_TRANSACTION, AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -62,10 +62,18 @@ class Bench:
         producer: int = -1,
         epoch: int = -1,
         sequence: int = -1,
+        transaction: str = NO_TRANSACTION,
     ) -> AppendRecords | AppendBatch:
         """Return an append of these records, as the broker makes one of a producer's batch."""
         records = [value if isinstance(value, Record) else Record(value, b"k", TIMESTAMP) for value in values]
-        data = batches.batch(*records, codec=codec, producer_id=producer, epoch=epoch, sequence=sequence)
+        data = batches.batch(
+            *records,
+            codec=codec,
+            producer_id=producer,
+            epoch=epoch,
+            sequence=sequence,
+            transactional=transaction != NO_TRANSACTION,
+        )
         produced = produced_batch(data, BATCH_BYTES_MAX)
         header, view = produced.header, produced.view
         if self.format == "record":
@@ -77,6 +85,7 @@ class Bench:
                 producer_epoch=epoch,
                 base_sequence=sequence,
                 at_rest=at_rest,
+                transaction=transaction,
             )
         return AppendBatch(
             partition=partition or self.partition,
@@ -88,6 +97,7 @@ class Bench:
             producer_epoch=epoch,
             base_sequence=sequence,
             at_rest=at_rest,
+            transaction=transaction,
         )
 
     def append(self, *values: Record | bytes | None, **options: Any) -> int:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from korvet.config.settings import Settings
+from korvet.redis.keys import Keys
 from korvet.server.keeper.context import CheckLease, Context
-from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, TakenGroups, expire_offsets
+from korvet.server.keeper.due import TakenNames
+from korvet.server.keeper.group_tasks import EXPIRE_GROUPS_MS, ExpireGroups, expire_offsets
 from korvet.server.keeper.log_tasks import (
     FINISH_TOPICS_MS,
     CompactLogs,
@@ -28,6 +30,7 @@ from korvet.server.keeper.log_tasks import (
     renumber,
 )
 from korvet.server.keeper.stats_tasks import CollectStats, collect_lake_lag, figures_ms
+from korvet.server.keeper.transaction_tasks import FinishTransactions
 
 Run = Callable[[Context, CheckLease], None]
 
@@ -56,8 +59,14 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
         Task("finish_deletions", lambda: finish_deletions, lambda _context: FINISH_TOPICS_MS),
         Task(
             "expire_groups",
-            partial(ExpireGroups, taken=TakenGroups()),
+            partial(ExpireGroups, taken=TakenNames(Keys.group_state)),
             lambda _context: EXPIRE_GROUPS_MS,
+            on_nodes=True,
+        ),
+        Task(
+            "finish_transactions",
+            partial(FinishTransactions, TakenNames(Keys.transaction)),
+            attrgetter("settings.transaction_abort_timed_out_transaction_cleanup_interval_ms"),
             on_nodes=True,
         ),
         Task(

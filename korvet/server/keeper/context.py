@@ -12,6 +12,7 @@ from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
+from korvet.log.replication import Replicas
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -49,17 +50,35 @@ class Context:
         self.node = ""
         """The master of a cluster on whose logs and groups the run is; "": on all."""
         self.keys = Keys(settings.namespace)
-        self.redis = Redis(
+        self._settings = settings
+        self.redis = self._connect()
+        self.lease_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
+        self.log_store = LogStore(self.redis, self.redis, self.keys)
+        self.topics = TopicRegistry(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
+        self._waits: list[Redis] = []
+        self.replicas = Replicas(
+            self._connection,
+            self.redis,
+            self.keys,
+            replicas=settings.replicas,
+            timeout_ms=settings.redis_timeout_ms,
+        )
+        self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))
+        self.live.follow(self.topics.apply_settings)
+
+    def _connect(self) -> Redis:
+        settings = self._settings
+        return Redis(
             settings.redis_url,
             timeout_ms=settings.redis_timeout_ms,
             connect_timeout_ms=settings.redis_connect_timeout_ms,
             observer=REDIS_METRICS,
         )
-        self.lease_store = LeaseStore(self.redis, self.keys.keeper_lease, self.keys.keeper_fence)
-        self.log_store = LogStore(self.redis, self.redis, self.keys)
-        self.topics = TopicRegistry(TopicStore(self.redis, self.keys), settings, self.log_store.partition)
-        self.live = LiveSettings(settings, BrokerConfigStore(self.redis, self.keys))
-        self.live.follow(self.topics.apply_settings)
+
+    def _connection(self) -> Redis:
+        """Return another connection, by which it waits for replicas."""
+        self._waits.append(self._connect())
+        return self._waits[-1]
 
     @property
     def settings(self) -> Settings:
@@ -100,5 +119,6 @@ class Context:
         return ""
 
     def close(self) -> None:
-        """Close the connection."""
-        self.redis.close()
+        """Close the connections."""
+        for each in (self.redis, *self._waits):
+            each.close()

@@ -21,6 +21,8 @@ from korvet.log.stats import LogStatsReader, read_lake_lags
 from korvet.server.keeper.context import CheckLease, Context, LeaseLostError, in_steps
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
+from korvet.transactions.store import TransactionStore
+from korvet.transactions.types import STATES, UNDECIDED
 
 _log = logs.Log(__name__)
 
@@ -85,6 +87,30 @@ def _read_groups(
     return lags, groups, states
 
 
+def _read_transactions(context: Context, check_lease: CheckLease) -> tuple[Counter[str], int | None]:
+    """Return how many transactional ids there are in each state, and the age (ms) of the oldest open transaction."""
+    store = TransactionStore(context.redis, context.keys)
+    states = Counter(dict.fromkeys(STATES, 0))
+    oldest_ms: int | None = None
+    try:
+        for names in store.names():
+            check_lease()
+            for found in store.describe(names):
+                if isinstance(found, KafkaError):
+                    _log.warning("statistics of a transaction unavailable", reason=found)
+                elif found is not None:
+                    states[found.state] += 1
+                    if found.state in UNDECIDED:
+                        oldest_ms = min(oldest_ms or found.started_ms, found.started_ms)
+        age_ms = None if oldest_ms is None else max(0, store.now_ms() - oldest_ms)
+    except StorageUnavailableError:
+        raise
+    except KafkaError as error:
+        _log.warning("transaction statistics unavailable", reason=error)
+        return states, None
+    return states, age_ms
+
+
 class CollectStats:
     """The task; remembers how old the first records of the logs are. Publishes in `directory`."""
 
@@ -106,6 +132,7 @@ class CollectStats:
 
         taken = _of_nodes(context, read)
         lags, groups, states = _read_groups(context, check_lease)
+        transactions, transaction_age_ms = _read_transactions(context, check_lease)
         series_max = context.settings.metrics_partitions_max
         snapshot = LogStatsSnapshot(
             valid_until=valid_until(figures_ms(context)),
@@ -114,6 +141,8 @@ class CollectStats:
             lags=limited(lags, series_max),
             groups=limited(groups, series_max),
             states=states,
+            transactions=transactions,
+            transaction_age_ms=transaction_age_ms,
         )
         check_lease()
         _publish(self._directory, snapshot, "log statistics not published")

@@ -8,6 +8,7 @@ from tests.lua.support import STATE, STREAM, TOPIC_ID, run
 
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
+ABORTED = "{korvet:orders:0}:aborted"
 
 
 class DirtyLog:
@@ -56,10 +57,12 @@ class DirtyLog:
         kept: tuple[int, int, int] = (0, 0, -1),
         history: str = "",
         tombstones: bool = False,
+        markers_end: int = 0,
     ) -> int:
         args = [TOPIC_ID, token, which, clean_end, *kept, history, "tombstones" if tombstones else ""]
+        args.append(markers_end)
         args += [number for row in rows for number in row]
-        answer: int = run(self.client, "compaction/switch", (STATE, INDEX, *CLEAN), args)
+        answer: int = run(self.client, "compaction/switch", (STATE, INDEX, *CLEAN, ABORTED), args)
         return answer
 
     def give_up(self, token: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.compaction.support import CLEAN, INDEX, DirtyLog
+from tests.lua.compaction.support import ABORTED, CLEAN, INDEX, DirtyLog
 from tests.lua.support import STATE, STREAM, memory_left, refused, unchanged
 
 
@@ -21,7 +21,7 @@ def log(raw_redis: Any) -> DirtyLog:
 def test_look_returns_the_state_and_the_newest_row(log: DirtyLog) -> None:
     now, *state = log.look()
     assert int(now) > 0
-    fields = [b"41", b"0", b"4000", b"40", b"-1", b"", b"", b"", b"", b"", b""]
+    fields = [b"41", b"0", b"4000", b"40", b"-1", b"", b"", b"", b"", b"", b"", b""]
     assert state == [*fields, b"31", b"30:3000:300:300"]
 
 
@@ -246,3 +246,11 @@ def test_memory_is_freed_where_there_is_none_left(log: DirtyLog) -> None:
         assert log.free()[1] == 0
         assert log.begin("next", 31, known_end=31)[0] == b"BEGUN"
         assert log.give_up("next") == 1
+
+
+def test_the_switch_removes_the_rows_of_markers_that_are_gone(log: DirtyLog) -> None:
+    log.client.zadd(ABORTED, {"7:1": 9, "8:3": 20, "7:12": 30})
+    log.begin("mine", 31)
+    log.write("mine", 20, 30)
+    assert log.switch("mine", 31, kept=(2, 200, 300), markers_end=20) == 1
+    assert log.client.zrange(ABORTED, 0, -1) == [b"8:3", b"7:12"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from tests.lua.support import STREAM, TOPIC_ID, dumped, run
+from tests.lua.support import STREAM, TOPIC_ID, dumped, of_partition, run
 
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
@@ -16,7 +16,9 @@ GROUPS = "korvet:groups"
 OFFSETS = "korvet:group:g:offsets"
 CHANNEL = OFFSETS
 KEYS = (GROUP, MEMBERS, DEADLINES)
-EVERY_KEY = (*KEYS, OFFSETS)
+PENDING = "{korvet:group:g:offsets}:pending"
+EVERY_KEY = (*KEYS, OFFSETS, PENDING)
+PRODUCER = 2**62
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 INFINITE = float("inf")
 
@@ -104,8 +106,53 @@ class Group:
         """Commit an offset of the first partition of a topic."""
         row = '{"offset":5,"ms":'
         args = ("g", self.now_ms(), generation, member, instance, 0, 0, STREAM, TOPIC_ID, row)
-        reply: list[int] = run(self.client, "group/commit", EVERY_KEY, args)
+        reply: list[int] = run(self.client, "group/commit", (*KEYS, OFFSETS), args)
         return reply
+
+    def commit_transaction(
+        self,
+        number: int,
+        *offsets: int,
+        epoch: int = 0,
+        by: tuple[int, str, str] = (-1, "", ""),
+        producer: int = PRODUCER,
+        topic_id: str = TOPIC_ID,
+        not_after_ms: int = 0,
+        **given: int,
+    ) -> list[int]:
+        """Have a transaction commit an offset (5) of each partition from 0 on; the group was listed just now."""
+        args: list[Any] = ["g", given.get("listed_ms", self.now_ms()), *by, not_after_ms]
+        args += (given.get("replaces", 0), producer, epoch, number)
+        for index, offset in enumerate(offsets or (5,)):
+            args += (of_partition(STREAM, index), topic_id)
+            args.append(f'{{"offset":{offset},"topic_id":"{topic_id}","ms":')
+        reply: list[int] = run(self.client, "group/commit_transaction", EVERY_KEY, args)
+        return reply
+
+    def end_transaction(
+        self, number: int, *, commit: bool = True, epoch: int = 0, producer: int = PRODUCER
+    ) -> dict[str, int]:
+        """End a transaction; returns the offsets that were committed, by stream. The group was listed just now."""
+        args = (self.now_ms(), producer, epoch, number, "commit" if commit else "abort")
+        flat: list[bytes] = run(self.client, "group/end_transaction", (GROUP, OFFSETS, PENDING), args)
+        return {
+            stream.decode(): json.loads(row)["offset"]
+            for stream, row in zip(flat[::2], flat[1::2], strict=True)
+        }
+
+    def pending(self, producer: int = PRODUCER) -> tuple[int, bool, dict[str, int]] | None:
+        """Return number of a producer's last transaction, whether it is open, and what it is to commit."""
+        text = self.client.hget(PENDING, producer)
+        if text is None:
+            return None
+        row = json.loads(text)
+        rows = {stream: json.loads(text)["offset"] for stream, text in row["rows"].items()}
+        return row["number"], row["open"], rows
+
+    def offset(self, partition: int = 0) -> int | None:
+        """Return the committed offset of a partition."""
+        text = self.client.hget(OFFSETS, of_partition(STREAM, partition))
+        return None if text is None else int(json.loads(text)["offset"])
 
     def delete(self, *streams: str) -> int:
         """Delete the group, having seen commits for these streams."""

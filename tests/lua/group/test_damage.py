@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from korvet.redis import scripts
-from tests.lua.group.support import CHANNEL, DEADLINES, EVERY_KEY, GROUP, KEYS, MEMBERS, Group
+from tests.lua.group.support import CHANNEL, DEADLINES, EVERY_KEY, GROUP, KEYS, MEMBERS, PENDING, Group
 from tests.lua.support import STATE, STREAM, TOPIC_ID, Saved, run
 
 NUMBERS = ("generation", "size", "deadline", "extend_until", "delay", "s:range")
@@ -33,9 +33,6 @@ DONE = ("MEMBER_ID_REQUIRED ", "GROUP_MAX_SIZE_REACHED ")
 """Answers in the form of an error to what was done: an id is kept for the one, a member removed for the other."""
 
 ANSWERED_BY_ERROR = ("join, id required", "join, beyond the limit")
-OF_THE_LIST = {"schedule", "due", "unlist"}
-"""Scripts that touch the list of groups, and no group."""
-
 RENEWS = (
     *("look", "heartbeat", "resume", "sync, stable", "commit"),
     *("join, as before", "join, no room", "join, while assigning"),
@@ -85,6 +82,16 @@ def empty(group: Group) -> None:
     group.leave(("a", ""), ("b", ""), ("c", "one"))
 
 
+def ended(group: Group) -> None:
+    empty(group)
+    group.end_transaction(7)
+
+
+def to_commit(group: Group) -> None:
+    stable(group)
+    group.commit_transaction(7)
+
+
 STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "join, new": (stable, lambda group: group.join(new="d")),
     "join, id required": (stable, lambda group: group.join(new="d", require_known_member_id=True)),
@@ -113,6 +120,12 @@ STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "look, sync": (assigning, lambda group: group.look("sync", "b", 3)),
     "commit": (stable, lambda group: group.commit(2, "b")),
     "commit, nobody's": (empty, lambda group: group.commit()),
+    "commit_transaction": (stable, lambda group: group.commit_transaction(7, by=(2, "b", ""))),
+    "end_transaction": (to_commit, lambda group: group.end_transaction(7)),
+    "expire_transactions": (
+        ended,
+        lambda group: run(group.client, "group/expire_transactions", (PENDING,), ("0", 100, -1000)),
+    ),
     "delete": (empty, lambda group: group.delete(STREAM)),
     "forget": (
         empty,
@@ -169,7 +182,7 @@ def test_every_script_of_a_group_does_its_work_on_one_that_is_whole(group: Group
                 refused.enter_context(pytest.raises(redis.ResponseError, match="|".join(DONE)))
             step(group)
         assert group.snapshot() != before or name.startswith(RENEWS), name
-    done = {name.partition(",")[0] for name in STEPS} | OF_THE_LIST
+    done = {name.partition(",")[0] for name in STEPS}
     assert done == {script.name[6:] for script in scripts.all_scripts() if script.name.startswith("group/")}
 
 

@@ -146,7 +146,7 @@ def test_a_deleted_external_entry_above_the_log_does_not_block_it(log: Log) -> N
 def append_records(client: Any, count: int, *records: Any) -> list[list[bytes]]:
     """Append `count` records given as the script takes them; return the fields of all entries as they lie."""
     Log(client)
-    head = [TOPIC_ID, EPOCH, STREAM, 10, -1, 0, 0, 0, count, 100, 5, len(records)]
+    head = [TOPIC_ID, EPOCH, STREAM, 10, -1, 0, 0, 0, count, 100, 5, "0", len(records)]
     assert run(client, "log/append", (STREAM, STATE, PRODUCERS, INDEX), [*head, *records])[0] == b"APPENDED"
     # Under its real command name redis-py would turn the fields into a dict, which keeps no repeats.
     entries = client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, STREAM)

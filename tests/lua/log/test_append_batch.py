@@ -50,7 +50,7 @@ def test_many_batches_of_any_size_leave_no_gap(log: BatchLog) -> None:
 def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
     content = bytes(range(256)) * 5000
     entry = ["batch", content, "korvet.encoding", "lz4"]
-    assert log.append_all([-1, 0, 0, 0, 1_000_000, 100, 5, len(entry), *entry])[0] == b"APPENDED"
+    assert log.append_all([-1, 0, 0, 0, 1_000_000, 100, 5, "0", len(entry), *entry])[0] == b"APPENDED"
     fields = {b"batch": content, b"korvet.encoding": b"lz4"}
     assert log.client.xrange(STREAM) == [(b"1000000-0", fields)]
 

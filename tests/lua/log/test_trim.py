@@ -13,6 +13,7 @@ from tests.lua.support import PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, Log,
 
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
+ABORTED = "{korvet:orders:0}:aborted"
 ENTRIES, BYTES = 100, 1 << 20
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 LogOf = Callable[[Any], Log]
@@ -23,7 +24,7 @@ def trim(
 ) -> list[Any]:
     bits = -1 if isinstance(log, BatchLog) else log.bits
     args = [TOPIC_ID, bits, start, first, entries, step_bytes]
-    reply: list[Any] = run(log.client, "log/trim", (STREAM, STATE, INDEX, *CLEAN), args)
+    reply: list[Any] = run(log.client, "log/trim", (STREAM, STATE, INDEX, *CLEAN, ABORTED), args)
     return reply
 
 
@@ -274,3 +275,15 @@ def test_memory_is_freed_where_none_is_left(raw_redis: Any, log_of: LogOf) -> No
     with memory_left(raw_redis, -1):
         trim_all(log, end)
     assert raw_redis.xlen(STREAM) == 0
+
+
+@FORMATS
+def test_aborted_transactions_leave_with_their_markers(raw_redis: Any, log_of: LogOf) -> None:
+    log = log_of(raw_redis)
+    offsets = filled(log, 6)
+    log.client.zadd(ABORTED, {f"7:{offsets[0]}": offsets[2], f"8:{offsets[1]}": offsets[4]})
+    log.client.hset(STATE, "aborted", offsets[4])
+    trim(log, offsets[2])
+    assert log.client.zcard(ABORTED) == 2, "a marker at the start is still there"
+    trim(log, offsets[3])
+    assert log.client.zrange(ABORTED, 0, -1) == [f"8:{offsets[1]}".encode()]

@@ -9,6 +9,7 @@ import pytest
 from tests.lua.support import CLEAN, SIDE_KEYS, STATE, STREAM, announced, of_partition, run, unchanged
 
 OFFSETS = "korvet:group:g:offsets"
+PENDING = "{korvet:group:g:offsets}:pending"
 PER_PARTITION = (STATE, STREAM, *SIDE_KEYS)
 FENCED = b"deleted id-1"
 
@@ -133,7 +134,7 @@ def test_forget_removes_rows_of_the_topic_id_alone(raw_redis: Any) -> None:
         "korvet:damaged:0": "{",
     }
     raw_redis.hset(OFFSETS, mapping=rows)
-    assert run(raw_redis, "topic/forget", [OFFSETS], ["id-1", "0", 100]) == [b"0", 2]
+    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", "0", 100]) == [b"0", 2]
     left = {of_partition(STREAM, 2).encode(), b"korvet:other:0", b"korvet:damaged:0"}
     assert set(raw_redis.hkeys(OFFSETS)) == left
 
@@ -142,7 +143,7 @@ def test_forget_looks_at_so_many_rows_and_goes_on(raw_redis: Any) -> None:
     raw_redis.hset(OFFSETS, mapping={f"korvet:orders:{number}": row_of("id-1") for number in range(2000)})
     cursor, steps, removed = b"0", 0, 0
     while steps == 0 or cursor != b"0":
-        cursor, count = run(raw_redis, "topic/forget", [OFFSETS], ["id-1", cursor, 100])
+        cursor, count = run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", cursor, 100])
         steps, removed = steps + 1, removed + count
     assert removed == 2000
     assert steps > 5
@@ -150,7 +151,7 @@ def test_forget_looks_at_so_many_rows_and_goes_on(raw_redis: Any) -> None:
 
 
 def test_forget_passes_over_what_holds_no_commits(raw_redis: Any) -> None:
-    assert run(raw_redis, "topic/forget", [OFFSETS], ["id-1", "0", 100]) == [b"0", 0]
+    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", "0", 100]) == [b"0", 0]
     raw_redis.set(OFFSETS, "x")
-    assert run(raw_redis, "topic/forget", [OFFSETS], ["id-1", "0", 100]) == [b"0", 0]
+    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", "0", 100]) == [b"0", 0]
     assert raw_redis.get(OFFSETS) == b"x"

@@ -1,0 +1,121 @@
+"""The features of the cluster (KIP-584): levels that all brokers settle on, in Redis and in this worker.
+
+`transaction.version` is the only one. At level 2 clients use the second protocol of transactions (KIP-890): the epoch
+of a producer rises with each transaction, and partitions join one by being written to. Below it clients add partitions
+by requests of their own. A cluster on which nothing was set has every feature at its highest level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from korvet.cluster.rows import RowStore
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.types import FeatureUpgradeType
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+
+FEED_MEMBER = "/features"
+"""Member of the change feed that stands for a change of features: no topic can have that name."""
+
+TRANSACTION_VERSION = "transaction.version"
+
+SUPPORTED: Mapping[str, int] = {TRANSACTION_VERSION: 2}
+"""The highest level of each feature; the lowest is 0, without it."""
+
+_ROW = "finalized"
+"""Name of the one row: so several features change together or not at all."""
+
+Levels = dict[str, int]
+"""Levels by feature; also those of features that only another version of Korvet knows."""
+
+
+class FeatureUpdate(NamedTuple):
+    """The new level of a feature; `kind` is a number that may be no FeatureUpgradeType."""
+
+    level: int
+    kind: int
+
+
+class Features:
+    """The features of one namespace.
+
+    What reads or writes Redis raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        """Nothing is read from Redis yet."""
+        self._rows = RowStore(redis, keys, keys.features, FEED_MEMBER, Levels)
+        self._levels: Levels = {}
+        self._seen: tuple[bytes | None, bytes | None] = None, None
+
+    def refresh(self) -> None:
+        """Read Redis if features have changed, which one small command finds out."""
+        seen = self._rows.changed()
+        if seen != self._seen:
+            [row] = self._rows.load(_ROW)
+            self._levels, self._seen = row or {}, seen
+
+    @property
+    def epoch(self) -> int:
+        """A number that rises with every change: clients ignore levels that come with a lower one."""
+        return int(float(self._seen[0] or self._seen[1] or 0))
+
+    @property
+    def finalized(self) -> dict[str, int]:
+        """The level of each supported feature; what a later version has set beyond it counts as the highest here."""
+        return {
+            name: max(0, min(self._levels.get(name, highest), highest)) for name, highest in SUPPORTED.items()
+        }
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of `transaction.version`: 0, 1 or 2."""
+        return self.finalized[TRANSACTION_VERSION]
+
+    def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Change features, all or none, or only find out whether they could be; they count here when it returns.
+
+        Raises KafkaError INVALID_UPDATE_VERSION as Kafka does: a feature or level that is not supported, a downgrade
+        that is not said to be one, or an upgrade that is.
+        """
+
+        def updated(row: Levels | None) -> Levels:
+            levels = {**SUPPORTED, **(row or {})}
+            for name, update in updates.items():
+                _check(name, levels.get(name, 0), update)
+            # An unknown feature has passed with level 0, which it has already.
+            return levels | {name: each.level for name, each in updates.items() if name in SUPPORTED}
+
+        if validate_only:
+            updated(self._rows.load(_ROW)[0])
+            return
+        self._rows.alter(_ROW, updated)
+        self.refresh()
+
+
+def _check(name: str, before: int, update: FeatureUpdate) -> None:
+    highest = SUPPORTED.get(name, 0)
+    downgrade = update.kind in (FeatureUpgradeType.SAFE_DOWNGRADE, FeatureUpgradeType.UNSAFE_DOWNGRADE)
+    problem = ""
+    if not downgrade and update.kind != FeatureUpgradeType.UPGRADE:
+        problem = "The controller does not support the given upgrade type."
+    elif update.level < 0:
+        problem = "A feature version cannot be less than 0."
+    elif update.level > highest:
+        problem = (
+            f"Korvet only supports versions 0-{highest}"
+            if highest
+            else "Korvet does not support this feature."
+        )
+    elif update.level < before and not downgrade:
+        problem = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+            " downgrade."
+        )
+    elif update.level > before and downgrade:
+        problem = "Can't downgrade to a newer version."
+    if problem:
+        message = f"Invalid update version {update.level} for feature {name}. {problem}"
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)

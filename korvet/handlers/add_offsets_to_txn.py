@@ -1,0 +1,43 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: the transaction of a producer will commit offsets of a group (KIP-98).
+
+A producer for which each transaction has an epoch of its own does not send it: TxnOffsetCommit does the same (KIP-890).
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import transaction_error_code
+from korvet.handlers.context import Caller, TransactionApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import add_offsets_to_txn as wire
+
+PRODUCER_FENCED_VERSION_FIRST = 2
+
+
+def handle(
+    request: wire.AddOffsetsToTxnRequest, _caller: Caller, api: TransactionApi
+) -> wire.AddOffsetsToTxnResponse:
+    """Add the group to the transaction."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
+    api.coordinator.add_group(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
+    )
+    return wire.AddOffsetsToTxnResponse()
+
+
+def refuse(
+    _request: wire.AddOffsetsToTxnRequest, caller: Caller, error: KafkaError
+) -> wire.AddOffsetsToTxnResponse:
+    """Answer with the error."""
+    knows_fenced = caller.version >= PRODUCER_FENCED_VERSION_FIRST
+    return wire.AddOffsetsToTxnResponse(error_code=transaction_error_code(error, knows_fenced=knows_fenced))
+
+
+register(
+    wire.AddOffsetsToTxnRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

@@ -1,0 +1,60 @@
+"""DescribeTransactions (key 65), version 0: the state of transactional ids, and the partitions of their transactions.
+
+Any broker describes any id. Topics that the caller may not describe are left out (KIP-664).
+"""
+
+from __future__ import annotations
+
+from korvet.errors import KafkaError
+from korvet.handlers.common import group_error_code
+from korvet.handlers.context import Caller, TransactionApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import describe_transactions as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.transactions.types import StoredTransaction
+
+
+def handle(
+    request: wire.DescribeTransactionsRequest, caller: Caller, api: TransactionApi
+) -> wire.DescribeTransactionsResponse:
+    """Describe each transactional id once, however often it is named."""
+    names = list(dict.fromkeys(request.transactional_ids))
+    states = [
+        _refused(name, outcome) if isinstance(outcome, KafkaError) else _described(name, outcome, caller)
+        for name, outcome in zip(names, api.coordinator.describe(names), strict=True)
+    ]
+    return wire.DescribeTransactionsResponse(transaction_states=states)
+
+
+def refuse(
+    request: wire.DescribeTransactionsRequest, _caller: Caller, error: KafkaError
+) -> wire.DescribeTransactionsResponse:
+    """Answer every transactional id with the error."""
+    states = [_refused(name, error) for name in request.transactional_ids]
+    return wire.DescribeTransactionsResponse(transaction_states=states)
+
+
+def _described(name: str, found: StoredTransaction, caller: Caller) -> wire.TransactionState:
+    topics: dict[str, list[int]] = {}
+    for each in found.partitions:
+        topics.setdefault(each.at.topic, []).append(each.at.partition)
+    return wire.TransactionState(
+        transactional_id=name,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_ms,
+        producer_id=found.identity.producer_id,
+        producer_epoch=found.identity.epoch,
+        topics=[
+            wire.TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+            if caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, log=False)
+        ],
+    )
+
+
+def _refused(name: str, error: KafkaError) -> wire.TransactionState:
+    return wire.TransactionState(transactional_id=name, error_code=group_error_code(error))
+
+
+register(wire.DescribeTransactionsRequest, TransactionApi, handle, refuse)

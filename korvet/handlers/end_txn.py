@@ -1,0 +1,43 @@
+"""EndTxn (key 26), versions 0-5: commits or aborts the transaction of a producer (KIP-98).
+
+It is answered when all markers are written, so the producer's next transaction need not wait. From version 5 on each
+transaction has an epoch of its own, and the response has the next one (KIP-890).
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import transaction_error_code
+from korvet.handlers.context import Caller, TransactionApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import end_txn as wire
+
+PRODUCER_FENCED_VERSION_FIRST = 2
+EPOCH_VERSION_FIRST = 5
+
+
+def handle(request: wire.EndTxnRequest, caller: Caller, api: TransactionApi) -> wire.EndTxnResponse:
+    """End the transaction."""
+    identity = api.coordinator.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        commit=request.committed,
+        bumps_epoch=caller.version >= EPOCH_VERSION_FIRST,
+    )
+    return wire.EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+def refuse(_request: wire.EndTxnRequest, caller: Caller, error: KafkaError) -> wire.EndTxnResponse:
+    """Answer with the error."""
+    knows_fenced = caller.version >= PRODUCER_FENCED_VERSION_FIRST
+    return wire.EndTxnResponse(error_code=transaction_error_code(error, knows_fenced=knows_fenced))
+
+
+register(
+    wire.EndTxnRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

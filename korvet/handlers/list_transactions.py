@@ -1,0 +1,50 @@
+"""ListTransactions (key 66), versions 0-1: lists the transactional ids that this broker coordinates (KIP-664).
+
+Clients ask all brokers, and most show what each has answered: so it lists those for which FindCoordinator names it. A
+caller gets those that it may describe, and no error. Version 1 asks for transactions that are older than a duration
+(KIP-994); an id without a transaction counts as old, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.context import Caller, TransactionApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import list_transactions as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.transactions.types import OTHER_STATES, STATES, TransactionFilter
+
+
+def handle(
+    request: wire.ListTransactionsRequest, caller: Caller, api: TransactionApi
+) -> wire.ListTransactionsResponse:
+    """List the transactional ids that pass all filters."""
+    live = api.cluster.refresh()
+
+    def is_coordinated(transactional_id: str) -> bool:
+        return live.coordinator(transactional_id) == api.cluster.this.broker_id
+
+    wanted = TransactionFilter(
+        frozenset(request.state_filters), frozenset(request.producer_id_filters), request.duration_filter
+    )
+    return wire.ListTransactionsResponse(
+        unknown_state_filters=[
+            each for each in request.state_filters if each not in (*STATES, *OTHER_STATES)
+        ],
+        transaction_states=[
+            wire.TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state,
+            )
+            for each in api.coordinator.list(wanted)
+            if is_coordinated(each.transactional_id)
+            and caller.rights.allows(
+                AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id, log=False
+            )
+        ],
+    )
+
+
+refuse = refuse_whole(wire.ListTransactionsResponse, group_error_code)
+register(wire.ListTransactionsRequest, TransactionApi, handle, refuse)

@@ -1,0 +1,94 @@
+"""TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count once the producer's transaction is committed.
+
+Before version 5 the group must be in the transaction already, by AddOffsetsToTxn; from then on it is added here
+(KIP-890). The group's rules are those of OffsetCommit, but a producer that does not say which member it commits for may
+do so while the group has members (KIP-447).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.offsets import Committer, OffsetToCommit
+from korvet.handlers.common import group_error_code, transaction_error_code
+from korvet.handlers.context import Caller, TransactionApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import txn_offset_commit as wire
+from korvet.topics.types import PartitionRef, TopicRef
+
+ABORTABLE_VERSION_FIRST = 4
+ADDS_GROUP_VERSION_FIRST = 5
+
+
+def handle(
+    request: wire.TxnOffsetCommitRequest, caller: Caller, api: TransactionApi
+) -> wire.TxnOffsetCommitResponse:
+    """Keep the offset of each partition for the end of the transaction."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
+    number = api.coordinator.add_group(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        verify_only=caller.version < ADDS_GROUP_VERSION_FIRST,
+    )
+    by = Committer(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id or ""
+    )
+    offsets = [
+        PartitionRef(
+            TopicRef(topic.name),
+            each.partition_index,
+            OffsetToCommit(each.committed_offset, each.committed_leader_epoch, each.committed_metadata or ""),
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    outcomes = api.pending.commit(
+        by, request.producer_id, request.producer_epoch, number, offsets, caller.not_after_ms
+    )
+    return _response(request, map(group_error_code, outcomes))
+
+
+def refuse(
+    request: wire.TxnOffsetCommitRequest, caller: Caller, error: KafkaError
+) -> wire.TxnOffsetCommitResponse:
+    """Answer every partition with the error."""
+    # Producers abort the transaction at both, and go on; they know no PRODUCER_FENCED here.
+    code = transaction_error_code(error, knows_fenced=False)
+    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+        code = ErrorCode.ILLEGAL_GENERATION
+    elif code is ErrorCode.INVALID_TXN_STATE and caller.version >= ABORTABLE_VERSION_FIRST:
+        code = ErrorCode.TRANSACTION_ABORTABLE
+    return _response(request, repeat(code))
+
+
+def _response(
+    request: wire.TxnOffsetCommitRequest, codes: Iterable[ErrorCode]
+) -> wire.TxnOffsetCommitResponse:
+    remaining = iter(codes)
+    topics = [
+        wire.TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                wire.TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=next(remaining)
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return wire.TxnOffsetCommitResponse(topics=topics)
+
+
+register(
+    wire.TxnOffsetCommitRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

@@ -1,0 +1,41 @@
+"""UpdateFeatures (key 57), versions 0-2: changes levels of features, or validates that it could (KIP-584, KIP-778).
+
+All are changed or none, so there is one error for all in every version. The timeout is not used.
+"""
+
+from __future__ import annotations
+
+from korvet.cluster.features import FeatureUpdate
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import refuse_whole
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import update_features as wire
+from korvet.protocol.types import FeatureUpgradeType
+
+
+def handle(
+    request: wire.UpdateFeaturesRequest, caller: Caller, api: ClusterApi
+) -> wire.UpdateFeaturesResponse:
+    """Update the features; of one that is named twice the last update counts, as in Kafka."""
+    updates = {
+        each.feature: FeatureUpdate(each.max_version_level, _kind(each)) for each in request.feature_updates
+    }
+    try:
+        api.features.update(updates, validate_only=request.validate_only)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+            raise
+        # Returned and not raised: the audit log has what was refused.
+        return refuse(request, caller, error)
+    results = [wire.UpdatableFeatureResult(feature=name, error_message=None) for name in updates]
+    return wire.UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _kind(update: wire.FeatureUpdateKey) -> int:
+    # Only version 0 can say so: any downgrade is then a safe one.
+    return FeatureUpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+
+
+refuse = refuse_whole(wire.UpdateFeaturesResponse)
+register(wire.UpdateFeaturesRequest, ClusterApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

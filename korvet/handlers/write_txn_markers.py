@@ -1,0 +1,80 @@
+"""WriteTxnMarkers (key 27), versions 1-2: ends transactions in partitions (KIP-98), whatever their coordinator says.
+
+Korvet's coordinators do not send it. An administrator does, to abort a transaction that hangs (KIP-664). Its number
+cannot be given, so a marker ends the one that the producer has open in the partition. Without one nothing is written,
+and that is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+
+from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.handlers.context import Caller, TransactionApi
+from korvet.handlers.registry import register
+from korvet.log.markers import Marker
+from korvet.protocol.messages import write_txn_markers as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.security.authorizer import refusal
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition, PartitionRef, TopicRef
+
+THE_OPEN_ONE = 0
+
+
+def handle(
+    request: wire.WriteTxnMarkersRequest, caller: Caller, api: TransactionApi
+) -> wire.WriteTxnMarkersResponse:
+    """Write each marker to each of its partitions; the failure of one leaves the others unaffected."""
+    # As in Kafka an administrator may, and a broker.
+    administers = caller.rights.allows_cluster(AclOperation.ALTER, log=False)
+    if not administers and not caller.rights.allows_cluster(AclOperation.CLUSTER_ACTION):
+        raise refusal(AclResourceType.CLUSTER)
+    refs = [
+        PartitionRef(TopicRef(topic.name), index, marker)
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    ]
+    return _response(request, iter(api.topics.ask(refs, _marker, api.markers.write)))
+
+
+def refuse(
+    request: wire.WriteTxnMarkersRequest, _caller: Caller, error: KafkaError
+) -> wire.WriteTxnMarkersResponse:
+    """Answer every partition of every marker with the error."""
+    return _response(request, repeat(error))
+
+
+def _marker(asked: wire.WritableTxnMarker, _topic: Topic, partition: Partition) -> Marker:
+    return Marker(
+        partition, asked.producer_id, asked.producer_epoch, THE_OPEN_ONE, commit=asked.transaction_result
+    )
+
+
+def _response(
+    request: wire.WriteTxnMarkersRequest, answers: Iterator[KafkaError | None]
+) -> wire.WriteTxnMarkersResponse:
+    markers = [
+        wire.WritableTxnMarkerResult(
+            producer_id=marker.producer_id,
+            topics=[
+                wire.WritableTxnMarkerTopicResult(
+                    name=topic.name,
+                    partitions=[_result(index, next(answers)) for index in topic.partition_indexes],
+                )
+                for topic in marker.topics
+            ],
+        )
+        for marker in request.markers
+    ]
+    return wire.WriteTxnMarkersResponse(markers=markers)
+
+
+def _result(index: int, answer: KafkaError | None) -> wire.WritableTxnMarkerPartitionResult:
+    code = ErrorCode.NONE if answer is None else partition_code(answer)
+    return wire.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+
+
+register(wire.WriteTxnMarkersRequest, TransactionApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,1 @@
+"""Transactions: their coordinator, and its state in Redis."""

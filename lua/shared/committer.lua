@@ -1,0 +1,28 @@
+-- Refuses a commit of one that may not commit: a generation of no group, a member that is none or of another generation. In
+-- a transaction one that says nothing of itself may, also for a group with members (KIP-447).
+-- Needs   group, members, group_id, generation, member_id, instance_id, transactional
+-- Leaves  state (nil: there is no group), member_row (nil: not a member)
+local held = redis.call('HMGET', group, 'state', 'generation')
+local state, member_row = held[1], nil
+if not state and generation >= 0 then
+  return redis.error_reply('GROUP_ID_NOT_FOUND there is no group ' .. group_id)
+end
+local is_anybody = generation < 0 and member_id == '' and instance_id == ''
+if state and (generation >= 0 or state ~= 'Empty') and not (transactional and is_anybody) then
+  if is_anybody then
+    return redis.error_reply('UNKNOWN_MEMBER_ID group ' .. group_id .. ' has members, and only these may commit')
+  end
+  local found = redis.call('HMGET', members, 'm:' .. member_id, 'i:' .. instance_id)
+  if instance_id ~= '' and found[2] and found[2] ~= member_id then
+    return redis.error_reply('FENCED_INSTANCE_ID instance ' .. instance_id .. ' of group ' .. group_id
+      .. ' belongs to another member now')
+  end
+  if not found[1] or instance_id ~= '' and not found[2] then
+    return redis.error_reply('UNKNOWN_MEMBER_ID group ' .. group_id .. ' has no member ' .. member_id)
+  end
+  if generation ~= tonumber(held[2]) then
+    return redis.error_reply(string.format('ILLEGAL_GENERATION group %s is in generation %s, not %d', group_id,
+      tostring(held[2]), generation))
+  end
+  member_row = found[1]
+end

@@ -1,0 +1,148 @@
+"""Features in a real Redis: the level that counts, changes of it, and rows of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from korvet.cluster.features import FEED_MEMBER, Features, FeatureUpdate
+from korvet.cluster.rows import CHANGES_MAX
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.types import FeatureUpgradeType
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
+
+KEYS = Keys("korvet")
+NAME = "transaction.version"
+UPGRADE, SAFE, UNSAFE = (
+    FeatureUpgradeType.UPGRADE,
+    FeatureUpgradeType.SAFE_DOWNGRADE,
+    FeatureUpgradeType.UNSAFE_DOWNGRADE,
+)
+
+
+@pytest.fixture
+def connection(redis_url: str) -> Iterator[Redis]:
+    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
+    yield client
+    client.close()
+
+
+def features_of(connection: Redis) -> Features:
+    features = Features(connection, KEYS)
+    features.refresh()
+    return features
+
+
+def test_a_cluster_on_which_nothing_was_set_has_the_highest_level(connection: Redis, raw_redis: Any) -> None:
+    features = features_of(connection)
+    assert (features.transaction_version, features.finalized, features.epoch) == (2, {NAME: 2}, 0)
+    assert list(raw_redis.scan_iter()) == []
+
+
+def test_a_change_counts_here_at_once_and_elsewhere_after_a_refresh(
+    connection: Redis, raw_redis: Any
+) -> None:
+    here, there = features_of(connection), features_of(connection)
+    here.update({NAME: FeatureUpdate(1, SAFE)})
+    assert (here.transaction_version, here.epoch) == (1, 1)
+    assert there.transaction_version == 2
+    there.refresh()
+    assert (there.finalized, there.epoch) == ({NAME: 1}, 1)
+    there.update({NAME: FeatureUpdate(0, UNSAFE)})
+    here.refresh()
+    assert (here.transaction_version, here.epoch) == (0, 2)
+    here.update({NAME: FeatureUpdate(2, UPGRADE)})
+    assert (here.transaction_version, here.epoch) == (2, 3)
+    assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) == 3
+
+
+def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
+    connection: Redis, raw_redis: Any
+) -> None:
+    features = features_of(connection)
+    features.update({NAME: FeatureUpdate(1, SAFE)})
+    raw_redis.zadd(KEYS.topic_changes, {str(each): each for each in range(2, CHANGES_MAX + 3)})
+    TopicStore(connection, KEYS).create(TopicRow(name="orders", id="id", partitions=1))
+    assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) is None
+    before = features.epoch
+    features.refresh()
+    assert features.epoch >= before
+    assert features.transaction_version == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "kind", "said"),
+    [
+        ("share.version", 1, UPGRADE, "does not support this feature"),
+        (NAME, 3, UPGRADE, "only supports versions 0-2"),
+        (NAME, -1, UPGRADE, "cannot be less than 0"),
+        (NAME, 0, UPGRADE, "without setting the upgrade type"),
+        (NAME, 2, SAFE, "Can't downgrade to a newer version"),
+        (NAME, 2, UNSAFE, "Can't downgrade to a newer version"),
+        (NAME, 2, FeatureUpgradeType.UNKNOWN, "does not support the given upgrade type"),
+        (NAME, 2, 4, "does not support the given upgrade type"),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_change_that_is_not_allowed_changes_nothing(
+    connection: Redis, name: str, level: int, kind: int, said: str, *, validate_only: bool
+) -> None:
+    features = features_of(connection)
+    features.update({NAME: FeatureUpdate(1, SAFE)})
+    allowed = {NAME: FeatureUpdate(2, UPGRADE)} if name != NAME else {}
+    with pytest.raises(KafkaError, match=said) as failed:
+        features.update({**allowed, name: FeatureUpdate(level, kind)}, validate_only=validate_only)
+    assert failed.value.code == ErrorCode.INVALID_UPDATE_VERSION
+    features.refresh()
+    assert (features.transaction_version, features.epoch) == (1, 1)
+
+
+def test_the_level_that_there_is_may_be_set_by_any_kind(connection: Redis) -> None:
+    features = features_of(connection)
+    for kind in (UPGRADE, SAFE, UNSAFE):
+        features.update({NAME: FeatureUpdate(2, kind), "share.version": FeatureUpdate(0, kind)})
+        assert (features.finalized, features.epoch) == ({NAME: 2}, 1)
+
+
+def test_what_is_only_validated_is_not_set(connection: Redis, raw_redis: Any) -> None:
+    features = features_of(connection)
+    features.update({NAME: FeatureUpdate(1, SAFE)}, validate_only=True)
+    features.refresh()
+    assert features.transaction_version == 2
+    assert list(raw_redis.scan_iter()) == []
+
+
+def test_a_change_is_checked_against_what_another_worker_has_set(connection: Redis) -> None:
+    here, there = features_of(connection), features_of(connection)
+    there.update({NAME: FeatureUpdate(0, SAFE)})
+    with pytest.raises(KafkaError, match="to a newer version"):
+        here.update({NAME: FeatureUpdate(1, SAFE)})
+
+
+def test_levels_of_a_later_version_stay_and_count_as_the_highest_here(
+    connection: Redis, raw_redis: Any
+) -> None:
+    later = {NAME: 3, "share.version": 1}
+    raw_redis.hset(KEYS.features, "finalized", json.dumps(later))
+    raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 5})
+    features = features_of(connection)
+    assert (features.finalized, features.epoch) == ({NAME: 2}, 5)
+    features.update({NAME: FeatureUpdate(1, SAFE)})
+    assert json.loads(raw_redis.hget(KEYS.features, "finalized")) == {**later, NAME: 1}
+
+
+def test_a_row_that_cannot_be_read_counts_as_none_and_can_be_replaced(
+    connection: Redis, raw_redis: Any
+) -> None:
+    raw_redis.hset(KEYS.features, "finalized", '{"transaction.version": "x"}')
+    raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 1})
+    features = features_of(connection)
+    assert features.transaction_version == 2
+    features.update({NAME: FeatureUpdate(1, SAFE)})
+    assert features.transaction_version == 1

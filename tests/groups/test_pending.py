@@ -1,0 +1,231 @@
+"""Offsets that transactions commit, on a real server: what consumers see before and after, and Redis groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.expiry import OffsetExpiry
+from korvet.groups.offsets import CommittedOffsets, Committer, OffsetStore, OffsetToCommit
+from korvet.groups.pending import PendingOffsets
+from korvet.protocol.types import TopicPartition
+from korvet.topics.registry import TopicSpec
+from korvet.topics.store import TopicStore
+from korvet.topics.types import PartitionRef, TopicRef
+from tests.groups.support import KEYS, Group, refused
+from tests.support.domain import Domain
+
+NAME = "billing{}"
+BY = Committer(NAME)
+PRODUCER, EPOCH = 2**62, 3
+
+
+class Worker:
+    """One worker's view of the offsets of a topic."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.store = OffsetStore(domain.redis, KEYS, mirror=True)
+        self.committed = CommittedOffsets(self.store, domain.topics, Settings())
+        self.pending = PendingOffsets(self.store, domain.topics, Settings())
+
+    def commit_transaction(
+        self, number: int, *offsets: int, metadata: str = "", by: Committer = BY, producer: int = PRODUCER
+    ) -> list[ErrorCode | None]:
+        refs = self.refs(*offsets, metadata=metadata)
+        outcomes = self.pending.commit(by, producer, EPOCH, number, refs)
+        return [None if error is None else error.code for error in outcomes]
+
+    def finish(self, number: int, *, commit: bool = True) -> None:
+        self.pending.finish(NAME, PRODUCER, EPOCH, number, commit)
+        self.pending.flush()
+
+    def refs(self, *offsets: int, metadata: str = "") -> list[PartitionRef[OffsetToCommit]]:
+        return [
+            PartitionRef(TopicRef("orders"), index, OffsetToCommit(offset, 4, metadata))
+            for index, offset in enumerate(offsets)
+        ]
+
+    def offsets(self) -> dict[int, int]:
+        return {at.partition: row.offset for at, row in self.committed.fetch_all(NAME).items()}
+
+    def unstable(self) -> set[int]:
+        return {at.partition for at in self.pending.unstable(NAME)}
+
+    def expire(self, ms: int = 0) -> tuple[int, int]:
+        group = Group(self.domain.redis, None, NAME)
+        expired, errors = OffsetExpiry(self.store, group.store, ms, ms).expire([NAME])
+        assert errors == []
+        return expired.offsets, expired.groups
+
+
+@pytest.fixture
+def worker(here: Domain) -> Worker:
+    here.topics.create(TopicSpec(name="orders", partitions=3))
+    return Worker(here)
+
+
+def redis_groups(raw: Any, partition: int = 0) -> list[tuple[bytes, bytes]]:
+    stream = KEYS.stream("orders", partition)
+    return [(each["name"], each["last-delivered-id"]) for each in raw.xinfo_groups(stream)]
+
+
+def test_offsets_count_once_their_transaction_is_committed(worker: Worker, raw_redis: Any) -> None:
+    assert worker.commit_transaction(7, 5, 6, metadata="a note") == [None, None]
+    assert worker.offsets() == {}
+    assert worker.unstable() == {0, 1}
+    assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is not None
+    worker.finish(7)
+    assert worker.offsets() == {0: 5, 1: 6}
+    assert worker.unstable() == set()
+    [row] = worker.committed.fetch(NAME, [TopicPartition("orders", 0)])
+    assert row is not None
+    assert (row.epoch, row.metadata) == (4, "a note")
+
+
+def test_offsets_of_an_aborted_transaction_never_count(worker: Worker) -> None:
+    worker.committed.commit(BY, worker.refs(3))
+    worker.commit_transaction(7, 5, 6)
+    assert worker.offsets() == {0: 3}
+    worker.finish(7, commit=False)
+    assert worker.offsets() == {0: 3}
+    assert worker.unstable() == set()
+
+
+def test_another_worker_ends_it_and_a_second_end_changes_nothing(worker: Worker, there: Domain) -> None:
+    there.topics.refresh()
+    worker.commit_transaction(7, 5)
+    other = Worker(there)
+    other.finish(7)
+    worker.committed.commit(BY, worker.refs(9))
+    worker.finish(7)
+    assert other.offsets() == {0: 9}
+    refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
+
+
+def test_each_partition_has_its_own_error(worker: Worker) -> None:
+    too_large = worker.refs(5, 6, 7, 8)
+    too_large[1] = PartitionRef(TopicRef("orders"), 1, OffsetToCommit(6, -1, "x" * 5000))
+    outcomes = worker.pending.commit(BY, PRODUCER, EPOCH, 7, too_large)
+    assert [error and error.code for error in outcomes] == [
+        None,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        None,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert worker.unstable() == {0, 2}
+
+
+def test_a_former_member_does_not_commit(worker: Worker, raw_redis: Any) -> None:
+    group = Group(worker.domain.redis, raw_redis, NAME)
+    generation = group.stable("a")
+    assert worker.commit_transaction(7, 5, by=Committer(NAME, generation, "a")) == [None]
+    late = Committer(NAME, generation - 1, "a")
+    refused("ILLEGAL_GENERATION", lambda: worker.commit_transaction(7, 6, by=late))
+    refused("UNKNOWN_MEMBER_ID", lambda: worker.commit_transaction(7, 6, by=Committer(NAME, generation, "b")))
+    refused("GROUP_ID_NOT_FOUND", lambda: worker.commit_transaction(7, 6, by=Committer("none", 0, "a")))
+    worker.finish(7)
+    assert worker.offsets() == {0: 5}
+
+
+def test_a_redis_group_moves_when_the_transaction_is_committed(worker: Worker, raw_redis: Any) -> None:
+    worker.domain.append("orders", b"v")
+    worker.commit_transaction(7, 1)
+    worker.pending.flush()
+    assert redis_groups(raw_redis) == []
+    worker.finish(7)
+    [(name, last_id)] = redis_groups(raw_redis)
+    assert name == NAME.encode()
+    assert last_id == b"0-0"
+
+
+def test_a_topic_that_was_created_again_takes_no_offset_of_the_former_one(
+    worker: Worker, there: Domain
+) -> None:
+    worker.commit_transaction(7, 5)
+    there.topics.refresh()
+    there.topics.delete(there.topics.get("orders"))
+    there.topics.create(TopicSpec(name="orders", partitions=3))
+    worker.finish(7)
+    assert worker.offsets() == {}
+
+
+def test_a_topic_takes_with_it_what_is_to_be_committed_for_it(worker: Worker) -> None:
+    worker.domain.topics.create(TopicSpec(name="others", partitions=1))
+    worker.commit_transaction(7, 5, 6)
+    other = [PartitionRef(TopicRef("others"), 0, OffsetToCommit(9, -1, ""))]
+    worker.pending.commit(BY, PRODUCER, EPOCH, 7, other)
+    topic = worker.domain.topics.get("orders")
+    deletion = TopicStore(worker.domain.redis, KEYS).deletion
+    list(deletion.delete("orders", topic.partitions[0].topic_id))
+    assert worker.pending.unstable(NAME) == {TopicPartition("others", 0)}
+
+
+def test_what_a_transaction_is_to_commit_does_not_expire_nor_its_group(worker: Worker) -> None:
+    worker.committed.commit(BY, worker.refs(3, 4))
+    worker.commit_transaction(7, 5)
+    assert worker.expire() == (1, 0)
+    assert worker.offsets() == {0: 3}
+    worker.finish(7, commit=False)
+    assert worker.expire() == (1, 1)
+    assert worker.offsets() == {}
+
+
+def test_a_group_with_nothing_but_a_transaction_does_not_expire(worker: Worker, raw_redis: Any) -> None:
+    worker.commit_transaction(7, 5)
+    assert worker.expire() == (0, 0)
+    worker.finish(7, commit=False)
+    assert worker.expire(60_000) == (0, 1)
+    assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is None
+    assert not raw_redis.exists(KEYS.group_pending(NAME))
+
+
+def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
+    worker: Worker, raw_redis: Any
+) -> None:
+    worker.finish(7, commit=False)
+    assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is not None
+    refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
+    assert worker.expire(60_000) == (0, 1)
+    assert raw_redis.keys(f"*{KEYS.group_offsets(NAME)}*") == []
+
+
+def test_an_ended_transaction_is_forgotten_when_its_producer_is_silent(
+    worker: Worker, raw_redis: Any
+) -> None:
+    worker.commit_transaction(7, 5)
+    worker.commit_transaction(7, 5, producer=9)
+    worker.finish(7)
+    worker.expire(60_000)
+    assert raw_redis.hlen(KEYS.group_pending(NAME)) == 2
+    worker.expire(-1)
+    assert raw_redis.hkeys(KEYS.group_pending(NAME)) == [b"9"]
+
+
+def test_who_deletes_offsets_or_a_group_deletes_what_is_to_be_committed(worker: Worker) -> None:
+    worker.commit_transaction(7, 5, 6)
+    [version] = worker.store.versions([NAME])
+    assert not isinstance(version, KafkaError)
+    done = worker.store.delete(NAME, version, {TopicPartition("orders", 0): b""}, delete_empty_group=False)
+    assert done.done
+    assert worker.unstable() == {1}
+    worker.store.delete_group(NAME)
+    assert worker.unstable() == set()
+    worker.finish(7)
+    assert worker.offsets() == {}
+
+
+@pytest.mark.parametrize("row", ["x", "[]", "{}", '{"open":true,"rows":[]}'])
+def test_a_row_that_cannot_be_read_is_an_error_and_not_stable(
+    worker: Worker, raw_redis: Any, row: str
+) -> None:
+    raw_redis.hset(KEYS.group_pending(NAME), PRODUCER, row)
+    refused("KAFKA_STORAGE_ERROR", worker.unstable)
+    refused("KAFKA_STORAGE_ERROR", lambda: worker.finish(7))
+    raw_redis.delete(KEYS.group_pending(NAME))
+    raw_redis.set(KEYS.group_pending(NAME), "x")
+    refused("KAFKA_STORAGE_ERROR", worker.unstable)
+    refused("KAFKA_STORAGE_ERROR", lambda: worker.finish(7))

@@ -1,0 +1,139 @@
+"""Compaction with transactions: nothing undecided, nothing aborted, and markers as long as readers need them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from korvet.log.compaction import CompactionResult
+from korvet.log.index import RowBuilder
+from korvet.log.markers import Marker, MarkerWriter
+from korvet.log.record_format import CONTROL
+from korvet.log.types import Appended
+from korvet.protocol.records.batch import CONTROL_BIT, HEADER, HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader
+from korvet.topics.types import PartitionRef, TopicRef
+from tests.log.compacting import TOPIC, CompactedLog
+from tests.support import batches
+from tests.support.batches import TIMESTAMP, Record
+from tests.support.domain import Domain
+
+ONE, OTHER = 11, 12
+NUMBER = 5
+
+
+class TransactionalLog(CompactedLog):
+    """A compacted log that gets batches of transactions, number NUMBER of each producer."""
+
+    def write(self, producer_id: int, *pairs: tuple[bytes, bytes | None], sequence: int = 0) -> int:
+        """Append a batch of a transaction, which opens it; returns its offset."""
+        records = [Record(value, key, TIMESTAMP) for key, value in pairs]
+        plain = batches.batch(*records, producer_id=producer_id, epoch=0, sequence=sequence)
+        sent = PartitionRef(TopicRef(TOPIC), 0, batches.forged(plain, attributes=TRANSACTIONAL_BIT))
+        pending = self.here.appender.begin([sent], zstd_known=True, verify=lambda *_asked: NUMBER)
+        [result] = pending.result()
+        assert isinstance(result, Appended), result
+        return result.base_offset
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
+        """Append the marker of the producer's transaction."""
+        marker = Marker(self.partition, producer_id, 0, NUMBER, commit)
+        assert MarkerWriter(self.logs, self.here.replicas).write([marker]) == [None]
+
+    def left(self) -> list[tuple[bytes, bytes | None]]:
+        """Return the keys and values that the log holds, and b"marker" with its offset for each marker."""
+        found: list[tuple[bytes, bytes | None]] = []
+        for segment in (*self.partition.compacted, self.partition.stream):
+            for _, fields in self.raw.xrange(segment):
+                found += self._records(fields)
+        return found
+
+    def _records(self, fields: dict[bytes, bytes]) -> list[tuple[bytes, bytes | None]]:
+        if self.partition.format == "record":
+            if CONTROL in fields:
+                return [(b"marker", fields[CONTROL])]
+            return [(fields[b"key"], fields.get(b"value"))]
+        data = fields[b"batch"]
+        if BatchHeader._make(HEADER.unpack_from(data)).attributes & CONTROL_BIT:
+            return [(b"marker", b"commit" if data[TYPE_AT] else b"abort")]
+        return [(record.key or b"", record.value) for record in batches.read(data)]
+
+    def run(self) -> CompactionResult:
+        """Do the pass that must be due, and free what it has compacted."""
+        done = self.compacted()
+        self.raw.xtrim(self.partition.stream, minid=self._id_of(done.compacted_end), approximate=False)
+        return done
+
+    def _id_of(self, offset: int) -> str:
+        if self.partition.format == "batch":
+            return f"{offset}-1"
+        return f"{offset >> self.partition.bits}-{offset & (1 << self.partition.bits) - 1}"
+
+
+TYPE_AT = HEADER_BYTES + 8
+"""Where a control batch says whether it commits: after length, attributes, two deltas, the key's length and version."""
+
+
+@pytest.fixture(params=["record", "batch"])
+def make(
+    here: Domain, raw_redis: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    monkeypatch.setattr(RowBuilder, "records_per_row", 5)
+    return partial(TransactionalLog, here, raw_redis, request.param)
+
+
+def test_aborted_records_go_and_hide_no_earlier_ones(make: Any) -> None:
+    log = make()
+    log.append((b"a", b"1"), (b"b", b"1"))
+    log.write(ONE, (b"a", b"aborted"), (b"c", b"aborted"))
+    log.write(OTHER, (b"b", b"committed"))
+    log.end(ONE, commit=False)
+    log.end(OTHER, commit=True)
+    log.append((b"end", b"1"))
+    log.run()
+    assert log.left() == [
+        *((b"a", b"1"), (b"b", b"committed")),
+        *((b"marker", b"abort"), (b"marker", b"commit")),
+        (b"end", b"1"),
+    ]
+
+
+def test_nothing_is_compacted_from_the_first_open_transaction_on(make: Any) -> None:
+    log = make()
+    log.append((b"a", b"1"), (b"a", b"2"))
+    open_from = log.write(ONE, (b"a", b"3"))
+    log.append((b"a", b"4"), (b"b", b"1"))
+    before = log.left()
+    assert all(plan.compacted_end <= open_from for plan in log.plans())
+    log.compact()
+    assert log.left() == before, "no row of the index lies below the open transaction"
+    log.end(ONE, commit=True)
+    log.run()
+    assert log.left() == [(b"a", b"4"), (b"b", b"1"), (b"marker", b"commit")]
+
+
+def test_markers_stay_as_long_as_tombstones_do(make: Any) -> None:
+    log = make(delete_retention_ms="0")
+    log.write(ONE, (b"a", b"aborted"))
+    log.end(ONE, commit=False)
+    log.append((b"b", b"1"))
+    log.run()
+    assert log.left() == [(b"marker", b"abort"), (b"b", b"1")]
+    assert log.raw.zcard(log.partition.aborted) == 1, "as long as the marker is there"
+    log.append((b"c", b"1"))
+    log.run()
+    assert log.left() == [(b"b", b"1"), (b"c", b"1")]
+    assert log.raw.zcard(log.partition.aborted) == 0
+
+
+def test_markers_are_kept_for_delete_retention_ms(make: Any) -> None:
+    log = make(delete_retention_ms="86400000")
+    log.write(ONE, (b"a", b"aborted"))
+    log.end(ONE, commit=False)
+    log.append((b"b", b"1"))
+    log.run()
+    log.append((b"c", b"1"))
+    log.run()
+    assert log.left() == [(b"marker", b"abort"), (b"b", b"1"), (b"c", b"1")]
+    assert log.raw.zcard(log.partition.aborted) == 1

@@ -1,0 +1,440 @@
+"""The fetcher for read_committed consumers: what lies below the last stable offset, and which of it was aborted."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import gevent
+import msgspec
+import pytest
+import redis
+
+from korvet.errors import ErrorCode
+from korvet.log import record_format
+from korvet.log.collect import FetchResult, collector_for
+from korvet.log.offsets import OffsetFound, OffsetQuery
+from korvet.log.readahead import ReadAhead
+from korvet.log.trim import Trim, TrimStore
+from korvet.log.types import AbortedTransaction, Fetched, Read
+from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from korvet.protocol.types import SpecialTimestamp
+from korvet.topics.registry import TopicSpec
+from tests.support.batches import Record, headers_of
+from tests.support.domain import Domain
+from tests.support.transactions import Consumed, TransactionalProducer, consumed
+
+pytestmark = pytest.mark.parametrize("storage_format", ["record", "batch"], indirect=True)
+LONG_MS = 30_000
+
+
+@pytest.fixture
+def storage_format(here: Domain, request: pytest.FixtureRequest) -> str:
+    """Make a topic of each format."""
+    made: str = request.param
+    here.topics.create(TopicSpec(name="orders", partitions=3, configs={"storage.format": made}))
+    return made
+
+
+@pytest.fixture
+def log(here: Domain, storage_format: str) -> Log:
+    return Log(here, storage_format)
+
+
+class Log(NamedTuple):
+    """The log of partition 0, as one worker has it."""
+
+    view: Domain
+    format: str
+
+    def fetch(
+        self, offset: int = 0, *, committed: bool = True, bytes_max: int = 1 << 20, wait_ms: int = 0
+    ) -> FetchResult:
+        wanted = self.view.wanted("orders", offset=offset, bytes_max=bytes_max)
+        wanted = msgspec.structs.replace(wanted, committed=committed)
+        [found] = self.view.fetch(wanted, wait_ms=wait_ms)
+        assert found.error is ErrorCode.NONE
+        assert (found.aborted is not None) == committed or not found.chunks
+        return found
+
+    def consume(self, offset: int = 0, *, committed: bool = True, bytes_max: int = 1 << 20) -> Consumed:
+        """Fetch once; return what a consumer makes of it."""
+        found = self.fetch(offset, committed=committed, bytes_max=bytes_max)
+        return consumed(b"".join(found.chunks), offset, found.aborted or (), committed=committed)
+
+    def consume_all(self, offset: int = 0, *, committed: bool = True, bytes_max: int = 1 << 20) -> Consumed:
+        """Go on until nothing more comes."""
+        found: list[bytes | None] = []
+        while True:
+            some, position = self.consume(offset, committed=committed, bytes_max=bytes_max)
+            if position == offset:
+                return Consumed(found, offset)
+            found += some
+            offset = position
+
+    def headers(self, offset: int = 0, *, committed: bool = True) -> list[BatchHeader]:
+        return headers_of(b"".join(self.fetch(offset, committed=committed).chunks))
+
+    def append(self, *values: Record | bytes | None) -> int:
+        return self.view.append("orders", *values)
+
+
+def test_an_open_transaction_is_shown_to_uncommitted_readers_alone(log: Log) -> None:
+    log.append(b"before")
+    producer = TransactionalProducer(log.view)
+    first = producer.write(b"a", b"b")
+    log.append(b"after")
+    assert log.consume(committed=False).values == [b"before", b"a", b"b", b"after"]
+    found = log.fetch()
+    assert consumed(b"".join(found.chunks), 0, committed=True).values == [b"before"]
+    assert found.last_stable_offset <= first < found.high_watermark
+    assert found.aborted == []
+    producer.commit()
+    assert log.consume().values == [b"before", b"a", b"b", b"after"]
+    found = log.fetch()
+    assert found.last_stable_offset == found.high_watermark
+
+
+def test_an_aborted_transaction_is_left_out_by_committed_readers(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    first = producer.write(b"a")
+    log.append(b"between")
+    producer.write(b"b")
+    producer.abort()
+    producer.write(b"c")
+    producer.commit()
+    for _ in range(2):  # knowing of the marker, and not
+        found = log.fetch()
+        assert found.aborted == [AbortedTransaction(7, first)]
+        assert log.consume() == (Consumed([b"between", b"c"], found.high_watermark))
+    assert log.consume(committed=False).values == [b"a", b"between", b"b", b"c"]
+    assert log.fetch(committed=False).aborted is None
+
+
+def test_batches_say_of_which_transaction_they_are(log: Log) -> None:
+    log.append(b"none")
+    one, other = (
+        TransactionalProducer(log.view, producer_id=7, epoch=3),
+        TransactionalProducer(log.view, producer_id=8),
+    )
+    for count in range(2):
+        one.write(b"a%d" % count)
+        other.write(b"b%d" % count)
+    one.write(b"a2")
+    one.write(b"a3")
+    one.commit()
+    other.abort()
+    log.append(b"none")
+    found = [(each.producer_id, each.producer_epoch, each.attributes) for each in log.headers()]
+    merged = [each for at, each in enumerate(found) if at == 0 or each != found[at - 1]]
+    none = (-1, -1, 0)
+    a, b = (7, 3, TRANSACTIONAL_BIT), (8, 0, TRANSACTIONAL_BIT)
+    markers = [
+        (producer_id, epoch, TRANSACTIONAL_BIT | CONTROL_BIT) for producer_id, epoch in ((7, 3), (8, 0))
+    ]
+    assert merged == [none, a, b, a, b, a, *markers, none]
+    assert log.headers() == log.headers(committed=False)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_many_records_of_one_layout_come_as_others_do(log: Log, *, keyed: bool) -> None:
+    producer = TransactionalProducer(log.view)
+    values = [b"%d" % n for n in range(3 * record_format.ENTRIES_MIN)]
+    records = [Record(value, b"key" if keyed else None, headers=[("name", b"content")]) for value in values]
+    for start in range(0, len(records), 8):
+        producer.write(*records[start : start + 8])
+    assert log.consume(committed=False).values == values
+    producer.commit()
+    end = log.consume().position
+    producer.write(*records)
+    producer.write(*records)
+    assert log.consume(end, committed=False).values == values * 2
+    assert {each.producer_id for each in log.headers(end, committed=False)} == {7}
+    producer.abort()
+    assert log.consume(end).values == []
+    assert log.consume().values == values
+
+
+def test_values_that_are_compressed_at_rest_are_those_of_the_producer(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    values = [b"%d" % n + b"x" * 5000 for n in range(40)]
+    for value in values:
+        producer.write(value)
+    producer.write(None, b"")
+    producer.commit()
+    assert log.consume().values == [*values, None, b""]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 300, 2000, 1 << 20])
+def test_whatever_the_limits_a_committed_reader_gets_what_was_committed(log: Log, bytes_max: int) -> None:
+    rng = random.Random(5)
+    producers = [TransactionalProducer(log.view, producer_id=each) for each in range(4)]
+    written: dict[int, list[bytes]] = {}
+    committed: set[bytes] = set()
+    order: list[bytes] = []
+    for n in range(150):
+        at = rng.randrange(5)
+        value = b"%d" % n + b"x" * rng.randrange(200)
+        if at == 4:
+            log.append(value)
+            committed.add(value)
+            order.append(value)
+        elif written.get(at) and rng.random() < 0.4:
+            of = written.pop(at)
+            if rng.random() < 0.5:
+                producers[at].commit()
+                committed.update(of)
+            else:
+                producers[at].abort()
+        else:
+            producers[at].write(value)
+            written.setdefault(at, []).append(value)
+            order.append(value)
+    assert log.consume_all(committed=False, bytes_max=bytes_max).values == order
+    stable = order.index(min((of[0] for of in written.values()), key=order.index))
+    assert log.consume_all(bytes_max=bytes_max).values == [
+        each for each in order[:stable] if each in committed
+    ]
+    for at, of in written.items():
+        producers[at].commit()
+        committed.update(of)
+    expected = [each for each in order if each in committed]
+    got, position = log.consume_all(bytes_max=bytes_max)
+    assert got == expected
+    assert position == log.fetch().high_watermark
+
+
+def test_a_first_batch_larger_than_the_limit_is_served_if_it_is_stable(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    producer.write(b"x" * 5000)
+    assert log.consume(bytes_max=10).values == []
+    assert log.consume(bytes_max=10, committed=False).values == [b"x" * 5000]
+    producer.commit()
+    [value], position = log.consume(bytes_max=10)
+    assert value == b"x" * 5000
+    # Nor may a marker stop a reader that takes too little.
+    assert log.consume(position, bytes_max=10) == ([], log.fetch().high_watermark)
+
+
+def test_of_an_aborted_transaction_that_began_before_the_offset_nothing_is_shown(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    first = producer.write(b"a", b"b", b"c")
+    second = producer.write(b"d", b"e")
+    producer.abort()
+    for offset in (first, first + 1, second, second + 1):
+        found = log.fetch(offset)
+        assert found.aborted is not None
+        assert [each.producer_id for each in found.aborted] == [7]
+        assert consumed(b"".join(found.chunks), offset, found.aborted, committed=True).values == []
+        assert (
+            log.consume(offset, committed=False).values
+            == [b"a", b"b", b"c", b"d", b"e"][(offset - first) if offset < second else 3 + offset - second :]
+        )
+
+
+def test_transactions_that_were_aborted_elsewhere_in_the_log_are_not_named(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    producer.write(b"a")
+    producer.abort()
+    middle = log.append(b"b")
+    large = log.append(b"x" * 3000)
+    producer.write(b"c")
+    producer.abort()
+    assert log.fetch(middle, bytes_max=100).aborted == []
+    assert len(log.fetch(bytes_max=500).aborted or ()) == 1
+    assert len(log.fetch().aborted or ()) == 2
+    assert len(log.fetch(large).aborted or ()) == 1
+
+
+def test_the_oldest_open_transaction_holds_the_others_up(log: Log) -> None:
+    one, other = (
+        TransactionalProducer(log.view, producer_id=7),
+        TransactionalProducer(log.view, producer_id=8),
+    )
+    first = one.write(b"a")
+    second = other.write(b"b")
+    other.commit()
+    assert log.consume().values == []
+    assert log.fetch().last_stable_offset == first
+    other.write(b"c")
+    one.abort()
+    found = log.fetch()
+    assert second < found.last_stable_offset < found.high_watermark
+    assert log.consume().values == [b"b"]
+    other.commit()
+    assert log.consume().values == [b"b", b"c"]
+
+
+def test_the_end_of_a_transaction_wakes_a_committed_reader(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    producer.write(b"a")
+    offset = log.fetch().last_stable_offset
+    waiting = gevent.spawn(log.fetch, offset, wait_ms=LONG_MS)
+    gevent.sleep(0.05)
+    producer.write(b"b")
+    gevent.sleep(0.05)
+    assert not waiting.ready()
+    producer.commit()
+    found = waiting.get(timeout=20)
+    assert consumed(b"".join(found.chunks), offset, committed=True).values == [b"a", b"b"]
+
+
+def test_an_uncommitted_reader_is_woken_at_once(log: Log) -> None:
+    end = log.append(b"a") + 1
+    waiting = gevent.spawn(log.fetch, end, committed=False, wait_ms=LONG_MS)
+    gevent.sleep(0.05)
+    producer = TransactionalProducer(log.view)
+    producer.write(b"b")
+    found = waiting.get(timeout=20)
+    assert consumed(b"".join(found.chunks), end, committed=False).values == [b"b"]
+    end = found.high_watermark
+    waiting = gevent.spawn(log.fetch, end, committed=False, wait_ms=LONG_MS)
+    gevent.sleep(0.05)
+    producer.abort()
+    [header] = headers_of(b"".join(waiting.get(timeout=20).chunks))
+    assert header.attributes == TRANSACTIONAL_BIT | CONTROL_BIT
+
+
+def test_what_an_open_transaction_has_written_is_not_read_in_vain(log: Log, raw_redis: redis.Redis) -> None:
+    producer = TransactionalProducer(log.view)
+    log.append(b"before")
+    producer.write(b"a")
+    for _ in range(20):
+        producer.write(random.Random(1).randbytes(10_000))
+    offset = log.fetch().last_stable_offset
+    log.fetch(offset)
+    before = raw_redis.info("stats")["total_net_output_bytes"]
+    found = log.fetch(offset, wait_ms=50)
+    assert raw_redis.info("stats")["total_net_output_bytes"] - before < 10_000
+    assert (found.last_stable_offset, found.chunks) == (offset, [])
+
+
+def test_what_was_read_ahead_is_for_readers_of_its_kind(log: Log) -> None:
+    log.append(b"first" + b"x" * 1000)
+    producer = TransactionalProducer(log.view)
+    for n in range(40):
+        producer.write(b"%d" % n + b"x" * 1000)
+        if n % 2:
+            producer.abort()
+    producer.write(b"open")
+    expected = log.consume_all(bytes_max=3000)
+    assert [(each or b"")[:5] for each in expected.values] == [b"first"]
+    everything = log.consume_all(committed=False, bytes_max=3000)
+    assert len(everything.values) == 42
+    offset = other = 0
+    found: list[bytes | None] = []
+    for _ in range(200):
+        found += log.consume(offset, bytes_max=3000).values
+        offset = log.consume(offset, bytes_max=3000).position
+        other = log.consume(other, committed=False, bytes_max=3000).position
+        gevent.sleep(0.001)
+        assert log.consume(offset, committed=False, bytes_max=3000).position >= offset
+    assert found == expected.values
+    assert (offset, other) == (expected.position, everything.position)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_was_read_ahead_for_others_is_read_again(log: Log, *, committed: bool) -> None:
+    log.append(b"a")
+    producer = TransactionalProducer(log.view)
+    producer.write(b"b")
+    producer.abort()
+    producer.write(b"c")
+    partition = log.view.wanted("orders").partition
+    ahead = ReadAhead(log.view.log)
+    ahead.begin(Read(partition, 0, 10, committed=not committed), 100)
+    wanted = Read(partition, 0, 10, committed=committed)
+    assert ahead.read([wanted], ahead.now()) == log.view.log.read([wanted])
+
+
+def test_what_was_read_ahead_below_an_open_transaction_ends_there(log: Log) -> None:
+    log.append(b"a")
+    producer = TransactionalProducer(log.view)
+    producer.write(b"b")
+    wanted = Read(log.view.wanted("orders").partition, 0, 10, committed=True)
+    ahead = ReadAhead(log.view.log)
+    ahead.begin(wanted, 100)
+    producer.abort()
+    [found] = ahead.read([wanted], ahead.now())
+    assert isinstance(found, Fetched)
+    # The bounds are those of now, but what was aborted since is not known.
+    assert found.stable_offset == found.high_watermark > found.next_offset
+    assert (found.aborted, found.more) == ([], True)
+    assert log.consume().values == [b"a"]
+
+
+def test_of_what_was_deleted_no_transaction_is_left(log: Log) -> None:
+    producer = TransactionalProducer(log.view)
+    producer.write(b"a", b"b", b"c")
+    start = producer.write(b"d")
+    end = log.append(b"e")
+    [trimmed] = TrimStore(log.view.redis).trim([Trim(log.view.wanted("orders").partition, start)])
+    del trimmed
+    found = log.fetch(start)
+    assert (found.last_stable_offset, found.log_start) == (start, start)
+    assert found.chunks == []
+    producer.commit()
+    assert log.consume(start).values == [b"d", b"e"]
+    assert log.fetch(start).high_watermark > end
+
+
+def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log) -> None:
+    """Clients wait for that: it is the end of the log as ListOffsets answers it."""
+    log.append(b"a")
+    gevent.sleep(0.005)  # format record: the next offset is not the next number
+    TransactionalProducer(log.view, producer_id=7).write(b"b")
+    values, position = log.consume()
+    assert values == [b"a"]
+    found = log.fetch(position)
+    assert found.last_stable_offset == position
+    query = OffsetQuery(log.view.wanted("orders").partition, SpecialTimestamp.LATEST, committed=True)
+    [latest] = log.view.offsets.find([query])
+    assert isinstance(latest, OffsetFound)
+    assert latest.offset == position
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 50])
+def test_of_many_aborted_transactions_some_are_read_at_once(log: Log, rows: int) -> None:
+    held, other = (TransactionalProducer(log.view, producer_id=each) for each in (6, 7))
+    expected: list[bytes | None] = []
+    for n in range(30):
+        if n == 10:
+            held.write(b"held")
+        if n == 20:
+            held.abort()
+        other.write(b"aborted")
+        other.abort()
+        expected.append(b"%d" % n)
+        log.append(expected[-1])
+    found: list[bytes | None] = []
+    offset = steps = 0
+    while True:
+        spec = msgspec.structs.replace(log.view.wanted("orders", offset=offset), committed=True)
+        [read] = log.view.log.read([Read(spec.partition, offset, 1000, committed=True, aborted_max=rows)])
+        assert isinstance(read, Fetched)
+        assert read.aborted is not None
+        if not read.holds_any:
+            break
+        collector = collector_for(spec, 1 << 20, at_least_one=True)
+        collector.take(read)
+        values, position = consumed(b"".join(collector.finish()), offset, read.aborted, committed=True)
+        assert read.more == (position < read.stable_offset)
+        found += values
+        offset, steps = position, steps + 1
+    assert found == expected
+    assert (steps == 1) == (rows == 50)
+
+
+def test_what_is_no_number_is_named(log: Log, raw_redis: redis.Redis) -> None:
+    producer = TransactionalProducer(log.view)
+    producer.write(b"a")
+    producer.abort()
+    partition = log.view.wanted("orders").partition
+    raw_redis.zadd(partition.aborted, {"text": 2**52})
+    [outcome] = log.view.log.read([Read(partition, 0, 10, committed=True)])
+    assert getattr(outcome, "code", None) is ErrorCode.KAFKA_STORAGE_ERROR
+    raw_redis.delete(partition.aborted)
+    raw_redis.set(partition.aborted, "text")
+    [outcome] = log.view.log.read([Read(partition, 0, 10, committed=True)])
+    assert getattr(outcome, "code", None) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.consume(committed=False).values == [b"a"]

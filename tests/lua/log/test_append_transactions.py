@@ -1,0 +1,414 @@
+"""The append scripts with batches of transactions, and with the markers that end them, in both formats."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.lua.support import (
+    ABORTED,
+    OPEN,
+    PRODUCERS,
+    STATE,
+    STREAM,
+    TOPIC_ID,
+    TRANSACTIONS,
+    BatchLog,
+    Log,
+    refused,
+    run,
+    unchanged,
+)
+
+ROW = re.compile(r"(\d+) \d+(?: #(\d+)(?:@(\d+))?)?((?: \d+-\d+@\d+)*)")
+EARLIER, NUMBER, LATER = "t1700000000000", "t1700000000001", "t1700000000002"
+COMMIT, ABORT = "c1700000000001", "a1700000000001"
+
+
+@pytest.fixture(params=["own fields", "two shared fields", "three shared fields", "batch"])
+def log(raw_redis: Any, request: pytest.FixtureRequest) -> Log:
+    if request.param == "batch":
+        return BatchLog(raw_redis)
+    shared = {"own fields": 0, "two shared fields": 2, "three shared fields": 3}
+    return Log(raw_redis, shared=shared[request.param])
+
+
+def row(log: Log, producer: int = 7) -> tuple[str, ...]:
+    """Return epoch, number and first offset of the transaction, and the batches of a producer."""
+    found = ROW.fullmatch(log.client.hget(PRODUCERS, str(producer)).decode())
+    assert found is not None
+    return tuple(each or "" for each in found.groups())
+
+
+def opened(log: Log) -> dict[str, int]:
+    """Return the first offset of each open transaction; fails if the state says something else."""
+    found = {name.decode(): int(score) for name, score in log.client.zrange(OPEN, 0, -1, withscores=True)}
+    expected = str(min(found.values())) if found else None
+    assert log.state().get("open") == expected
+    offsets = log.offsets()
+    return {name: min(each for each in offsets if each >= begun) for name, begun in found.items()}
+
+
+def aborted(log: Log) -> list[tuple[str, int]]:
+    """Return the aborted transactions; fails if the state says something else."""
+    rows = log.client.zrange(ABORTED, 0, -1, withscores=True)
+    found = [(name.decode().rpartition(":")[0], int(score)) for name, score in rows]
+    assert log.state().get("aborted") == (str(found[-1][1]) if found else None)
+    return found
+
+
+def marker(log: Log, transaction: str, *, producer: int = 7, epoch: int = 0) -> Any:
+    """Append a marker; returns its outcome and its offset."""
+    outcome, base, *_ = log.append(
+        "marker", producer=producer, epoch=epoch, sequence=-1, transaction=transaction
+    )
+    return outcome, int(base)
+
+
+def test_a_transaction_that_is_not_verified_is_not_opened(log: Log) -> None:
+    log.appended("before", producer=7)
+    with unchanged(log.client):
+        for sequence in (1, 5):  # one that is out of sequence too
+            assert log.append("a", producer=7, sequence=sequence, transaction="t0")[:2] == [b"VERIFY", b"0"]
+        assert log.append("a", producer=8, epoch=3, sequence=5, transaction="t0")[0] == b"VERIFY"
+
+
+def test_a_transaction_is_opened_by_its_number_and_goes_on_without_it(log: Log) -> None:
+    first = log.appended("a", producer=7, transaction=NUMBER)
+    assert opened(log) == {"7": first}
+    log.appended("b", producer=7, sequence=1, transaction="t0")
+    last = log.appended("c", producer=7, sequence=2, transaction=NUMBER)
+    assert opened(log) == {"7": first}
+    assert row(log)[:3] == ("0", NUMBER[1:], str(first))
+    assert row(log)[3].split(" ")[-1] == f"2-2@{last}"
+    assert log.append("b", producer=7, sequence=1, transaction="t0")[0] == b"DUPLICATE"
+    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+        log.append("e", producer=7, sequence=4, transaction="t0")
+    assert log.values() == ["a", "b", "c"]
+    assert aborted(log) == []
+
+
+@pytest.mark.parametrize("transaction", [EARLIER, LATER, "0"])
+def test_while_a_transaction_is_open_nothing_else_is_written(log: Log, transaction: str) -> None:
+    log.appended("a", producer=7, epoch=1, transaction=NUMBER)
+    with refused(log.client, r"^INVALID_TXN_STATE "):
+        log.append("b", producer=7, epoch=1, sequence=1, transaction=transaction)
+    with refused(log.client, r"^INVALID_PRODUCER_EPOCH "):
+        log.append("b", producer=7, epoch=0, sequence=1, transaction=transaction)
+    log.appended("another producer's", producer=8, transaction=transaction)
+
+
+def test_a_commit_ends_a_transaction_and_keeps_what_its_producer_has_written(log: Log) -> None:
+    first = log.appended("a", producer=7, transaction=NUMBER)
+    outcome, at = marker(log, COMMIT)
+    assert (outcome, at) == (b"APPENDED", first + 1) or at > first
+    assert log.next() == at + 1
+    assert (opened(log), aborted(log)) == ({}, [])
+    assert row(log) == ("0", NUMBER[1:], "", f" 0-0@{first}")
+    assert log.append("a", producer=7, transaction="t0")[:2] == [b"DUPLICATE", str(first).encode()]
+    assert log.append("b", producer=7, sequence=1, transaction="t0")[0] == b"VERIFY"
+    second = log.appended("b", producer=7, sequence=1, transaction=LATER)
+    assert opened(log) == {"7": second}
+    assert row(log) == ("0", LATER[1:], str(second), f" 0-0@{first} 1-1@{second}")
+
+
+def test_an_abort_is_noted_with_the_offsets_between_which_it_lies(log: Log) -> None:
+    first = log.appended("a", producer=7, transaction=NUMBER)
+    log.appended("another producer's", producer=8)
+    _, at = marker(log, ABORT)
+    assert aborted(log) == [(f"7:{first}", at)]
+    assert opened(log) == {}
+    second = log.appended("b", producer=7, sequence=1, transaction=LATER)
+    _, then = marker(log, f"a{LATER[1:]}")
+    assert aborted(log) == [(f"7:{first}", at), (f"7:{second}", then)]
+
+
+@pytest.mark.parametrize("ending", [COMMIT, ABORT])
+def test_a_marker_that_comes_twice_or_late_changes_nothing(log: Log, ending: str) -> None:
+    log.appended("a", producer=7, transaction=EARLIER)
+    assert marker(log, f"c{EARLIER[1:]}")[0] == b"APPENDED"
+    log.appended("b", producer=7, sequence=1, transaction=NUMBER)
+    with unchanged(log.client):  # of a transaction before the open one
+        assert marker(log, f"a{EARLIER[1:]}") == (b"DUPLICATE", 0)
+    assert marker(log, ending)[0] == b"APPENDED"
+    with unchanged(log.client):
+        for late in (ending, COMMIT, ABORT, f"a{EARLIER[1:]}"):
+            assert marker(log, late) == (b"DUPLICATE", 0)
+
+
+def test_a_batch_that_comes_late_does_not_open_its_transaction_again(log: Log) -> None:
+    log.appended("a", producer=7, transaction=NUMBER)
+    marker(log, ABORT)
+    for late in (NUMBER, EARLIER):
+        with refused(log.client, r"^INVALID_TXN_STATE .*has ended"):
+            log.append("b", producer=7, sequence=1, transaction=late)
+    log.appended("b", producer=7, sequence=1, transaction=LATER)
+
+
+def test_a_marker_of_another_epoch_begins_that(log: Log) -> None:
+    log.appended("a", producer=7, epoch=2, transaction=NUMBER)
+    assert marker(log, COMMIT, epoch=3)[0] == b"APPENDED"
+    assert row(log) == ("3", NUMBER[1:], "", "")
+    with unchanged(log.client):
+        assert marker(log, COMMIT, epoch=3) == (b"DUPLICATE", 0)
+    for ending in (COMMIT, ABORT):
+        with refused(log.client, r"^INVALID_PRODUCER_EPOCH "):
+            marker(log, ending, epoch=2)
+    with refused(log.client, r"^INVALID_PRODUCER_EPOCH "):
+        log.append("b", producer=7, epoch=2, sequence=1, transaction=LATER)
+    for sequence in (1, 2**31 - 1):
+        with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+            log.append("b", producer=7, epoch=3, sequence=sequence, transaction=LATER)
+    log.appended("b", producer=7, epoch=3, sequence=0, transaction=LATER)
+    assert list(opened(log)) == ["7"]
+
+
+@pytest.mark.parametrize("ending", [COMMIT, ABORT])
+def test_a_marker_without_records_keeps_what_comes_late_out(log: Log, ending: str) -> None:
+    assert marker(log, ending, epoch=1)[0] == b"APPENDED"
+    assert row(log) == ("1", NUMBER[1:], "", "")
+    assert (opened(log), aborted(log)) == ({}, [])
+    with refused(log.client, r"^INVALID_TXN_STATE "):
+        log.append("a", producer=7, epoch=1, transaction=NUMBER)
+    with refused(log.client, r"^INVALID_PRODUCER_EPOCH "):
+        log.append("a", producer=7, epoch=0, transaction=NUMBER)
+    log.appended("a", producer=7, epoch=1, transaction=LATER)
+
+
+@pytest.mark.parametrize("ending", ["c0", "a0"])
+def test_a_marker_without_a_number_ends_what_is_open(log: Log, ending: str) -> None:
+    with unchanged(log.client):
+        assert marker(log, ending) == (b"DUPLICATE", 0)
+    first = log.appended("a", producer=7, transaction=NUMBER)
+    outcome, at = marker(log, ending)
+    assert outcome == b"APPENDED"
+    assert row(log)[:3] == ("0", NUMBER[1:], "")
+    assert aborted(log) == ([(f"7:{first}", at)] if ending == "a0" else [])
+    assert opened(log) == {}
+    with unchanged(log.client):
+        assert marker(log, ending) == (b"DUPLICATE", 0)
+
+
+def test_the_state_has_the_first_offset_of_all_that_is_open(log: Log) -> None:
+    bases = {number: log.appended("a", producer=number, transaction=NUMBER) for number in (8, 7, 9)}
+    assert opened(log) == {str(number): base for number, base in bases.items()}
+    marker(log, COMMIT, producer=7)
+    assert opened(log) == {"8": bases[8], "9": bases[9]}
+    marker(log, ABORT, producer=8)
+    assert opened(log) == {"9": bases[9]}
+    marker(log, COMMIT, producer=9)
+    assert opened(log) == {}
+    assert log.client.exists(OPEN) == 0
+
+
+def test_batches_of_one_call_see_each_other(log: Log) -> None:
+    answer = log.append_all(
+        log.batch("wrong", producer=7, transaction="t0"),
+        log.batch("a", producer=7, transaction=NUMBER),
+        log.batch("b", producer=7, sequence=1, transaction="t0"),
+        log.batch("c"),
+        log.batch("wrong", producer=7, sequence=2),
+        log.batch("m", producer=7, sequence=-1, transaction=ABORT),
+        log.batch("m", producer=7, sequence=-1, transaction=ABORT),
+        log.batch("d", producer=8, transaction=NUMBER),
+        log.batch("wrong", producer=7, sequence=2, transaction=NUMBER),
+        log.batch("e", producer=7, sequence=2, transaction=LATER),
+        log.batch("m", producer=8, sequence=-1, transaction=COMMIT),
+    )
+    outcomes = [str(each).split(" ")[0] if isinstance(each, Exception) else each for each in answer[4::3]]
+    ended = "INVALID_TXN_STATE"
+    assert outcomes == [
+        *(b"VERIFY", b"APPENDED", b"APPENDED", b"APPENDED", ended, b"APPENDED", b"DUPLICATE", b"APPENDED"),
+        *(ended, b"APPENDED", b"APPENDED"),
+    ]
+    bases = [int(base) for base in answer[5::3]]
+    assert aborted(log) == [(f"7:{bases[1]}", bases[5])]
+    assert opened(log) == {"7": bases[9]}
+    assert log.next() == bases[10] + 1
+    assert log.values() == ["a", "b", "c", "m", "d", "e", "m"]
+
+
+def test_of_a_producer_with_another_epoch_nothing_joins_the_open_transaction(log: Log) -> None:
+    log.appended("a", producer=7, epoch=1, transaction=NUMBER)
+    with unchanged(log.client):
+        assert log.append("b", producer=7, epoch=2, transaction="t0")[0] == b"VERIFY"
+    with refused(log.client, r"^INVALID_TXN_STATE .*is open"):
+        log.append("b", producer=7, epoch=2, transaction=LATER)
+
+
+def test_records_without_a_transaction_keep_the_number_of_the_last_one(log: Log) -> None:
+    log.appended("a", producer=7, transaction=NUMBER)
+    marker(log, COMMIT)
+    log.client.set(OPEN, "not looked at")  # and no key of the call
+    log.appended("b", producer=7, sequence=1)
+    assert row(log)[:3] == ("0", NUMBER[1:], "")
+    assert row(log)[3].count("@") == 2
+    log.client.delete(OPEN)
+    with refused(log.client, r"^INVALID_TXN_STATE "):
+        log.append("c", producer=7, sequence=2, transaction=NUMBER)
+
+
+@pytest.mark.parametrize("key", TRANSACTIONS)
+def test_a_set_of_transactions_of_another_type_is_named_before_anything_is_written(
+    log: Log, key: str
+) -> None:
+    log.appended("a", producer=7, transaction=NUMBER)
+    log.client.delete(key)
+    log.client.set(key, "a string")
+    for ending in (COMMIT, ABORT):
+        with refused(log.client, rf"^KAFKA_STORAGE_ERROR {re.escape(key)} is not usable"):
+            marker(log, ending)
+    with refused(log.client, rf"^KAFKA_STORAGE_ERROR {re.escape(key)} is not usable"):
+        log.append("b", producer=8, transaction=NUMBER)
+    log.appended("b", producer=7, sequence=1, transaction="t0")
+    log.appended("c", producer=9)
+
+
+@pytest.mark.parametrize("text", ["0 5 #", "0 5 #x 0-0@5", "0 5 ##1", "0 #5"])
+def test_a_malformed_row_is_named(log: Log, text: str) -> None:
+    log.client.hset(PRODUCERS, "7", text)
+    for transaction in ("0", "t0", NUMBER, COMMIT):
+        with refused(log.client, r"^KAFKA_STORAGE_ERROR .*producer 7 is malformed"):
+            log.append("a", producer=7, transaction=transaction)
+
+
+def test_a_marker_is_announced(log: Log) -> None:
+    log.appended("a", producer=7, transaction=NUMBER)
+    with log.client.pubsub() as listener:
+        listener.ssubscribe(STREAM)
+        assert listener.get_message(timeout=10)["type"] == "ssubscribe"
+        _, at = marker(log, COMMIT)
+        assert listener.get_message(timeout=10)["data"] == str(at + 1).encode()
+
+
+def test_a_transaction_begins_after_the_external_entries_that_it_meets(raw_redis: Any) -> None:
+    log = Log(raw_redis)
+    log.appended("a")
+    for sequence in (1, 2):
+        log.external(f"{(log.next() >> log.bits) + 1}-{sequence}", "external")
+    first = log.appended("b", producer=7, transaction=NUMBER)
+    assert opened(log) == {"7": first}
+    assert log.offsets()[-1] == first
+    log.external(f"{(log.next() >> log.bits) + 1}-5000", "no offset")
+    with unchanged(raw_redis):
+        assert marker_of(log) == [b"RENUMBER"]
+    log.settle()
+    _, at = marker(log, ABORT)
+    assert aborted(log) == [(f"7:{first}", at)]
+
+
+def marker_of(log: Log) -> list[Any]:
+    return log.append_all(log.batch("m", producer=7, sequence=-1, transaction=ABORT))
+
+
+def test_offsets_beyond_exact_text_are_kept_exactly(log: Log) -> None:
+    log.client.hset(STATE, "next", str(2**53 - 3))
+    first = log.appended("a", producer=2**62, transaction=NUMBER)
+    assert first == 2**53 - 3
+    _, at = marker(log, ABORT, producer=2**62)
+    assert aborted(log) == [(f"{2**62}:{first}", 2**53 - 2)] == [(f"{2**62}:{first}", at)]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([7, 8]),
+        st.sampled_from([0, 1]),  # epoch
+        st.integers(0, 3),  # sequence
+        st.sampled_from(["0", "t0", "t1", "t2", "t3", "c0", "a0", "c1", "a1", "c2", "a2"]),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+def test_a_call_of_many_batches_does_what_many_calls_do(raw_redis: Any, steps: Any) -> None:
+    def results(answer: list[Any]) -> list[tuple[Any, int]]:
+        outcomes = [str(each).split(" ")[0] if isinstance(each, Exception) else each for each in answer[4::3]]
+        return list(zip(outcomes, map(int, answer[5::3]), strict=True))
+
+    def seen(log: Log) -> object:
+        transactions = {name: each for name, each in log.state().items() if name in {"open", "aborted"}}
+        rows = {name: ROW.fullmatch(each.decode()) for name, each in raw_redis.hgetall(PRODUCERS).items()}
+        opened(log)
+        # How far a row covers the log depends on what else the call has ended.
+        zsets = [raw_redis.zrange(OPEN, 0, -1, withscores=True), aborted(log)]
+        return transactions, {name: each and each.groups() for name, each in rows.items()}, zsets
+
+    found = []
+    for together in (False, True):
+        raw_redis.flushdb()
+        log = BatchLog(raw_redis)  # offsets do not depend on the clock
+        batches = [
+            log.batch(
+                "v",
+                producer=producer,
+                epoch=epoch,
+                sequence=-1 if transaction[0] in "ca" else sequence,
+                transaction=transaction,
+            )
+            for producer, epoch, sequence, transaction in steps
+        ]
+        calls = [batches] if together else [[each] for each in batches]
+        answers = [result for call in calls for result in results(log.append_all(*call))]
+        found.append((answers, seen(log), log.values()))
+    assert found[0] == found[1]
+
+
+def test_an_open_transaction_keeps_its_producer_from_being_forgotten(raw_redis: Any) -> None:
+    log = Log(raw_redis)
+    log.appended("a", producer=7, transaction=NUMBER)
+    log.appended("a", producer=8, transaction=NUMBER)
+    marker(log, COMMIT, producer=8, epoch=1)
+    log.appended("a", producer=9)
+    for name, text in raw_redis.hgetall(PRODUCERS).items():
+        raw_redis.hset(PRODUCERS, name, re.sub(rb"^(\d+) \d+", rb"\1 1", text))
+    assert run(raw_redis, "producer/expire", (PRODUCERS,), ["0", 100, 1000]) == [b"0", 2]
+    assert row(log)[:2] == ("0", NUMBER[1:])
+    marker(log, COMMIT)
+    raw_redis.hset(PRODUCERS, "7", re.sub(rb"^(\d+) \d+", rb"\1 1", raw_redis.hget(PRODUCERS, "7")))
+    assert run(raw_redis, "producer/expire", (PRODUCERS,), ["0", 100, 1000]) == [b"0", 1]
+
+
+def test_the_fence_of_the_topic_id_holds_for_markers(log: Log) -> None:
+    log.appended("a", producer=7, transaction=NUMBER)
+    log.client.hset(STATE, "topic", f"deleted {TOPIC_ID}")
+    with unchanged(log.client), pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
+        marker(log, COMMIT)
+
+
+def test_a_transaction_begins_where_the_log_ended(log: Log) -> None:
+    """In format record the first record may lie later: a reader of what is stable is to come to that end."""
+    end = log.appended("before") + 1
+    time.sleep(0.005)
+    first = log.appended("a", producer=7, transaction=NUMBER)
+    log.append_all(log.batch("b"), log.batch("c", producer=8, transaction=NUMBER))
+    assert log.state()["open"] == str(end)
+    assert first >= end
+    marker(log, COMMIT)
+    assert opened(log) == {"8": log.offsets()[-2]}
+
+
+def test_an_aborted_transaction_says_up_to_where_no_later_one_matters(log: Log) -> None:
+    def stable() -> list[int]:
+        return [int(name.rpartition(b":")[2]) for name in log.client.zrange(ABORTED, 0, -1)]
+
+    log.appended("a", producer=7, transaction=NUMBER)
+    log.appended("b", producer=8, transaction=NUMBER)
+    log.appended("c", producer=9, transaction=NUMBER)
+    marker(log, ABORT, producer=8)
+    assert stable() == [int(log.state()["open"])]
+    marker(log, ABORT, producer=7)
+    assert stable()[1:] == [int(log.state()["open"])]
+    marker(log, ABORT, producer=9)
+    assert stable()[2:] == [log.next()]
+    offsets = [log.appended("d", producer=each, transaction=LATER) for each in (10, 11, 12)]
+    ends = [log.batch("m", producer=each, sequence=-1, transaction="a0") for each in (12, 10, 11)]
+    log.append_all(*ends)
+    assert stable()[3:] == [offsets[0], offsets[1], log.next()]

@@ -1,0 +1,176 @@
+"""Producers with transactions on a real Redis: processes that can be killed, and what logs and groups hold then."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from korvet.config.settings import Settings
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.groups.offsets import Committer, OffsetStore, OffsetToCommit
+from korvet.groups.pending import PendingOffsets
+from korvet.log.append import Appender
+from korvet.log.markers import MarkerWriter
+from korvet.log.types import Appended
+from korvet.protocol.records.batch import TRANSACTIONAL_BIT
+from korvet.protocol.types import TopicPartition
+from korvet.redis.keys import Keys
+from korvet.server.keeper.context import Context
+from korvet.server.keeper.transaction_tasks import FinishTransactions
+from korvet.topics.registry import TopicSpec
+from korvet.topics.types import PartitionRef, TopicRef
+from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.transactions.store import TransactionStore
+from korvet.transactions.types import ProducerIdentity
+from tests.support.batches import batch, forged
+
+KEYS = Keys("korvet")
+ID, TOPIC, GROUP = "payments", "orders", "billing"
+PARTITIONS = 2
+TIMEOUT_MS = 60_000
+LISTED = KEYS.transactions
+
+
+class KilledError(StorageUnavailableError):
+    """The process is gone."""
+
+
+class Process:
+    """A worker, or the keeper, with a connection of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.context = Context(settings)
+        redis, self.topics = self.context.redis, self.context.topics
+        self.store = TransactionStore(redis, KEYS)
+        self.offsets = OffsetStore(redis, KEYS, mirror=False)
+        self.pending = PendingOffsets(self.offsets, self.topics, settings)
+        self.ended: list[tuple[str, ...]] = []
+        self.was_killed = False
+        self.coordinator = TransactionCoordinator(
+            self.store,
+            self.topics,
+            MarkerWriter(self.context.log_store, self.context.replicas),
+            self.pending,
+            self.context.replicas,
+            settings,
+            count=lambda *ended: self.ended.append(ended),
+        )
+        self._appender = Appender(self.context.log_store, settings, self.topics)
+        self._keeps = FinishTransactions()
+        self._begins = {node: node._begin for node in redis.nodes()}
+        self._sequences = itertools.count()
+
+    def dies_at(self, at: int, *, served: bool) -> None:
+        """Let the process be killed at its n-th request to Redis, before or after Redis has served it."""
+        left = itertools.count(at, -1)
+        self.was_killed = False
+
+        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            remaining = next(left)
+            if remaining > 0 or (remaining == 0 and served):
+                waiter = begin(*args, **options)
+                if remaining > 0:
+                    return waiter
+            self.was_killed = True
+            raise KilledError("killed")
+
+        for node, begin in self._begins.items():
+            node._begin = partial(killed, begin)  # type: ignore[method-assign]  # the process dies there
+
+    def lives(self) -> None:
+        for node, begin in self._begins.items():
+            node._begin = begin  # type: ignore[method-assign]  # as it was
+            node.call("PING")  # what was sent before is served by then
+
+    def init(self, by: ProducerIdentity = ProducerIdentity(-1, -1)) -> ProducerIdentity:  # noqa: B008 - a value that nobody can change
+        return self.coordinator.init(ID, TIMEOUT_MS, *by)
+
+    def produce(
+        self, by: ProducerIdentity, partition: int = 0, *, verify_only: bool = False, sequence: int = 0
+    ) -> None:
+        """Append a record in the producer's transaction; raises KafkaError."""
+        data = batch(b"value", producer_id=by.producer_id, epoch=by.epoch, sequence=sequence)
+        sent = PartitionRef(TopicRef(TOPIC), partition, forged(data, attributes=TRANSACTIONAL_BIT))
+
+        def verify(producer_id: int, epoch: int, partitions: Any) -> int:
+            return self.coordinator.add_partitions(
+                ID, producer_id, epoch, partitions, verify_only=verify_only
+            )
+
+        [result] = self._appender.begin([sent], zstd_known=True, verify=verify).result()
+        if isinstance(result, KafkaError):
+            raise result
+        assert isinstance(result, Appended)
+
+    def commit_offset(self, by: ProducerIdentity, offset: int = 5) -> None:
+        number = self.coordinator.add_group(ID, *by, GROUP)
+        asked = [PartitionRef(TopicRef(TOPIC), 0, OffsetToCommit(offset, -1, "", None))]
+        assert self.pending.commit(Committer(GROUP), *by, number, asked) == [None]
+
+    def open(self, offset: int = 5) -> ProducerIdentity:
+        """Begin a producer whose transaction has a record in each partition, and an offset of the group."""
+        by = self.init()
+        for index in range(PARTITIONS):
+            self.produce(by, index)
+        self.commit_offset(by, offset)
+        return by
+
+    def end(self, by: ProducerIdentity, *, commit: bool, bumps_epoch: bool = False) -> ProducerIdentity:
+        return self.coordinator.end(ID, *by, commit=commit, bumps_epoch=bumps_epoch)
+
+    def keep(self) -> None:
+        """Do the turn of a keeper that begins."""
+        FinishTransactions()(self.context, lambda: None)
+
+    def keep_on(self) -> None:
+        """Do one more turn of the same keeper."""
+        self._keeps(self.context, lambda: None)
+
+    def close(self) -> None:
+        self.store.schedule.flush()
+        self.context.close()
+
+
+class Found:
+    """What anybody finds in Redis."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    def state(self) -> str | None:
+        found = self.raw.hget(KEYS.transaction(ID), "state")
+        return found.decode() if found is not None else None
+
+    def set(self, **fields: object) -> None:
+        self.raw.hset(KEYS.transaction(ID), mapping={name: str(value) for name, value in fields.items()})
+
+    def markers(self, partition: int) -> list[str]:
+        entries = self.raw.xrange(KEYS.stream(TOPIC, partition))
+        return [fields[b"korvet.marker"].decode() for _, fields in entries if b"korvet.marker" in fields]
+
+    def open_partitions(self) -> list[int]:
+        return [
+            index
+            for index in range(PARTITIONS)
+            if self.raw.exists(KEYS.open_transactions(TOPIC, index))
+            or self.raw.hexists(KEYS.state(TOPIC, index), "open")
+        ]
+
+    def is_listed(self) -> bool:
+        return self.raw.zscore(LISTED, ID) is not None
+
+    def now_ms(self) -> int:
+        seconds, microseconds = self.raw.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def committed(process: Process) -> int | None:
+    """Return the offset that the group has committed."""
+    [row] = process.offsets.fetch(GROUP, [TopicPartition(TOPIC, 0)])
+    return row.offset if row is not None and not isinstance(row, KafkaError) else None
+
+
+def make_topic(process: Process) -> None:
+    process.topics.create(TopicSpec(name=TOPIC, partitions=PARTITIONS, configs={"storage.format": "record"}))

@@ -1,0 +1,271 @@
+"""The coordinator on a real Redis: what producers get, and what is in logs and groups then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.types import TopicPartition
+from korvet.redis.keys import encode_group_id
+from korvet.topics.registry import TopicSpec
+from korvet.topics.types import TopicRef
+from korvet.transactions.types import ProducerIdentity, StoredTransaction, TransactionFilter
+from tests.transactions.support import (
+    GROUP,
+    ID,
+    KEYS,
+    LISTED,
+    PARTITIONS,
+    TIMEOUT_MS,
+    TOPIC,
+    Found,
+    Process,
+    committed,
+)
+
+OFFSET = 5
+IDS = ("a", "100%", "{tag}", "a:b", "\x00\n\x7f", "\N{SNOWMAN}", "x" * 32_767, "0")
+
+
+@contextmanager
+def refused(code: str) -> Iterator[None]:
+    with pytest.raises(KafkaError) as error:
+        yield
+    assert error.value.code.name == code
+
+
+@pytest.mark.parametrize("bumps", [False, True])
+def test_a_producer_commits_and_aborts_and_goes_on(worker: Process, found: Found, *, bumps: bool) -> None:
+    by = worker.open()
+    assert found.open_partitions() == [0, 1]
+    assert committed(worker) is None
+    then = worker.end(by, commit=True, bumps_epoch=bumps)
+    assert then == (by.producer_id, int(bumps))
+    assert committed(worker) == OFFSET
+    worker.produce(then, sequence=0 if bumps else 1)
+    worker.commit_offset(then, 7)
+    assert worker.end(then, commit=False, bumps_epoch=bumps) == (by.producer_id, 2 * int(bumps))
+    assert committed(worker) == OFFSET
+    assert [found.markers(index) for index in range(PARTITIONS)] == [["commit", "abort"], ["commit"]]
+    assert found.open_partitions() == []
+    assert worker.ended == [("commit", "client"), ("abort", "client")]
+
+
+def test_an_end_that_comes_twice_writes_no_marker_twice(
+    worker: Process, other: Process, found: Found
+) -> None:
+    by = worker.open()
+    for process in (worker, other, worker):
+        assert process.end(by, commit=True) == by
+    assert found.markers(0) == ["commit"]
+    with refused("INVALID_TXN_STATE"):
+        other.end(by, commit=False)
+
+
+def test_a_batch_that_comes_after_the_end_of_its_transaction_is_refused(
+    worker: Process, found: Found
+) -> None:
+    by = worker.open()
+    worker.end(by, commit=False)
+    with refused("INVALID_TXN_STATE"):
+        worker.produce(by, verify_only=True, sequence=1)
+    assert found.open_partitions() == []
+
+
+def test_a_new_producer_aborts_what_the_one_before_has_left_and_fences_it(
+    worker: Process, other: Process, found: Found
+) -> None:
+    by = worker.open()
+    then = other.init()
+    assert then == (by.producer_id, by.epoch + 2)
+    assert found.markers(0) == ["abort"]
+    assert found.open_partitions() == []
+    assert (worker.ended, other.ended) == ([], [("abort", "fenced")])
+    with refused("INVALID_PRODUCER_EPOCH"):
+        worker.produce(by, verify_only=True, sequence=1)
+    for bumps in (False, True):
+        with refused("PRODUCER_FENCED"):
+            worker.end(by, commit=True, bumps_epoch=bumps)
+    with refused("PRODUCER_FENCED"):
+        worker.init(by)
+    assert worker.init(then) == (by.producer_id, then.epoch + 1)
+
+
+def test_a_producer_may_have_a_timeout_up_to_the_longest(worker: Process, settings: Settings) -> None:
+    longest = settings.transaction_max_timeout_ms
+    for wrong in (0, -1, longest + 1, 2**31 - 1):
+        with refused("INVALID_TRANSACTION_TIMEOUT"):
+            worker.coordinator.init(ID, wrong)
+    assert worker.coordinator.init(ID, longest).epoch == 0
+    assert worker.coordinator.init(ID, 1).epoch == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda coordinator: coordinator.init("", TIMEOUT_MS),
+        lambda coordinator: coordinator.add_partitions("", 1, 0, []),
+        lambda coordinator: coordinator.add_group("", 1, 0, GROUP),
+        lambda coordinator: coordinator.end("", 1, 0, commit=True, bumps_epoch=False),
+    ],
+)
+def test_an_id_must_not_be_empty(worker: Process, ask: Callable[[object], object]) -> None:
+    with refused("INVALID_REQUEST"):
+        ask(worker.coordinator)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_an_id_may_have_any_character_and_32_kib(worker: Process, found: Found, name: str) -> None:
+    by = worker.coordinator.init(name, TIMEOUT_MS)
+    partition = worker.topics.partition(TopicRef(TOPIC), 1)[1]
+    number = worker.coordinator.add_partitions(name, *by, [partition])
+    group = name[:30_000]
+    assert worker.coordinator.add_group(name, *by, group) == number
+    [stored] = worker.coordinator.describe([name])
+    assert isinstance(stored, StoredTransaction)
+    assert ([each.at for each in stored.partitions], stored.groups) == ([TopicPartition(TOPIC, 1)], [group])
+    assert worker.coordinator.list(TransactionFilter()) == [(name, by.producer_id, "Ongoing")]
+    assert worker.coordinator.end(name, *by, commit=True, bumps_epoch=False) == by
+    assert found.raw.zscore(LISTED, encode_group_id(name)) is not None
+
+
+@contextmanager
+def damaged(found: Found) -> Iterator[None]:
+    """Let no marker be written to the first partition."""
+    state = KEYS.state(TOPIC, 0)
+    found.raw.rename(state, "aside")
+    found.raw.set(state, "no state")
+    yield
+    found.raw.delete(state)
+    found.raw.rename("aside", state)
+
+
+def test_nothing_goes_on_while_a_transaction_cannot_be_completed(
+    worker: Process, other: Process, found: Found
+) -> None:
+    by = worker.open()
+    partition = worker.topics.partition(TopicRef(TOPIC), 1)[1]
+    worker.keep_on()
+    with damaged(found):
+        for process in (worker, other):
+            assert process.end(by, commit=True) == by, "it is decided"
+        with refused("CONCURRENT_TRANSACTIONS"):
+            other.init()
+        for verify_only in (False, True):
+            with refused("CONCURRENT_TRANSACTIONS"):
+                other.coordinator.add_partitions(ID, *by, [partition], verify_only=verify_only)
+        with refused("INVALID_TXN_STATE"):
+            other.end(by, commit=False)
+        worker.store.schedule.flush()
+        found.raw.zadd(LISTED, {ID: 1})
+        worker.keep_on()
+        assert found.state() == "PrepareCommit"
+    # The keeper's next turn completes it without being asked.
+    worker.keep_on()
+    assert found.state() == "CompleteCommit"
+    assert [found.markers(index) for index in range(PARTITIONS)] == [["commit"]] * PARTITIONS
+    assert committed(worker) == OFFSET
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_was_deleted_needs_no_marker(
+    worker: Process, other: Process, found: Found, *, again: bool
+) -> None:
+    by = worker.open()
+    worker.topics.delete(worker.topics.get(TOPIC))
+    if again:
+        worker.topics.create(TopicSpec(name=TOPIC, partitions=PARTITIONS))
+    assert other.end(by, commit=True) == by
+    assert found.state() == "CompleteCommit"
+    if again:
+        assert found.markers(0) == []
+
+
+def test_a_transaction_that_is_past_its_timeout_is_aborted_by_the_keeper(
+    worker: Process, other: Process, found: Found
+) -> None:
+    other.keep_on()
+    by = worker.open()
+    worker.store.schedule.flush()
+    due_ms = found.raw.zscore(LISTED, ID)
+    started_ms = int(found.raw.hget(KEYS.transaction(ID), "started"))
+    assert due_ms <= started_ms + TIMEOUT_MS
+    other.keep_on()
+    assert found.state() == "Ongoing"
+    found.set(started=found.now_ms() - TIMEOUT_MS)
+    found.raw.zadd(LISTED, {ID: found.now_ms()})
+    other.keep_on()
+    assert found.state() == "CompleteAbort"
+    assert found.markers(1) == ["abort"]
+    assert committed(worker) is None
+    with refused("PRODUCER_FENCED"):
+        worker.end(by, commit=True)
+    assert worker.init() == (by.producer_id, by.epoch + 2)
+
+
+def test_an_id_without_transactions_expires_and_is_listed_no_more(
+    worker: Process, other: Process, found: Found, settings: Settings
+) -> None:
+    other.keep_on()
+    worker.init()
+    worker.store.schedule.flush()
+    found.set(changed=found.now_ms() - settings.transactional_id_expiration_ms)
+    found.raw.zadd(LISTED, {ID: 1})
+    other.keep_on()
+    assert found.state() is None
+    assert not found.is_listed()
+    by = ProducerIdentity(5, 0)
+    with refused("INVALID_PRODUCER_ID_MAPPING"):
+        worker.end(by, commit=True)
+    with refused("INVALID_PRODUCER_ID_MAPPING"):
+        worker.produce(by)
+    assert worker.init(by).epoch == 0
+    assert found.is_listed()
+
+
+def test_a_name_that_was_listed_for_an_id_that_is_to_be_created_stays_for_a_while(
+    worker: Process, other: Process, found: Found
+) -> None:
+    found.raw.zadd(LISTED, {ID: found.now_ms()})
+    other.keep_on()
+    assert found.is_listed()
+    assert worker.coordinator.list(TransactionFilter()) == []
+
+
+def test_transactional_ids_are_described_and_listed(worker: Process, found: Found) -> None:
+    by = worker.open()
+    idle = worker.coordinator.init("idle", TIMEOUT_MS)
+    open_one, unknown, empty = worker.coordinator.describe([ID, "unknown", "idle"])
+    assert isinstance(open_one, StoredTransaction)
+    assert (open_one.state, open_one.identity, open_one.timeout_ms) == ("Ongoing", by, TIMEOUT_MS)
+    assert [each.at for each in open_one.partitions] == [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+    assert open_one.groups == [GROUP]
+    assert isinstance(unknown, KafkaError)
+    assert unknown.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert isinstance(empty, StoredTransaction)
+    assert (empty.state, empty.started_ms, empty.partitions) == ("Empty", -1, [])
+    found.raw.hset(KEYS.transaction("damaged"), "state", "Empty")
+    found.raw.zadd(LISTED, {"damaged": 1, "gone": 1})
+    every = [("idle", idle.producer_id, "Empty"), (ID, by.producer_id, "Ongoing")]
+
+    def names(**wanted: object) -> list[str]:
+        listed = worker.coordinator.list(TransactionFilter(**wanted))  # type: ignore[arg-type]  # of any field
+        return [each.transactional_id for each in listed]
+
+    assert worker.coordinator.list(TransactionFilter()) == every
+    assert names(states={"Ongoing", "PrepareAbort"}) == [ID]
+    assert names(states={"Dead"}) == []
+    assert names(producer_ids={idle.producer_id, 1}) == ["idle"]
+    assert names(states={"Ongoing"}, duration_ms=60_000) == []
+    found.set(started=found.now_ms() - 60_001)
+    assert names(states={"Ongoing"}, duration_ms=60_000) == [ID]
+
+
+def test_two_producers_that_begin_at_once_have_epochs_of_their_own(worker: Process, other: Process) -> None:
+    identities = [process.init() for _ in range(10) for process in (worker, other)]
+    assert [each.epoch for each in identities] == list(range(20))
+    assert len({each.producer_id for each in identities}) == 1
