@@ -41,7 +41,7 @@ _COMMITTED, _LEFT_OPEN = 0.75, 0.03
 _VALUES_MAX = 12
 _PAUSE_SECONDS_MAX = 0.1
 _COPIED_AT_ONCE_MAX = 50
-_SETTLED_SECONDS_MAX = 90.0
+_SETTLED_SECONDS_MAX = 150.0
 
 
 class _Open(NamedTuple):
@@ -214,10 +214,7 @@ class CopierClient(TransactionalClient):
 
 
 def _until_answered(call: Any, *args: object) -> None:
-    """Call a method of a producer again while it may be; raises KafkaException if that lasts too long.
-
-    librdkafka may wait in vain for a group's coordinator that was no broker for a while: a new producer does not.
-    """
+    """Call a method of a producer again while it may be; raises KafkaException if that lasts too long."""
     since = now()
     while True:
         try:
