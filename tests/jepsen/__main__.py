@@ -67,8 +67,7 @@ class Transactional(NamedTuple):
     """The clients with transactions, and the readers of what they write."""
 
     writers: list[Transacting]
-    # No fault waits for them: librdkafka's hangs for two minutes at times after a group's coordinator was away, in a call
-    # to send offsets to its transaction, and sends nothing.
+    # No fault waits for them: when a broker was away librdkafka's may hang for two minutes before it sends offsets.
     copiers: list[Transacting]
     readers: list[Client]
     written: History
