@@ -67,7 +67,7 @@ class Transactional(NamedTuple):
     """The clients with transactions, and the readers of what they write."""
 
     writers: list[Transacting]
-    # No fault waits for them: when a broker was away librdkafka's may hang for two minutes before it sends offsets.
+    # No fault waits for them: librdkafka's may hang for two minutes after a broker was away (its issues 5511 and 5456).
     copiers: list[Transacting]
     readers: list[Client]
     written: History
