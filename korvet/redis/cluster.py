@@ -80,7 +80,7 @@ class RedisCluster:
         if not self._version or self._version != self.slots.version:
             self._take_map()
         if (slots := self._slots_of.get(name)) is None:
-            raise StorageUnavailableError(f"{name} is no master of the Redis cluster any more")
+            raise self._no_master(name)
         return tag_of(slots[turn % 2])
 
     def known_nodes(self) -> list[RedisNode]:
@@ -147,7 +147,12 @@ class RedisCluster:
         for address in self.slots.masters():
             if str(address) == name:
                 return self._added(address)
-        raise StorageUnavailableError(f"{name} is no master of the Redis cluster any more")
+        raise self._no_master(name)
+
+    def _no_master(self, name: str) -> StorageUnavailableError:
+        """Return the error, and read the map again: a client that sends nothing does not learn that its own is old."""
+        self.slots.read_soon()
+        return StorageUnavailableError(f"{name} is no master of the Redis cluster any more")
 
     def _added(self, address: RedisAddress) -> RedisNode:
         added = self._nodes[address] = self._make(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
@@ -17,6 +17,7 @@ from korvet.redis.keys import Keys
 from korvet.redis.replies import MovedError
 from korvet.redis.slots import SLOTS, SlotMap, slot_of, spread_tags, tag_of
 from korvet.redis.url import RedisAddress, parse_url
+from tests.support.processes import wait_until
 from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
@@ -150,6 +151,27 @@ def test_a_change_that_follows_its_slot_is_confirmed_by_the_node_that_took_it(
         assert client.script(scripts.get("keeper/lease"), keys, ("me", 60_000)) == [1, b"1"]
     assert list(dict.fromkeys(asked)) == [old.name, new.address]
     client.close()
+
+
+def test_a_master_that_another_client_has_learned_of_is_found() -> None:
+    """As by a client that only waits for replicas: it sends nothing that could show that its map is old."""
+    with started_cluster(masters=1, replicas=1) as cluster:
+        client = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)
+        [old] = cluster.masters()
+        [new] = cluster.replicas_of(old)
+        client.tag_of(old.address)
+        new.call("CLUSTER", "FAILOVER", "TAKEOVER")
+        wait_until(lambda: cluster.masters() == [new], "the replica is promoted")
+        cluster.wait_ok()
+
+        def is_found(find: Callable[[str], object]) -> bool:
+            with contextlib.suppress(StorageUnavailableError):
+                return bool(find(new.address))
+            return False
+
+        until(lambda: is_found(client.tag_of))
+        until(lambda: is_found(client.node_named))
+        client.close()
 
 
 def test_nodes_that_are_to_be_called_by_hostnames_and_have_none_are_found(
