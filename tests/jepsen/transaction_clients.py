@@ -229,7 +229,7 @@ def _until_answered(call: Any, *args: object) -> None:
 def find_hanging(bootstrap: str, topic: str) -> list[Violation]:
     """Wait until no transaction is open in a topic; returns where one is all the same."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library has no types
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # has no types
     asked = {TopicPartition(topic, each): latest for each in range(PARTITIONS)}
 
     def ends(isolation: IsolationLevel) -> dict[int, int]:
