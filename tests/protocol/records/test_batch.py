@@ -65,7 +65,7 @@ REFUSED: list[tuple[str, bytes, ErrorCode]] = [
     ("another last delta", forged(GOOD, last_offset_delta=5), INVALID),
     ("control records", forged(GOOD, attributes=CONTROL), INVALID),
     ("the broker's timestamp type", forged(GOOD, attributes=LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
-    ("a transaction", forged(GOOD, attributes=TRANSACTIONAL), ErrorCode.INVALID_TXN_STATE),
+    ("a transaction without a producer", forged(GOOD, attributes=TRANSACTIONAL), INVALID),
     ("an unknown codec", forged(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("a producer without sequence", forged(GOOD, producer_id=1, producer_epoch=0), INVALID),
     ("a producer without epoch", forged(GOOD, producer_id=1, base_sequence=0), INVALID),
