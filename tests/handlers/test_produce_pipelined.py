@@ -9,6 +9,7 @@ import redis
 
 from korvet.errors import ErrorCode
 from korvet.log.group_commit import APPEND_SCRIPTS
+from korvet.protocol.messages.list_groups import ListGroupsRequest
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -79,12 +80,19 @@ def test_requests_stay_in_order_where_redis_forgot_the_scripts(
     assert values(client.fetch(topic).records) == [b"%d" % number for number in range(REQUESTS)]
 
 
-def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(stored: redis.Redis) -> None:
+def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(
+    client: Client, stored: redis.Redis
+) -> None:
     server = server_of(stored, "korvet:orders:0")
     server.script_flush()
     server.client_kill_filter(_type="normal", skipme=True)
     shas = [each.sha for each in APPEND_SCRIPTS]
-    wait_until(lambda: all(server.script_exists(*shas)), "a worker connects again")
+
+    def is_loaded() -> bool:
+        client.call(ListGroupsRequest(), 0)  # by this the worker finds that its connection is gone
+        return all(server.script_exists(*shas))
+
+    wait_until(is_loaded, "a worker connects again")
 
 
 def test_requests_stay_in_order_where_the_topic_was_created_again(
