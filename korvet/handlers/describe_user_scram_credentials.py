@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
@@ -26,21 +26,18 @@ def handle(
 def _result(
     user: str, iterations: Mapping[ScramMechanism, int] | None, *, twice: bool
 ) -> wire.DescribeUserScramCredentialsResult:
+    if iterations and not twice:
+        infos = [wire.CredentialInfo(mechanism=each, iterations=count) for each, count in iterations.items()]
+        return wire.DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
     if twice:
-        return wire.DescribeUserScramCredentialsResult(
-            user=user,
-            error_code=ErrorCode.DUPLICATE_RESOURCE,
-            error_message="Cannot describe SCRAM credentials for the same user twice in a single request: "
-            + user,
-        )
-    if not iterations:
-        return wire.DescribeUserScramCredentialsResult(
-            user=user,
-            error_code=ErrorCode.RESOURCE_NOT_FOUND,
-            error_message="Attempt to describe a user credential that does not exist: " + user,
-        )
-    infos = [wire.CredentialInfo(mechanism=each, iterations=count) for each, count in iterations.items()]
-    return wire.DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        error = KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+    else:
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+        error = KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+    return wire.DescribeUserScramCredentialsResult(
+        user=user, error_code=error.code, error_message=error.message
+    )
 
 
 refuse = refuse_whole(wire.DescribeUserScramCredentialsResponse)

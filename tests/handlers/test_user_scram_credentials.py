@@ -135,6 +135,16 @@ def test_a_change_that_cannot_be_leaves_everything_as_it_is(
     assert describe(client) == {}
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_message_about_the_longest_name_is_no_longer_than_a_string_may_be(
+    client: Client, times: int
+) -> None:
+    named = [UserName(name="x" * 32767)] * times
+    [result] = client.call(DescribeUserScramCredentialsRequest(users=named), 0).results
+    assert result.user == "x" * 32767
+    assert result.error_message.endswith("xxx...")
+
+
 def test_a_change_is_known_to_the_other_worker_and_noted(
     two_clients: tuple[Client, Client], broker: Broker
 ) -> None:
