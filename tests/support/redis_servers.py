@@ -229,6 +229,13 @@ class _Cluster(redis.RedisCluster):
             calls.update({name: stats["calls"] for name, stats in each.items()})
         return {name: {"calls": count} for name, count in calls.items()}
 
+    def close(self) -> None:
+        """Close all connections; redis-py's leaves them, for it takes the pools it made for another's."""
+        super().close()
+        for node in {*self.nodes_manager.nodes_cache.values(), *self.nodes_manager.startup_nodes.values()}:
+            if node.redis_connection:
+                node.redis_connection.connection_pool.disconnect()
+
 
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[Any]:
