@@ -116,7 +116,7 @@ def test_archiving_ends_where_the_oldest_open_transaction_begins(log: Log) -> No
     other.abort()
     log.both.archive()
     assert log.archived() == [(before, b"before")]
-    assert log.both.bounds.archived == begun
+    assert before < log.both.bounds.archived <= begun  # no offset between them has a record
     assert log.scanned() == [(before, b"before")]
     log.both.archive()
     producer.commit()
