@@ -43,7 +43,7 @@ def elected(
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # as the brokers: a process may come to these tests more than once
 def orphan(cluster_redis: str, brokers: object, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Give a topic whose partition 0 and 1 are assigned to a broker that has stopped, 1 to broker 0 too, 2 to none."""
     flags = ("--redis-url", cluster_redis, "--broker-id", "2")
