@@ -26,6 +26,8 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        # The transaction before is being ended.
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         # Of produced records: those that were appended are not appended again.
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

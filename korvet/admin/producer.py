@@ -1,4 +1,4 @@
-"""An idempotent producer: record batches to the leaders of their partitions, each appended once.
+"""Idempotent and transactional producers: record batches to the leaders of their partitions, each appended once.
 
 A batch whose response was lost is sent again with the same sequence, by which the broker recognizes it (KIP-98). So one
 batch per partition is in flight at a time.
@@ -7,19 +7,26 @@ batch per partition is in flight at a time.
     ...     producer = IdempotentProducer(client, new_identity(client))
     ...     settled(producer.send({TopicPartition("orders", 0): batch}))
     {TopicPartition(topic='orders', partition=0): 0}
+
+A transactional producer commits what it has sent together with the offsets of a group, by the second protocol of
+transactions (KIP-890): brokers add partitions and groups to the transaction, and each transaction has its own epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import Address, Deadline
 from korvet.admin.errors import AdminError, BrokerError, error_in, raise_error_in
+from korvet.admin.offsets import CommittedOffset
 from korvet.admin.routing import Attempt, Routes
-from korvet.admin.types import Outcomes, Resource, TopicPartition, by_topic, settled
+from korvet.admin.types import Outcomes, Resource, TopicPartition, by_topic, partitions_in, settled
 from korvet.errors import ErrorCode
+from korvet.protocol.messages import txn_offset_commit
+from korvet.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from korvet.protocol.messages.produce import (
     PartitionProduceData,
@@ -29,14 +36,21 @@ from korvet.protocol.messages.produce import (
     TopicProduceData,
 )
 from korvet.protocol.records.batch import HEADER, SEQUENCES, BatchHeader, with_producer
-from korvet.protocol.types import ACKS_ALL
+from korvet.protocol.schema import Message
+from korvet.protocol.types import ACKS_ALL, CoordinatorType
 
 # Later versions name topics by id.
 _PRODUCE_VERSIONS = (3, 12)
+# Those of KIP-890.
+_TRANSACTIONAL_PRODUCE_VERSIONS = (12, 12)
+_TRANSACTIONAL_COMMIT_VERSIONS = (5, 5)
+_END_VERSIONS = (5, 5)
 _LIMIT = "max.message.bytes"
 
 # What Kafka's own producers send where there are no transactions.
 _NO_TRANSACTION_MS = 2**31 - 1
+
+T = TypeVar("T")
 
 
 class Identity(NamedTuple):
@@ -87,6 +101,7 @@ class IdempotentProducer:
     ) -> None:
         self.identity = identity
         self.sequences = dict(sequences or {})
+        self.transactional_id: str | None = None
         self._client = client
         self._leaders: dict[TopicPartition, Address] = {}
 
@@ -95,15 +110,19 @@ class IdempotentProducer:
 
         A batch that was appended before has the offset that it got then, or -1 if the broker has forgotten it.
         """
+        is_transactional = self.transactional_id is not None
         # The same bytes at each attempt: a copy that is still in flight must be recognized.
         sealed = {
-            key: with_producer(batch, *self.identity, self.sequences.get(key, 0))
+            key: with_producer(
+                batch, *self.identity, self.sequences.get(key, 0), transactional=is_transactional
+            )
             for key, batch in batches.items()
         }
+        versions = _TRANSACTIONAL_PRODUCE_VERSIONS if is_transactional else _PRODUCE_VERSIONS
 
         def ask(attempt: Attempt, keys: list[TopicPartition]) -> Outcomes[TopicPartition, int]:
-            request = _request({key: sealed[key] for key in keys}, attempt.timeout_ms)
-            response = attempt.send(request, ProduceResponse, _PRODUCE_VERSIONS)
+            request = _request({key: sealed[key] for key in keys}, attempt.timeout_ms, self.transactional_id)
+            response = attempt.send(request, ProduceResponse, versions)
             outcomes: Outcomes[TopicPartition, int] = {
                 TopicPartition(topic.name, each.index): _error(each) or each.base_offset
                 for topic in response.responses
@@ -129,12 +148,98 @@ class IdempotentProducer:
         return known | dict(self._client.to_leaders(unknown, deadline)) if unknown else known
 
 
-def _request(batches: Mapping[TopicPartition, bytes], timeout_ms: int) -> ProduceRequest:
+class TransactionalProducer(IdempotentProducer):
+    """Sends batches that count once they are committed, all together or none; for one thread.
+
+    After an error of `commit` that no broker answered, it is not known whether the transaction is committed.
+    """
+
+    def __init__(self, client: AdminClient, transactional_id: str, timeout_ms: int) -> None:
+        """Fence the producer that has had this id, and abort what it has left open. Raises AdminError.
+
+        `timeout_ms` is for how long a transaction may be open.
+        """
+        super().__init__(client, Identity(-1, -1))
+        self.transactional_id: str = transactional_id
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        self._renew(request, InitProducerIdResponse)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit what was sent since the last commit, and offsets of a group with it. Raises AdminError."""
+
+        def wanted(key: TopicPartition) -> txn_offset_commit.TxnOffsetCommitRequestPartition:
+            given = offsets[key]
+            return txn_offset_commit.TxnOffsetCommitRequestPartition(
+                partition_index=key.partition,
+                committed_offset=given.offset,
+                committed_leader_epoch=given.leader_epoch,
+                committed_metadata=given.metadata,
+            )
+
+        request = txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            topics=[
+                txn_offset_commit.TxnOffsetCommitRequestTopic(name=name, partitions=some)
+                for name, some in by_topic(offsets, wanted)
+            ],
+        )
+
+        def ask(attempt: Attempt) -> None:
+            answer = txn_offset_commit.TxnOffsetCommitResponse
+            response = attempt.send(request, answer, _TRANSACTIONAL_COMMIT_VERSIONS)
+            for _, each in partitions_in(response.topics):
+                raise_error_in(each.error_code)
+
+        self._at_coordinator(CoordinatorType.GROUP, group_id, ask)
+        self._end(committed=True)
+
+    def abort(self) -> None:
+        """Abort what was sent since the last commit, if anything was. Raises AdminError."""
+        self._end(committed=False)
+
+    def _end(self, *, committed: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            committed=committed,
+        )
+        self._renew(request, EndTxnResponse, _END_VERSIONS)
+
+    def _renew(
+        self,
+        request: Message,
+        answer: type[InitProducerIdResponse | EndTxnResponse],
+        versions: tuple[int, int] | None = None,
+    ) -> None:
+        """Send a request that ends a transaction, and take the identity of the next one."""
+
+        def ask(attempt: Attempt) -> Identity:
+            response = attempt.send(request, answer, versions)
+            raise_error_in(response.error_code)
+            return Identity(response.producer_id, response.producer_epoch)
+
+        self.identity = self._at_coordinator(CoordinatorType.TRANSACTION, self.transactional_id, ask)
+        self.sequences.clear()
+
+    def _at_coordinator(self, kind: CoordinatorType, key: str, ask: Callable[[Attempt], T]) -> T:
+        route = partial(self._client.to_coordinators, kind=kind)
+        return settled(self._client.for_each([key], route, lambda attempt, _: {key: ask(attempt)}))[key]
+
+
+def _request(
+    batches: Mapping[TopicPartition, bytes], timeout_ms: int, transactional_id: str | None
+) -> ProduceRequest:
     def part(key: TopicPartition) -> PartitionProduceData:
         return PartitionProduceData(index=key.partition, records=memoryview(batches[key]))
 
     topics = [TopicProduceData(name=name, partition_data=some) for name, some in by_topic(batches, part)]
-    return ProduceRequest(acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics)
+    return ProduceRequest(
+        transactional_id=transactional_id, acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=topics
+    )
 
 
 def _error(response: PartitionProduceResponse) -> BrokerError | None:

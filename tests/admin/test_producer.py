@@ -11,11 +11,17 @@ import pytest
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import Connection
 from korvet.admin.errors import BrokerError, ConnectionFailedError
-from korvet.admin.producer import IdempotentProducer, Identity, new_identity
+from korvet.admin.offsets import CommittedOffset
+from korvet.admin.producer import IdempotentProducer, Identity, TransactionalProducer, new_identity
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.end_txn import EndTxnRequest
+from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
 from korvet.protocol.messages.produce import ProduceRequest
+from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tests.support import reading
 from tests.support.batches import batch, values
+from tests.support.broker import Broker
 from tests.support.topic_client import Client
 
 
@@ -42,23 +48,29 @@ def test_identities_are_never_the_same(admin: AdminClient) -> None:
     assert len({new_identity(admin) for _ in range(3)}) == 3
 
 
-def test_a_batch_whose_answer_was_lost_is_appended_once(
-    admin: AdminClient, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = TopicPartition(topic, 0)
-    producer = IdempotentProducer(admin, new_identity(admin))
+def lose_answers(monkeypatch: pytest.MonkeyPatch, of: Any, count: int) -> list[Any]:
+    """Lose the first answers to requests of a type; returns a list that gets what was lost."""
     lost: list[Any] = []
     usual: Callable[..., Any] = Connection.call
 
     @wraps(usual)
     def losing(connection: Connection, request: Any, *rest: Any) -> Any:
         answer = usual(connection, request, *rest)
-        if isinstance(request, ProduceRequest) and len(lost) < 2:
+        if isinstance(request, of) and len(lost) < count:
             lost.append(answer)
             raise ConnectionFailedError("the answer is lost")
         return answer
 
     monkeypatch.setattr(Connection, "call", losing)
+    return lost
+
+
+def test_a_batch_whose_answer_was_lost_is_appended_once(
+    admin: AdminClient, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = TopicPartition(topic, 0)
+    producer = IdempotentProducer(admin, new_identity(admin))
+    lost = lose_answers(monkeypatch, ProduceRequest, 2)
     assert producer.send({place: batch(b"1", b"2")}) == {place: 0}
     assert producer.send({place: batch(b"3")}) == {place: 2}
     assert len(lost) == 2
@@ -103,3 +115,67 @@ def test_an_error_of_a_record_is_reported(admin: AdminClient, client: Client, na
     outcome = IdempotentProducer(admin, new_identity(admin)).send({place: batch(b"no key")})[place]
     assert str(outcome).startswith("INVALID_RECORD: ")
     assert "key" in str(outcome)
+
+
+def committed(broker: Broker, topic: str) -> list[bytes | None]:
+    """Return the values that a consumer with read_committed finds now."""
+    return [each.value for each in reading.read_to_end(broker.bootstrap, topic, 1, "read_committed")[0]]
+
+
+@pytest.mark.parametrize(
+    "lossy", [InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest]
+)
+def test_records_and_offsets_are_committed_together_and_once(
+    broker: Broker, admin: AdminClient, topic: str, monkeypatch: pytest.MonkeyPatch, lossy: type
+) -> None:
+    place, group = TopicPartition(topic, 0), f"group-of-{topic}"
+    lost = lose_answers(monkeypatch, lossy, 2)
+    producer = TransactionalProducer(admin, topic, 60_000)
+    for number in (1, 2):
+        settled(producer.send({place: batch(b"%d" % number)}))
+        assert len(committed(broker, topic)) == number - 1
+        producer.commit(group, {place: CommittedOffset(number, metadata="as given")})
+        assert admin.offsets.committed(group) == {place: CommittedOffset(number, metadata="as given")}
+    # Offsets alone, and nothing at all.
+    producer.commit(group, {place: CommittedOffset(9)})
+    producer.abort()
+    settled(producer.send({place: batch(b"aborted")}))
+    producer.abort()
+    assert committed(broker, topic) == [b"1", b"2"]
+    assert admin.offsets.committed(group) == {place: CommittedOffset(9)}
+    assert len(lost) == 2
+
+
+def test_a_producer_of_the_same_transactional_id_fences_the_one_before(
+    broker: Broker, admin: AdminClient, topic: str
+) -> None:
+    place = TopicPartition(topic, 0)
+    first = TransactionalProducer(admin, topic, 60_000)
+    settled(first.send({place: batch(b"left open")}))
+    second = TransactionalProducer(admin, topic, 60_000)
+    settled(second.send({place: batch(b"1")}))
+    with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
+        settled(first.send({place: batch(b"too late")}))
+    with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
+        first.commit("group", {place: CommittedOffset(1)})
+    with pytest.raises(BrokerError, match="PRODUCER_FENCED"):
+        first.abort()
+    second.commit("group", {place: CommittedOffset(2)})
+    assert committed(broker, topic) == [b"1"]
+
+
+def test_a_group_that_takes_no_offsets_is_an_error_before_the_end(
+    broker: Broker, admin: AdminClient, topic: str
+) -> None:
+    place = TopicPartition(topic, 0)
+    producer = TransactionalProducer(admin, topic, 60_000)
+    settled(producer.send({place: batch(b"1")}))
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        producer.commit("group", {place: CommittedOffset(1), TopicPartition(topic, 7): CommittedOffset(1)})
+    producer.abort()
+    assert committed(broker, topic) == []
+
+
+def test_a_timeout_above_that_of_the_brokers_is_refused(admin: AdminClient, name: str) -> None:
+    with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
+        TransactionalProducer(admin, name, 900_001)

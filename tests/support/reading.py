@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -59,6 +59,25 @@ def read_all(bootstrap: str, topic: str, partitions: Iterable[int], count: int) 
     """Read the whole of some partitions, which hold `count` records."""
     with consumer(bootstrap, topic, partitions) as running:
         return read(running, count)
+
+
+def read_to_end(bootstrap: str, topic: str, count: int, isolation: str) -> list[list[Received]]:
+    """Read what each of a topic's `count` partitions has for that isolation level now."""
+    config = {"enable.partition.eof": True, "isolation.level": isolation}
+    received: list[list[Received]] = [[] for _ in range(count)]
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    with consumer(bootstrap, topic, range(count), **config) as running:
+        while len(ended) < count:
+            assert time.monotonic() < deadline, f"{topic} ends only in partitions {ended}"
+            for message in running.consume(1000, timeout=0.05):
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:
+                    record = as_received(message)
+                    received[record.partition].append(record)
+    return received
 
 
 def as_received(message: Message) -> Received:

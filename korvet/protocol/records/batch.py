@@ -91,10 +91,16 @@ def with_payload(header: BatchHeader, payload: bytes, codec: int) -> BatchHeader
     return changed._replace(crc=crc)
 
 
-def with_producer(batch: Buffer, producer_id: int, epoch: int, base_sequence: int) -> bytes:
+def with_producer(
+    batch: Buffer, producer_id: int, epoch: int, base_sequence: int, *, transactional: bool = False
+) -> bytes:
     """Return a batch as an idempotent producer sends it: the sequence is that of its first record (KIP-98)."""
-    header = BatchHeader._make(HEADER.unpack_from(batch))._replace(
-        producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    header = header._replace(
+        attributes=header.attributes | (TRANSACTIONAL_BIT if transactional else 0),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=base_sequence,
     )
     payload = bytes(batch[HEADER_BYTES:])
     return HEADER.pack(*with_payload(header, payload, header.codec)) + payload
