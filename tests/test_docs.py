@@ -61,6 +61,7 @@ EXAMPLES = {
     "docs/lake/archiving.md#By jobs": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/object-stores.md#Object stores": "needs a store; tests/stores has one of its own",
     "docs/lake/replay.md#Replays": "tests/jvm/spark/test_tutorial.py",
+    "docs/lake/replay.md#By transactions": CHECKED + "; tests/cli/lake/test_replay.py",
     "docs/lake/security.md#Jobs and queries": "tests/jvm/spark/test_cluster.py",
     "docs/lake/security.md#Spark": "options; tests/spark/test_sink.py and tests/spark/test_source.py have them",
     "docs/lake/security.md#Replays": "tests/cli/lake/test_replay_rights.py",

@@ -136,6 +136,11 @@ _OFFSET = click.IntRange(0, 2**63 - 1)
     metavar="NAME",
     help="The group that keeps the progress of the replay; by default named by its flags.",
 )
+@click.option(
+    "--transactional",
+    is_flag=True,
+    help="Commit records and progress together by transactions, for consumers with read_committed.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be replayed.")
 @with_place
 @with_cluster
@@ -147,6 +152,7 @@ def replay(
     *,
     as_json: bool,
     dry_run: bool,
+    transactional: bool,
     **options: Any,  # noqa: ANN401 - of many kinds, by name
 ) -> None:
     """Produce the records of a topic, from the lake and from Redis, to another topic, each exactly once.
@@ -175,7 +181,7 @@ def replay(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with (
         connected(cluster) as admin,
-        _opened(admin, place, spec, options["name"]) as found,
+        _opened(admin, place, spec, options["name"], transactional=transactional) as found,
     ):
         if not dry_run:
             _run(found, options["rate"], CODECS.index(options["compression"]))
@@ -183,11 +189,13 @@ def replay(
 
 
 @contextlib.contextmanager
-def _opened(admin: AdminClient, place: LakeTarget, spec: ReplaySpec, name: str | None) -> Iterator[Replay]:
+def _opened(
+    admin: AdminClient, place: LakeTarget, spec: ReplaySpec, name: str | None, *, transactional: bool
+) -> Iterator[Replay]:
     from korvet.lake.replay import Replay  # noqa: PLC0415 - other commands start without it
 
     with place.source.opened() as stores:
-        yield Replay(admin, stores, spec, name)
+        yield Replay(admin, stores, spec, name, transactional=transactional)
 
 
 def _run(found: Replay, rate: float | None, codec: int) -> None:

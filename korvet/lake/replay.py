@@ -4,10 +4,16 @@ A stretch of the source becomes one batch for each partition of the target at th
 in a consumer group says so (see `replay_state`), and a broker appends a batch whole or not at all: a replay that goes
 on after it was killed asks the target how far its producer has come there. Two processes that run the same replay at
 once send the same sequences: one of them is refused, and nothing is doubled.
+
+A transactional replay sends each stretch in a transaction of its own, which commits the progress too, so none has to be
+asked. Its producer has the name of the replay as transactional id: a run fences the one before, aborts what that has
+left open, and reads only then how far it came. A transaction is open while its requests are on their way, whatever the
+rate is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +25,13 @@ import pyarrow as pa
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
+from korvet.admin.producer import (
+    IdempotentProducer,
+    Identity,
+    TransactionalProducer,
+    batch_bytes_max,
+    new_identity,
+)
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode, LakeError
 from korvet.lake.encoding import (
@@ -41,6 +53,7 @@ from korvet.lake.replay_state import (
     landed,
     load_states,
     now_ms,
+    refused,
     save_states,
 )
 from korvet.lake.scan import (
@@ -54,7 +67,7 @@ from korvet.lake.scan import (
 )
 from korvet.lake.schema import KEY, OFFSET
 from korvet.lake.source import LakeStores
-from korvet.protocol.records.batch import SEQUENCES
+from korvet.protocol.records.batch import NO_PRODUCER_ID, SEQUENCES
 
 
 class RecordRate:
@@ -92,11 +105,8 @@ OnProgress: TypeAlias = Callable[[int, int], None]
 TARGETS_MAX = 200
 """Partitions of a target by key: the metadata of each commit, of 4096 bytes at most, has two numbers for each."""
 
-_RUNS_ELSEWHERE = (
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-)
+_REQUESTS_OF_A_TRANSACTION = 3
+"""Batches, offsets and the end, one after the other; each may take as long as the client's timeout."""
 
 
 class ReplayRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +126,13 @@ class Replay:
     """One replay, planned when it is created: `ranges` are its work; `name` is the group's."""
 
     def __init__(
-        self, admin: AdminClient, stores: LakeStores, spec: ReplaySpec, name: str | None = None
+        self,
+        admin: AdminClient,
+        stores: LakeStores,
+        spec: ReplaySpec,
+        name: str | None = None,
+        *,
+        transactional: bool = False,
     ) -> None:
         """Plan the replay, and change nothing.
 
@@ -125,13 +141,15 @@ class Replay:
         """
         self.name = name or spec.name
         self.admin = admin
+        self.producer: TransactionalProducer | None = None
         self._stores = stores
         self._spec = spec
+        self._transactional = transactional
         topic = stores.topic(spec.source)
         self._logs = {each.partition.index: each for each in snapshots(stores, topic)}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
-        self.states = load_states(admin, self.name, spec, self._target_id)
+        self.states = self._load()
         self.resumed = bool(self.states)
         self._planned = {} if self.resumed else self._plan()
 
@@ -155,12 +173,39 @@ class Replay:
 
         Raises as the constructor. Then, as after being killed, the same replay goes on where this one was.
         """
-        if not self.states:
-            self._begin()
-        with ThreadPoolExecutor(1) as sender:
-            for index, state in self.states.items():
-                if state.next_offset < state.note.end:
-                    _PartitionReplay(self, index, rate, codec, on_progress).run(sender)
+        if self._transactional:
+            self.producer = self._take_over()
+            # The run before may have gone on until then.
+            self.states = self._load()
+        try:
+            if not self.states:
+                self._begin()
+            with ThreadPoolExecutor(1) as sender:
+                for index, state in self.states.items():
+                    if state.next_offset < state.note.end:
+                        _PartitionReplay(self, index, rate, codec, on_progress).run(sender)
+        except ReplayError as error:
+            if self.producer is not None and isinstance(error.__cause__, BrokerError):
+                # Readers need not wait for the timeout of what is open. A run that is fenced is refused.
+                with contextlib.suppress(AdminError):
+                    self.producer.abort()
+            raise
+
+    def _load(self) -> dict[int, ReplayState]:
+        return load_states(
+            self.admin, self.name, self._spec, self._target_id, transactional=self._transactional
+        )
+
+    def _take_over(self) -> TransactionalProducer:
+        """Return the producer of this run: from here on no other can send, and nothing is open."""
+        timeout_ms = round(self.admin.deadline().left() * 1000) * _REQUESTS_OF_A_TRANSACTION
+        try:
+            return TransactionalProducer(self.admin, self.name, timeout_ms)
+        except BrokerError as error:
+            raise self._no_producer(error) from error
+
+    def _no_producer(self, error: BrokerError) -> ReplayError:
+        return ReplayError(f"brokers give no producer id to write {self._spec.target}: {error}")
 
     def _described(self, source_id: str) -> tuple[str, int]:
         """Return the target's id and number of partitions; raises ReplayError if source and target do not fit."""
@@ -220,12 +265,12 @@ class Replay:
     def _begin(self) -> None:
         """Commit what will be replayed, before anything is."""
         for index, each in self._planned.items():
-            try:
-                identity = new_identity(self.admin)
-            except BrokerError as error:
-                raise ReplayError(
-                    f"brokers give no producer id to write {self._spec.target}: {error}"
-                ) from error
+            identity = Identity(NO_PRODUCER_ID, -1)
+            if self.producer is None:
+                try:
+                    identity = new_identity(self.admin)
+                except BrokerError as error:
+                    raise self._no_producer(error) from error
             note = ReplayNote(
                 spec=self._spec.digest,
                 target_id=self._target_id,
@@ -237,10 +282,10 @@ class Replay:
                 through=each.first,
                 records=0,
                 at_ms=now_ms(),
-                sequences=(0,) * len(self.targets(index)),
+                sequences=() if self._transactional else (0,) * len(self.targets(index)),
             )
             self.states[index] = ReplayState(each.first, note)
-        save_states(self.admin, self.name, self._spec.source, self.states)
+        save_states(self.admin, self.name, self._spec.source, self.states, self.producer)
 
     def targets(self, index: int) -> list[TopicPartition]:
         """Return the partitions that records of a partition may go to."""
@@ -249,7 +294,7 @@ class Replay:
 
     def commit(self, index: int, state: ReplayState) -> None:
         """Commit the progress of a partition; raises ReplayError, AdminError."""
-        save_states(self.admin, self.name, self._spec.source, {index: state})
+        save_states(self.admin, self.name, self._spec.source, {index: state}, self.producer)
         self.states[index] = state
 
     def rows(self, index: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -266,6 +311,11 @@ class Replay:
             self.check_there(index, at)
             raise
 
+    def refused(self, place: TopicPartition, first: int, through: int, error: AdminError) -> ReplayError:
+        """Return the error for a batch that was not appended, of offsets `first` to just before `through`."""
+        what = f"{place} did not take offsets {first} to {through - 1} of {self._spec.source}"
+        return refused(self.name, what, error)
+
     def check_there(self, index: int, first: int) -> None:
         """Raise ReplayError if records from an offset on were deleted; KafkaError."""
         partition = self._logs[index].partition
@@ -275,15 +325,6 @@ class Replay:
                 f"{self.name}: records of {partition.topic}-{index} from offset {first} on were deleted before they"
                 f" were replayed: replay the rest, from offset {bounds.log_start} on, under another --name"
             )
-
-    def refused(self, place: TopicPartition, error: AdminError, state: ReplayState) -> ReplayError:
-        """Return the error for a batch that was not appended."""
-        note = state.note
-        if isinstance(error, BrokerError) and error.code in _RUNS_ELSEWHERE:
-            return ReplayError(f"{self.name} runs elsewhere too, or did a moment ago: {place} says {error}")
-        return ReplayError(
-            f"{place} did not take offsets {state.next_offset} to {note.through - 1} of {self._spec.source}: {error}"
-        )
 
 
 class _ReplayBatch(NamedTuple):
@@ -308,7 +349,8 @@ class _PartitionReplay:
         self._on_progress = on_progress
         self._targets = replay.targets(index)
         self._state = replay.states[index]
-        self._producer = IdempotentProducer(replay.admin, self._state.note.identity)
+        self._is_transactional = replay.producer is not None
+        self._producer = replay.producer or IdempotentProducer(replay.admin, self._state.note.identity)
         self._sequences = list(self._state.note.sequences)
 
     def run(self, sender: ThreadPoolExecutor) -> None:
@@ -368,20 +410,25 @@ class _PartitionReplay:
         return _ReplayBatch(through, batches, counts, rows.nbytes)
 
     def _send(self, stretch: _ReplayBatch) -> None:
-        """Commit a stretch as being sent, and send it; the next commit marks it as appended."""
+        """Send a stretch and the progress in one transaction; without one, commit before that it is being sent."""
         note = self._noted(through=stretch.through, counts=stretch.counts)
-        self._state = ReplayState(self._state.next_offset, note)
-        self._replay.commit(self._index, self._state)
-        self._producer.sequences = dict(zip(self._targets, self._sequences, strict=True))
+        if not self._is_transactional:
+            self._state = ReplayState(self._state.next_offset, note)
+            self._replay.commit(self._index, self._state)
+            self._producer.sequences = dict(zip(self._targets, self._sequences, strict=True))
         outcomes = self._producer.send(
             {self._targets[place]: each for place, each in stretch.batches.items()}
         )
         for place, outcome in outcomes.items():
             if isinstance(outcome, AdminError):
-                raise self._replay.refused(place, outcome, self._state) from outcome
-        self._sequences = [self._producer.sequences[each] for each in self._targets]
+                first = self._state.next_offset
+                raise self._replay.refused(place, first, stretch.through, outcome) from outcome
         note = msgspec.structs.replace(note, records=note.records + sum(stretch.counts))
         self._state = ReplayState(stretch.through, note)
+        if self._is_transactional:
+            self._replay.commit(self._index, self._state)
+        else:
+            self._sequences = [self._producer.sequences[each] for each in self._targets]
         self._on_progress(sum(stretch.counts), stretch.size_bytes)
 
     def _noted(self, *, through: int, counts: tuple[int, ...] = ()) -> ReplayNote:

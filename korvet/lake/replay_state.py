@@ -2,7 +2,8 @@
 
 The committed offset is that of the next record of the source to be read, as for any group. The metadata beside it says
 what is replayed, and what is being sent: it is written before anything is sent, so that after a crash the target's
-brokers can be asked how much of it they have (see `appended`).
+brokers can be asked how much of it they have (see `landed`). A transactional replay commits it with the records, so
+nothing is ever being sent.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Literal
 import msgspec
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import BrokerError
+from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.offsets import CommittedOffset
-from korvet.admin.producer import Identity
+from korvet.admin.producer import Identity, TransactionalProducer
 from korvet.admin.types import Resource, TopicPartition, settled
-from korvet.errors import LakeError
-from korvet.protocol.records.batch import SEQUENCES
+from korvet.errors import ErrorCode, LakeError
+from korvet.protocol.records.batch import NO_PRODUCER_ID, SEQUENCES
 
 Partitioning = Literal["keep", "hash"]
 
@@ -28,6 +29,13 @@ _EXPIRATION = "producer.id.expiration.ms"
 _EXPIRATION_DEFAULT_MS = 86_400_000
 _CLOCKS_MS_MAX = 60_000
 """How far the clocks of two machines that resume a replay may differ."""
+
+_RUNS_ELSEWHERE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_FENCED = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+)
 
 
 class ReplayError(LakeError):
@@ -72,7 +80,7 @@ class ReplayNote(msgspec.Struct, frozen=True, kw_only=True):
     Records `first` to just before `end` are replayed, into a target with this id, as part of `partitions` of the
     source in all; `records` are there already, without those of offsets below `through`, which are being sent since
     `at_ms` (this machine's clock). For each partition of the target that they go to, in order: the sequence that the
-    producer went on with, and how many records.
+    producer went on with, and how many records. A transactional replay needs neither, and has no producer id here.
     """
 
     spec: str = msgspec.field(name="wish")
@@ -101,7 +109,9 @@ class ReplayState(msgspec.Struct, frozen=True):
     note: ReplayNote
 
 
-def load_states(admin: AdminClient, name: str, spec: ReplaySpec, target_id: str) -> dict[int, ReplayState]:
+def load_states(
+    admin: AdminClient, name: str, spec: ReplaySpec, target_id: str, *, transactional: bool = False
+) -> dict[int, ReplayState]:
     """Return the progress of a replay, by partitions of the source; nothing if it has not begun.
 
     Raises ReplayError if the name is another replay's or group's, or may not be read; AdminError.
@@ -127,6 +137,11 @@ def load_states(admin: AdminClient, name: str, spec: ReplaySpec, target_id: str)
             raise ReplayError(
                 f"{name}: {spec.target} was deleted and re-created since it began: choose another --name"
             )
+        if (note.producer_id == NO_PRODUCER_ID) is not transactional:
+            begun, now = ("without", "with") if transactional else ("with", "without")
+            raise ReplayError(
+                f"{name} was begun {begun} --transactional, and cannot go on {now} it: choose another --name"
+            )
         found[place.partition] = ReplayState(committed.offset, note)
     if any(len(found) != each.note.partitions for each in found.values()):
         raise ReplayError(
@@ -135,21 +150,40 @@ def load_states(admin: AdminClient, name: str, spec: ReplaySpec, target_id: str)
     return found
 
 
-def save_states(admin: AdminClient, name: str, source: str, states: Mapping[int, ReplayState]) -> None:
-    """Commit the progress of a replay; raises ReplayError if it is refused, AdminError."""
-    outcomes = admin.offsets.alter(
-        name,
-        {
-            TopicPartition(source, index): CommittedOffset(
-                each.next_offset, metadata=msgspec.json.encode(each.note).decode()
-            )
-            for index, each in states.items()
-        },
-    )
+def save_states(
+    admin: AdminClient,
+    name: str,
+    source: str,
+    states: Mapping[int, ReplayState],
+    producer: TransactionalProducer | None = None,
+) -> None:
+    """Commit the progress of a replay, and what a transactional producer has sent with it.
+
+    Raises ReplayError if it is refused, AdminError.
+    """
+    offsets = {
+        TopicPartition(source, index): CommittedOffset(
+            each.next_offset, metadata=msgspec.json.encode(each.note).decode()
+        )
+        for index, each in states.items()
+    }
     try:
-        settled({place: error for place, error in outcomes.items() if error is not None})
+        if producer is None:
+            settled(admin.offsets.alter(name, offsets))
+        else:
+            producer.commit(name, offsets)
     except BrokerError as error:
-        raise ReplayError(f"group {name} does not take the progress in {source}: {error}") from error
+        raise refused(name, f"group {name} does not take the progress in {source}", error) from error
+
+
+def refused(name: str, what: str, error: AdminError) -> ReplayError:
+    """Return the error of a replay for what brokers refused."""
+    code = error.code if isinstance(error, BrokerError) else None
+    if code in _RUNS_ELSEWHERE:
+        return ReplayError(f"{name} runs elsewhere too, or did a moment ago: {what}: {error}")
+    if code in _FENCED:
+        return ReplayError(f"{name} runs elsewhere now, or its transaction took too long: {what}: {error}")
+    return ReplayError(f"{what}: {error}")
 
 
 def landed(

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 from aiokafka.partitioner import murmur2
 
+from korvet.admin.client import AdminClient
+from korvet.admin.offsets import CommittedOffset
+from korvet.admin.producer import TransactionalProducer
 from korvet.admin.types import Resource, TopicPartition, settled
-from korvet.lake.replay import RecordRate
+from korvet.lake.replay import RecordRate, Replay
 from korvet.lake.replay_state import ReplayEdge, ReplayError, ReplaySpec
 from korvet.lake.source import SourceTopic
 from korvet.log.types import AppendBatch
@@ -41,20 +44,27 @@ def values(stage: Stage, topic: SourceTopic, partition: int = 0) -> list[int]:
     return [int(value or b"") for _, _, value, _ in stage.contents(topic, partition)]
 
 
+transactional_or_not = pytest.mark.parametrize("transactional", [False, True])
+
+
+@transactional_or_not
 @pytest.mark.parametrize("storage_format", FORMATS)
-def test_every_record_of_both_tiers_comes_once_and_in_order(stage: Stage, storage_format: Format) -> None:
+def test_every_record_of_both_tiers_comes_once_and_in_order(
+    stage: Stage, storage_format: Format, *, transactional: bool
+) -> None:
     source = stage.source(storage_format)
     other: Format = "record" if storage_format == "batch" else "batch"
     for target, codec in ((stage.make(storage_format, 2), 0), (stage.make(other, 3), LZ4)):
         spec = ReplaySpec(source=source.name, target=target.name)
-        assert sum(stage.run(spec, codec=codec)) == 2 * 3 * 1520
+        assert sum(stage.run(spec, codec=codec, transactional=transactional)) == 2 * 3 * 1520
         for partition in (0, 1):
             assert stage.contents(target, partition) == stage.produced(source, partition)
         # It is done: nothing comes a second time.
-        assert stage.run(spec) == []
-        assert [each.records for each in stage.replay(spec).ranges] == [3 * 1520] * 2
+        assert stage.run(spec, transactional=transactional) == []
+        done = stage.replay(spec, transactional=transactional)
+        assert [each.records for each in done.ranges] == [3 * 1520] * 2
         # And a group has its progress: the end.
-        committed = stage.admin.offsets.committed(stage.replay(spec).name)
+        committed = stage.admin.offsets.committed(done.name)
         assert {place: each.offset for place, each in committed.items()} == {
             TopicPartition(source.name, at): stage.topics.bounds(each).high_watermark
             for at, each in enumerate(source.partitions)
@@ -127,6 +137,20 @@ def test_what_only_brokers_write_is_not_replayed(stage: Stage) -> None:
     assert values(stage, target) == [1, 2]
 
 
+@transactional_or_not
+def test_what_was_aborted_is_not_replayed(stage: Stage, *, transactional: bool) -> None:
+    source, target = stage.make(), stage.make()
+    producer = TransactionalProducer(stage.admin, f"into-{source.name}", 60_000)
+    for number in range(4):
+        settled(producer.send({TopicPartition(source.name, 0): batches.batch(b"%d" % number)}))
+        if number % 2:
+            producer.commit("unused", {TopicPartition(source.name, 0): CommittedOffset(0)})
+        else:
+            producer.abort()
+    stage.run(ReplaySpec(source=source.name, target=target.name), transactional=transactional)
+    assert values(stage, target) == [1, 3]
+
+
 def test_a_rate_bounds_how_many_records_pass() -> None:
     now = 100.0
     waited: list[float] = []
@@ -188,6 +212,59 @@ def test_a_record_that_is_refused_stops_a_replay_that_goes_on_when_it_is_taken(s
     settled(stage.admin.configs.alter({Resource.topic(target.name): {"max.message.bytes": "100000"}}))
     assert sum(stage.run(spec)) == 2
     assert stage.contents(target) == stage.produced(source)
+
+
+def test_a_refused_batch_is_aborted_at_once_with_those_of_other_partitions(stage: Stage) -> None:
+    source, target = stage.make(), stage.make("batch", 2, max_message_bytes="1000")
+    # Of these keys each goes to a partition of its own.
+    keys = [next(b"%d" % each for each in range(99) if murmur2(b"%d" % each) % 2 == at) for at in (0, 1)]
+    stage.topics.produce(source.partitions[0], Record(b"1", keys[0]), Record(b"2" * 2000, keys[1]))
+    spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
+    replay = stage.replay(spec, transactional=True)
+    replay.batch_bytes = 10_000  # as where brokers do not say what they take
+    with pytest.raises(
+        ReplayError, match=r":1 did not take offsets 0 to 1 of topic-\d+: MESSAGE_TOO_LARGE: "
+    ):
+        replay.run(RecordRate(None), 0, lambda *_: None)
+    assert settled(stage.admin.transactions.describe([spec.name]))[spec.name].state == "CompleteAbort"
+    stage.topics.produce(target.partitions[0], Record(b"another"))
+    assert [value for _, _, value, _ in stage.contents(target)] == [b"another"]
+    settled(stage.admin.configs.alter({Resource.topic(target.name): {"max.message.bytes": "100000"}}))
+    assert stage.run(spec, transactional=True) == [2]
+    assert stage.contents(target)[1:] + stage.contents(target, 1) == stage.produced(source)
+
+
+def test_a_run_that_begins_goes_on_from_what_the_one_before_has_committed_last(stage: Stage) -> None:
+    source, target = numbered(stage, 5), stage.make()
+    spec = ReplaySpec(source=source.name, target=target.name)
+    planned = stage.replay(spec, transactional=True)
+    assert stage.run(spec, transactional=True) == [5]
+    planned.run(RecordRate(None), 0, lambda *_: None)
+    assert values(stage, target) == list(range(5))
+
+
+def test_a_replay_goes_on_with_transactions_or_without_as_it_began(stage: Stage) -> None:
+    source, target = numbered(stage, 5), stage.make()
+    spec = ReplaySpec(source=source.name, target=target.name)
+    for begun in (False, True):
+        name = f"{target.name}-{begun}"
+        assert stage.run(spec, name, transactional=begun) == [5]
+        message = f"{name} was begun with{'' if begun else 'out'} --transactional, and cannot go on with"
+        with pytest.raises(ReplayError, match=message):
+            stage.run(spec, name, transactional=not begun)
+    assert values(stage, target) == [*range(5), *range(5)]
+
+
+def test_a_transaction_that_may_not_be_open_as_long_as_its_requests_take_is_one_clear_error(
+    stage: Stage,
+) -> None:
+    source, target = numbered(stage, 5), stage.make()
+    spec = ReplaySpec(source=source.name, target=target.name)
+    with AdminClient(stage.broker.bootstrap, timeout=301) as admin:
+        patient = Replay(admin, stage.topics.stores, spec, transactional=True)
+        with pytest.raises(ReplayError, match=r"no producer id to write \S+: INVALID_TRANSACTION_TIMEOUT"):
+            patient.run(RecordRate(None), 0, lambda *_: None)
+    assert stage.run(spec, transactional=True) == [5]
 
 
 def test_a_topic_is_replayed_into_itself_up_to_an_end(stage: Stage) -> None:

@@ -9,11 +9,12 @@ from aiokafka.partitioner import murmur2
 
 from korvet.admin.producer import IdempotentProducer
 from korvet.admin.types import Resource, TopicPartition, settled
-from korvet.lake.replay_state import ReplayError, ReplaySpec, ReplayState, load_states
+from korvet.lake.replay_state import Partitioning, ReplayError, ReplaySpec, ReplayState, load_states
 from korvet.lake.source import SourceTopic
+from tests.support import reading
 from tests.support.batches import Record, batch
 from tests.support.processes import wait_until
-from tests.support.replay_driver import POINTS, driver
+from tests.support.replay_driver import POINTS, TRANSACTIONAL_POINTS, driver
 from tests.support.replaying import Stage, stage_in
 
 PER_PARTITION = 2400
@@ -39,9 +40,13 @@ def source(stage: Stage) -> SourceTopic:
     return topic
 
 
-def killed(stage: Stage, spec: ReplaySpec, point: str, times: int = 1) -> None:
+def killed(
+    stage: Stage, spec: ReplaySpec, point: str, times: int = 1, *, transactional: bool = False
+) -> None:
     """Replay up to a point, and no further."""
-    with driver(stage.topics, stage.broker.bootstrap, spec, point, times) as process:
+    with driver(
+        stage.topics, stage.broker.bootstrap, spec, point, times, transactional=transactional
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == point
 
@@ -66,6 +71,39 @@ def test_a_killed_replay_loses_and_repeats_nothing(
     stage.run(spec)
     check(stage, source, target)
     assert sum(each.records for each in stage.replay(spec).ranges) == 2 * PER_PARTITION
+
+
+def seen(stage: Stage, target: SourceTopic, isolation: str = "read_committed") -> list[list[bytes]]:
+    """Return the keys that a consumer finds in each partition of a target now."""
+    found = reading.read_to_end(stage.broker.bootstrap, target.name, len(target.partitions), isolation)
+    return [[each.key or b"" for each in some] for some in found]
+
+
+@pytest.mark.parametrize(
+    ("point", "times", "partitioning"),
+    [*((*each, "keep") for each in TRANSACTIONAL_POINTS), ("after a batch", 2, "hash")],
+)
+def test_of_a_killed_transactional_replay_readers_see_whole_commits(
+    stage: Stage, source: SourceTopic, point: str, times: int, partitioning: Partitioning
+) -> None:
+    target = stage.make("batch", 2)
+    spec = ReplaySpec(source=source.name, target=target.name, partitioning=partitioning)
+    killed(stage, spec, point, times, transactional=True)
+    committed = stage.replay(spec, transactional=True).ranges
+    there = seen(stage, target)
+    # What is committed is what the group says, and nothing of what is open.
+    assert sum(map(len, there)) == sum(each.records for each in committed) < 2 * PER_PARTITION
+    if partitioning == "keep":
+        assert [len(each) for each in there] == [each.records for each in committed]
+    if point == "after a batch":
+        assert sum(map(len, seen(stage, target, "read_uncommitted"))) > sum(map(len, there))
+    stage.run(spec, transactional=True)
+    keys = [[key or b"" for _, key, _, _ in stage.produced(source, at)] for at in (0, 1)]
+    if partitioning == "hash":
+        both = keys[0] + keys[1]
+        keys = [[each for each in both if (murmur2(each) & 0x7FFFFFFF) % 2 == at] for at in (0, 1)]
+    assert seen(stage, target) == keys
+    assert sum(each.records for each in stage.replay(spec, transactional=True).ranges) == 2 * PER_PARTITION
 
 
 def test_a_killed_replay_by_keys_loses_and_repeats_nothing(stage: Stage, source: SourceTopic) -> None:

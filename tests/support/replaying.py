@@ -56,14 +56,17 @@ class Stage:
                     trim(self.topics, partition)
         return topic
 
-    def replay(self, spec: ReplaySpec, name: str | None = None) -> Replay:
+    def replay(self, spec: ReplaySpec, name: str | None = None, *, transactional: bool = False) -> Replay:
         """Plan a replay."""
-        return Replay(self.admin, self.topics.stores, spec, name)
+        return Replay(self.admin, self.topics.stores, spec, name, transactional=transactional)
 
-    def run(self, spec: ReplaySpec, name: str | None = None, codec: int = 0) -> list[int]:
+    def run(
+        self, spec: ReplaySpec, name: str | None = None, codec: int = 0, *, transactional: bool = False
+    ) -> list[int]:
         """Replay; returns how many records each batch had."""
         seen: list[int] = []
-        self.replay(spec, name).run(RecordRate(None), codec, lambda records, _: seen.append(records))
+        replay = self.replay(spec, name, transactional=transactional)
+        replay.run(RecordRate(None), codec, lambda records, _: seen.append(records))
         return seen
 
     def produced(self, topic: SourceTopic, partition: int = 0) -> list[Bare]:

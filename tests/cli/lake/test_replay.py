@@ -102,6 +102,30 @@ def test_a_killed_command_is_gone_on_with_by_the_same_flags(stage: Stage, source
         assert stage.contents(target, partition) == stage.produced(source, partition)
 
 
+def test_the_second_of_two_transactional_commands_takes_over(stage: Stage, source: SourceTopic) -> None:
+    target = stage.make("batch", 2)
+    slow = line(stage, source, target.name, "--transactional", "--rate", "100")
+    with subprocess.Popen(
+        [sys.executable, "-m", "korvet", *slow], stderr=subprocess.PIPE, text=True, preexec_fn=die_with_tests
+    ) as process:
+        wait_until(lambda: stage.contents(target), "first records")
+        planned = as_json(stage, source, target.name, "--transactional", "--dry-run")
+        assert (planned["resumed"], planned["executed"]) == (True, False)
+        before = len(stage.contents(target))
+        wait_until(lambda: len(stage.contents(target)) > before, "more, for a dry run ends no other")
+        other = failed(replay(stage, source, target.name))
+        assert (
+            f"Error: {planned['name']} was begun with --transactional, and cannot go on without it" in other
+        )
+        assert as_json(stage, source, target.name, "--transactional")["resumed"]
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert said.startswith(f"Error: {planned['name']} runs elsewhere now, or its transaction took too long: ")
+    assert said.count("\n") == 1
+    for partition in (0, 1):
+        assert stage.contents(target, partition) == stage.produced(source, partition)
+
+
 def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None:
     def said(code: int, *arguments: str, target: str = "nowhere") -> str:
         return failed(replay(stage, source, target, *arguments), code)

@@ -111,13 +111,33 @@ def rights(source: SourceTopic, target: SourceTopic) -> dict[str, AclBinding]:
     }
 
 
-def test_the_rights_of_the_page_are_all_that_a_replay_needs(secured: Secured, source: SourceTopic) -> None:
-    stage, target = secured.stage, secured.stage.make()
+def commands(source: SourceTopic, target: SourceTopic) -> list[list[str]]:
+    """Return the page's commands for topics of the tests."""
     section = section_of(PAGES["docs/lake/security.md"], "Replays")
-    *rights_of, replay = (
+    return [
         line.replace("clicks-again", target.name).replace("clicks", source.name).split()
         for line in re.findall(r"^    korvet (.*)$", section, re.MULTILINE)
-    )
+    ]
+
+
+def test_a_transactional_replay_needs_the_right_to_its_transactional_id(
+    secured: Secured, source: SourceTopic
+) -> None:
+    stage, target = secured.stage, secured.stage.make()
+    needed = rights(source, target)
+    secured.allow(*(each for name, each in needed.items() if name != "read the target"))
+    line = secured.line(source, target, "--transactional")
+    said = failed(korvet_process(*line))
+    expected = rf"brokers give no producer id to write {target.name}: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    assert re.search(f"^Error: {expected}", said, re.MULTILINE), said
+    done(korvet_process(*commands(source, target)[-1], "-b", stage.broker.bootstrap))
+    done(korvet_process(*line))
+    assert stage.contents(target) == stage.produced(source)
+
+
+def test_the_rights_of_the_page_are_all_that_a_replay_needs(secured: Secured, source: SourceTopic) -> None:
+    stage, target = secured.stage, secured.stage.make()
+    *rights_of, replay, _ = commands(source, target)
     for each in rights_of:
         done(korvet_process(*each, "-b", stage.broker.bootstrap))
     assert replay[:8] == [
