@@ -72,11 +72,13 @@ class Transactions:
         states: Iterable[str] = (),
         producer_ids: Iterable[int] = (),
         older_than_ms: int | None = None,
+        id_pattern: str | None = None,
     ) -> list[Transaction]:
         """Return the transactional ids of all brokers, by name; only those that pass the filters, if given.
 
-        `older_than_ms`: whose transaction has been open for longer. Raises AdminError: UnsupportedError if a broker is
-        too old (Kafka 3.0, for `older_than_ms` 3.7).
+        `older_than_ms`: whose transaction has been open for longer; `id_pattern`: a regular expression in RE2's syntax
+        that matches all of the id. Raises AdminError: UnsupportedError if a broker is too old (Kafka 3.0, for
+        `older_than_ms` 3.7, for `id_pattern` 4.1), INVALID_REGULAR_EXPRESSION.
 
             >>> ongoing = admin.transactions.list(states=["Ongoing"])
         """
@@ -84,6 +86,7 @@ class Transactions:
             state_filters=[*states],
             producer_id_filters=[*producer_ids],
             duration_filter=-1 if older_than_ms is None else older_than_ms,
+            transactional_id_pattern=id_pattern,
         )
 
         def attempt(deadline: Deadline) -> dict[str, Transaction]:

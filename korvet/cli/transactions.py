@@ -47,12 +47,16 @@ def transactions() -> None:
 @click.option(
     "--older-than", type=_MS, metavar="MS", help="Only transactions that have been open for longer."
 )
+@click.option(
+    "--id-pattern", metavar="REGEX", help="Only transactional ids that match as a whole, in RE2's syntax."
+)
 @with_admin
 def list_transactions(
     admin: AdminClient,
     states: tuple[str, ...],
     producer_ids: tuple[int, ...],
     older_than: int | None,
+    id_pattern: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -60,7 +64,7 @@ def list_transactions(
     rows = [
         msgspec.structs.asdict(each)
         for each in admin.transactions.list(
-            states=states, producer_ids=producer_ids, older_than_ms=older_than
+            states=states, producer_ids=producer_ids, older_than_ms=older_than, id_pattern=id_pattern
         )
     ]
     if as_json:

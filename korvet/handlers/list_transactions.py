@@ -1,8 +1,9 @@
-"""ListTransactions (key 66), versions 0-1: lists the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions (key 66), versions 0-2: lists the transactional ids that this broker coordinates (KIP-664).
 
 Clients ask all brokers, and most show what each has answered: so it lists those for which FindCoordinator names it. A
 caller gets those that it may describe, and no error. Version 1 asks for transactions that are older than a duration
-(KIP-994); an id without a transaction counts as old, as in Kafka.
+(KIP-994); an id without a transaction counts as old, as in Kafka. Version 2 asks for ids that match a regular
+expression (KIP-1152).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import list_transactions as wire
 from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.transactions.pattern import compile_pattern
 from korvet.transactions.types import OTHER_STATES, STATES, TransactionFilter
 
 
@@ -24,8 +26,12 @@ def handle(
     def is_coordinated(transactional_id: str) -> bool:
         return live.coordinator(transactional_id) == api.cluster.this.broker_id
 
+    pattern = request.transactional_id_pattern
     wanted = TransactionFilter(
-        frozenset(request.state_filters), frozenset(request.producer_id_filters), request.duration_filter
+        frozenset(request.state_filters),
+        frozenset(request.producer_id_filters),
+        request.duration_filter,
+        compile_pattern(pattern) if pattern else None,
     )
     return wire.ListTransactionsResponse(
         unknown_state_filters=[

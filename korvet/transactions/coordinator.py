@@ -189,7 +189,8 @@ class TransactionCoordinator:
         """Return the transactional ids that pass the filter, by name; what cannot be read is left out."""
         now_ms = self._store.now_ms()
         found = []
-        for names in self._store.names():
+        for page in self._store.names():
+            names = page if wanted.matches is None else [*filter(wanted.matches, page)]
             for name, stored in zip(names, self._store.describe(names), strict=True):
                 if isinstance(stored, StorageUnavailableError):
                     raise stored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -69,8 +69,9 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactional ids to list: empty, or a negative duration (KIP-994), is any."""
+    """Which transactional ids to list: empty, None, or a negative duration (KIP-994), is any."""
 
     states: AbstractSet[str] = frozenset()
     producer_ids: AbstractSet[int] = frozenset()
     duration_ms: int = -1
+    matches: Callable[[str], bool] | None = None

@@ -43,6 +43,9 @@ def test_transactions_are_listed_and_described(broker: Broker, topic: str) -> No
     assert listed["state"] == "Ongoing"
     assert topic in done(transactions(broker, "list", "--producer-id", str(listed["producer_id"])))
     assert topic not in done(transactions(broker, "list", "--older-than", "3600000"))
+    assert topic in done(transactions(broker, "list", "--id-pattern", f"{topic[:-1]}."))
+    assert topic not in done(transactions(broker, "list", "--id-pattern", topic[:-1]))
+    assert "INVALID_REGULAR_EXPRESSION" in failed(transactions(broker, "list", "--id-pattern", "("))
     [described] = done_as_json("transactions", "describe", "-b", broker.bootstrap, topic)
     assert described["producer_id"] == listed["producer_id"]
     assert described["partitions"] == [{"topic": topic, "partition": 0}] or described["partitions"] == [

@@ -28,7 +28,7 @@ def test_each_id_is_described_once(client: Client, topic: str) -> None:
     )
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_ids_are_listed_by_state_and_producer(client: Client, topic: str, version: int) -> None:
     client.create(topic)
     producer, idle = Producer(client, topic), Producer(client, f"{topic}-idle")
@@ -53,6 +53,28 @@ def test_ids_are_listed_by_state_and_producer(client: Client, topic: str, versio
 def test_states_that_kafka_does_not_have_are_named(client: Client) -> None:
     answer = client.call(ListTransactionsRequest(state_filters=["Dead", "Nonsense", "Empty"]), 1)
     assert answer.unknown_state_filters == ["Nonsense"]
+
+
+@pytest.mark.parametrize("pattern", [None, "", ".*"])
+def test_ids_are_listed_by_a_pattern(client: Client, topic: str, pattern: str | None) -> None:
+    names = {Producer(client, f"{topic}-{each}").name for each in ("a", "b")}
+
+    def listed(pattern: str | None) -> set[str]:
+        answer = client.call(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
+        assert answer.error_code == ErrorCode.NONE
+        return {each.transactional_id for each in answer.transaction_states}
+
+    assert listed(pattern) >= names
+    assert listed(f"{topic}-[ab]") == names
+    assert listed(f"{topic}-b") == {f"{topic}-b"}
+    assert listed(topic) == set()
+
+
+def test_a_pattern_that_does_not_compile_is_refused(client: Client, topic: str) -> None:
+    Producer(client, topic)
+    answer = client.call(ListTransactionsRequest(transactional_id_pattern="("), 2)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert answer.transaction_states == []
 
 
 def test_transactions_are_listed_that_are_open_for_long(client: Client, topic: str) -> None:

@@ -43,8 +43,6 @@ NOT_SERVED = {
     "InitProducerIdResponse": 6,
     "DescribeLogDirsRequest": 5,  # of Kafka 4.3; clients take a broker that has it for one
     "DescribeLogDirsResponse": 5,
-    "ListTransactionsRequest": 2,  # of Kafka 4.1: a regular expression, by which a client could keep a worker busy
-    "ListTransactionsResponse": 2,
 }
 """Last versions upstream that are not served: most of them Kafka 4.2 does not advertise either."""
 

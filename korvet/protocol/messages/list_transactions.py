@@ -1,7 +1,6 @@
-"""ListTransactions (key 66), versions 0-1, flexible from 0. An administrator lists transactions (KIP-664).
+"""ListTransactions (key 66), versions 0-2, flexible from 0. An administrator lists transactions (KIP-664).
 
-Version 1 can ask for those that are open for long (KIP-994). Version 2 (KIP-1152) has a regular expression, by which a
-client could keep a worker busy for any time, and is not served.
+Version 1 can ask for those that are open for long (KIP-994), 2 for those whose id matches a pattern (KIP-1152).
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from korvet.protocol.wire import int16, int32, int64, string
 
 
 class ListTransactionsRequest(Message, kw_only=True):
-    """Asks for those that pass every filter; an empty list and a negative duration pass all."""
+    """Asks for those that pass every filter; an empty list, a negative duration, an empty pattern and none pass all."""
 
-    api = Api(key=66, versions=(0, 1), flexible=0)
+    api = Api(key=66, versions=(0, 2), flexible=0)
 
     state_filters: list[string] = []
     producer_id_filters: list[int64] = []
     duration_filter: Annotated[int64, since(1)] = -1
+    transactional_id_pattern: Annotated[string | None, since(2)] = None
 
 
 class TransactionState(Part, kw_only=True):

@@ -108,7 +108,7 @@ def test_producers_and_brokers_are_described(tools: AtBroker, brokers: list[Brok
     assert tools.done("kafka-cluster", "cluster-id").startswith("Cluster ID: ")
     versions = tools.done("kafka-broker-api-versions")
     assert versions.count("CreateTopics(19): 2 to 7 [usable: 7]") == len(brokers)
-    assert "ListTransactions(66): 0 to 1 [usable: 1]" in versions
+    assert "ListTransactions(66): 0 to 2 [usable: 2]" in versions
 
 
 def test_a_batch_of_too_many_records_is_split_by_the_java_producer(

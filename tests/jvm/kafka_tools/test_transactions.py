@@ -48,6 +48,8 @@ def test_a_transaction_is_listed_and_described(tools: AtBroker, producer: Produc
     listed = row(tools, topic)
     assert listed["TransactionState"] == "Ongoing"
     assert row(tools, topic, "--duration-filter", "3600000") == {}
+    assert row(tools, topic, "--transactional-id-pattern", f"{topic[:-1]}.") == listed
+    assert row(tools, topic, "--transactional-id-pattern", topic[:-1]) == {}
     [described] = rows(tools.done("kafka-transactions", "describe", "--transactional-id", topic))
     assert described["ProducerId"] == listed["ProducerId"]
     assert (described["TransactionState"], described["TransactionTimeoutMs"]) == ("Ongoing", "60000")
