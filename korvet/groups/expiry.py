@@ -81,7 +81,7 @@ class OffsetExpiry:
             )
         rows = {each.at: each.row for each in [*expired, *(each for each in stored if not each.counts)]}
         # A name without a group is the business of the task that ends sessions: somebody may be about to create it.
-        if not rows and (stored or pending or not version.state or not version.is_empty):
+        if not rows and (stored or pending or not version.since or not version.is_empty):
             return DeletedOffsets(done=True, offsets=0, group=False)
         return self._offsets.delete(group, version, rows, delete_empty_group=True)
 

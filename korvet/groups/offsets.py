@@ -122,7 +122,10 @@ class _PendingRow(msgspec.Struct, frozen=True):
 
 
 class GroupVersion(NamedTuple):
-    """State, generation and time (ms) of the last change of a group: a deletion does nothing if they have changed."""
+    """State, generation and time (ms) of the last change of a group: a deletion does nothing if they have changed.
+
+    Where there is no group, but a transaction has ended that was to commit for it, there is only the time.
+    """
 
     state: bytes = b""
     generation: bytes = b""
@@ -299,7 +302,7 @@ class OffsetStore:
 
     def group_exists(self, group: str) -> bool:
         """Tell whether there is such a group."""
-        return self._redis.call("EXISTS", self._keys.group_state(group)) == 1
+        return self._redis.call("HEXISTS", self._keys.group_state(group), "state") == 1
 
     def versions(self, groups: Sequence[str]) -> list[GroupVersion | KafkaError]:
         """Return the groups as they are now, in one round trip."""

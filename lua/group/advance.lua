@@ -2,7 +2,8 @@
 -- Ends what is past its deadline in a group: sessions, rebalances and syncs.
 -- KEYS     group, members, deadlines
 -- ARGV     channel of the group
--- Returns  when (ms, Redis' clock) something is due again, -1 if nothing is, -2 if there is no such group
+-- Returns  when (ms, Redis' clock) something is due again, -1 if nothing is, -2 if there is no such group, nor the number of a
+--          transaction that has ended for one (group/end_transaction)
 -- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- Several may call this at once: what was done is not done again.
@@ -17,7 +18,7 @@ local channel = ARGV[1]
 -- @include shared/group_steps
 
 if state == 'Dead' then
-  return -2
+  return stored.since and -1 or -2
 end
 
 local gone = redis.call('ZRANGEBYSCORE', deadlines, '-inf', now_ms)

@@ -2,13 +2,14 @@
 -- Commits or drops the offsets that a transaction was to commit for a group.
 -- KEYS     group, offsets, pending
 -- ARGV     when the group was listed (shared/listed), producer id, epoch, number of the transaction, "commit" or "abort"
--- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else what was
+-- Returns  {"UNLISTED", now (ms)} if there is no such group and its name is not listed: nothing is done. Else what was
 --          committed: for each partition its stream and row; empty too if the transaction had ended before
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- The transaction's number stays, so that offsets that come later are refused: also for a group that does not exist, which
--- this creates, for the keeper to find it. As in Kafka, an offset that was committed after the transaction's own commit
--- stays. allow-oom: consumers go on when memory is full.
+-- The transaction's number stays, so that offsets that come later are refused. Of a group that does not exist it leaves the
+-- time alone, for the keeper to find the number: without a state it is no group, unless something was committed. As in
+-- Kafka, an offset that was committed after the transaction's own commit stays. allow-oom: consumers go on when memory is
+-- full.
 
 -- @include shared/clock
 
@@ -22,8 +23,8 @@ local at_once = 1000 -- arguments: unpack takes no more than some thousands
 if is_ended(number) then
   return {}
 end
-local is_created = redis.call('HEXISTS', group, 'state') == 0
-if is_created and not is_listed(listed_at) then
+local is_missing = redis.call('HEXISTS', group, 'state') == 0
+if is_missing and not is_listed(listed_at) then
   return {'UNLISTED', now_ms}
 end
 local streams, applied = {}, {}
@@ -49,7 +50,10 @@ for at = 1, #applied, at_once do
 end
 redis.call('HSET', pending, producer_id, string.format('{"number":%d,"epoch":%d,"open":false,"ms":%d,"rows":{}}', number,
   math.max(epoch, stored and stored.epoch or 0), now_ms))
-if is_created then
-  redis.call('HSET', group, 'state', 'Empty', 'generation', '0', 'since', string.format('%d', now_ms))
+if is_missing then
+  redis.call('HSET', group, 'since', string.format('%d', now_ms))
+  if applied[1] then
+    redis.call('HSET', group, 'state', 'Empty', 'generation', '0')
+  end
 end
 return applied

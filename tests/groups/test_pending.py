@@ -9,6 +9,7 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.expiry import OffsetExpiry
+from korvet.groups.listing import GroupList
 from korvet.groups.offsets import CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.groups.pending import PendingOffsets
 from korvet.protocol.types import TopicPartition
@@ -188,8 +189,11 @@ def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
 ) -> None:
     worker.finish(7, commit=False)
     assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is not None
+    assert GroupList(worker.domain.redis, KEYS).all_groups() == []
+    assert not worker.committed.exists(NAME)
+    refused("GROUP_ID_NOT_FOUND", lambda: worker.store.delete_group(NAME))
     refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
-    assert worker.expire(60_000) == (0, 1)
+    assert worker.expire(60_000) == (0, 0)
     assert raw_redis.keys(f"*{KEYS.group_offsets(NAME)}*") == []
 
 

@@ -98,7 +98,7 @@ def test_a_key_of_another_type_is_an_error_and_nothing_is_written(group: Group, 
 
 
 @pytest.mark.parametrize("listed_ms", [0, -10_001])
-def test_a_group_that_does_not_exist_is_created_for_its_number_once_it_is_listed(
+def test_where_no_group_is_the_number_is_kept_once_the_name_is_listed_and_none_is_made(
     group: Group, listed_ms: int
 ) -> None:
     keys, args = (GROUP, OFFSETS, PENDING), (PRODUCER, 0, 7, "abort")
@@ -108,8 +108,31 @@ def test_a_group_that_does_not_exist_is_created_for_its_number_once_it_is_listed
     assert not group.client.exists(*keys)
     assert run(group.client, "group/end_transaction", keys, (answer[1], *args)) == []
     assert group.pending() == (7, False, {})
-    assert group.client.hmget(GROUP, "state", "generation") == [b"Empty", b"0"]
+    assert group.client.hkeys(GROUP) == [b"since"]
+    assert group.state() == "Dead"
     assert run(group.client, "group/end_transaction", keys, (0, *args)) == []
+
+
+def test_a_number_that_is_kept_keeps_the_name_until_it_is_forgotten(group: Group) -> None:
+    group.end_transaction(7)
+    assert group.advance() == -1
+    assert group.forget(*seen(group)) == [1, 0, 0]
+    assert not group.client.exists(*EVERY_KEY)
+    assert group.advance() == -2
+
+
+def test_a_group_is_created_where_a_number_is_kept(group: Group) -> None:
+    group.end_transaction(7)
+    assert group.commit_transaction(8, 5) == [1]
+    assert group.state() == "Empty"
+    assert group.end_transaction(8) == {STREAM: 5}
+
+
+def test_what_waits_is_committed_though_the_key_of_its_group_was_lost(group: Group) -> None:
+    group.commit_transaction(7, 5)
+    group.client.delete(GROUP)
+    assert group.end_transaction(7) == {STREAM: 5}
+    assert group.client.hmget(GROUP, "state", "generation") == [b"Empty", b"0"]
 
 
 def expire(group: Group, silence_ms: int, count: int = 100) -> int:
@@ -155,6 +178,7 @@ def test_a_deleted_group_leaves_nothing_to_commit(group: Group) -> None:
     assert not group.client.exists(*EVERY_KEY)
     assert group.end_transaction(7, producer=1) == {}
     assert not group.client.exists(OFFSETS)
+    assert group.state() == "Dead"
     with refused(group.client, "^INVALID_TXN_STATE "):
         group.commit_transaction(7, producer=1)
 
