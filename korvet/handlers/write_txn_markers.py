@@ -2,7 +2,8 @@
 
 Korvet's coordinators do not send it. An administrator does, to abort a transaction that hangs (KIP-664). Its number
 cannot be given, so a marker ends the one that the producer has open in the partition. Without one nothing is written,
-and that is no error.
+and that is no error. A marker of the second protocol (KIP-890) has a later epoch than its transaction, and version 2
+says that it is one: a late one does not end the next transaction, which has its epoch (KIP-1228).
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
-from korvet.log.markers import Marker
+from korvet.log.markers import OPEN_BEFORE, THE_OPEN_ONE, Marker
 from korvet.protocol.messages import write_txn_markers as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 
-THE_OPEN_ONE = 0
+_WITH_LATER_EPOCH = 2
+"""The first transaction.version whose markers have a later epoch than their transactions."""
 
 
 def handle(
@@ -48,9 +50,8 @@ def refuse(
 
 
 def _marker(asked: wire.WritableTxnMarker, _topic: Topic, partition: Partition) -> Marker:
-    return Marker(
-        partition, asked.producer_id, asked.producer_epoch, THE_OPEN_ONE, commit=asked.transaction_result
-    )
+    number = OPEN_BEFORE if asked.transaction_version >= _WITH_LATER_EPOCH else THE_OPEN_ONE
+    return Marker(partition, asked.producer_id, asked.producer_epoch, number, commit=asked.transaction_result)
 
 
 def _response(

@@ -24,9 +24,15 @@ from korvet.topics.types import Partition
 _TRIES_MAX = 4
 """Tries to write a marker while Redis is away, in about a second: a client waits for it, and the keeper comes after."""
 
+THE_OPEN_ONE, OPEN_BEFORE = 0, -1
+"""In place of the number of a transaction."""
+
 
 class Marker(NamedTuple):
-    """The end of a transaction in a partition; `number` 0 ends the one that is open there, whichever it is."""
+    """The end of a transaction in a partition.
+
+    `number` THE_OPEN_ONE ends the one that is open there, whichever it is, OPEN_BEFORE only one of an earlier epoch.
+    """
 
     partition: Partition
     producer_id: int
@@ -57,8 +63,8 @@ class MarkerWriter:
         """Write each marker, all in one round trip; what was written before counts as written.
 
         As with acks=all, replicas have them then. In the answers KafkaError: INVALID_PRODUCER_EPOCH (a later one has
-        begun), UNKNOWN_TOPIC_OR_PARTITION (the topic was deleted), KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT and
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND (to be tried again later).
+        begun; with OPEN_BEFORE also its own), UNKNOWN_TOPIC_OR_PARTITION (the topic was deleted), KAFKA_STORAGE_ERROR,
+        REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND (to be tried again later).
         """
         outcomes: list[KafkaError | None] = [None] * len(markers)
         left = list(range(len(markers)))

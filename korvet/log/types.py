@@ -31,7 +31,8 @@ class AppendFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `max_timestamp` is the largest of its timestamps (ms); `producer_id` -1 is a batch that is not idempotent.
     `timestamp` (ms) replaces those of the records (LogAppendTime); `at_rest` says how their values are compressed.
     `transaction` is what lua/log/append.lua takes: "0" for none, `t<number>` for records of a transaction (0: it is to
-    be verified), `c<number>` or `a<number>` for the marker that commits or aborts one (0: the open one).
+    be verified), `c<number>` or `a<number>` for the marker that commits or aborts one (0: the open one, -1: the one
+    that an earlier epoch has open).
     """
 
     partition: Partition

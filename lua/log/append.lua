@@ -3,7 +3,8 @@
 -- ARGV     topic id, leader epoch, channel, offset sequence bits; then for each batch: producer id (-1: none), epoch, base
 --          sequence, last sequence, record count, bytes as stored, largest timestamp, transaction ("0": none; "t<number>":
 --          records of one, number 0 if it is not verified; "c<number>", "a<number>": the marker that commits or aborts it,
---          number 0 for the one that is open), number of the arguments that follow;
+--          number 0 for the one that is open, -1 for the one that an earlier epoch has open), number of the arguments that
+--          follow;
 --          the number of fields that all its records have (2 to 4; 0: they differ), their names, and for each record its
 --          values; if they differ, for each record the number of its arguments and these (field, value, field, value, ...)
 -- Returns  {APPENDED, log start as responses report it, Redis' clock in ms, 0; then for each batch: outcome, base offset, bytes
@@ -12,9 +13,10 @@
 --          is not verified; nothing is written) or an error of this batch;
 --          {RENUMBER}: nothing is written: run log/renumber, then this again
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a malformed
---          state); of one batch INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER,
---          INVALID_TXN_STATE (no transaction while one is open; one that has ended, or not the open one),
---          KAFKA_STORAGE_ERROR (a malformed producer, offsets used up, open or aborted of another type)
+--          state); of one batch INVALID_PRODUCER_EPOCH (also a marker of number -1 for what its own epoch has open),
+--          DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE (no transaction
+--          while one is open; one that has ended, or not the open one), KAFKA_STORAGE_ERROR (a malformed producer,
+--          offsets used up, open or aborted of another type)
 --
 -- Everything that can fail is asked before the first XADD, or is the first XADD: a script that fails later would leave
 -- half a batch. What is included here is code in place, for a function costs every append its definition.

@@ -56,7 +56,11 @@ while ARGV[check_at] do
       end
       if kind and not outcome then
         if kind ~= 't' then
-          if number == 0 then
+          if number == -1 and first_open and epoch == row_epoch then
+            outcome = redis.error_reply(string.format(
+              'INVALID_PRODUCER_EPOCH producer %s has its transaction open by epoch %d itself', producer_id, epoch))
+          end
+          if number <= 0 then
             number = first_open and last_number or 0 -- whichever is open
           end
           if number == 0 or last_number and (number < last_number or number == last_number and not first_open) then

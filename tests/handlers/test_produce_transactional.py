@@ -124,7 +124,15 @@ def described(client: Client, topic: str) -> list[tuple[int, int, int]]:
     ]
 
 
-def ended(client: Client, topic: str, producer_id: int, epoch: int, *, committed: bool = False) -> list[int]:
+def ended(
+    client: Client,
+    topic: str,
+    producer_id: int,
+    epoch: int,
+    *,
+    committed: bool = False,
+    transaction_version: int = 0,
+) -> list[int]:
     """Send WriteTxnMarkers for a partition that is there and for one that is not; returns their codes."""
     marker = WritableTxnMarker(
         producer_id=producer_id,
@@ -135,8 +143,10 @@ def ended(client: Client, topic: str, producer_id: int, epoch: int, *, committed
             WritableTxnMarkerTopic(name="not there", partition_indexes=[0]),
         ],
         coordinator_epoch=0,
+        transaction_version=transaction_version,
     )
-    [answer] = client.call(WriteTxnMarkersRequest(markers=[marker]), 1).markers
+    version = 2 if transaction_version else 1
+    [answer] = client.call(WriteTxnMarkersRequest(markers=[marker]), version).markers
     assert answer.producer_id == producer_id
     return [each.error_code for topic in answer.topics for each in topic.partitions]
 
@@ -312,6 +322,24 @@ def test_a_marker_needs_no_key_where_records_do(client: Client, topic: str, stor
     producer.add(0)
     producer.end(committed=True)
     assert len(entries(stored, topic)) == 1
+
+
+@pytest.mark.parametrize("transaction_version", [1, 2])
+def test_a_marker_of_the_second_protocol_needs_a_later_epoch(
+    producer: Producer, transaction_version: int
+) -> None:
+    assert producer.send(b"a", 0).error_code == ErrorCode.NONE
+
+    def answer(epoch: int) -> int:
+        return ended(
+            producer.client, producer.topic, producer.id, epoch, transaction_version=transaction_version
+        )[0]
+
+    refused = ErrorCode.INVALID_PRODUCER_EPOCH if transaction_version == 2 else ErrorCode.NONE
+    assert answer(producer.epoch) == refused
+    for _ in range(2):
+        assert answer(producer.epoch + 1) == ErrorCode.NONE
+    assert described(producer.client, producer.topic)[0][2] == -1
 
 
 def test_an_administrator_sees_and_aborts_what_is_open(

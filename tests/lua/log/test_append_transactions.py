@@ -195,6 +195,23 @@ def test_a_marker_without_a_number_ends_what_is_open(log: Log, ending: str) -> N
         assert marker(log, ending) == (b"DUPLICATE", 0)
 
 
+@pytest.mark.parametrize("ending", ["c-1", "a-1"])
+def test_a_marker_that_needs_a_later_epoch_ends_what_an_earlier_one_has_open(log: Log, ending: str) -> None:
+    with unchanged(log.client):
+        assert marker(log, ending) == (b"DUPLICATE", 0)
+    first = log.appended("a", producer=7, epoch=3, transaction=NUMBER)
+    for epoch in (2, 3):
+        with unchanged(log.client), refused(log.client, "^INVALID_PRODUCER_EPOCH "):
+            marker(log, ending, epoch=epoch)
+    outcome, at = marker(log, ending, epoch=4)
+    assert outcome == b"APPENDED"
+    assert row(log)[:3] == ("4", NUMBER[1:], "")
+    assert aborted(log) == ([(f"7:{first}", at)] if ending == "a-1" else [])
+    assert opened(log) == {}
+    with unchanged(log.client):  # sent again
+        assert marker(log, ending, epoch=4) == (b"DUPLICATE", 0)
+
+
 def test_the_state_has_the_first_offset_of_all_that_is_open(log: Log) -> None:
     bases = {number: log.appended("a", producer=number, transaction=NUMBER) for number in (8, 7, 9)}
     assert opened(log) == {str(number): base for number, base in bases.items()}
@@ -320,7 +337,7 @@ STEPS = st.lists(
         st.sampled_from([7, 8]),
         st.sampled_from([0, 1]),  # epoch
         st.integers(0, 3),  # sequence
-        st.sampled_from(["0", "t0", "t1", "t2", "t3", "c0", "a0", "c1", "a1", "c2", "a2"]),
+        st.sampled_from(["0", "t0", "t1", "t2", "t3", "c0", "a0", "c-1", "a-1", "c1", "a1", "c2", "a2"]),
     ),
     max_size=12,
 )
