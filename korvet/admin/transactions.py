@@ -30,7 +30,8 @@ from korvet.protocol.types import CoordinatorType
 TIMEOUT_MS_MAX = 900_000
 """The default of transaction.max.timeout.ms: what is open for longer may have no coordinator that ends it."""
 
-_UNDECIDED = ("Ongoing", "PrepareCommit", "PrepareAbort")
+UNDECIDED = ("Ongoing", "PrepareCommit", "PrepareAbort")
+"""The states of a transaction that is open."""
 
 
 class Transaction(msgspec.Struct, frozen=True):
@@ -167,7 +168,7 @@ class Transactions:
         owned = {
             (each.producer_id, at)
             for each in self.describe(named).values()
-            if not isinstance(each, AdminError) and each.state in _UNDECIDED
+            if not isinstance(each, AdminError) and each.state in UNDECIDED
             for at in each.partitions
         }
         return [each for each in suspects if (each.producer.producer_id, each.at) not in owned]

@@ -1,4 +1,4 @@
-"""What the console shows besides records: the broker, the cluster, topics, consumer groups and archived logs.
+"""What the console shows besides records: the broker, the cluster, topics, groups, transactions and archived logs.
 
 Offsets are text, because a browser's numbers are exact only to 2**53. Counters only grow: the pages compute rates from
 two readings.
@@ -20,6 +20,7 @@ from korvet.admin.errors import AdminError
 from korvet.admin.groups import GroupDescription
 from korvet.admin.lag import GroupPartition, PartitionProgress, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
+from korvet.admin.transactions import UNDECIDED, Transaction, TransactionDescription
 from korvet.admin.types import ConfigSource, Resource, TopicPartition, settled
 from korvet.config.settings import Settings
 from korvet.console.api_client import ApiClient, ApiClients
@@ -48,6 +49,7 @@ _TOPICS_MAX = 100
 _SIZES_MAX = 5000
 _NODES_SECONDS_MAX = 2.0
 _GROUPS_MAX = 50
+_TRANSACTIONS_MAX = 50
 _LAKE_TOPICS_MAX = 2000
 _LAKE_PARTITIONS_MAX = 1000
 _CONFIGS = ("cleanup.policy", "retention.ms", "storage.format", "remote.storage.enable")
@@ -365,6 +367,29 @@ def _uncommitted(progress: PartitionProgress, counted: Counted) -> int | None:
         return None
     by_offsets = progress.uncommitted
     return counted.records.get(progress.partition) if by_offsets is None else by_offsets
+
+
+def transactions(client: ApiClient, query: Query) -> dict[str, Any]:
+    """Return a page of transactional ids; `start` is when the open transaction began. Raises AdminError."""
+    page, total = Page.of(query, _TRANSACTIONS_MAX).cut(
+        client.transactions.list(), lambda each: each.transactional_id
+    )
+    described = client.transactions.describe([each.transactional_id for each in page])
+    rows = [_transaction(each, described[each.transactional_id]) for each in page]
+    return {"transactions": rows, "total": total, "now": _now_ms()}
+
+
+def _transaction(listed: Transaction, found: TransactionDescription | AdminError) -> dict[str, Any]:
+    described = None if isinstance(found, AdminError) else found  # it may have expired meanwhile
+    return {
+        "name": listed.transactional_id,
+        "state": described.state if described else listed.state,
+        "producer": str(described.producer_id if described else listed.producer_id),
+        "epoch": described.producer_epoch if described else None,
+        "timeout": described.timeout_ms if described else None,
+        "start": described.start_ms if described and described.state in UNDECIDED else None,
+        "partitions": [each._asdict() for each in described.partitions] if described else [],
+    }
 
 
 def lake(client: ApiClient) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from tests.support.topic_client import Client
 
 AXE = "axe-core@4.14.1"
 AXE_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
-PAGES = ["", "topics", "topic?name={}", "groups", "group?name={}", "records?topic={}", "lake", "no-page"]
+PAGES = ["", "topics", "topic?name={}", "groups", "group?name={}", "records?topic={}", "lake", "transactions"]
+PAGES += ["no-page"]
 TITLES = {
     "": "Overview",
     "topics": "Topics",
@@ -27,6 +28,7 @@ TITLES = {
     "group": "{}",
     "records": "Records of {}",
     "lake": "Lake",
+    "transactions": "Transactions",
     "no-page": "Page not found",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
+from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, expect
 
 from korvet.errors import ErrorCode
@@ -14,7 +15,7 @@ from tests.support.console import Caller
 from tests.support.topic_client import Client
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-PAGES = ["", "topics", "groups", "records", "lake"]
+PAGES = ["", "topics", "groups", "records", "lake", "transactions"]
 
 
 def heading(page: Page, text: str) -> None:
@@ -66,6 +67,28 @@ def test_topics_are_filtered_and_opened(page: Page, client: Client, name: str) -
     expect(page.get_by_role("table", name="Partitions").locator("tbody tr")).to_have_count(3)
     config = page.get_by_role("table", name="Configs").locator('tr[data-key="retention.ms"]')
     expect(config).to_contain_text("60000")
+
+
+def test_an_open_transaction_has_its_partitions(
+    page: Page, broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"{HOSTILE}-{name}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for partition in (0, 1):
+        producer.produce(name, b"value", partition=partition)
+    producer.flush()
+    page.goto("/#/transactions")
+    heading(page, "Transactions")
+    page.get_by_label("Filter transactions").fill(name)
+    rows = page.get_by_role("table", name="Transactions").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Ongoing")
+    expect(rows).to_contain_text("<script>")
+    producer.commit_transaction()
+    expect(rows).to_contain_text("CompleteCommit")
+    expect(rows.get_by_role("link")).to_have_count(0)
 
 
 def test_markup_in_a_record_stays_text(page: Page, client: Client, name: str) -> None:

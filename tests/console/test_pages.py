@@ -1,4 +1,4 @@
-"""The console's data on broker, topics, groups and lake."""
+"""The console's data on broker, topics, groups, transactions and lake."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
@@ -170,6 +171,31 @@ def test_where_nothing_is_committed_the_records_of_the_log_are_counted(
             1,
             3,
         )
+
+
+def test_transactions_come_with_what_they_have_open(
+    broker: Broker, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions()
+    [row] = console.data("transactions", q=name)["transactions"]
+    assert (row["name"], row["state"], row["start"], row["partitions"]) == (name, "Empty", None, [])
+    producer.begin_transaction()
+    producer.produce(name, b"value", partition=1)
+    producer.flush()
+    data = console.data("transactions", q=name)
+    [row] = data["transactions"]
+    assert (row["state"], row["timeout"], row["partitions"]) == (
+        "Ongoing",
+        60_000,
+        [{"topic": name, "partition": 1}],
+    )
+    assert row["start"] <= data["now"]
+    assert int(row["producer"]) > 0
+    producer.abort_transaction()
+    [row] = console.data("transactions", q=name.upper())["transactions"]
+    assert (row["state"], row["start"], row["partitions"]) == ("CompleteAbort", None, [])
 
 
 @pytest.mark.parametrize("group", HOSTILE)

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.cli.commands import done, run
 from tests.console.test_login import PASSWORD
@@ -38,6 +39,7 @@ def test_the_consoles_user_needs_the_rights_of_the_page(tmp_path: Path, *, given
         at = ("-b", "{}:{}".format(*broker.at("PLAINTEXT")))
         done(run("produce", "orders", *at, given=b"one\n"))
         done(run("consume", "orders", "--group", "billing", "--exit", *at))
+        Producer({"bootstrap.servers": at[1], "transactional.id": "payments"}).init_transactions()
         for command in COMMANDS if given else ():
             done(run(*shlex.split(command), *at))
         console = Caller(broker.ops_address)
@@ -46,3 +48,4 @@ def test_the_consoles_user_needs_the_rights_of_the_page(tmp_path: Path, *, given
         assert not given or all(found.values()), found
         topics = console.get("/api/topics").data
         assert ("orders" in str(topics)) is given
+        assert ("payments" in str(console.get("/api/transactions").data)) is given

@@ -9,17 +9,19 @@ import { overview } from "./overview.js";
 import { sample } from "./rates.js";
 import { records } from "./records.js";
 import { topic, topics } from "./topics.js";
+import { transactions } from "./transactions.js";
 
 const REFRESH_SECONDS = 5;
 
 // Each page: {title, load(parameters, signal) -> data, render(data, parameters, page) -> elements, seconds}.
-const PAGES = { "": overview, topics, topic, groups, group, records, lake, unknown: unknown() };
+const PAGES = { "": overview, topics, topic, groups, group, records, lake, transactions, unknown: unknown() };
 const SECTIONS = [
   ["", "Overview", ["overview"]],
   ["topics", "Topics", ["topics", "topic"]],
   ["groups", "Groups", ["groups", "group"]],
   ["records", "Records", ["records"]],
   ["lake", "Lake", ["lake"]],
+  ["transactions", "Transactions", ["transactions"]],
 ];
 
 const at = (id) => document.getElementById(id);
