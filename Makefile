@@ -101,7 +101,7 @@ test-console: $(VENV)/.console ## test the console in headless Chromium: $CHROMI
 test-loadtest: $(VENV)/.dev $(VENV)/.bench ## test that whole runs of the load tests pass, and fail where something is lost; needs Java 17, Maven and Go
 	@$(BIN)/python -m pytest tests/loadtest_runs $(ARGS)
 
-test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, Java 17 and Maven
+test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, redis-cli, Java 17 and Maven
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
 
 test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and use it; pip fetches what that needs

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -174,33 +176,26 @@ def _kill_master(system: System, rng: random.Random) -> None:
     """Let the Sentinels promote the replica; the old master comes back."""
     old = system.master
     old.kill()
-    system.switch()
+    system.wait_promoted()
     time.sleep(rng.uniform(0, 2))
     old.start()
-    _rejoin(system)
+    system.settle()
 
 
 def _stop_master(system: System, rng: random.Random) -> None:
     """Let the Sentinels promote the replica; the old master wakes as a master until they see it."""
     old = system.master
     old.signal(signal.SIGSTOP)
-    system.switch()
+    system.wait_promoted()
     time.sleep(rng.uniform(0, 2))
     old.signal(signal.SIGCONT)
-    _rejoin(system)
+    system.settle()
 
 
 def _fail_over_by_sentinel(system: System, rng: random.Random) -> None:
     system.fail_over_by_sentinel()
-    system.switch()
     time.sleep(rng.uniform(0, 1))
-    _rejoin(system)
-
-
-def _rejoin(system: System) -> None:
-    """Wait until the old master is the replica of the new one."""
-    wait_until(lambda: system.other.role() == "slave", "the old master follows", _HEAL_SECONDS_MAX)
-    system.wait_for_replica(system.other)
+    system.settle()
 
 
 def _kill_cluster_master(system: System, rng: random.Random) -> None:
@@ -267,6 +262,32 @@ def _migrate_slots(system: System, rng: random.Random) -> None:
         cluster.begin_migration(slots, to)
         state = cluster.end_migration(source)
         assert not state.startswith("failed"), state
+
+
+def _rebalance(system: System, rng: random.Random) -> None:
+    """Have redis-cli move slots from one master to another, and then even them out."""
+    source, to = rng.sample(system.cluster.masters(), 2)
+    of = ("--cluster-from", source.id, "--cluster-to", to.id, "--cluster-slots", str(rng.randint(50, 1000)))
+    _redis_cli("reshard", source, *of, "--cluster-yes")
+    _redis_cli("rebalance", source, "--cluster-threshold", "1")
+
+
+def _redis_cli(action: str, node: ClusterNode, *flags: str) -> None:
+    """Run a command of `redis-cli --cluster`; it fails while the masters do not agree on all slots yet."""
+
+    def is_done() -> bool:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        said.append(done.stdout.decode(errors="replace"))
+        return not done.returncode
+
+    program = shutil.which("redis-cli")
+    assert program, "redis-cli is not there (on Debian or Ubuntu: apt-get install redis-tools)"
+    command = [program, "--cluster", action, f"127.0.0.1:{node.port}", *flags]
+    said: list[str] = []
+    try:
+        wait_until(is_done, f"redis-cli does {action}", 60.0)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {said[-1]}") from error
 
 
 def _slots_with_keys(source: ClusterNode, rng: random.Random) -> set[int]:
@@ -367,6 +388,7 @@ FAULTS: dict[str, Fault] = {
     "cluster-kill-replica": Fault(_kill_cluster_replica, CLUSTER),
     "move-slots": Fault(_move_slots, CLUSTER),
     "migrate-slots": Fault(_migrate_slots, CLUSTER),
+    "rebalance": Fault(_rebalance, CLUSTER),
     "cut": Fault(_cut, PROXIED),
     "cut-often": Fault(_cut_often, PROXIED),
     "hold": Fault(_hold, PROXIED),

@@ -37,6 +37,7 @@ _SENTINELS = 3
 _LOOK_SECONDS = 0.1
 _NODE_TIMEOUT_MS = 2000
 _SWITCH_SECONDS_MAX = 60.0
+_SETTLE_SECONDS_MAX = 90.0
 
 
 def _client(port: int, seconds: float) -> Any:
@@ -289,29 +290,51 @@ class System:
         """Let the proxy lead to the server that most Sentinels call the master."""
         led_to = self.master.port
         while not self._ending.wait(_LOOK_SECONDS):
-            named = Counter[int]()
-            for sentinel in self._sentinels:
-                with contextlib.suppress(redis.RedisError):
-                    named[sentinel.sentinel_get_master_addr_by_name(_MASTER)[1]] += 1
-            [(port, votes)] = named.most_common(1) or [(led_to, 0)]
-            if port != led_to and votes > _SENTINELS // 2:
+            port = self._named()
+            if port not in (None, led_to):
                 led_to = port
                 self.proxy.say(f"lead {port}")
 
-    def fail_over_by_sentinel(self) -> None:
-        """Have a Sentinel fail over as planned; it refuses while it is still busy with the last time."""
-
-        def accepted() -> bool:
+    def _named(self) -> int | None:
+        """Return the port of the server that most Sentinels call the master; None if they do not agree."""
+        named = Counter[int]()
+        for sentinel in self._sentinels:
             with contextlib.suppress(redis.RedisError):
-                return bool(self._sentinels[0].execute_command("SENTINEL", "FAILOVER", _MASTER))
+                named[sentinel.sentinel_get_master_addr_by_name(_MASTER)[1]] += 1
+        [(port, votes)] = named.most_common(1) or [(0, 0)]
+        return port if votes > _SENTINELS // 2 else None
+
+    def fail_over_by_sentinel(self) -> None:
+        """Have a Sentinel promote the replica; it refuses while it is still busy with the last time."""
+
+        def promoted() -> bool:
+            if self.other.role() == "master":
+                return True
+            with contextlib.suppress(redis.RedisError):
+                self._sentinels[0].execute_command("SENTINEL", "FAILOVER", _MASTER)
             return False
 
-        wait_until(accepted, "a Sentinel fails over", _SWITCH_SECONDS_MAX)
+        wait_until(promoted, "a Sentinel fails over", _SWITCH_SECONDS_MAX)
 
-    def switch(self) -> None:
-        """Wait until the replica is the master, and note it."""
+    def wait_promoted(self) -> None:
+        """Wait until the replica is a master."""
         wait_until(lambda: self.other.role() == "master", "the replica is promoted", _SWITCH_SECONDS_MAX)
-        self.swap()
+
+    def settle(self) -> None:
+        """Wait until the server that most Sentinels name is the master and the other its replica, and note which.
+
+        A Sentinel gives a failover up that takes too long, and makes a promoted replica a replica again.
+        """
+
+        def settled() -> bool:
+            for master, other in ((self.master, self.other), (self.other, self.master)):
+                if self._named() == master.port and (master.role(), other.role()) == ("master", "slave"):
+                    self.master, self.other = master, other
+                    return True
+            return False
+
+        wait_until(settled, "one server follows the other, which most Sentinels name", _SETTLE_SECONDS_MAX)
+        self.wait_for_replica(self.other)
 
     def swap(self) -> None:
         """Note that the replica is the master now."""
