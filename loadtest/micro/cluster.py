@@ -3,7 +3,8 @@
 Run as `python loadtest/micro/cluster.py --help` from the repository. Starts a broker of one worker for one Redis, a
 cluster of one master and one of three, all over TCP with an append-only file, and sends the same prepared requests to
 each in turn, round after round. Ratios are those of a round, so that other work on the machine disturbs little. "Alone"
-has one request under way at a time; the others have 60 (12 connections x 5). loadtest/capacity.py has these costs.
+has one request under way at a time; the others have 60 (12 connections x 5), with --per-node 60 for each master.
+loadtest/capacity.py has these costs.
 """
 
 from __future__ import annotations
@@ -178,6 +179,9 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="cases whose names begin like one of these")
     parser.add_argument("--formats", default="batch,record")
+    parser.add_argument(
+        "--per-node", action="store_true", help="have as many requests under way for each master"
+    )
     given = parser.parse_args()
     print(f"{'':26} {'format':7} {'servers':10} {'worker us':>10} {'ratio':>6} {'Redis us':>9} {'ratio':>6}")
     for storage_format in given.formats.split(","):
@@ -190,18 +194,19 @@ def main() -> None:
             names = given.servers.split(",")
             brokers = {name: stack.enter_context(broker(name, setting)) for name in names}
             for case in cases:
-                _print(case, _measured(brokers, case, given.rounds))
+                _print(case, _measured(brokers, case, given.rounds, per_node=given.per_node))
 
 
 def _measured(
-    brokers: dict[str, tuple[Broker, list[Member]]], case: Case, rounds: int
+    brokers: dict[str, tuple[Broker, list[Member]]], case: Case, rounds: int, *, per_node: bool
 ) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
     frames = {name: case.frames(members) for name, (_, members) in brokers.items()}
     for _ in range(rounds):
         for name, (started, _) in brokers.items():
             some = frames[name][:1] if case.alone else frames[name]
-            cost = requests.driven(started, some, 1 if case.alone else IN_FLIGHT, case.requests)
+            in_flight = IN_FLIGHT * (int(name[0]) if per_node and name.endswith("masters") else 1)
+            cost = requests.driven(started, some, 1 if case.alone else in_flight, case.requests)
             found[name].append((cost[0] + cost[1], cost[2]))
     return found
 
