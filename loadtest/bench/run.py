@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
     )
 }
 DEFAULT_PEERS = ["kafka", "korvet-record", "korvet-batch", "redis", "mock"]
-SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale", "cost", "cores")
+SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale", "cost", "cores", "transactions")
 DEFAULT_SCENARIOS = ["produce", "consume", "librdkafka", "latency", "scale"]
 MANY_PARTITIONS = 1000
 
@@ -112,7 +113,7 @@ class Run:
 
     def _warm(self, peers: list[Peer | Redis]) -> None:
         """Let client and brokers run once what they will be measured with, so that Java has compiled it."""
-        if not {"produce", "consume"} & set(self._plan.scenarios):
+        if not {"produce", "consume", "transactions"} & set(self._plan.scenarios):
             return
         unused = throughput.Throughput(self._load, Results([]), self._plan.seconds)
         for shape in throughput.WARMING:
@@ -121,9 +122,12 @@ class Run:
 
     def _round(self, peers: list[Peer | Redis], turn: int, measure: throughput.Throughput) -> None:
         delay = latency.Latency(self._load, self.results, 3 if self._plan.quick else 6)
-        if "produce" in self._plan.scenarios:
-            for shape in throughput.shapes(quick=self._plan.quick):
-                self._each(peers, turn, shape.name, partial(measure.produce, shape))
+        shapes = {
+            "produce": throughput.shapes(quick=self._plan.quick),
+            "transactions": throughput.TRANSACTIONS,
+        }
+        for shape in chain.from_iterable(shapes[name] for name in shapes if name in self._plan.scenarios):
+            self._each(peers, turn, shape.name, partial(measure.produce, shape))
         if "consume" in self._plan.scenarios:
             for size in (100, 1024):
                 self._each(peers, turn, f"read {size} B", partial(measure.cold, size))

@@ -34,6 +34,8 @@ class Shape(NamedTuple):
     compression: str = "none"
     producers: int = 1
     batch_bytes: str = ""
+    transaction_ms: int = 0
+    """After how long it commits; 0: no transactions."""
 
     @property
     def name(self) -> str:
@@ -41,7 +43,8 @@ class Shape(NamedTuple):
         size = "100 B" if self.size == 100 else "1 KiB"
         several = "" if self.producers == 1 else "s"
         batch = f", batch.size={self.batch_bytes}" if self.batch_bytes else ""
-        return f"{size}, acks={self.acks}, {self.compression}, {self.producers} producer{several}{batch}"
+        commits = f", a commit each {self.transaction_ms} ms" if self.transaction_ms else ""
+        return f"{size}, acks={self.acks}, {self.compression}, {self.producers} producer{several}{batch}{commits}"
 
     def options(self) -> dict[str, object]:
         """Return it as the load generator takes it."""
@@ -50,6 +53,7 @@ class Shape(NamedTuple):
             "compression.type": self.compression,
             "producers": self.producers,
             "batch.size": self.batch_bytes,
+            "transaction_ms": self.transaction_ms,
         }
 
 
@@ -84,6 +88,10 @@ def shapes(*, quick: bool) -> list[Shape]:
     return [*whole, Shape(100, batch_bytes=LARGE_BATCH), Shape(1024, batch_bytes=LARGE_BATCH)]
 
 
+TRANSACTIONS = [Shape(size, "all", transaction_ms=ms) for size in (100, 1024) for ms in (0, 100)]
+"""The same with and without transactions."""
+
+
 class Throughput:
     """Produce and consume of all running peers, one after the other in each round."""
 
@@ -98,6 +106,8 @@ class Throughput:
         """Measure one way to produce."""
         if isinstance(peer, Redis):
             self._produce_redis(peer, shape, turn)
+            return
+        if isinstance(peer, Mock) and shape.transaction_ms:
             return
         topic = self._topic(peer, shape.producers)
         records = self._records(peer, shape, topic)
