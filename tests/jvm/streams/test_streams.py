@@ -1,19 +1,21 @@
-"""Kafka Streams counts words exactly once, while its instances, workers and brokers are killed at random.
+"""Kafka Streams counts words exactly once, while its instances, workers and brokers are killed, and Redis fails over.
 
 Every result is checked, not only the last of each word: a count that is left out, or comes twice, is one that was lost
-or taken back.
+or taken back. TEST_KORVET_STREAMS_ROUNDS lets that go on for longer: a round is a minute.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -22,12 +24,13 @@ from tests.jvm.jars import JARS, prepare
 from tests.support import processes, reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import die_with_tests, free_port, wait_until
+from tests.support.sentinels import Watched, watched
 
 HERE = Path(__file__).parent
 INSTANCES, BROKERS, PARTITIONS = 3, 2, 3
 WORDS = [f"word-{number}" for number in range(40)]
 WINDOW_MS = 10_000
-ROUNDS = 4
+ROUNDS = int(os.environ.get("TEST_KORVET_STREAMS_ROUNDS", "4"))
 """How often something of each kind is killed."""
 
 # The topics of stores are compacted while it runs: what takes up a task reads its stores through compaction.
@@ -42,11 +45,11 @@ COMMITTED = {"isolation.level": "read_committed"}
 
 
 class Brokers:
-    """Brokers on one Redis. Each is on the same port again after it was killed."""
+    """Brokers on the Redis of a URL. Each is on the same port again after it was killed."""
 
-    def __init__(self, running: contextlib.ExitStack, directory: Path, storage: str) -> None:
-        self._running, self._directory, self._storage = running, directory, storage
-        self._url = running.enter_context(redis_servers.server())
+    def __init__(self, running: contextlib.ExitStack, directory: Path, url: str, **settings: str) -> None:
+        self._running, self._directory, self._url = running, directory, url
+        self._settings = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
         self._ports = [free_port() for _ in range(BROKERS)]
         self._starts = 0
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self._ports)
@@ -54,12 +57,11 @@ class Brokers:
 
     def _started(self, number: int) -> Broker:
         self._starts += 1
-        settings = SETTINGS | {"storage.format": self._storage}
         return self._running.enter_context(
             korvet_broker(
                 self._directory / f"broker-{self._starts}",
                 *("--redis-url", self._url, "--broker-id", str(number)),
-                *(flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")),
+                *(flag for name, value in self._settings.items() for flag in ("--set", f"{name}={value}")),
                 listen=("--listen", f"127.0.0.1:{self._ports[number]}"),
             )
         )
@@ -68,12 +70,6 @@ class Brokers:
         """Kill a broker, and start it again."""
         self.brokers[number].kill()
         self.brokers[number] = self._started(number)
-
-    def wait_until_compacted(self) -> None:
-        """Wait until a pass of compaction has been over the topic of a store."""
-        with redis_servers.connected(self._url) as stored:
-            pattern = "{korvet:word-count-*-changelog:*}:clean:*"
-            wait_until(lambda: next(stored.scan_iter(pattern, 1000), None), "a store's topic is compacted")
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker, and wait until there is another in its place."""
@@ -183,20 +179,41 @@ def write_labels(bootstrap: str) -> None:
     assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
 
 
-def kill_at_random(brokers: Brokers, instances: Instances, chance: random.Random) -> None:
-    """Kill one thing after the other; each is there again before the next."""
-    kinds = {
+def wait_until_compacted(stored: Any) -> None:
+    """Wait until a pass of compaction has been over the topic of a store."""
+    pattern = "{korvet:word-count-*-changelog:*}:clean:*"
+    wait_until(lambda: next(stored.scan_iter(pattern, 1000), None), "a store's topic is compacted")
+
+
+def fail_over(redis: Watched) -> None:
+    """Let the master be silent until a replica is promoted; it wakes as a master, and follows then."""
+    old = redis.master()
+    old.freeze()
+    redis.wait_switched(old)
+    old.thaw()
+    redis.wait_well()
+
+
+def break_at_random(
+    brokers: Brokers, instances: Instances, redis: Watched | None, chance: random.Random
+) -> None:
+    """Kill one thing after the other, and let Redis fail over if it can; all is there again before the next."""
+    kinds: dict[str, tuple[Callable[[int], None], int]] = {
         "instance": (instances.kill, INSTANCES),
         "worker": (brokers.kill_worker, BROKERS),
         "broker": (brokers.kill, BROKERS),
     }
+    round_ = ["instance", "worker", "worker", "broker"]
+    if redis:
+        kinds["redis"] = (lambda _: fail_over(redis), 1)
+        round_ += ["redis"]
     for _ in range(ROUNDS):
-        for kind in chance.sample(["instance", "worker", "worker", "broker"], 4):
+        for kind in chance.sample(round_, len(round_)):
             # A task that goes to another instance is taken up in some ten seconds.
             time.sleep(chance.uniform(1, 12))
             kill, count = kinds[kind]
             number = chance.randrange(count)
-            print(f"killing {kind} {number}")  # noqa: T201 - pytest shows it if the test fails
+            print(f"{kind} {number}")  # noqa: T201 - pytest shows it if the test fails
             kill(number)
 
 
@@ -231,28 +248,51 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(400 + 180 * ROUNDS)
 @pytest.mark.parametrize("storage", ["record", "batch"])
 def test_each_word_is_counted_once_whatever_is_killed(tmp_path: Path, classes: Path, storage: str) -> None:
-    with contextlib.ExitStack() as running:
-        brokers = Brokers(running, tmp_path, storage)
-        for topic in ("labels", "lines", "counts", "windows"):
-            reading.create_topic(brokers.bootstrap, topic, PARTITIONS)
-        write_labels(brokers.bootstrap)
-        lines = Lines(brokers.bootstrap)
-        instances = Instances(tmp_path, brokers.bootstrap, classes)
-        running.callback(instances.end)
-        lines.start()
-        running.callback(lines.end)
-        try:
-            kill_at_random(brokers, instances, random.Random(storage))
-            lines.end()
-            total = lines.counts.total()
-            check(results(brokers.bootstrap, "counts", total), lines.counts)
-            check(results(brokers.bootstrap, "windows", total), lines.windows)
-            instances.check_alive()
-            brokers.wait_until_compacted()
-        except BaseException:
-            print(*instances.logs(), sep="\n")  # noqa: T201 - pytest shows it
-            raise
-        assert total > 0
+    with (
+        redis_servers.server() as url,
+        redis_servers.connected(url) as stored,
+        contextlib.ExitStack() as running,
+    ):
+        count_words(running, Brokers(running, tmp_path, url, storage_format=storage), tmp_path, classes)
+        wait_until_compacted(stored)
+
+
+@pytest.mark.timeout(400 + 180 * ROUNDS)
+def test_each_word_is_counted_once_while_redis_fails_over(tmp_path: Path, classes: Path) -> None:
+    with watched() as redis, contextlib.ExitStack() as running:
+        settings = {"storage_format": "batch", "replicas": "1", "redis_timeout_ms": "3000"}
+        brokers = Brokers(running, tmp_path, redis.url, **settings)
+        count_words(running, brokers, tmp_path, classes, redis)
+        wait_until_compacted(redis.master().client)
+
+
+def count_words(
+    running: contextlib.ExitStack,
+    brokers: Brokers,
+    directory: Path,
+    classes: Path,
+    redis: Watched | None = None,
+) -> None:
+    """Let Streams count words while things go wrong, and check all that it counted."""
+    for topic in ("labels", "lines", "counts", "windows"):
+        reading.create_topic(brokers.bootstrap, topic, PARTITIONS)
+    write_labels(brokers.bootstrap)
+    lines = Lines(brokers.bootstrap)
+    instances = Instances(directory, brokers.bootstrap, classes)
+    running.callback(instances.end)
+    lines.start()
+    running.callback(lines.end)
+    try:
+        break_at_random(brokers, instances, redis, random.Random(directory.name))
+        lines.end()
+        total = lines.counts.total()
+        check(results(brokers.bootstrap, "counts", total), lines.counts)
+        check(results(brokers.bootstrap, "windows", total), lines.windows)
+        instances.check_alive()
+    except BaseException:
+        print(*instances.logs(), sep="\n")  # noqa: T201 - pytest shows it
+        raise
+    assert total > 0
