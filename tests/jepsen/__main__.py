@@ -161,15 +161,13 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         for name in _wanted(names, rng, now() + asked.minutes * 60, once=asked.each):
             began.append(Injected(now(), name))
             _break(system, name, rng, working)
-        for client in [*producers, *others]:
-            client.end()
+        stuck = [found for client in [*producers, *others] for found in client.end()]
         log = read_log(system.bootstrap)
         wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
-        for member in members:
-            member.end()
+        stuck += [found for member in members for found in member.end()]
         found = _end_transactional(transactional, system.bootstrap)
         traces = system.logs().count("Traceback")
-    found = [*check(history.events, log), *found]
+    found = [*check(history.events, log), *found, *stuck]
     beyond = _report(list(histories.values()), found, began, asked.setup)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
@@ -228,17 +226,14 @@ def _end_transactional(clients: Transactional, bootstrap: str) -> list[Violation
     """End them when all is copied, and return what they found."""
     if not clients.writers:
         return []
-    for writer in clients.writers:
-        writer.end()
-    found = find_hanging(bootstrap, TRANSACTIONS)
+    found = [found for writer in clients.writers for found in writer.end()]
+    found += find_hanging(bootstrap, TRANSACTIONS)
     written = read_log(bootstrap, TRANSACTIONS)
     wait_for_copies(bootstrap, written)
-    for copier in clients.copiers:
-        copier.end()
+    found += [found for copier in clients.copiers for found in copier.end()]
     found += find_hanging(bootstrap, COPIES)
     copied = read_log(bootstrap, COPIES)
-    for reader in clients.readers:
-        reader.end()
+    found += [found for reader in clients.readers for found in reader.end()]
     return [
         *check(clients.written.events, written),
         *check(clients.copied.events, copied),

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
@@ -27,6 +29,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.jepsen.checker import Violation
 from tests.jepsen.history import (
     Acknowledged,
     Began,
@@ -69,11 +72,14 @@ class Client(ABC):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
-        """Stop it, when it has nothing open any more."""
+    def end(self) -> list[Violation]:
+        """Stop it, when it has nothing open any more; returns where it is if it does not end."""
         self._ending.set()
         self._thread.join(_END_SECONDS_MAX)
-        assert not self._thread.is_alive(), f"{self.name} does not end"
+        if not self._thread.is_alive():
+            return []
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return [Violation("stuck", f"{self.name}\n{''.join(traceback.format_stack(frame))}")]
 
     def _run(self) -> None:
         while not self._ending.is_set():

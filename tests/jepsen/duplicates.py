@@ -139,7 +139,7 @@ def _try(label: str, target: Target, name: str, batches: int, rng: random.Random
     ending.set()
     cutter.join()
     if not done:
-        client.end()
+        assert not client.end(), f"{name} does not end"
     seconds = now() - began
     cuts = target.proxy.say("flow") - cuts
     found = check(history.events, read_log(target.bootstrap, topic))

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from pathlib import Path
 
 from tests.jepsen import programs
+from tests.jepsen.checker import Violation
 from tests.jepsen.clients import (
     COMMIT_TOPIC,
     COPIERS,
@@ -44,12 +45,12 @@ class Program(Client):
         self._process: subprocess.Popen[str] | None = None
         super().__init__(name, bootstrap, history)
 
-    def end(self) -> None:
-        """Stop it, when it has nothing open any more."""
+    def end(self) -> list[Violation]:
+        """Stop it, when it has nothing open any more; returns where it is if it does not end."""
         self._ending.set()
         if self._process and self._process.stdin:
             self._process.stdin.close()
-        super().end()
+        return super().end()
 
     def live(self, instance: str) -> None:
         """Run the program once."""
