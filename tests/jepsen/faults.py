@@ -273,7 +273,7 @@ def _rebalance(system: System, rng: random.Random) -> None:
 
 
 def _redis_cli(action: str, node: ClusterNode, *flags: str) -> None:
-    """Run a command of `redis-cli --cluster`, as its users do: if it fails, it is told to fix the cluster first."""
+    """Run a command of `redis-cli --cluster`; where it fails, redis-cli fixes the cluster first, as it asks for."""
 
     def is_done() -> bool:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
