@@ -151,7 +151,7 @@ class IdempotentProducer:
 class TransactionalProducer(IdempotentProducer):
     """Sends batches that count once they are committed, all together or none; for one thread.
 
-    After an error of `commit` that no broker answered, it is not known whether the transaction is committed.
+    After an error of `commit` the transaction may be committed or not, unless `abort` succeeds after it.
     """
 
     def __init__(self, client: AdminClient, transactional_id: str, timeout_ms: int) -> None:

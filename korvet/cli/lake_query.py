@@ -159,8 +159,9 @@ def replay(
 
     Keys, values, headers, times and the order within a partition stay as they are. Without a range it replays all
     records that exist when it begins. If it is killed or stopped by an error, the same command resumes it, and appends
-    nothing twice. Its progress is the committed offsets of a consumer group, whose lag is what is left. TIME is ISO
-    8601, UTC without a zone. --timeout is how long a batch may take, including retries.
+    nothing twice (with --transactional: commits nothing twice). Its progress is the committed offsets of a consumer
+    group, whose lag is what is left. TIME is ISO 8601, UTC without a zone. --timeout is how long a batch may take,
+    including retries.
     """
     from korvet.lake.replay_state import ReplaySpec  # noqa: PLC0415 - other commands start without Delta
 

@@ -33,6 +33,7 @@ from korvet.admin.producer import (
     new_identity,
 )
 from korvet.admin.types import TopicPartition, settled
+from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, LakeError
 from korvet.lake.encoding import (
     BATCH_BYTES,
@@ -179,6 +180,7 @@ class Replay:
             self.states = self._load()
         try:
             if not self.states:
+                self._planned = self._planned or self._plan()
                 self._begin()
             with ThreadPoolExecutor(1) as sender:
                 for index, state in self.states.items():
@@ -198,7 +200,7 @@ class Replay:
 
     def _take_over(self) -> TransactionalProducer:
         """Return the producer of this run: from here on no other can send, and nothing is open."""
-        timeout_ms = round(self.admin.deadline().left() * 1000) * _REQUESTS_OF_A_TRANSACTION
+        timeout_ms = int(min(self.admin.deadline().left() * 1000 * _REQUESTS_OF_A_TRANSACTION, INT32_MAX))
         try:
             return TransactionalProducer(self.admin, self.name, timeout_ms)
         except BrokerError as error:

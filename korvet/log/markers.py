@@ -63,8 +63,8 @@ class MarkerWriter:
         """Write each marker, all in one round trip; what was written before counts as written.
 
         As with acks=all, replicas have them then. In the answers KafkaError: INVALID_PRODUCER_EPOCH (a later one has
-        begun; with OPEN_BEFORE also its own), UNKNOWN_TOPIC_OR_PARTITION (the topic was deleted), KAFKA_STORAGE_ERROR,
-        REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND (to be tried again later).
+        begun; with OPEN_BEFORE also one of the same epoch), UNKNOWN_TOPIC_OR_PARTITION (the topic was deleted),
+        KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND (to be tried again later).
         """
         outcomes: list[KafkaError | None] = [None] * len(markers)
         left = list(range(len(markers)))

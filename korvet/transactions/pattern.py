@@ -17,7 +17,7 @@ from korvet.turns import CALLS_PER_LOOK, give_turn
 PATTERN_LENGTH_MAX = 1000
 """Characters of a pattern: the most expensive ones, of Unicode's classes, take 40 ms to compile."""
 
-LONG_ID_MIN = 1000
+LONG_ID_MIN = 250
 """Characters from which on an id is matched in a thread: RE2 leaves Python's lock meanwhile."""
 
 _MEMORY_MAX = 1 << 15

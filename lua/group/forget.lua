@@ -7,7 +7,8 @@
 -- Returns  {1, or 0 if the group has changed and nothing is done, offsets deleted, 1 if the group was deleted else 0}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), TRYAGAIN (shared/slot_stays)
 --
--- A row that has changed meanwhile stays, and so does a group for which a transaction is to commit something. The caller
+-- A row that has changed meanwhile stays, and so does a group for which a transaction is to commit something, and the number
+-- of an ended transaction that has no group (group/expire_transactions forgets it). The caller
 -- deletes the Redis groups that show the offsets before, and takes the name of a deleted group off the list of groups after.
 -- allow-oom: what frees memory must work when there is none left.
 
@@ -40,7 +41,7 @@ for at = first_argument, #ARGV, 2 do
 end
 local is_empty = not held[1] or held[1] == 'Empty'
 if not (drops and is_empty) or some_pending or redis.call('EXISTS', offsets) == 1
-  or redis.call('EXISTS', deadlines) == 1 then
+  or redis.call('EXISTS', deadlines) == 1 or not held[1] and redis.call('EXISTS', pending) == 1 then
   return {1, deleted, 0}
 end
 redis.call('UNLINK', group, members, pending)

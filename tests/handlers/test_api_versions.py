@@ -71,7 +71,7 @@ APACHE_KAFKA_4_2 = {
     60: (0, 2),
     61: (0, 0),
     65: (0, 0),
-    66: (0, 1),  # without 2, and its regular expression (docs/reference/not-supported.md)
+    66: (0, 2),
     74: (0, 1),
     75: (0, 0),
 }

@@ -261,7 +261,7 @@ def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: str, re
         ("ip=::1,port=1,offset=1,lag=1", 1),
         ("ip=::1,port=1,state=online,lag=-1", 2),
         ("ip=::1,port=1,state=online,lag=x", 1),
-        ("ip=::1,port=1,state=online,lag=-", 1),
+        ("ip=::1,port=1,state=online,lag=-2", 1),
         ("ip=::1,port", 1),
         ("", 1),
     ],

@@ -144,6 +144,9 @@ def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None
     assert "Invalid value for '--rate'" in said(2, "--rate", "0")
     assert "Invalid value for '--partitions'" in said(2, "--partitions", "some")
     assert "a topic is replayed into itself up to an end" in said(1, target=source.name)
+    assert "INVALID_TRANSACTION_TIMEOUT" in said(
+        1, "--transactional", "--timeout", "inf", target=stage.make("batch", 2).name
+    )
     assert "Missing option '--to'" in failed(korvet_process("lake", "replay", source.name), 2)
     away = [*line(stage, source, "nowhere"), "-b", "127.0.0.1:1", "--timeout", "0.1"]
     assert "Error: no connection to 127.0.0.1:1" in failed(korvet_process(*away))

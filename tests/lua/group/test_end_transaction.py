@@ -117,6 +117,9 @@ def test_a_number_that_is_kept_keeps_the_name_until_it_is_forgotten(group: Group
     group.end_transaction(7)
     assert group.advance() == -1
     assert group.forget(*seen(group)) == [1, 0, 0]
+    assert group.advance() == -1
+    group.client.delete(PENDING)
+    assert group.forget(*seen(group)) == [1, 0, 0]
     assert not group.client.exists(*EVERY_KEY)
     assert group.advance() == -2
 
