@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -28,6 +29,19 @@ def test_what_is_committed_counts_from_when_it_was_said(group: Group) -> None:
     assert group.pending() == (7, False, {})
     committed_ms = int(group.client.hget(OFFSETS, STREAM).rpartition(b":")[2][:-1])
     assert committed_ms <= at
+
+
+def test_offsets_are_committed_also_while_the_clock_is_behind_those_that_are_there(group: Group) -> None:
+    group.commit_transaction(7, 5)
+    group.end_transaction(7)
+    ahead = group.now_ms() + 30 * 24 * 3600 * 1000
+    group.client.hset(OFFSETS, STREAM, re.sub(rb"\d+}$", b"%d}" % ahead, group.client.hget(OFFSETS, STREAM)))
+    group.commit_transaction(8, 9)
+    assert group.end_transaction(8) == {STREAM: 9}
+    group.commit()
+    assert group.client.hget(OFFSETS, STREAM).endswith(b"%d}" % ahead)
+    group.commit_transaction(9, 11)
+    assert group.end_transaction(9) == {STREAM: 11}
 
 
 def test_what_is_aborted_is_dropped(group: Group) -> None:
