@@ -31,7 +31,7 @@ Losses: TypeAlias = Mapping[Setup, frozenset[str]]
 
 NOTHING = frozenset[str]()
 LAST_SECOND = frozenset({"lost", "moved", "two values", "skipped", "went back", "commit went back"})
-LAST_SECOND |= {"aborted read", "lost commit", "torn commit", "not copied"}
+LAST_SECOND |= {"aborted read", "lost commit", "torn commit", "not copied", "copied twice"}
 ANYWHERE: Losses = MappingProxyType(dict.fromkeys(get_args(Setup), NOTHING))
 NOT_WATCHED: Losses = MappingProxyType({"one": NOTHING, "always": NOTHING, "replicas": NOTHING})
 # With appendfsync always Redis ends with the first write that fails.
