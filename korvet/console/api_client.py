@@ -1,8 +1,8 @@
 """Clients of the broker for the console: each uses one broker, for one request at a time, and for seconds.
 
 Any broker of Korvet answers for the whole cluster, so the console uses its own, at the port that it listens on: it
-needs neither another broker nor the advertised addresses. What only another broker knows (the size of logs that it
-leads) is left out if that one does not answer.
+needs neither another broker nor the advertised addresses. What only another broker answers (the size of logs that it
+leads, the list of transactions that it coordinates) is left out if that one does not answer.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +34,8 @@ _OTHERS_SECONDS_MAX = 1.5
 _IDLE_SECONDS_MAX = 30.0
 _IDLE_MAX = 8
 
+T = TypeVar("T")
+
 
 class BrokerAccess(NamedTuple):
     """How the console connects to its own broker; if there is a `problem` it cannot."""
@@ -54,7 +56,7 @@ class ApiClient(AdminClient):
             security=security,
         )
         self._address = address
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._until = Deadline(SECONDS_MAX)
         self.idle_since = 0.0
 
@@ -74,9 +76,9 @@ class ApiClient(AdminClient):
         topology = super().topology_now(topics, deadline)
         return msgspec.structs.replace(
             topology,
-            brokers={self._broker_id: self._address},
+            brokers={self.broker_id: self._address},
             leaders=dict.fromkeys(topology.leaders, self._address),
-            controller=self._broker_id,
+            controller=self.broker_id,
         )
 
     def to_coordinators(
@@ -140,7 +142,18 @@ class ApiClients:
 
         The own broker comes first; others that fail are left out. Raises AdminError if the own broker fails.
         """
-        yield _log_dirs(client, self.broker_id, partitions)
+        for _, dirs in self.ask_each(client, lambda at: _log_dirs(at, partitions)):
+            if not isinstance(dirs, AdminError):
+                yield dirs
+
+    def ask_each(
+        self, client: ApiClient, ask: Callable[[ApiClient], T]
+    ) -> Iterator[tuple[int, T | AdminError]]:
+        """Yield each broker's id with what `ask` returns of it, or with its error if it is not the own one.
+
+        The own broker comes first. Raises AdminError if it fails.
+        """
+        yield self.broker_id, ask(client)
         for other in client.cluster.describe().brokers:
             if other.broker_id == self.broker_id or other.fenced:
                 continue
@@ -149,10 +162,10 @@ class ApiClients:
             with ApiClient(Address(other.host, other.port), other.broker_id, security) as there:
                 there.begin(seconds)
                 try:
-                    dirs = _log_dirs(there, other.broker_id, partitions)
-                except AdminError:
-                    continue
-            yield dirs
+                    answer: T | AdminError = ask(there)
+                except AdminError as error:
+                    answer = error
+            yield other.broker_id, answer
 
     def _take_idle(self) -> ApiClient | None:
         """Return a client that was used a moment ago, and close those that were not."""
@@ -166,7 +179,5 @@ class ApiClients:
         return taken
 
 
-def _log_dirs(
-    client: ApiClient, broker_id: int, partitions: Sequence[TopicPartition] | None
-) -> Sequence[LogDir]:
-    return settled(client.partitions.log_dirs([broker_id], partitions))[broker_id]
+def _log_dirs(client: ApiClient, partitions: Sequence[TopicPartition] | None) -> Sequence[LogDir]:
+    return settled(client.partitions.log_dirs([client.broker_id], partitions))[client.broker_id]

@@ -135,7 +135,7 @@ class Console:
             "/api/topic": lambda client, query: pages.topic(clients, client, metrics, query),
             "/api/groups": lambda client, query: pages.groups(client, metrics, query),
             "/api/group": lambda client, query: pages.group(client, metrics, query),
-            "/api/transactions": pages.transactions,
+            "/api/transactions": lambda client, query: pages.transactions(clients, client, query),
             "/api/lake": lambda client, _: pages.lake(client),
         }
         self._records_reads: dict[str, _Read] = {

@@ -369,14 +369,24 @@ def _uncommitted(progress: PartitionProgress, counted: Counted) -> int | None:
     return counted.records.get(progress.partition) if by_offsets is None else by_offsets
 
 
-def transactions(client: ApiClient, query: Query) -> dict[str, Any]:
-    """Return a page of transactional ids; `start` is when the open transaction began. Raises AdminError."""
+def transactions(clients: ApiClients, client: ApiClient, query: Query) -> dict[str, Any]:
+    """Return a page of transactional ids; `start` is when the open transaction began. Raises AdminError.
+
+    Each broker lists those that it coordinates, and `unanswered` are those that did not. Any describes any id.
+    """
+    listed: dict[str, Transaction] = {}
+    unanswered = []
+    for broker_id, answer in clients.ask_each(client, lambda at: at.transactions.list()):
+        if isinstance(answer, AdminError):
+            unanswered.append({"broker": broker_id, "error": str(answer)})
+        else:
+            listed |= {each.transactional_id: each for each in answer}
     page, total = Page.of(query, _TRANSACTIONS_MAX).cut(
-        client.transactions.list(), lambda each: each.transactional_id
+        [each for _, each in sorted(listed.items())], lambda each: each.transactional_id
     )
     described = client.transactions.describe([each.transactional_id for each in page])
     rows = [_transaction(each, described[each.transactional_id]) for each in page]
-    return {"transactions": rows, "total": total, "now": _now_ms()}
+    return {"transactions": rows, "total": total, "unanswered": unanswered, "now": _now_ms()}
 
 
 def _transaction(listed: Transaction, found: TransactionDescription | AdminError) -> dict[str, Any]:

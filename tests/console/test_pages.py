@@ -13,6 +13,8 @@ from confluent_kafka import Producer
 from korvet.admin.types import TopicPartition
 from korvet.console.pages import ConsoleMetrics
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
+from korvet.protocol.types import CoordinatorType
 from korvet.redis.keys import Keys
 from korvet.telemetry.snapshot import LogStatsSnapshot, publish
 from korvet.telemetry.stats import GroupLag, LogStats
@@ -22,7 +24,7 @@ from tests.support.batches import batch
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster, steady_broker
 from tests.support.console import Caller
 from tests.support.group_consumer import joined
-from tests.support.processes import wait_until
+from tests.support.processes import alive, wait_until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.topic_client import Client
 
@@ -263,6 +265,48 @@ def test_each_broker_has_the_data_of_the_whole_cluster(
             partitions = caller.data("topic", name=name)["partitions"]
             assert {each["leader"] for each in partitions} == {0, 1}
             assert all(each["size"] > 100 for each in partitions)
+
+
+def test_each_broker_has_the_transactions_of_every_coordinator_that_answers(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, name: str
+) -> None:
+    # The lease keeps a killed broker in the cluster, so that the other one asks it.
+    lease = ("--set", "broker.lease.ms=600000")
+    with korvet_cluster(tmp_path_factory.mktemp("coordinators"), redis_url, *lease) as brokers:
+        names = [f"{name}-{number:02}" for number in range(32)]
+        with Client(brokers[0].address) as client:
+            client.create(name)
+            request = FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=names)
+            # With 32 names, either broker coordinates some: one of each is used.
+            by_coordinator = {each.node_id: each.key for each in client.call(request, 4).coordinators}
+        used = sorted(by_coordinator.values())
+        assert by_coordinator.keys() == {0, 1}
+        producers = [
+            Producer({"bootstrap.servers": brokers[0].bootstrap, "transactional.id": each}) for each in used
+        ]
+        for producer in producers:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce(name, b"value")
+            producer.flush()
+        callers = [Caller(broker.ops_address) for broker in brokers]
+        for caller in callers:
+            data = caller.data("transactions", q=name)
+            rows = data["transactions"]
+            assert [each["name"] for each in rows] == used
+            assert (data["total"], data["unanswered"]) == (2, [])
+            assert [each["partitions"] for each in rows] == [[{"topic": name, "partition": 0}]] * 2
+            assert all(each["start"] <= data["now"] for each in rows)
+            second = caller.data("transactions", **{"q": name, "from": 1, "count": 1})
+            assert ([each["name"] for each in second["transactions"]], second["total"]) == (used[1:], 2)
+        workers = brokers[1].worker_pids()
+        brokers[1].kill()
+        wait_until(lambda: not any(map(alive, workers)), "the workers of the killed broker end")
+        data = callers[0].data("transactions", q=name)
+        [row], [unanswered] = data["transactions"], data["unanswered"]
+        assert (row["name"], row["state"]) == (by_coordinator[0], "Ongoing")
+        assert unanswered["broker"] == 1
+        assert brokers[1].bootstrap in unanswered["error"]
 
 
 def test_each_broker_has_the_partitions_of_every_node_of_redis(

@@ -37,6 +37,9 @@ export const transactions = {
     }));
     return [
       h("div", { class: "head" }, heading("Transactions"), h("span", { class: "total" }, count(data.total)), filter("transactions", parameters, "Filter transactions")),
+      data.unanswered.map(({ broker, error }) =>
+        h("p", { class: "alert" }, `Broker ${broker} did not answer. Transactions that it coordinates are missing: ${error}`),
+      ),
       table("Transactions", columns, rows, parameters.get("q") ? "No transactional id matches the filter." : "No transactional ids yet."),
       steps("transactions", parameters, data.transactions.length, data.total),
     ];
