@@ -67,7 +67,7 @@ class Transactional(NamedTuple):
     """The clients with transactions, and the readers of what they write."""
 
     writers: list[Transacting]
-    # No fault waits for them: librdkafka's may hang for two minutes after a broker was away (its issues 5511 and 5456).
+    # No fault waits for them: librdkafka's may hang after a broker was away, until it is replaced.
     copiers: list[Transacting]
     readers: list[Client]
     written: History

@@ -94,9 +94,10 @@ class Node:
         limit = (hard if size is None else size, hard)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, limit)
 
-    def has_written(self) -> bool:
-        """Whether no sync of its file is under way, for which it would let writes wait up to 2 s."""
-        return not self.client.info("persistence")["aof_pending_bio_fsync"]
+    def write_at_once(self) -> None:
+        """Write before each answer from now on, also while its file is synced: until it starts again."""
+        if self._fsync == "everysec":
+            self.client.config_set("appendfsync", "no")
 
     def has_rewritten(self) -> bool:
         """Whether no rewrite of its file is under way or to come."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -36,7 +38,7 @@ from tests.jepsen.history import Committing, Ended, History, Log, Put, now, valu
 from tests.support.processes import wait_until
 
 _TRANSACTION_TIMEOUT_MS = 15_000
-_CALL_SECONDS, _CALLS_SECONDS_MAX = 10.0, 35.0
+_CALL_SECONDS, _CALL_SECONDS_MAX, _CALLS_SECONDS_MAX = 10.0, 40.0, 35.0
 _COMMITTED, _LEFT_OPEN = 0.75, 0.03
 _VALUES_MAX = 12
 _PAUSE_SECONDS_MAX = 0.1
@@ -214,16 +216,37 @@ class CopierClient(TransactionalClient):
 
 
 def _until_answered(call: Any, *args: object) -> None:
-    """Call a method of a producer again while it may be; raises KafkaException if that lasts too long."""
+    """Call a method of a producer again while it may be; raises KafkaException if that lasts too long.
+
+    Raises TimeoutError if the method itself does not return: librdkafka's may forget that it has a time limit (its
+    issue 5456), and then waits for a coordinator that it has given up after that was away (5511).
+    """
     since = now()
     while True:
         try:
-            call(*args, _CALL_SECONDS)
+            _within(_CALL_SECONDS_MAX, call, *args, _CALL_SECONDS)
         except KafkaException as error:
             if now() - since > _CALLS_SECONDS_MAX or not error.args[0].retriable():
                 raise
         else:
             return
+
+
+def _within(seconds: float, call: Any, *args: object) -> None:
+    """Call; after so long leave it alone, and raise TimeoutError."""
+    answer = Future[None]()
+
+    def run() -> None:
+        try:
+            answer.set_result(call(*args))
+        except KafkaException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"{call.__name__} has not returned for {seconds} s") from None
 
 
 def find_hanging(bootstrap: str, topic: str) -> list[Violation]:
