@@ -410,7 +410,7 @@ class PendingAppends:
         """
         self._finish()
         if self._failed:
-            self._appender.topics.retry_stale(self._results, self._partitions, self._send_again)
+            self._send_again(self._appender.topics.refresh_stale(self._results, self._partitions))
             self._send_again(place for place, result in enumerate(self._results) if _is_early(result))
             if self._appender.is_recovering(self._results):
                 self._results = [_too_early() if _is_early(each) else each for each in self._results]

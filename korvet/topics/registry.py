@@ -283,36 +283,44 @@ class TopicRegistry:
 
         `prepare` makes a partition's question, or raises KafkaError; `ask` is given the questions, `at_once` of them at
         the most, and is not called if partitions are named and none is known. An error among `refs` is its own answer.
-        See `retry_stale`.
+        See `refresh_stale`.
         """
         answers: dict[int, A | KafkaError] = {
             place: ref for place, ref in enumerate(in_turns(refs)) if isinstance(ref, KafkaError)
         }
+        places: Sequence[int] = range(len(refs))
+        partitions = self._ask_once(refs, places, prepare, ask, at_once, answers)
+        if stale := self.refresh_stale(answers, partitions):
+            self._ask_once(refs, stale, prepare, ask, at_once, answers)
+        return [answers[place] for place in in_turns(places)]
+
+    def _ask_once(
+        self,
+        refs: Sequence[PartitionRef[X] | KafkaError],
+        places: Sequence[int],
+        prepare: Callable[[X, Topic, Partition], Q],
+        ask: Callable[[Sequence[Q]], Sequence[A | KafkaError]],
+        at_once: int,
+        answers: dict[int, A | KafkaError],
+    ) -> dict[int, Partition]:
+        """Ask about the partitions at `places` and note the answers; returns those partitions that are known."""
+        wanted = {place: ref for place in in_turns(places) if not isinstance(ref := refs[place], KafkaError)}
+        outage = self._refresh_for(wanted.values())
         partitions: dict[int, Partition] = {}
-
-        def attempt(places: Iterable[int]) -> None:
-            wanted = {
-                place: ref for place in in_turns(places) if not isinstance(ref := refs[place], KafkaError)
-            }
-            outage = self._refresh_for(wanted.values())
-            partitions.clear()  # of the first attempt
-            questions: dict[int, Q] = {}
-            for place, ref in in_turns(wanted.items()):
-                try:
-                    if outage is not None and not self._has(ref):
-                        raise outage
-                    topic = self.known(ref.topic)
-                    partitions[place] = topic.partition(ref.partition)
-                    questions[place] = prepare(ref.asked, topic, partitions[place])
-                except KafkaError as error:
-                    answers[place] = error.without_frames()
-            if partitions or not refs:
-                for some in in_parts(list(questions), at_once):
-                    answers.update(zip(some, ask([questions[place] for place in some]), strict=True))
-
-        attempt(range(len(refs)))
-        self.retry_stale(answers, partitions, attempt)
-        return [answers[place] for place in in_turns(range(len(refs)))]
+        questions: dict[int, Q] = {}
+        for place, ref in in_turns(wanted.items()):
+            try:
+                if outage is not None and not self._has(ref):
+                    raise outage
+                topic = self.known(ref.topic)
+                partitions[place] = topic.partition(ref.partition)
+                questions[place] = prepare(ref.asked, topic, partitions[place])
+            except KafkaError as error:
+                answers[place] = error.without_frames()
+        if partitions or not refs:
+            for some in in_parts(list(questions), at_once):
+                answers.update(zip(some, ask([questions[place] for place in some]), strict=True))
+        return partitions
 
     def _refresh_for(self, refs: Iterable[PartitionRef[X]]) -> KafkaError | None:
         """Refresh once if any of the partitions is not in the registry; returns why that failed."""
@@ -327,13 +335,10 @@ class TopicRegistry:
         topic = self.cached(ref.topic)
         return topic is not None and ref.partition < len(topic.partitions)
 
-    def retry_stale(
-        self,
-        answers: Mapping[int, object] | Sequence[object],
-        partitions: Mapping[int, Partition],
-        again: Callable[[list[int]], object],
-    ) -> None:
-        """Refresh if the log did not know partitions that this registry gave, and have these asked for once more.
+    def refresh_stale(
+        self, answers: Mapping[int, object] | Sequence[object], partitions: Mapping[int, Partition]
+    ) -> list[int]:
+        """Refresh if the log did not know partitions that this registry gave; returns those to ask for once more.
 
         A topic that was deleted or created again since the last refresh is stale: its id is not that of the log,
         which answers UNKNOWN_TOPIC_OR_PARTITION and has done nothing. If Redis is away now, the answers stay.
@@ -345,15 +350,15 @@ class TopicRegistry:
             and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         ]
         if not stale:
-            return
+            return []
         try:
             self.refresh()
             if any(self._is_current(partitions[place]) for place in stale):
                 # The feed of changes does not show that Redis was emptied and has come to the same epoch again.
                 self.reload()
         except KafkaError:
-            return
-        again(stale)
+            return []
+        return stale
 
     def _is_current(self, partition: Partition) -> bool:
         topic = self._by_name.get(partition.topic)

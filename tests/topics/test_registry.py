@@ -31,7 +31,7 @@ def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 def retry(view: Domain, stale: Topic) -> None:
     """Have the registry look up a topic whose first partition the log did not know."""
     error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    view.topics.retry_stale({0: error}, {0: stale.partitions[0]}, lambda _places: None)
+    view.topics.refresh_stale({0: error}, {0: stale.partitions[0]})
 
 
 def test_ids_are_unique_and_print_as_kafkas_do() -> None:
