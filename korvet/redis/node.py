@@ -154,6 +154,8 @@ class RedisNode:
         self._not_before = 0.0
         self._refusal = ""
         self._closed = False
+        # Kept, since it is held by a weak reference.
+        self._on_moved = self.reconnect
         # How many were made: a fact learned over one may not hold for the next, which may lead to another Redis.
         self.connections = 0
         self.connected_at = -inf
@@ -345,7 +347,7 @@ class RedisNode:
 
     def _connect(self) -> Multiplexer | StorageUnavailableError:
         try:
-            connected, history = connect_to(self._target, self._connect_timeout_ms, self.reconnect)
+            connected, history = connect_to(self._target, self._connect_timeout_ms, self._on_moved)
         except StorageUnavailableError as error:
             self._refusal = error.message
             self._not_before = time.monotonic() + self._backoff.next_s()

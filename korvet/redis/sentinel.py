@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from weakref import WeakKeyDictionary, WeakMethod
+from weakref import WeakKeyDictionary
 
 import gevent
 from gevent import socket
@@ -29,7 +29,7 @@ from korvet.redis.replies import Reply
 from korvet.redis.url import SWITCHED, RedisAddress, RedisTarget
 
 OnMoved = Callable[[str], object]
-"""A method that closes its object's connection, for the reason that is given."""
+"""Closes a connection, for the reason that is given."""
 
 # A Sentinel that died without a word is noticed within twice this time.
 _PING_S = 10.0
@@ -39,7 +39,7 @@ _PING = pack(("PING",))
 def connect_to(target: RedisTarget, timeout_ms: int, on_moved: OnMoved) -> tuple[socket.socket, str]:
     """Open a connection to the one server of a target, or to its master; returns what `connection.connect` returns.
 
-    A method `on_moved` is called when another server has become the master, as long as its object lives. Raises
+    `on_moved` is called when another server has become the master, as long as the caller keeps it. Raises
     StorageUnavailableError.
     """
     if target.kind != "sentinel":
@@ -57,7 +57,7 @@ class _MasterWatch:
         self._target, self._timeout_ms = target, timeout_ms
         # The one that answered last is the first.
         self._sentinels = list(target.addresses)
-        self._holders: dict[WeakMethod[OnMoved], RedisAddress] = {}
+        self._holders: WeakKeyDictionary[OnMoved, RedisAddress] = WeakKeyDictionary()
         self._runner: gevent.Greenlet[[], None] | None = None
         self._woken = Event()
         self._switched = False
@@ -83,7 +83,7 @@ class _MasterWatch:
                 continue
             if history:
                 self._put_first(sentinel)
-                self._holders[WeakMethod(on_moved)] = asked
+                self._holders[on_moved] = asked
                 if self._runner is None:
                     self._runner = gevent.spawn(self._run)
                 elif asked != self._master:
@@ -114,7 +114,7 @@ class _MasterWatch:
     def _run(self) -> None:
         """Follow one Sentinel after the other, until nobody holds a connection."""
         backoff = reconnect_backoff()
-        while self._forget_gone():
+        while self._holders:
             for sentinel in list(self._sentinels):
                 try:
                     opened, reply = open_connection(sentinel, self._timeout_ms, ("SUBSCRIBE", SWITCHED))
@@ -133,7 +133,7 @@ class _MasterWatch:
         connection = RedisConnection(opened, self._on_replies, lambda _: self._woken.set())
         # Before the subscription it may have been said already.
         self._switched = True
-        while connection.lost is None and self._forget_gone():
+        while connection.lost is None and self._holders:
             if self._switched:
                 self._close_old(sentinel)
             if not self._woken.wait(_PING_S):
@@ -156,7 +156,7 @@ class _MasterWatch:
         """
         try:
             master = self._ask(sentinel, self._timeout_ms)
-            old = [holder for holder, address in self._holders.items() if address != master]
+            old = [on_moved for on_moved, address in self._holders.items() if address != master]
             if old:
                 opened, history = connect(master, self._timeout_ms)
                 opened.close()
@@ -165,14 +165,8 @@ class _MasterWatch:
         except StorageUnavailableError:
             return
         self._switched, self._master = False, master
-        for holder in old:
-            if (on_moved := holder()) is not None:
-                on_moved(f"Sentinel names {master} as the master")
-
-    def _forget_gone(self) -> bool:
-        """Forget who is gone; returns whether anybody is left."""
-        self._holders = {holder: at for holder, at in self._holders.items() if holder() is not None}
-        return bool(self._holders)
+        for on_moved in old:
+            on_moved(f"Sentinel names {master} as the master")
 
 
 # Greenlets cannot be shared by threads, of which each has a hub.

@@ -175,10 +175,11 @@ class Subscriber:
 
     def _run(self) -> None:
         """Keep a connection as long as there are channels, from one loss to the next."""
+        on_moved = self.reconnect  # kept, since it is held by a weak reference
         while self.channels:
             confirmations, self._refused = self._confirmations, False
             try:
-                connected = connect_to(self._target, self._timeout_ms, self.reconnect)[0]
+                connected = connect_to(self._target, self._timeout_ms, on_moved)[0]
             except StorageUnavailableError as error:
                 self.refusal = error.message
                 self._observer.connect_failed()
