@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, timestamp_columns
-from korvet.log.batch_format import StoredBatch
 from korvet.log.record_format import DATA, text_of
-from korvet.log.types import Fetched
+from korvet.log.types import Fetched, StoredBatch
 from korvet.protocol.records.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,

@@ -26,9 +26,8 @@ from korvet.lake.files import TableFile, write_file
 from korvet.lake.schema import between
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import LakeTopic
-from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Fetched, Read
+from korvet.log.types import Bounds, Fetched, Read, StoredBatch
 from korvet.topics.types import Partition
 
 RANGE_BYTES_MIN = 8 * 1024 * 1024

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from korvet.log.record_format import MARKER, Arg, Entry, compress, decompress
+from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import (
     CODEC_MASK,
-    FRONT,
-    HEADER,
     HEADER_BYTES,
     LENGTH_FROM,
     LOOK,
     MAGIC,
-    BatchHeader,
 )
 from korvet.protocol.records.compression import Codec
 from korvet.topics.types import AtRest
@@ -28,39 +24,6 @@ from korvet.topics.types import AtRest
 FIELD = b"batch"
 # Names and values: the batch, and maybe how it is compressed.
 _PLAIN, _ENCODED = 2, 4
-
-
-class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
-
-    `record_count` is below the number of its offsets if it was compacted. `stored` is what lies in Redis, with the
-    header as the producer wrote it; `plain` holds the records if those in `stored` are compressed at rest.
-    """
-
-    base_offset: int
-    next_offset: int
-    size_bytes: int
-    codec: int
-    record_count: int
-    stored: bytes
-    plain: bytes | None = None
-
-    @property
-    def header(self) -> BatchHeader:
-        """The whole header, as the producer wrote it."""
-        return BatchHeader._make(HEADER.unpack_from(self.stored))
-
-    @property
-    def payload(self) -> memoryview:
-        """The records as they came."""
-        return memoryview(self.stored)[HEADER_BYTES:] if self.plain is None else memoryview(self.plain)
-
-    def chunks(self, leader_epoch: int) -> tuple[bytes | memoryview, ...]:
-        """Return the batch for a consumer: only base offset and leader epoch differ, which no CRC covers."""
-        front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
-        if self.plain is None:
-            return front, memoryview(self.stored)[FRONT.size :]
-        return front + self.stored[FRONT.size : HEADER_BYTES], self.plain
 
 
 def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:

@@ -16,7 +16,7 @@ from itertools import compress, count
 from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.batch_format import StoredBatch, batch_args, read_batches
+from korvet.log.batch_format import batch_args, read_batches
 from korvet.log.index import Row, read_rows
 from korvet.log.record_format import (
     CONTROL,
@@ -29,6 +29,7 @@ from korvet.log.record_format import (
     timestamp_of,
 )
 from korvet.log.state import SEGMENTS, range_end, range_start
+from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
@@ -418,6 +419,7 @@ class BatchEntry:
 
         Raises ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE.
         """
+        self._fields: list[bytes]
         self.entry_id, self._fields = entry
         self.next_offset = int(self.entry_id.partition(b"-")[0])
         self.records: list[KeyedRecord] = []

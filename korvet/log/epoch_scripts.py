@@ -10,9 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import cast
-
-import msgspec
+from typing import NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError, OutcomeUnknownError, StorageUnavailableError
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs, later_epoch
@@ -28,7 +26,7 @@ _HISTORIES_MAX = 3
 """Tries to send scripts to the history whose epoch they carry: each but the first has met another one."""
 
 
-class ScriptReply(msgspec.Struct, frozen=True):
+class ScriptReply(NamedTuple):
     """The reply to a script, or what prevented it, and where it was sent with which epoch; "" if it was not."""
 
     reply: Reply
@@ -41,7 +39,7 @@ _NO_ANSWER = ScriptReply(None)
 _ARE_READY = attrgetter("replies.ready")
 
 
-class NodeScripts(msgspec.Struct, frozen=True):
+class NodeScripts(NamedTuple):
     """Scripts that were sent to a node, and those of the caller's that they are."""
 
     places: Sequence[int]

@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias, cast
 
-import msgspec
-
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis import scripts
@@ -105,18 +103,17 @@ def epoch_end(epochs: Epochs, epoch: int, current: int, end: int) -> EpochStart:
     return EpochStart(max((each.epoch for each in epochs if each.epoch <= epoch), default=epoch), later)
 
 
-class _NodeEpoch(msgspec.Struct, gc=False):
+class _NodeEpoch:
     """What is known of one node, over whichever connection: its last history, and the epoch that this has.
 
     `refusal`: why a history got no epoch, and when, for a fetch checks each of its partitions.
     """
 
-    history: str = ""
-    epoch: int = NO_EPOCH
-    learned_at: float = -math.inf
-    asked_at: float = -math.inf
-    believed_at: float = -math.inf
-    refusal: tuple[str, str, float] = ("", "", -math.inf)
+    def __init__(self) -> None:
+        self.history = ""
+        self.epoch = NO_EPOCH
+        self.learned_at = self.asked_at = self.believed_at = -math.inf
+        self.refusal = "", "", -math.inf
 
 
 class LeaderEpochs:
@@ -196,7 +193,7 @@ class LeaderEpochs:
             # All workers ask for it in the lowest slot that the node has, or in the one that is next in turn.
             turn += not isinstance(reply, MovedError)
         try:
-            found, text = cast("tuple[bytes, bytes]", value_of(reply))
+            found, text = cast("list[bytes]", value_of(reply))
         except StorageUnavailableError:
             raise
         except (KafkaError, RespError) as error:

@@ -85,7 +85,7 @@ ROUNDS_MAX = 256
 """Round trips one read may take before it answers with what it has."""
 
 
-class PartitionReading(msgspec.Struct):
+class PartitionReading:
     """One partition of a read under way.
 
     `taking`: what is read next goes into the result; else only the bounds are, which are known (`bounded`) once
@@ -94,12 +94,7 @@ class PartitionReading(msgspec.Struct):
     only whether it still is is asked. `remote`: only the remote tier holds the offset.
     """
 
-    place: int
-    spec: FetchPartitionSpec
-    offset: int = -1
-    room: int = 0
     entries: int = 0
-    entries_max: int = 0
     entries_taken: int = 0
     bytes_expected: int = 0
     taking: bool = False
@@ -111,8 +106,8 @@ class PartitionReading(msgspec.Struct):
     remote: RemoteRange | None = None
     done: bool = False
 
-    def __post_init__(self) -> None:
-        spec = self.spec
+    def __init__(self, place: int, spec: FetchPartitionSpec) -> None:
+        self.place, self.spec = place, spec
         self.offset, self.room = spec.offset, spec.bytes_max
         worst = max(1, spec.topic.config.max_message_bytes)
         self.entries_max = min(COUNT_MAX, max(END_COUNT, WORST_REPLY_BYTES_MAX // worst))

@@ -16,12 +16,11 @@ import msgspec
 
 from korvet.errors import KafkaError
 from korvet.log import high_watermark
-from korvet.log.batch_format import StoredBatch
 from korvet.log.epochs import NO_EPOCH, epoch_at, epoch_end
 from korvet.log.index import IndexStore, Search, SearchResult
 from korvet.log.remote.tier import RemoteTier, Stamp, search_request
 from korvet.log.store import LogStore
-from korvet.log.types import Bounds, Read
+from korvet.log.types import Bounds, Read, StoredBatch
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import stored_records

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import gevent
-import msgspec
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.log.store import BegunReads, LogStore
@@ -32,7 +32,7 @@ Prepare = Callable[[Fetched], object]
 """Makes of what was found what `Fetched.prepared` says."""
 
 
-class _Piece(msgspec.Struct, frozen=True, eq=False):
+class _Piece(NamedTuple):
     """One read under way, or done; times by the clock of ReadAhead, `history` by LogStore.history_of."""
 
     read: Read

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import lz4.frame
 import zstandard
@@ -39,8 +39,8 @@ if NATIVE:
     from korvet.protocol.records import native
 
 Arg = bytes | str | int | memoryview
-Entry = tuple[bytes, list[bytes]]
-"""An id and its flat list of fields and values: the shape, not the type, of what XRANGE answers."""
+Entry: TypeAlias = Any
+"""An id and its flat list of fields and values, in a list, as XRANGE answers it; checked by what reads it."""
 
 ENTRY_ARGS_MAX = 7900
 """Lua's stack holds 8000 values (LUAI_MAXCSTACK), and a script passes all arguments of XADD through it."""
@@ -188,7 +188,7 @@ def producer_of(text: bytes) -> tuple[int, int] | None:
     """Return the producer id and epoch that a field PRODUCER holds; None if it is not Korvet's."""
     if not _PRODUCER.fullmatch(text):
         return None
-    producer_id, epoch = map(int, text.split(b":"))
+    producer_id, epoch = [int(each) for each in text.split(b":")]
     return (producer_id, epoch) if producer_id <= _PRODUCER_ID_MAX and epoch <= _PRODUCER_EPOCH_MAX else None
 
 

@@ -18,7 +18,7 @@ from korvet.errors import (
     KafkaError,
     StorageUnavailableError,
 )
-from korvet.log.batch_format import StoredBatch, read_batches
+from korvet.log.batch_format import read_batches
 from korvet.log.epochs import NO_EPOCH, Epochs, KnownEnds, LeaderEpochs
 from korvet.log.external_entries import ROUNDS_MAX, ExternalEntries, outrun
 from korvet.log.group_commit import AppendScripts, GroupCommit
@@ -47,7 +47,16 @@ from korvet.log.state import (
     read_state,
     state_command,
 )
-from korvet.log.types import AppendBatch, Appended, AppendRecords, Bounds, Fetched, LogPosition, Read
+from korvet.log.types import (
+    AppendBatch,
+    Appended,
+    AppendRecords,
+    Bounds,
+    Fetched,
+    LogPosition,
+    Read,
+    StoredBatch,
+)
 from korvet.pending import Pending
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis

@@ -8,10 +8,16 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from korvet.log.batch_format import StoredBatch
 from korvet.log.epochs import Epochs
 from korvet.log.record_format import ProducerRun
-from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
+from korvet.protocol.records.batch import (
+    FRONT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+)
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.record import Record, StoredRecord
 from korvet.topics.types import AtRest, Partition
@@ -70,6 +76,39 @@ class AppendBatch(AppendFields, frozen=True, gc=False, kw_only=True):
     batch: memoryview
     codec: int
     record_count: int
+
+
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
+
+    `record_count` is below the number of its offsets if it was compacted. `stored` is what lies in Redis, with the
+    header as the producer wrote it; `plain` holds the records if those in `stored` are compressed at rest.
+    """
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    codec: int
+    record_count: int
+    stored: bytes
+    plain: bytes | None = None
+
+    @property
+    def header(self) -> BatchHeader:
+        """The whole header, as the producer wrote it."""
+        return BatchHeader._make(HEADER.unpack_from(self.stored))
+
+    @property
+    def payload(self) -> memoryview:
+        """The records as they came."""
+        return memoryview(self.stored)[HEADER_BYTES:] if self.plain is None else memoryview(self.plain)
+
+    def chunks(self, leader_epoch: int) -> tuple[bytes | memoryview, ...]:
+        """Return the batch for a consumer: only base offset and leader epoch differ, which no CRC covers."""
+        front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
+        if self.plain is None:
+            return front, memoryview(self.stored)[FRONT.size :]
+        return front + self.stored[FRONT.size : HEADER_BYTES], self.plain
 
 
 class Appended(NamedTuple):

@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import cast
+from typing import Any, cast
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.pending import Pending, SendOrder
@@ -142,7 +142,7 @@ class Redis:
         cursor, seen = b"0", set[bytes]()
         while True:
             [reply] = self.pipeline([("ZSCAN", key, cursor, "COUNT", page)])
-            cursor, found = cast("tuple[bytes, list[bytes]]", listed(key, reply))
+            cursor, found = cast("list[Any]", listed(key, reply))
             fresh = [member for member in found[::2] if member not in seen]
             seen.update(fresh)
             for at in range(0, len(fresh), page):

@@ -24,7 +24,7 @@ from korvet.lake.decoding import batches_to_arrow, records_to_arrow
 from korvet.lake.files import filesystem, write_file
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
-from korvet.log.batch_format import StoredBatch
+from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.stored import stored_records
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from korvet.lake.schema import KEY, OFFSET, VALUE, milliseconds_of
-from korvet.log.batch_format import StoredBatch
+from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import CODEC_MASK, HEADER, BatchHeader
 from korvet.protocol.records.record import StoredRecord
 

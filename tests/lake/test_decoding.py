@@ -21,7 +21,7 @@ from korvet.lake.decoding import (
     records_to_arrow,
 )
 from korvet.lake.schema import SCHEMA
-from korvet.log.batch_format import StoredBatch
+from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import (
     ATTRIBUTES_AT,
     CONTROL_BIT,

@@ -13,8 +13,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from korvet.log.batch_format import StoredBatch, batch_args, read_batches
+from korvet.log.batch_format import batch_args, read_batches
 from korvet.log.record_format import Arg, Entry
+from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import HEADER as HEADER_STRUCT
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.topics.types import AtRest

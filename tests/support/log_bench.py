@@ -10,9 +10,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.batch_format import StoredBatch
 from korvet.log.store import LogStore
-from korvet.log.types import NO_TRANSACTION, AppendBatch, Appended, AppendRecords, Bounds, Fetched, Read
+from korvet.log.types import (
+    NO_TRANSACTION,
+    AppendBatch,
+    Appended,
+    AppendRecords,
+    Bounds,
+    Fetched,
+    Read,
+    StoredBatch,
+)
 from korvet.protocol.records.batch import produced_batch
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys

@@ -1,6 +1,7 @@
 # What native.c offers. Each function returns None for what it leaves to Python.
 
 from collections.abc import Sequence
+from typing import Any
 
 def encode_records(
     runs: Sequence[tuple[int, int]],
@@ -12,6 +13,4 @@ def encode_records(
     /,
 ) -> tuple[bytes, int, int] | None: ...
 def parse_timestamps(column: Sequence[bytes], /) -> list[int] | None: ...
-def split_entries(
-    entries: Sequence[tuple[bytes, list[bytes]]], /
-) -> tuple[list[bytes], list[bytes], list[list[bytes]]] | None: ...
+def split_entries(entries: Sequence[Any], /) -> tuple[list[bytes], list[bytes], list[list[bytes]]] | None: ...

@@ -6,6 +6,7 @@ plain tuples.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 Header = tuple[str, bytes | None]
@@ -35,5 +36,5 @@ class Record(Protocol):
         """The value; None is a tombstone on a compacted topic."""
 
     @property
-    def headers(self) -> list[Header]:
+    def headers(self) -> Sequence[Header]:
         """Names and values in the producer's order; a name may repeat."""
