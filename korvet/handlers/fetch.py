@@ -57,14 +57,17 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
     else:
         api.sessions.close(request.session_id, caller.session)
     refused = _refused(caller, api.topics, (each.topic for each in refs))
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-    seen: set[tuple[TopicRef, int]] = set()
-    asked: list[Ref | KafkaError] = []
-    for ref in in_turns(refs):
-        known = len(seen)
-        seen.add((ref.topic, ref.partition))
+    asked: list[Ref | KafkaError] = list(refs)
+    are_unique = len({(ref.topic, ref.partition) for ref in in_turns(refs)}) == len(refs)
+    if not are_unique:
         # No client names one twice, and a large batch could be read and held 10,000 times.
-        asked.append(ref if len(seen) > known else twice)
+        twice = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+        seen: set[tuple[TopicRef, int]] = set()
+        for place, ref in enumerate(in_turns(refs)):
+            known = len(seen)
+            seen.add((ref.topic, ref.partition))
+            if len(seen) == known:
+                asked[place] = twice
     readable = len(refs)
     if refused:
         asked = [refused.get(ref.topic, each) for ref, each in zip(refs, asked, strict=True)]
@@ -82,7 +85,7 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
 
     answers = api.topics.ask(asked, reading.spec, read, at_once=max(1, len(refs)))
     response = wire.FetchResponse(responses=_topics(request, zip(refs, answers, strict=True)))
-    if request.session_epoch == INITIAL_EPOCH and len(seen) == len(refs):
+    if request.session_epoch == INITIAL_EPOCH and are_unique:
         response.session_id = api.sessions.create(caller.session, caller.version, refs, answers)
     return response
 

@@ -293,7 +293,8 @@ class KnownEnds:
         A log that has moved to a node and back may have an epoch that another worker has begun and this one does not
         know: its `epochs` then say it.
         """
-        current = max([current, *(each.epoch for each in (epochs or ())[-1:])])
+        if epochs:
+            current = max(current, epochs[-1].epoch)
         key = partition.stream, partition.topic_id
         last = self._ends.get(key)
         if last is None or current == last.epoch:

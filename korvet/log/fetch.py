@@ -72,6 +72,10 @@ WEIGHTS_MAX = 50_000
 PIECE_BYTES = 2 * 1024 * 1024
 """What is asked of Redis at once, or read ahead of a partition."""
 
+PREPARED_BYTES_MIN = {"batch": 64 * 1024, "record": 0}
+"""From which size on what is read ahead is prepared when it is here: for a few batches a greenlet, which has a stack of
+its own, costs more than what their consumer is spared: an eighth of the fetch of one."""
+
 _PIECES_AT_ONCE = 2
 """Pieces that one fetch has asked for and not put together: Redis works on one while the worker does on the other."""
 
@@ -181,8 +185,7 @@ class Reader:
     ) -> None:
         """Put the batches into the result, and read ahead for the next fetch."""
         if reading.more and result.size_bytes:
-            following = msgspec.structs.replace(reading.spec, offset=collector.next_offset)
-            self._read_ahead(reading, following.offset, following.bytes_max, partial(prepare, following))
+            self._read_ahead(reading, collector.next_offset, reading.spec.bytes_max, for_next=True)
         if reading.entries_taken:
             self._found[reading.spec.partition.stream] = reading.entries_taken
         result.record_count = collector.record_count
@@ -287,16 +290,19 @@ class Reader:
             self._read_ahead(reading, fetched.next_offset, room)
 
     def _read_ahead(
-        self, reading: PartitionReading, offset: int, room: int, prepare_with: Prepare | None = None
+        self, reading: PartitionReading, offset: int, room: int, *, for_next: bool = False
     ) -> None:
+        """Read ahead for the next round, or `for_next` fetch."""
         partition = reading.spec.partition
         weight = self._weights.get(partition.stream)
         if weight and not reading.at_end:
             wanted = room // weight + 1
             entries = min(wanted, PIECE_BYTES // weight + 1, reading.entries_max)
             expected = entries * (weight + ENTRY_BYTES)
+            prepare_with: Prepare | None = None
             # Of a fetch of several pieces the first is put together while Redis works on the second.
-            prepare_with = prepare_with if entries == wanted else None
+            if for_next and entries == wanted and expected >= PREPARED_BYTES_MIN[partition.format]:
+                prepare_with = partial(prepare, msgspec.structs.replace(reading.spec, offset=offset))
             read = Read(partition, offset, entries, bytes_expected=expected, committed=reading.spec.committed)
             self._ahead.begin(read, expected, prepare_with)
 

@@ -166,5 +166,6 @@ def _as_of(bounds: Bounds | KafkaError, outcome: Fetched) -> _Outcome:
         epochs=bounds.epochs,
         open_offset=bounds.open_offset,
     )
-    found = outcome.records or outcome.batches
-    return outcome._replace(more=outcome.more or not found or outcome.next_offset < outcome.visible_end)
+    if outcome.more or (outcome.holds_any and outcome.next_offset >= outcome.visible_end):
+        return outcome
+    return outcome._replace(more=True)

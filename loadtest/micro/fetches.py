@@ -1,9 +1,10 @@
 """CPU of a whole broker, its worker and its Redis, for what a consumer reads from the start of a log.
 
 Run as `python loadtest/micro/fetches.py [CHECKOUT ...]` from the repository. Starts a broker of one worker from each
-checkout (this one where none is named), fills a log in each, and fetches 1 MiB at a time from each in turn, a few
-fetches a turn. Other work on the machine makes single turns dearer: printed are the 20th percentile of all turns, and
-the median of the ratios to the first checkout in the same turn. Several checkouts are a comparison of their code.
+checkout (this one where none is named), fills a log in each, and fetches 1 MiB or a batch of 16 KiB at a time from each
+in turn, a few MiB a turn. Other work on the machine makes single turns dearer: printed are the 20th percentile of all
+turns, and the median of the ratios to the first checkout in the same turn. Several checkouts are a comparison of their
+code.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.support import batches
 from tests.support.batches import Record
 from tests.support.wire_client import WireClient
 
-TURNS, FETCHES = 60, 4
+TURNS, TURN_BYTES = 60, 4 << 20
 FETCH_BYTES = 1 << 20
 BATCH_BYTES = 16 * 1024  # the Java client's default
 LOG_BYTES = 24 << 20
@@ -32,13 +33,16 @@ _FETCH, _PRODUCE, _METADATA = 11, 8, 9
 
 
 class Case(NamedTuple):
-    """A log: its format, and the bytes of a record."""
+    """A log: its format, the bytes of a record, and those that are fetched at a time."""
 
     storage_format: str
     size: int
+    fetch_bytes: int = FETCH_BYTES
 
 
-CASES = [Case(storage_format, size) for storage_format in ("batch", "record") for size in (100, 1024)]
+FORMATS = ("batch", "record")
+CASES = [Case(storage_format, size) for storage_format in FORMATS for size in (100, 1024)]
+CASES += [Case(storage_format, 100, BATCH_BYTES) for storage_format in FORMATS]
 
 
 class Turn(NamedTuple):
@@ -56,13 +60,14 @@ class Consumer:
         self._broker = broker
         self._client = WireClient(broker.address)
         self._topic = f"{case.storage_format}-{case.size}"
+        self._fetch_bytes = case.fetch_bytes
         self._offset = 0
         self._fill(case)
 
     def turn(self) -> Turn:
         """Fetch some times."""
         before = _cpu_us(self._broker.workers), _cpu_us(self._broker.redis), time.perf_counter() * 1e6
-        records = sum(self._fetch() for _ in range(FETCHES))
+        records = sum(self._fetch() for _ in range(TURN_BYTES // self._fetch_bytes))
         after = _cpu_us(self._broker.workers), _cpu_us(self._broker.redis), time.perf_counter() * 1e6
         return Turn(*((now - then) / records for now, then in zip(after, before, strict=True)))
 
@@ -78,7 +83,7 @@ class Consumer:
 
     def _fetch(self) -> int:
         """Fetch what comes next, from the start again after the end; returns how many records came."""
-        asked = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=FETCH_BYTES)
+        asked = FetchPartition(partition=0, fetch_offset=self._offset, partition_max_bytes=self._fetch_bytes)
         topics = [FetchTopic(topic=self._topic, partitions=[asked])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=50 << 20, topics=topics)
         answer: FetchResponse = self._client.call(request, _FETCH)
@@ -94,7 +99,9 @@ class Consumer:
 def main() -> None:
     """Measure every case on every checkout, alternating."""
     checkouts = [Path(arg).resolve() for arg in sys.argv[1:]] or [requests.ROOT]
-    print(f"{'us a record':12} {'checkout':20} {'worker':>8} {'Redis':>8} {'time':>8}   ratios to the first")
+    print(
+        f"{'us a record, KiB':17} {'checkout':20} {'worker':>8} {'Redis':>8} {'time':>8}   ratios to the first"
+    )
     for case in CASES:
         with ExitStack() as stack:
             setting = f"storage.format={case.storage_format}"
@@ -109,9 +116,9 @@ def main() -> None:
             ratios = " ".join(
                 f"{statistics.median(turn[place][at] / turn[0][at] for turn in turns):.2f}" for at in range(3)
             )
-            name = f"{case.storage_format} {case.size}"
+            name = f"{case.storage_format} {case.size}, {case.fetch_bytes >> 10}"
             print(
-                f"{name:12} {checkout.name:20} {worker:8.3f} {redis:8.3f} {elapsed:8.3f}   {ratios}",
+                f"{name:17} {checkout.name:20} {worker:8.3f} {redis:8.3f} {elapsed:8.3f}   {ratios}",
                 flush=True,
             )
 
