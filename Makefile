@@ -112,6 +112,8 @@ COMPILED_TESTS := tests/clients tests/handlers tests/log tests/native tests/prot
 # These tests put something of their own in the place of a compiled class or method, which cannot be done.
 NOT_COMPILED_TESTS := \
 	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \
+	--deselect tests/log/test_high_watermark.py::test_a_fetch_that_waits_reads_again_only_what_replicas_lack \
+	--deselect tests/log/test_readahead.py::test_a_read_that_is_made_again_has_its_own_bounds \
 	--deselect tests/log/test_transactions.py::test_what_is_not_verified_is_neither_written_nor_an_error_of_the_script \
 	--deselect tests/server/test_tls.py::test_everybody_else_runs_while_tiny_records_are_decrypted \
 	--deselect tests/server/test_tls.py::test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off
