@@ -1,8 +1,9 @@
 """The features of the cluster (KIP-584): levels that all brokers settle on, in Redis and in this worker.
 
-`transaction.version` is the only one. At level 2 clients use the second protocol of transactions (KIP-890): the epoch
-of a producer rises with each transaction, and partitions join one by being written to. Below it clients add partitions
-by requests of their own. A cluster on which nothing was set has every feature at its highest level.
+`transaction.version`: at level 2 clients use the second protocol of transactions (KIP-890): the epoch of a producer
+rises with each transaction, and partitions join one by being written to. Below it clients add partitions by requests of
+their own. `group.version`: at level 1 groups may use the consumer protocol (KIP-848). A cluster on which nothing was
+set has every feature at its highest level.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ FEED_MEMBER = "/features"
 """Member of the change feed that stands for a change of features: no topic can have that name."""
 
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 
-SUPPORTED: Mapping[str, int] = {TRANSACTION_VERSION: 2}
+SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 """The highest level of each feature; the lowest is 0, without it."""
 
 _ROW = "finalized"
@@ -73,6 +75,11 @@ class Features:
     def transaction_version(self) -> int:
         """The level of `transaction.version`: 0, 1 or 2."""
         return self.finalized[TRANSACTION_VERSION]
+
+    @property
+    def group_version(self) -> int:
+        """The level of `group.version`: 0 or 1."""
+        return self.finalized[GROUP_VERSION]
 
     def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
         """Change features, all or none, or only find out whether they could be; they count here when it returns.

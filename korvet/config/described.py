@@ -9,6 +9,7 @@ import msgspec
 from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import Layers
+from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.topic_configs import SLOT_TAGS, TOPIC_CONFIGS
 from korvet.protocol.types import ConfigSource
 
@@ -60,6 +61,20 @@ def with_overrides(inherited: Sequence[ConfigEntry], overrides: Mapping[str, str
         if (name := entry.definition.name) in overrides
         else entry
         for entry in inherited
+    ]
+
+
+def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every group config by name, as it is on a group with `overrides`."""
+    return [
+        ConfigEntry(
+            each,
+            (
+                *((_synonym(each, overrides[name], ConfigSource.GROUP),) if name in overrides else ()),
+                *synonyms(BROKER_CONFIGS[each.inherits], layers),
+            ),
+        )
+        for name, each in GROUP_CONFIGS.items()
     ]
 
 

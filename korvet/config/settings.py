@@ -483,7 +483,7 @@ class Settings:
     )
 
     producer_id_expiration_ms: int = _dynamic(
-        _DAY_MS, "Expire a producer id after this time without a batch.", least=1
+        _DAY_MS, "Expire a producer id after this time without a batch.", 1
     )
     transaction_max_timeout_ms: int = _setting(
         900_000, "Longest transaction timeout that a producer may ask for.", least=1
@@ -497,16 +497,29 @@ class Settings:
     group_initial_rebalance_delay_ms: int = _setting(
         3_000, "How long the first rebalance of a group waits for more members."
     )
-    group_min_session_timeout_ms: int = _setting(
-        6_000, "Shortest session timeout of a group member.", least=1
-    )
-    group_max_session_timeout_ms: int = _setting(
-        1_800_000, "Longest session timeout of a group member.", least=1
-    )
+    group_min_session_timeout_ms: int = _setting(6_000, "Least session timeout of a classic member.", 1)
+    group_max_session_timeout_ms: int = _setting(1_800_000, "Largest session timeout of a classic member.", 1)
     group_max_size: int = _setting(INT32_MAX, "Most members of a group.", least=1)
-    offsets_retention_minutes: int = _setting(
-        10_080, "How long an empty group's committed offsets are kept.", least=1
+    group_consumer_session_timeout_ms: int = _setting(45_000, "Session timeout by KIP-848.", 1)
+    group_consumer_min_session_timeout_ms: int = _setting(45_000, "Least session timeout of a group.", 1)
+    group_consumer_max_session_timeout_ms: int = _setting(60_000, "Largest session timeout of a group.", 1)
+    group_consumer_heartbeat_interval_ms: int = _setting(5_000, "Heartbeat interval by KIP-848.", 1)
+    group_consumer_min_heartbeat_interval_ms: int = _setting(5_000, "Least such pause of a group.", 1)
+    group_consumer_max_heartbeat_interval_ms: int = _setting(15_000, "Largest such pause of a group.", 1)
+    group_consumer_max_size: int = _setting(INT32_MAX, "Most members of a KIP-848 group.", 1)
+    group_consumer_assignors: str = _setting(
+        "uniform,range",
+        "Assignors of KIP-848; the first counts if no member names one.",
+        choices=("uniform", "range"),
+        type=ConfigType.LIST,
     )
+    group_consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = _setting(
+        "bidirectional", "Whether groups with members change to the consumer protocol, or back."
+    )
+    group_consumer_regex_refresh_interval_ms: int = _setting(
+        600_000, "Pause between two matches of a regular expression while no topic changes.", 10_000
+    )
+    offsets_retention_minutes: int = _setting(10_080, "How long an empty group keeps its offsets.", 1)
     offsets_retention_check_interval_ms: int = _setting(
         600_000, "Pause between two searches of the keeper for expired offsets.", 1, INT64_MAX
     )

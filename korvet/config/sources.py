@@ -115,6 +115,11 @@ def check_together(settings: Settings, origins: Mapping[str, str]) -> None:
     """Raise ConfigError if settings, each in its range, contradict each other; it names the origin of both."""
     for smaller, larger in (
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+        ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+        ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+        ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+        ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
         ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
         # A request that is larger than all memory for requests could never be read.
         ("socket.request.max.bytes", "queued.max.request.bytes"),

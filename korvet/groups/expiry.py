@@ -3,8 +3,9 @@
 Kafka's rules for offsets.retention.minutes, counted from when
     the end of the last membership, or the commit if that is later   in an empty group that had members
     the commit                                                       in a group that never had members
-    the commit                                                       in a stable group of consumers, for topics that no
-                                                                     member is subscribed to
+    the commit                                                       in a stable group of consumers, or any one of the
+                                                                     consumer protocol, for topics that no member is
+                                                                     subscribed to
 A client may set a retention of its own (OffsetCommit 2 to 4), which counts from its commit. Offsets of a deleted topic
 expire at once. While a transaction is to commit an offset, that of its partition stays, and the group.
 """
@@ -15,10 +16,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.errors import KafkaError
-from korvet.groups.listing import CONSUMER, subscribed_topics
+from korvet.groups.consumer.subscriptions import subscribed_among
+from korvet.groups.listing import subscribed_topics
 from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore, StoredOffset
 from korvet.groups.store import GroupStore
-from korvet.groups.types import STABLE
+from korvet.groups.types import CONSUMER, STABLE
 from korvet.protocol.types import TopicPartition
 
 
@@ -96,10 +98,16 @@ class OffsetExpiry:
         self, group: str, version: GroupVersion, stored: list[StoredOffset]
     ) -> list[StoredOffset]:
         """Return those that no member is subscribed to; none if that is unknown, or about to change."""
-        if not stored or (version.state, version.protocol_type) != (STABLE.encode(), CONSUMER.encode()):
+        if not stored or version.protocol_type != CONSUMER.encode():
             return []
         [described] = self._groups.describe([group])
         if isinstance(described, KafkaError):
             raise described
+        if described.kind:
+            members = self._groups.consumers.all_members(group)
+            subscribed = subscribed_among(members, {each.at.topic for each in stored})
+            return [each for each in stored if each.at.topic not in subscribed]
+        if described.state != STABLE:
+            return []
         topics = subscribed_topics(described)
         return [] if topics is None else [each for each in stored if each.at.topic not in topics]

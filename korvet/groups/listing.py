@@ -5,27 +5,28 @@ Also which topics the members of a group are subscribed to, as they say themselv
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
+import msgspec
+
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.groups.consumer.subscriptions import names_of, subscribed_among
+from korvet.groups.consumer.types import Owned, text_of
+from korvet.groups.embedded_protocol import parse_subscription
 from korvet.groups.offsets import ANY_ROW, GroupVersion, OffsetStore
 from korvet.groups.store import GroupStore
-from korvet.groups.types import DEAD, UNKNOWN, StoredGroup
+from korvet.groups.types import CONSUMER, DEAD, UNKNOWN, StoredGroup
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, decode_group_id
 from korvet.redis.replies import listed, parsed
-from korvet.topics.registry import TopicRegistry
+from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.types import TopicRef
 
 CLASSIC = "classic"
-"""The type of every group: that of the classic protocol."""
-
-CONSUMER = "consumer"
-"""The protocol type of consumers."""
+"""The type of a group of the classic protocol; of the consumer protocol it is CONSUMER."""
 
 _PAGE = 500
 """Groups of one round trip: a millisecond of Redis."""
@@ -35,11 +36,39 @@ _TRIES_MAX = 5
 
 
 class ListedGroup(NamedTuple):
-    """A group: `state` is Kafka's name of it, `protocol_type` empty if it never had members."""
+    """A group: `state` and `kind` (its type) are Kafka's names, `protocol_type` is empty if it never had members."""
 
     group: str
     state: str
     protocol_type: str
+    kind: str = CLASSIC
+
+
+class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a group of the consumer protocol; its partitions are by topic name."""
+
+    member_id: str
+    instance: str
+    rack: str
+    epoch: int
+    client_id: str
+    client_host: str
+    names: tuple[str, ...]
+    regex: str
+    assigned: dict[str, list[int]]
+    target: dict[str, list[int]]
+    is_classic: bool
+
+
+class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of the consumer protocol, and the ids of the topics that its members have."""
+
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: list[DescribedMember]
+    topic_ids: dict[str, str]
 
 
 class GroupSummary(NamedTuple):
@@ -86,14 +115,15 @@ class GroupList:
         groups: list[ListedGroup] = []
         for names in self.names():
             keys = [self._keys.group_state(name) for name in names]
-            replies = self._redis.pipeline([("HMGET", key, "state", "protocol_type") for key in keys])
+            replies = self._redis.pipeline([("HMGET", key, "state", "protocol_type", "type") for key in keys])
             for name, key, reply in zip(names, keys, replies, strict=True):
                 if isinstance(reply, StorageUnavailableError):
                     groups.append(ListedGroup(name, UNKNOWN, ""))
                     continue
-                state, protocol_type = cast("list[bytes | None]", listed(key, reply))
+                state, protocol_type, kind = cast("list[bytes | None]", listed(key, reply))
                 if state is not None:
-                    groups.append(ListedGroup(name, _text(state), _text(protocol_type or b"")))
+                    kind_text = CLASSIC if kind is None else _text(kind)
+                    groups.append(ListedGroup(name, _text(state), _text(protocol_type or b""), kind_text))
         return sorted(groups)
 
 
@@ -127,9 +157,53 @@ class GroupAdmin:
         """
         wanted = {state.lower() for state in states}
         kinds = {kind.lower() for kind in types}
-        if kinds and CLASSIC not in kinds:
-            return []
-        return [each for each in self._names.all_groups() if not wanted or each.state.lower() in wanted]
+        return [
+            each
+            for each in self._names.all_groups()
+            if (not wanted or each.state.lower() in wanted) and (not kinds or each.kind in kinds)
+        ]
+
+    def describe_consumer_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
+        """Return each group of the consumer protocol as it is now, or its error; GROUP_ID_NOT_FOUND for any other."""
+        return [self._described(group) for group in groups]
+
+    def _described(self, group: str) -> DescribedConsumerGroup | KafkaError:
+        store = self._groups.consumers
+        try:
+            fields = store.fields(group)
+            members = store.all_members(group) if fields.kind else []
+        except KafkaError as error:
+            return error.without_frames()
+        if not fields.kind:
+            what = f"Group {group} is not a consumer group." if fields.state else f"Group {group} not found."
+            return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
+        self._topics.refresh()
+        names = {id_text(each.id): each.name for each in self._topics.list_cached()}
+        described = [
+            DescribedMember(
+                member_id=each.member_id,
+                instance=each.row.instance,
+                rack=each.row.rack,
+                epoch=each.progress.epoch,
+                client_id=each.row.client_id,
+                client_host=each.row.client_host,
+                names=names_of(each),
+                regex=each.row.regex,
+                assigned=_by_name(each.progress.assigned, names),
+                target=_by_name(each.target, names),
+                is_classic=each.is_classic,
+            )
+            for each in members
+        ]
+        used = {name for each in described for owned in (each.assigned, each.target) for name in owned}
+        return DescribedConsumerGroup(
+            state=fields.state,
+            epoch=fields.epoch,
+            assignment_epoch=fields.assignment_epoch,
+            assignor=fields.assignor or "uniform",
+            members=described,
+            topic_ids={name: topic_id for topic_id, name in names.items() if name in used},
+        )
 
     def delete(self, group: str) -> None:
         """Delete a group; raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, KAFKA_STORAGE_ERROR."""
@@ -155,7 +229,12 @@ class GroupAdmin:
                 raise version
             if isinstance(described, KafkaError):
                 raise described
-            subscribed = _subscribed(group, version, described)
+            subscribed: set[str] | None
+            if described.kind:
+                members = self._groups.consumers.all_members(group)
+                subscribed = subscribed_among(members, {each.topic for each in partitions})
+            else:
+                subscribed = _subscribed(group, version, described)
             errors = {each: self._refusal(group, each, subscribed) for each in partitions}
             rows: Mapping[TopicPartition, bytes] = {
                 each: ANY_ROW for each, error in errors.items() if error is None
@@ -190,33 +269,16 @@ def subscribed_topics(group: StoredGroup) -> set[str] | None:
     """Return the topics that any member of a group of consumers is subscribed to; None if one cannot be read."""
     subscribed: set[str] = set()
     for member in group.members:
-        topics = subscription(member.metadata)
-        if topics is None:
+        found = parse_subscription(member.metadata)
+        if found is None:
             return None
-        subscribed |= topics
+        subscribed.update(found.topics)
     return subscribed
 
 
-def subscription(metadata: bytes) -> set[str] | None:
-    """Return the topics that a consumer's metadata names; None if it is not of the consumer protocol.
-
-    ConsumerProtocolSubscription: a version (int16), an array of topics, and what assignors add.
-    """
-    try:
-        version, count = struct.unpack_from(">hi", metadata)
-        at = struct.calcsize(">hi")
-        topics = set()
-        for _ in range(count):
-            (size,) = struct.unpack_from(">h", metadata, at)
-            at += struct.calcsize(">h")
-            name = metadata[at : at + size]
-            if size < 0 or len(name) != size:
-                return None
-            topics.add(name.decode())
-            at += size
-    except (struct.error, UnicodeDecodeError):
-        return None
-    return topics if version >= 0 <= count else None
+def _by_name(owned: Owned, names: Mapping[str, str]) -> dict[str, list[int]]:
+    """Return partitions by the names of their topics; those of a deleted topic are left out."""
+    return {names[topic_id]: indexes for topic_id, indexes in text_of(owned).items() if topic_id in names}
 
 
 def _text(stored: bytes) -> str:

@@ -41,8 +41,10 @@ from typing import TypeVar
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.store import GroupStore
-from korvet.groups.types import Joined, JoinRequest, Synced, SyncRequest, Waiting
+from korvet.groups.consumer.classic_members import ClassicMembers
+from korvet.groups.consumer.subscriptions import IsVisible
+from korvet.groups.store import ConsumerGroupError, GroupStore
+from korvet.groups.types import Joined, JoinRequest, MemberIdRequiredError, Synced, SyncRequest, Waiting
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis.pubsub import Subscriptions, Watch
 
@@ -62,16 +64,7 @@ METADATA_BYTES_MAX = 1 << 20
 """Bytes of the metadata of one member, all protocols together; a subscription to a thousand topics has some 50 KiB."""
 
 
-class MemberIdRequiredError(KafkaError):
-    """A new member is to join again with this id (KIP-394)."""
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(
-            ErrorCode.MEMBER_ID_REQUIRED, "the member is to join again with the id in this response"
-        )
-        self.member_id = member_id
-
-
+T = TypeVar("T")
 _Outcome = TypeVar("_Outcome", Joined, Synced)
 
 
@@ -84,9 +77,10 @@ class GroupCoordinator:
         subscriptions: Subscriptions,
         settings: Settings,
         channel_of: Callable[[str], str],
+        classic_members: ClassicMembers,
         on_parked: Callable[[str, int], None] = lambda _api, _change: None,
     ) -> None:
-        """`channel_of` names the channel of a group's transitions.
+        """`channel_of` names the channel of a group's transitions; `classic_members` are those of consumer groups.
 
         `on_parked` is called for each JoinGroup and SyncGroup that begins (1) or ends (-1) to wait for other members.
         """
@@ -94,6 +88,7 @@ class GroupCoordinator:
         self._store = store
         self._subscriptions = subscriptions
         self._channel_of = channel_of
+        self._classic_members = classic_members
         self._session_ms = range(
             settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms + 1
         )
@@ -110,7 +105,7 @@ class GroupCoordinator:
         """Send what follows transitions a little later."""
         self._store.schedule.flush()
 
-    def join(self, request: JoinRequest) -> Joined:
+    def join(self, request: JoinRequest, is_visible: IsVisible) -> Joined:
         """Join, and wait until the rebalance is complete; raises KafkaError by Kafka's rules, MemberIdRequiredError."""
         _check_group(request.group)
         if request.session_ms not in self._session_ms:
@@ -119,28 +114,46 @@ class GroupCoordinator:
         _check_protocols(request.group, request.protocols)
         new_member_id = f"{request.instance or request.client_id}-{uuid.uuid4()}"
         is_new = not request.member_id and not request.instance
-        if is_new and request.require_known_member_id:
-            # It gets its id, and has nothing to wait for.
-            return self._require_member_id(request, new_member_id)
-        join = partial(self._store.join, request, new_member_id)
         poll = partial(self._store.poll_join, request.group, request.instance)
-        return self._wait("JoinGroup", request.group, join, poll, is_new=is_new)
+
+        def join_classic() -> Joined:
+            if is_new and request.require_known_member_id:
+                # It gets its id, and has nothing to wait for.
+                return self._require_member_id(request, new_member_id)
+            join = partial(self._store.join, request, new_member_id)
+            return self._wait("JoinGroup", request.group, join, poll, is_new=is_new)
+
+        try:
+            return join_classic()
+        except ConsumerGroupError:
+            joined = self._classic_members.join(request, new_member_id, is_visible)
+        # A classic group again, perhaps with this member in it.
+        return joined or join_classic()
 
     def sync(self, request: SyncRequest) -> Synced:
         """Get a member's assignment, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
         _check_group(request.group)
         poll = partial(self._store.poll_sync, request.group, request.instance)
-        return self._wait("SyncGroup", request.group, partial(self._store.sync, request), poll)
+        try:
+            return self._wait("SyncGroup", request.group, partial(self._store.sync, request), poll)
+        except ConsumerGroupError as error:
+            return _or_raise(self._classic_members.sync(request), error)
 
     def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> None:
         """Renew a member's session; raises KafkaError by Kafka's rules."""
         _check_group(group)
-        self._store.heartbeat(group, member_id, instance, generation)
+        try:
+            self._store.heartbeat(group, member_id, instance, generation)
+        except ConsumerGroupError as error:
+            _or_raise(self._classic_members.heartbeat(group, member_id, instance, generation), error)
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
         """Remove members, each named by its id and its instance id; returns the outcome for each."""
         _check_group(group)
-        return self._store.leave(group, members)
+        try:
+            return self._store.leave(group, members)
+        except ConsumerGroupError:
+            return self._classic_members.leave(group, members)
 
     def _require_member_id(self, request: JoinRequest, new_member_id: str) -> Joined:
         try:
@@ -190,6 +203,13 @@ class GroupCoordinator:
         finally:
             self._parked.discard(watch)
             self._on_parked(api, -1)
+
+
+def _or_raise(outcome: T | None, error: KafkaError) -> T:
+    """Return the outcome in a group of the consumer protocol; None is one that is a classic group again."""
+    if outcome is None:
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the members must join again") from error
+    return outcome
 
 
 def _check_group(group: str) -> None:

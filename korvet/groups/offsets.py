@@ -186,7 +186,7 @@ class OffsetStore:
         Redis' clock.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of a group that does not exist); of a transaction also
+        STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of no group); of a transaction also
         INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (it has ended).
         """
         script = _COMMIT if transaction is None else _COMMIT_TRANSACTION
@@ -300,9 +300,23 @@ class OffsetStore:
         """Return every row, also those of topics that were deleted, and those that cannot be read."""
         return [_stored(*each) for each in self._rows(group)]
 
-    def group_exists(self, group: str) -> bool:
-        """Tell whether there is such a group."""
-        return self._redis.call("HEXISTS", self._keys.group_state(group), "state") == 1
+    def check_reader(self, group: str, member: str, epoch: int) -> None:
+        """Raise KafkaError GROUP_ID_NOT_FOUND, and what a member of the consumer protocol may not do (KIP-848)."""
+        keys = self._keys.group_state(group), self._keys.group_members(group)
+        fields = ("state", "type"), (f"m:{member}", f"e:{member}")
+        replies = self._redis.pipeline([("HMGET", keys[at], *each) for at, each in enumerate(fields)])
+        found = [*listed(keys[0], replies[0]), *listed(keys[1], replies[1])]
+        state, kind, row, epoch_row = cast("list[bytes | None]", found)
+        if state is None and epoch >= 0:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group}.")
+        if kind is None:
+            return
+        if row is None or epoch_row is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {member}")
+        if not epoch_row.startswith(b'{"epoch":%d,' % epoch):
+            is_classic = b'"protocols":[]' not in row
+            code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+            raise KafkaError(code, f"member {member} of group {group} has another epoch than {epoch}")
 
     def versions(self, groups: Sequence[str]) -> list[GroupVersion | KafkaError]:
         """Return the groups as they are now, in one round trip."""
@@ -396,6 +410,8 @@ class OffsetStore:
         keys: tuple[str, ...] = (*self._keys.membership_of(group), self._keys.group_offsets(group))
         if script is not _COMMIT:
             keys += (self._keys.group_pending(group),)
+        if script in (_DELETE, _FORGET):
+            keys += (self._keys.group_assignments(group),)
         [reply] = self._redis.scripts([(script, keys, args)])
         return reply
 
@@ -524,9 +540,9 @@ class CommittedOffsets:
         """Return all that the group has committed."""
         return self._store.fetch_all(group, self._known_id)
 
-    def exists(self, group: str) -> bool:
-        """Tell whether there is such a group."""
-        return self._store.group_exists(group)
+    def check_reader(self, group: str, member: str, epoch: int) -> None:
+        """Raise KafkaError if a member may not fetch offsets (OffsetStore)."""
+        self._store.check_reader(group, member, epoch)
 
     def flush(self) -> None:
         """Send what follows commits a little later."""

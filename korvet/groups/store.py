@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.schedule import Schedule
 from korvet.groups.types import (
     DEAD,
@@ -43,6 +44,13 @@ _RESUME = scripts.get("group/resume")
 _LOOK = scripts.get("group/look")
 
 
+class ConsumerGroupError(KafkaError):
+    """The group is one of the consumer protocol, and has members."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} uses the consumer protocol")
+
+
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     """A member's row as JSON."""
 
@@ -63,6 +71,8 @@ class GroupStore:
         self._keys = keys
         self.schedule = Schedule(redis, keys.groups)
         """The list of groups, which gets the deadlines that transitions make a little later."""
+        self.consumers = ConsumerStore(redis, keys, self.schedule)
+        """The groups of the consumer protocol."""
         self._size_max = size_max
         self._initial_delay_ms = initial_delay_ms
 
@@ -139,8 +149,9 @@ class GroupStore:
         return [ErrorCode[name.decode()] for name in names]
 
     def advance(self, group: str) -> None:
-        """End sessions and phases whose time is over."""
-        self._due_at(group, self._change(_ADVANCE, group, ()))
+        """End sessions and phases whose time is over; the group may be of any type."""
+        keys = self._keys.consumer_group(group)
+        self._due_at(group, self._run(_ADVANCE, group, keys, (self._keys.group_channel(group),)))
 
     def advance_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
         """Advance groups; returns for each when (ms) something is due, NOTHING_DUE, NOT_THERE or its error."""
@@ -179,7 +190,7 @@ class GroupStore:
     def _change_all(self, script: Script, groups: Sequence[str]) -> list[int | KafkaError]:
         replies = self._redis.scripts(
             [
-                (script, self._keys.membership_of(group), (self._keys.group_channel(group),))
+                (script, self._keys.consumer_group(group), (self._keys.group_channel(group),))
                 for group in groups
             ]
         )
@@ -194,6 +205,10 @@ class GroupStore:
             return self._redis.script(script, keys, args)
         except RespError as error:
             raise self._malformed(group, str(error)) from error
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                raise ConsumerGroupError(group) from None
+            raise
 
     def _joined(self, group: str, reply: Sequence[Reply]) -> Joined:
         _, _, member, generation, kind, protocol, leader, skip, *rest = cast("list[bytes]", reply)
@@ -265,6 +280,7 @@ def _described(state: dict[bytes, bytes], members: dict[bytes, bytes]) -> Stored
     return StoredGroup(
         state=state.get(b"state", DEAD.encode()).decode(),
         generation=int(state.get(b"generation", b"0")),
+        kind=state.get(b"type", b"").decode(),
         protocol_type=state.get(b"protocol_type", b"").decode(),
         protocol=chosen,
         since_ms=int(state.get(b"since", b"0")),

@@ -6,11 +6,26 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from korvet.errors import ErrorCode, KafkaError
+
 EMPTY, STABLE, DEAD, UNKNOWN = "Empty", "Stable", "Dead", "Unknown"
 """States by Kafka's names; Dead is a group that does not exist, Unknown is listed while its Redis node is away."""
 
+CONSUMER = "consumer"
+"""The protocol type of consumers, and the type of a group of the consumer protocol."""
+
 NamedBytes = tuple[tuple[str, bytes], ...]
 """Metadata by the name of the protocol, or assignments by member id."""
+
+
+class MemberIdRequiredError(KafkaError):
+    """A new member is to join again with this id (KIP-394)."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(
+            ErrorCode.MEMBER_ID_REQUIRED, "the member is to join again with the id in this response"
+        )
+        self.member_id = member_id
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +117,7 @@ class StoredMember(NamedTuple):
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group as it is stored: `since_ms` is when its `state` began."""
+    """A group as it is stored: `since_ms` is when its `state` began; `kind` is "consumer" for the consumer protocol."""
 
     state: str
     generation: int
@@ -110,3 +125,4 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     since_ms: int
     members: tuple[StoredMember, ...]
+    kind: str = ""

@@ -248,6 +248,8 @@ TABLE: dict[int, tuple[Rule, ...]] = {
         Own([(DESCRIBE, TOPIC)]),
     ),
     66: (Own([(DESCRIBE, TRANSACTIONAL_ID)]),),  # ListTransactions
+    68: (_group(READ), Own([(DESCRIBE, TOPIC)])),  # ConsumerGroupHeartbeat
+    69: (_names(GROUP, DESCRIBE, "group_ids", "groups"), Own([(DESCRIBE, TOPIC)])),  # ConsumerGroupDescribe
     74: (_cluster(DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (Own([(DESCRIBE, TOPIC)]),),  # DescribeTopicPartitions
 }

@@ -14,7 +14,9 @@ from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
 from korvet.cluster.features import Features
+from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.definition import INT32_MAX
+from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
@@ -107,6 +109,8 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
     """For requests about consumer groups and their committed offsets."""
 
     coordinator: GroupCoordinator
+    consumer_groups: ConsumerGroups
+    features: Features
     committed: CommittedOffsets
     pending: PendingOffsets
     admin: GroupAdmin
@@ -145,6 +149,7 @@ class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: ClusterView
     features: Features
+    group_configs: GroupConfigs
     configs: ConfigAdmin
     topics: TopicRegistry
     log_dirs: LogDirs

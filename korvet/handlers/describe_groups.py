@@ -1,6 +1,7 @@
 """DescribeGroups (key 15), versions 0-6: the state of groups, and who their members are.
 
-A group that does not exist is Dead, and an error from version 6 on. Metadata and assignments of members are shown of a
+A group that does not exist is Dead, and an error from version 6 on; so is one of the consumer protocol, of which
+ConsumerGroupDescribe is to be asked. Metadata and assignments of members are shown of a
 stable group only, as in Kafka.
 """
 
@@ -25,6 +26,11 @@ def handle(request: wire.DescribeGroupsRequest, caller: Caller, api: GroupApi) -
     for group, outcome in zip(names, outcomes, strict=True):
         if isinstance(outcome, KafkaError):
             groups.append(_refused(group, caller, outcome))
+        elif outcome.kind and caller.version >= NOT_FOUND_VERSION_FIRST:
+            error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} is not a classic group.")
+            groups.append(_refused(group, caller, error))
+        elif outcome.kind:
+            groups.append(wire.DescribedGroup(group_id=group, group_state=DEAD))
         elif outcome.state == DEAD and caller.version >= NOT_FOUND_VERSION_FIRST:
             error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
             groups.append(_refused(group, caller, error))

@@ -7,12 +7,12 @@ to assign nothing: it gets a response as if it did not lead (KIP-814).
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.membership import MemberIdRequiredError
-from korvet.groups.types import JoinRequest
+from korvet.groups.types import JoinRequest, MemberIdRequiredError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import join_group as wire
+from korvet.protocol.types import AclOperation, AclResourceType
 
 REBALANCE_TIMEOUT_VERSION_FIRST = 1
 MEMBER_ID_REQUIRED_VERSION_FIRST = 4
@@ -23,6 +23,10 @@ SKIP_ASSIGNMENT_VERSION_FIRST = 9
 def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wire.JoinGroupResponse:
     """Join, waiting for the other members."""
     # Version 0 has one timeout for both.
+
+    def is_visible(name: str) -> bool:
+        return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=False)
+
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
     joined = api.coordinator.join(
         JoinRequest(
@@ -37,7 +41,8 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
             protocols=tuple((each.name, each.metadata) for each in request.protocols),
             require_known_member_id=caller.version >= MEMBER_ID_REQUIRED_VERSION_FIRST,
             supports_skip_assignment=caller.version >= SKIP_ASSIGNMENT_VERSION_FIRST,
-        )
+        ),
+        is_visible,
     )
     return wire.JoinGroupResponse(
         generation_id=joined.generation,

@@ -1,7 +1,7 @@
-"""ListConfigResources (key 74), versions 0-1: which topics and brokers have configs (KIP-1142).
+"""ListConfigResources (key 74), versions 0-1: which topics, brokers and groups have configs (KIP-1142).
 
-Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Kafka lists groups that have
-configs, which they cannot have here; loggers are a setting of the broker, and no resources.
+Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Of groups those are listed on
+which a config is set, as in Kafka. Loggers are a setting of the broker, and no resources.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[wir
     if ResourceType.BROKER in types:
         for each in api.cluster.refresh().on(caller.listener).all:
             yield wire.ConfigResource(resource_name=str(each.broker_id), resource_type=ResourceType.BROKER)
+    if ResourceType.GROUP in types:
+        for name in api.configs.groups():
+            yield wire.ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)
 
 
 refuse = refuse_whole(wire.ListConfigResourcesResponse)

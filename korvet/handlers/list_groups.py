@@ -5,7 +5,6 @@ Who may not describe the cluster gets those groups that it may describe, and no 
 
 from __future__ import annotations
 
-from korvet.groups.listing import CLASSIC
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -22,7 +21,7 @@ def handle(request: wire.ListGroupsRequest, caller: Caller, api: GroupApi) -> wi
             group_id=each.group,
             protocol_type=each.protocol_type,
             group_state=each.state,
-            group_type=CLASSIC,
+            group_type=each.kind,
         )
         for each in found
         if sees_all

@@ -13,7 +13,7 @@ from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import list_transactions as wire
 from korvet.protocol.types import AclOperation, AclResourceType
-from korvet.transactions.pattern import compile_pattern
+from korvet.topics.pattern import compile_pattern
 from korvet.transactions.types import OTHER_STATES, STATES, TransactionFilter
 
 

@@ -18,6 +18,7 @@ from korvet.protocol.messages import offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
 
 GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
+MEMBER_EPOCH_VERSION_FIRST = 9
 TOPIC_ID_VERSION_FIRST = 10
 RETENTION_OF_BROKER = -1
 
@@ -52,6 +53,9 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+        if error.code is ErrorCode.STALE_MEMBER_EPOCH and caller.version < MEMBER_EPOCH_VERSION_FIRST:
+            # Clients of that version have no member epochs (KIP-848).
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, error.message) from error
         raise
     return _response(request, outcomes)
 

@@ -1,14 +1,14 @@
 """OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
 A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; only a request with a member
-epoch for a group that does not exist gets GROUP_ID_NOT_FOUND. From version 7 on a client may ask for stable
+epoch for a group that does not exist gets GROUP_ID_NOT_FOUND, and in a group of the consumer protocol the member must
+have that epoch (KIP-848). From version 7 on a client may ask for stable
 offsets only (KIP-447): an offset that an open transaction is to replace gets UNSTABLE_OFFSET_COMMIT, and the client
 asks again.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
@@ -20,6 +20,7 @@ from korvet.protocol.messages import offset_fetch as wire
 from korvet.protocol.types import AclOperation, AclResourceType, TopicPartition
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
+from korvet.topics.registry import id_bytes
 from korvet.topics.types import TopicRef
 
 TOP_LEVEL_ERROR_VERSION_FIRST = 2
@@ -67,8 +68,8 @@ def _groups(request: wire.OffsetFetchRequest, caller: Caller) -> list[wire.Offse
 def _group(
     asked: wire.OffsetFetchRequestGroup, unstable: set[TopicPartition], caller: Caller, api: GroupApi
 ) -> wire.OffsetFetchResponseGroup:
-    if asked.member_epoch >= 0 and not api.committed.exists(asked.group_id):
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {asked.group_id}.")
+    if asked.member_id is not None or asked.member_epoch >= 0:
+        api.committed.check_reader(asked.group_id, asked.member_id or "", asked.member_epoch)
     if asked.topics is None:
         found = {
             at: row
@@ -125,7 +126,7 @@ def _every(
         row = found[at]
         topic = by_topic.get(at.topic)
         if topic is None:
-            topic_id = base64.urlsafe_b64decode(row.topic_id + "==")
+            topic_id = id_bytes(row.topic_id)
             topic = wire.OffsetFetchResponseTopics(name=at.topic, topic_id=topic_id, partitions=[])
             by_topic[at.topic] = topic
         topic.partitions.append(_partition(at.partition, _unstable(at) if at in unstable else row))

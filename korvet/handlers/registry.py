@@ -42,6 +42,7 @@ class Handler(msgspec.Struct, frozen=True):
     request's turn to be answered. `timed`: metrics show how long each stage takes. `unconfirmed` is the error that is
     answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas. `abandoned`
     gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is begun.
+    `confirms` says of a single request whether replicas are asked for.
     """
 
     request: type[Message]
@@ -52,13 +53,14 @@ class Handler(msgspec.Struct, frozen=True):
     timed: bool = False
     unconfirmed: ErrorCode = ErrorCode.NONE
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
+    confirms: Callable[[Any], bool] = lambda _request: True
 
 
 HANDLERS: dict[int, Handler] = {}
 """By API key."""
 
 
-def register(
+def register(  # noqa: PLR0913 - what Handler has, each by its name
     request: type[R],
     context: type[C],
     handle: Callable[[R, Caller, C], Answer],
@@ -67,6 +69,7 @@ def register(
     timed: bool = False,
     unconfirmed: ErrorCode = ErrorCode.NONE,
     abandoned: Callable[[R], ErrorCode] | None = None,
+    confirms: Callable[[R], bool] = lambda _request: True,
 ) -> None:
     """Serve requests of this class by `handle`; `refuse` makes the response that answers all of one with an error.
 
@@ -80,6 +83,7 @@ def register(
         timed=timed,
         unconfirmed=unconfirmed,
         abandoned=abandoned or (lambda _request: unconfirmed),
+        confirms=confirms,
     )
 
 

@@ -37,6 +37,7 @@ class Keys:
         self.quotas = f"{{{namespace}:topics}}:quotas"
         self.acls = f"{{{namespace}:topics}}:acls"
         self.features = f"{{{namespace}:topics}}:features"
+        self.group_configs = f"{{{namespace}:topics}}:groups"
         self.replication_mark = f"{namespace}:replication-mark"
         self.cluster_id = f"{namespace}:cluster-id"
         self.epoch = f"{namespace}:epoch"
@@ -125,6 +126,10 @@ class Keys:
         """Return the sorted set of the ends (ms) of the members' sessions."""
         return f"{{{self.group_offsets(group)}}}:deadlines"
 
+    def group_assignments(self, group: str) -> str:
+        """Return the hash with what the members of a group of the consumer protocol own and are to own."""
+        return f"{{{self.group_offsets(group)}}}:assignments"
+
     def group_pending(self, group: str) -> str:
         """Return the hash with the offsets that transactions have yet to commit to the group."""
         return f"{{{self.group_offsets(group)}}}:pending"
@@ -139,6 +144,10 @@ class Keys:
     def membership_of(self, group: str) -> tuple[str, str, str]:
         """Return the state, the members and the deadlines of a group, the first keys of every script of groups."""
         return self.group_state(group), self.group_members(group), self.group_deadlines(group)
+
+    def consumer_group(self, group: str) -> tuple[str, str, str, str]:
+        """Return these and the assignments, the keys of the scripts of groups of the consumer protocol."""
+        return (*self.membership_of(group), self.group_assignments(group))
 
     def group_channel(self, group: str) -> str:
         """Return the channel on which the group's transitions are announced: named as its offsets.

@@ -25,7 +25,11 @@ from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.features import Features
+from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
+from korvet.groups.consumer.classic_members import ClassicMembers
+from korvet.groups.consumer.coordinator import ConsumerGroups
+from korvet.groups.consumer.migration import Migration
 from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
@@ -195,15 +199,12 @@ def main(
     storage = Storage.of(settings, lake)
     apis = build_apis(settings, storage, listeners, data_dir, link.usage.worker(link.row))
     live = apis.log.live
-    security = apis.security
-    for each in (live, apis.log.topics, security.users, security.quotas, apis.cluster.features):
-        each.refresh()
-    authorizer = apis.security.authorizer
-    if authorizer is not None:
-        authorizer.refresh()
+    _read_registry(apis)
     lease = ServingLease(storage.redis, settings.broker_lease_ms)
     lease.renew()
-    dispatcher = Dispatcher(HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, authorizer)
+    dispatcher = Dispatcher(
+        HANDLERS, apis, apis.log.replicas, lease, apis.security.quotas, apis.security.authorizer
+    )
     bound = _bind(listeners, settings, apis)
     acceptor = Acceptor(bound, dispatcher, settings, apis.security.quotas)
     live.follow(acceptor.use)
@@ -235,6 +236,16 @@ def main(
     storage.close()
     REQUEST_METRICS.flush()
     apis.log.traffic.publish(now=True)
+
+
+def _read_registry(apis: Apis) -> None:
+    """Read what this worker follows from then on. Raises StorageUnavailableError."""
+    security, cluster = apis.security, apis.cluster
+    for each in (apis.log.live, apis.log.topics, security.users, security.quotas, cluster.features):
+        each.refresh()
+    cluster.group_configs.refresh()
+    if security.authorizer is not None:
+        security.authorizer.refresh()
 
 
 def _bind(listeners: Sequence[Bound], settings: Settings, apis: Apis) -> list[BoundListener]:
@@ -300,10 +311,10 @@ def build_apis(
     log_dirs = LogDirs(storage.reads, data_dir)
     pressure = Backpressure(storage.redis, live.settings, data_dir)
     live.follow(pressure.use)
-    size_ms = settings.controller_quota_window_size_seconds * 1000
-    mutation_windows = Windows(settings.controller_quota_window_num, size_ms)
-    quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, mutation_windows)
-    group_api = _group_api(settings, storage, topics)
+    quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, _mutation_windows(settings))
+    features = Features(storage.redis, keys)
+    group_configs = GroupConfigs(storage.redis, keys, settings)
+    group_api = _group_api(settings, storage, topics, features, group_configs)
     log_api = _log_api(settings, storage, log, topics, live, pressure, pending=group_api.pending)
     return Apis(
         log=log_api,
@@ -319,8 +330,9 @@ def build_apis(
         ),
         cluster=ClusterApi(
             cluster=cluster,
-            features=Features(storage.redis, keys),
-            configs=ConfigAdmin(topics, live, broker_configs, ports.in_settings(listeners)),
+            features=features,
+            configs=ConfigAdmin(topics, live, broker_configs, group_configs, ports.in_settings(listeners)),
+            group_configs=group_configs,
             topics=topics,
             log_dirs=log_dirs,
         ),
@@ -397,7 +409,14 @@ def _count_failure(error: str) -> None:
     metrics.PRODUCE_ERROR_TIME.labels(error).set_to_current_time()
 
 
-def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> GroupApi:
+def _mutation_windows(settings: Settings) -> Windows:
+    size_ms = settings.controller_quota_window_size_seconds * 1000
+    return Windows(settings.controller_quota_window_num, size_ms)
+
+
+def _group_api(
+    settings: Settings, storage: Storage, topics: TopicRegistry, features: Features, configs: GroupConfigs
+) -> GroupApi:
     keys = Keys(settings.namespace)
     store = GroupStore(
         storage.redis,
@@ -406,10 +425,20 @@ def _group_api(settings: Settings, storage: Storage, topics: TopicRegistry) -> G
         initial_delay_ms=settings.group_initial_rebalance_delay_ms,
     )
     offsets = OffsetStore(storage.redis, keys, mirror=settings.group_mirror)
+    migration = Migration(store, topics, settings)
+    consumer_groups = ConsumerGroups(store.consumers, topics, configs, migration, settings)
+    classic_members = ClassicMembers(consumer_groups, migration, topics)
     return GroupApi(
         coordinator=GroupCoordinator(
-            store, storage.subscriptions, settings, keys.group_channel, REQUEST_METRICS.parked
+            store,
+            storage.subscriptions,
+            settings,
+            keys.group_channel,
+            classic_members,
+            REQUEST_METRICS.parked,
         ),
+        consumer_groups=consumer_groups,
+        features=features,
         committed=CommittedOffsets(offsets, topics, settings),
         pending=PendingOffsets(offsets, topics, settings),
         admin=GroupAdmin(store, GroupList(storage.redis, keys), offsets, topics),
@@ -456,6 +485,7 @@ def _watch_registry(settings: Settings, storage: Storage, apis: Apis) -> None:
         forget_deleted,
         apis.security.quotas.refresh,
         apis.cluster.features.refresh,
+        apis.cluster.group_configs.refresh,
     ]
     if apis.security.authorizer is not None:
         # As soon as the epoch is known: nothing is as urgent as a right that was revoked.

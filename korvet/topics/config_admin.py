@@ -16,18 +16,21 @@ import msgspec
 
 from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSettings
+from korvet.cluster.group_configs import GroupConfigs, GroupRow
 from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.described import (
     ConfigEntry,
     Synonym,
     broker_entries,
     cluster_entries,
+    group_entries,
     inherited_entries,
     slot_tags,
     synonyms,
     with_overrides,
 )
 from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, Layers, merge, normalize
+from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
 from korvet.config.values import listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError
@@ -73,6 +76,7 @@ class ConfigAdmin:
         topics: TopicRegistry,
         live: LiveSettings,
         store: BrokerConfigStore,
+        groups: GroupConfigs,
         listening: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Take for `listening` what settings are in effect that follow from others where they are not given."""
@@ -80,6 +84,7 @@ class ConfigAdmin:
         self._topics = topics
         self._live = live
         self._store = store
+        self._groups = groups
         # The same for all topics until a setting is altered: a request may ask for thousands.
         self._inherited = inherited_entries(live.layers)
         self._inherited_from = live.layers
@@ -88,6 +93,12 @@ class ConfigAdmin:
         """Read what others have altered: a client may alter a config and ask another worker for it at once."""
         self._live.refresh()
         self._topics.refresh()
+        self._groups.refresh()
+
+    def groups(self) -> list[str]:
+        """Return the groups on which configs are set, as of now."""
+        self._groups.refresh()
+        return self._groups.groups()
 
     def describe(self, resource: ConfigResource) -> list[ConfigEntry]:
         """Return all configs of a resource by name, as of the last `refresh` or later.
@@ -109,7 +120,7 @@ class ConfigAdmin:
                 return [self._as_it_is(each) for each in broker_entries(self._live.layers)]
             case ResourceType.GROUP:
                 _check_group(resource.name)
-                return []
+                return group_entries(self._live.layers, self._groups.overrides(resource.name))
         raise _without_configs(resource)
 
     def alter(
@@ -133,9 +144,8 @@ class ConfigAdmin:
                 self._alter_broker(resource.name, changes, reset=reset, validate_only=validate_only)
             case ResourceType.GROUP:
                 _check_group(resource.name)
-                if changes:
-                    message = f"Unknown group config name: {changes[0].name}"
-                    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+                altered = partial(altered_group, changes=changes, reset=reset)
+                self._groups.alter(resource.name, altered, validate_only=validate_only)
             case _:
                 raise _without_configs(resource)
 
@@ -244,6 +254,28 @@ def altered_topic(
         message = f"{_ARCHIVED} cannot be switched off: consumers would lose what only the archive holds"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     topic_config.check_together(result, layers.settings)
+    return result
+
+
+def altered_group(row: GroupRow, changes: Sequence[ConfigChange], *, reset: bool = False) -> GroupRow:
+    """Return the configs of a group after `changes`, with `reset` none but those that these name.
+
+    Raises KafkaError INVALID_CONFIG.
+    """
+    result = {} if reset else row
+    for change in changes:
+        definition = GROUP_CONFIGS.get(change.name)
+        if definition is None and (change.operation is not ConfigOperation.DELETE or change.name not in row):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {change.name}")
+        if definition is None or change.operation is ConfigOperation.DELETE:
+            result.pop(change.name, None)
+            continue
+        if change.operation is not ConfigOperation.SET:
+            _check_is_list(change, definition.type)
+        try:
+            result[change.name] = definition.format(definition.parse(change.value or ""))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     return result
 
 

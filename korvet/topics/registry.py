@@ -120,6 +120,11 @@ def id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
+def id_bytes(text: str) -> bytes:
+    """Return a topic id as on the wire from how `id_text` writes it."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
 def unknown_id() -> KafkaError:
     """Return the error for a topic id that there is not."""
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")

@@ -1,20 +1,37 @@
 #!lua flags=allow-oom
 -- Ends what is past its deadline in a group: sessions, rebalances and syncs.
--- KEYS     group, members, deadlines
+-- KEYS     group, members, deadlines, assignments
 -- ARGV     channel of the group
 -- Returns  when (ms, Redis' clock) something is due again, -1 if nothing is, -2 if there is no such group, nor the number of a
 --          transaction that has ended for one (group/end_transaction)
--- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- Several may call this at once: what was done is not done again.
+-- Several may call this at once: what was done is not done again. Of a group of the consumer protocol it removes some at once,
+-- whose sessions have ended or who have not revoked partitions in time, and the rest at the next call.
 -- allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/clock
 
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
+local assignments = KEYS[4]
 local channel = ARGV[1]
--- @include shared/group_state
+local removed_at_once = 100
 -- @include shared/slot_stays
+-- @include shared/consumer_state
+
+if kind == 'consumer' and state_before ~= 'Empty' then
+  local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', whole(now_ms), 'LIMIT', 0, removed_at_once)
+  local size_before = size
+  for _, member in ipairs(late) do
+    remove(member)
+  end
+  if size < size_before then
+    generation = generation + 1
+    finish()
+  end
+  return due_at()
+end
+-- @include shared/group_state
 -- @include shared/group_steps
 
 if state == 'Dead' then

@@ -7,7 +7,7 @@
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else for each partition
 --          1; or, and nothing is committed for it, 0 if the committed offset is of another topic id, -1 if something was
 --          committed for it later than that time
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
 --          REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
 --
 -- A client that is no member may commit while the group has none; that creates the group if there is none yet. A commit of

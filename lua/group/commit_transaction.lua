@@ -6,7 +6,8 @@
 --          (else 0), producer id, epoch, number of the transaction; then for each partition: its stream, topic id, row (JSON)
 --          up to its time (ms)
 -- Returns  as group/commit
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND,
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
+--          GROUP_ID_NOT_FOUND,
 --          INVALID_PRODUCER_EPOCH (the producer has a later epoch), INVALID_TXN_STATE (the transaction has ended),
 --          KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

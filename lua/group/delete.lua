@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Deletes a group that has no members, with its committed offsets.
--- KEYS     group, members, deadlines, offsets, pending
+-- KEYS     group, members, deadlines, offsets, pending, assignments
 -- ARGV     group id, then the fields of the committed offsets as the caller has seen them
 -- Returns  1, or 0 if other offsets are committed than the caller has seen, and nothing is done
 -- Errors   STALE_BROKER_EPOCH (shared/lease), NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND
@@ -12,6 +12,7 @@
 -- @include shared/lease
 
 local group, members, deadlines, offsets, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local assignments = KEYS[6]
 local group_id, first_field = ARGV[1], 2
 
 local state = redis.call('HGET', group, 'state')
@@ -30,5 +31,5 @@ for at = first_field, #ARGV do
     return 0
   end
 end
-redis.call('UNLINK', group, members, deadlines, offsets, pending)
+redis.call('UNLINK', group, members, deadlines, offsets, pending, assignments)
 return 1

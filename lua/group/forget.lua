@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Deletes committed offsets of a group that has not changed since the caller read it.
--- KEYS     group, members, deadlines, offsets, pending
+-- KEYS     group, members, deadlines, offsets, pending, assignments
 -- ARGV     "drop" to delete a group with neither members nor offsets (else "keep"), its state, generation and time of its last
 --          change as the caller has read them; then for each offset its stream, and its row as the caller has read it,
 --          "" for any, and also for what transactions are to commit for it
@@ -15,6 +15,7 @@
 -- @include shared/lease
 
 local group, members, deadlines, offsets, pending = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local assignments = KEYS[6]
 local drops, first_argument = ARGV[1] == 'drop', 5
 
 local held = redis.call('HMGET', group, 'state', 'generation', 'since')
@@ -44,5 +45,5 @@ if not (drops and is_empty) or some_pending or redis.call('EXISTS', offsets) == 
   or redis.call('EXISTS', deadlines) == 1 or not held[1] and redis.call('EXISTS', pending) == 1 then
   return {1, deleted, 0}
 end
-redis.call('UNLINK', group, members, pending)
+redis.call('UNLINK', group, members, pending, assignments)
 return {1, deleted, (held[1] or deleted > 0) and 1 or 0}

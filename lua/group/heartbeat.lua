@@ -3,7 +3,8 @@
 -- KEYS     group, members, deadlines
 -- ARGV     member id, instance id ("" if it is not static), generation
 -- Returns  1
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+--          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 --          REBALANCE_IN_PROGRESS (the session is renewed), KAFKA_STORAGE_ERROR (a row that cannot be read)
 --
 -- The group's size makes no difference. A member whose request is parked has no deadline, and gets none here (GT).
@@ -29,7 +30,10 @@ local session_ms = string.match(fields[1], '"session_ms":(%d+)[,}]')
 if not session_ms then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. members .. ': the row of member ' .. member .. ' is malformed')
 end
-local stored = redis.call('HMGET', group, 'state', 'generation')
+local stored = redis.call('HMGET', group, 'state', 'generation', 'type')
+if stored[3] == 'consumer' then
+  return redis.error_reply('GROUP_ID_NOT_FOUND the group is no classic group')
+end
 if stored[2] ~= ARGV[3] then
   return redis.error_reply('ILLEGAL_GENERATION the group is at generation ' .. tostring(stored[2]))
 end

@@ -12,7 +12,8 @@
 --          else 0, and for the leader of each member: its id, its instance id or "", its protocols}, or
 --          {"REFUSED", due, error, message} if something was done: MEMBER_ID_REQUIRED (the id is kept for a session
 --          timeout), GROUP_MAX_SIZE_REACHED (the member is removed)
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+--          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
 --          GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.

@@ -6,7 +6,8 @@
 -- Returns  {"SYNCED", when (ms, Redis' clock) something is due if that may be earlier than before (else -1), protocol type,
 --          protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)} if the leader has not brought
 --          assignments yet
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+--          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 --          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: consumers go on when memory is full, and assignments take no more than those before them.

@@ -1,4 +1,4 @@
--- The group as it is stored. Needs the locals `group`, `members` and `deadlines`, the keys, and now_ms.
+-- The classic group as it is stored. Needs the locals `group`, `members` and `deadlines`, the keys, and now_ms.
 -- Missing numbers are 0; a group without a state is Dead, the empty one.
 
 local function malformed(key, what)
@@ -11,6 +11,11 @@ if flat.err then
 end
 for at = 1, #flat, 2 do
   stored[flat[at]] = flat[at + 1]
+end
+
+-- An empty one becomes a classic group with the first member that joins so.
+if stored.type == 'consumer' and stored.state ~= 'Empty' then
+  return redis.error_reply('GROUP_ID_NOT_FOUND the group is no classic group')
 end
 
 -- No member is counted, and no generation goes on, from what is no number.

@@ -211,8 +211,12 @@ local function finish()
   local fields = {
     'state', state, 'generation', whole(generation), 'protocol_type', protocol_type, 'protocol', protocol,
     'leader', leader, 'size', whole(size), 'deadline', whole(deadline), 'extend_until', whole(extend_until),
-    'delay', whole(delay), 'added', added and '1' or '0',
+    'delay', whole(delay), 'added', added and '1' or '0', 'revision', whole(number_of('revision') + 1),
   }
+  if stored.type then
+    redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions',
+      'digest', 'assigner', 'assigner_until')
+  end
   if state ~= state_before then
     fields[#fields + 1] = 'since'
     fields[#fields + 1] = whole(now_ms)

@@ -16,7 +16,7 @@ import pytest
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups import membership
 from tests.groups.support import join_request, sync_request
-from tests.groups.worker import SECONDS_MAX, Worker
+from tests.groups.worker import SECONDS_MAX, Worker, every_topic
 from tests.support.proxy import Proxy, proxy
 
 # One connection is cut, that to the only Redis; tests/redis/test_sharded_pubsub.py loses those to nodes.
@@ -117,7 +117,7 @@ def rebalancing(other: Worker) -> None:
 def joining(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
     """Join with the loss, while `transition` ends what the member waits for."""
     loss.around("join", transition)
-    greenlet = gevent.spawn(worker.groups.join, join_request("billing"))
+    greenlet = gevent.spawn(worker.groups.join, join_request("billing"), every_topic)
     loss.when_parked(transition)
     return greenlet
 
@@ -189,7 +189,7 @@ def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
     member = first.get(timeout=SECONDS_MAX).member_id
     events.cut()
     again = gevent.spawn(
-        worker.groups.join, join_request("billing", member, protocols=(("range", b"others"),))
+        worker.groups.join, join_request("billing", member, protocols=(("range", b"others"),)), every_topic
     )
     with gevent.Timeout(SECONDS_MAX):
         while not worker.waiting():

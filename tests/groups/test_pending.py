@@ -190,7 +190,8 @@ def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
     worker.finish(7, commit=False)
     assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is not None
     assert GroupList(worker.domain.redis, KEYS).all_groups() == []
-    assert not worker.committed.exists(NAME)
+    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+        worker.committed.check_reader(NAME, "", 0)
     refused("GROUP_ID_NOT_FOUND", lambda: worker.store.delete_group(NAME))
     refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
     assert worker.expire(60_000) == (0, 0)

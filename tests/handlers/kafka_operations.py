@@ -87,6 +87,8 @@ DOCUMENTED: dict[int, set[str]] = {
 BEYOND: dict[int, set[str]] = {
     3: {"Describe Cluster"},  # for cluster_authorized_operations (KafkaApis.handleTopicMetadataRequest)
     10: {"ClusterAction Cluster"},  # for share groups (KafkaApis.getCoordinator)
+    68: {"Describe Topic"},  # for the topics that are named (KafkaApis.handleConsumerGroupHeartbeat)
+    69: {"Describe Topic"},  # for those in the response (KafkaApis.handleConsumerGroupDescribe)
     19: {"DescribeConfigs Topic"},  # for the configs in the response (ControllerApis.handleCreateTopics)
     20: {"Delete Cluster"},  # in place of all topics (ControllerApis.handleDeleteTopics)
     22: {"Write Topic"},  # of any topic (KIP-679)

@@ -72,6 +72,8 @@ APACHE_KAFKA_4_2 = {
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    68: (0, 1),
+    69: (0, 1),
     74: (0, 1),
     75: (0, 0),
 }
@@ -90,13 +92,16 @@ def test_every_version_lists_what_apache_kafka_lists_of_the_apis_that_are_served
 @pytest.mark.parametrize("version", range(5))
 def test_features_are_listed_as_clients_of_each_version_can_read_them(client: Client, version: int) -> None:
     answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
-    name = "transaction.version"
-    supported = [SupportedFeatureKey(name=name, min_version=0, max_version=2)] if version >= 4 else []
-    finalized = [FinalizedFeatureKey(name=name, max_version_level=2, min_version_level=2)]
-    assert (answer.supported_features, answer.finalized_features) == (
-        supported,
-        finalized if version >= 3 else [],
-    )
+    levels = {"group.version": 1, "transaction.version": 2}
+    supported = [
+        SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in levels.items()
+    ]
+    finalized = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
+    ]
+    assert answer.supported_features == (supported if version >= 4 else [])
+    assert answer.finalized_features == (finalized if version >= 3 else [])
     assert answer.finalized_features_epoch >= (0 if version >= 3 else -1)
 
 

@@ -193,8 +193,15 @@ def test_a_resource_that_cannot_be_described_says_why(
     assert len(other.configs) == 1
 
 
-def test_a_group_has_no_configs(client: Client) -> None:
-    assert configs_of(client, GROUP, "billing") == {}
+def test_a_group_has_the_configs_of_the_consumer_protocol(client: Client) -> None:
+    found = configs_of(client, GROUP, "billing", synonyms=True)
+    assert {name: (each.value, each.config_source, each.read_only) for name, each in found.items()} == {
+        "consumer.heartbeat.interval.ms": ("5000", DEFAULT, False),
+        "consumer.session.timeout.ms": ("45000", DEFAULT, False),
+    }
+    assert chain(found["consumer.session.timeout.ms"]) == [
+        ("group.consumer.session.timeout.ms", "45000", DEFAULT)
+    ]
 
 
 def test_a_resource_that_is_asked_for_twice_is_answered_twice(client: Client, topic: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from korvet.config.settings import SETTINGS
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.handlers.configs import (
     APPEND,
     BROKER,
@@ -20,6 +21,7 @@ from tests.handlers.configs import (
     DYNAMIC_DEFAULT,
     DYNAMIC_TOPIC,
     GROUP,
+    GROUP_CONFIG,
     SET,
     SUBTRACT,
     TOPIC,
@@ -208,9 +210,27 @@ def test_a_resource_that_is_named_twice_is_refused_and_the_others_are_altered(
         ((GROUP, ""), {"a": "1"}, ErrorCode.INVALID_REQUEST, "must not be empty"),
         (
             (GROUP, "billing"),
-            {"consumer.session.timeout.ms": "50000"},
+            {"share.session.timeout.ms": "50000"},
             ErrorCode.INVALID_CONFIG,
-            "Unknown group config name: consumer.session.timeout.ms",
+            "Unknown group config name: share.session.timeout.ms",
+        ),
+        (
+            (GROUP, "billing"),
+            {"consumer.session.timeout.ms": "60001"},
+            ErrorCode.INVALID_CONFIG,
+            "must be less than or equal to group.consumer.max.session.timeout.ms",
+        ),
+        (
+            (GROUP, "billing"),
+            {"consumer.heartbeat.interval.ms": "4999"},
+            ErrorCode.INVALID_CONFIG,
+            "must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
+        ),
+        (
+            (GROUP, "billing"),
+            {"consumer.heartbeat.interval.ms": "soon"},
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value 'soon'",
         ),
         ((0, "x"), {"a": "1"}, ErrorCode.INVALID_REQUEST, "Unknown resource type 0"),
     ],
@@ -234,6 +254,20 @@ def test_what_cannot_be_altered_says_why_and_keeps_nothing_else_from_it(
 
 def test_a_group_that_nothing_is_set_on_is_altered_for_nothing(client: Client) -> None:
     change(client, GROUP, "billing", {})
+
+
+def test_configs_of_a_group_are_set_listed_and_deleted(client: Client) -> None:
+    name, key = "group {of} orders", "consumer.session.timeout.ms"
+    change(client, GROUP, name, {key: "50000"})
+    found = config(client, GROUP, name, key, synonyms=True)
+    assert (found.value, found.config_source) == ("50000", GROUP_CONFIG)
+    assert value(client, GROUP, "another", key) == "45000"
+    request = ListConfigResourcesRequest(resource_types=[GROUP])
+    [listed] = client.call(request, 1).config_resources
+    assert (listed.resource_type, listed.resource_name) == (GROUP, name)
+    change(client, GROUP, name, {key: (DELETE, None)})
+    assert value(client, GROUP, name, key) == "45000"
+    assert client.call(request, 1).config_resources == []
 
 
 @pytest.mark.usefixtures("restored")

@@ -149,6 +149,7 @@ def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
         assert len(run(raw_redis, "group/end_transaction", [keys[0], *keys[3:]], [0, 1, 0, 7, "commit"])) == 2
         later_ms = -1000
         assert run(raw_redis, "group/expire_transactions", keys[4:], ["0", 10, later_ms]) == [b"0", 1]
+        keys.append("{korvet:group:g:offsets}:assignments")
         assert run(raw_redis, "group/forget", keys, ["keep", "x", "", "", STREAM, ""])
         assert run(raw_redis, "group/delete", keys, ["g", STREAM]) == 1
         _, again_ms, *due = run(raw_redis, "schedule/due", listed, [10, 1000])

@@ -12,6 +12,7 @@ from tests.lua.support import run_until
 
 LEASED = {
     "row/replace",
+    *(f"consumer/{name}" for name in ("heartbeat", "leave", "update")),
     *(f"group/{name}" for name in ("commit", "commit_transaction", "delete", "forget")),
     *(f"group/{name}" for name in ("heartbeat", "join", "leave", "sync")),
     *(f"topic/{name}" for name in ("claim", "create")),

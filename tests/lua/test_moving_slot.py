@@ -15,7 +15,7 @@ from redis.crc import key_slot
 
 from tests.lua.broker.test_register import BROKERS, DAY_MS, now_ms, put, register
 from tests.lua.compaction.support import DirtyLog
-from tests.lua.group.support import DEADLINES, EVERY_KEY, GROUP, OFFSETS, Group
+from tests.lua.group.support import DEADLINES, GROUP, OFFSETS, WITH_ASSIGNMENTS, Group
 from tests.lua.index.test_upkeep import FILL_HEAD, fill, rebase
 from tests.lua.support import (
     ABORTED,
@@ -176,13 +176,13 @@ def the_last_offset_is_forgotten(client: Any) -> Step:
     group_of(client, "a")
     state, generation = client.hmget(GROUP, "state", "generation")
     client.hset(GROUP, "since", "1")
-    return lambda: run(client, "group/forget", EVERY_KEY, ["drop", state, generation, "1", STREAM, ""])
+    return lambda: run(client, "group/forget", WITH_ASSIGNMENTS, ["drop", state, generation, "1", STREAM, ""])
 
 
 def delete_a_group(client: Any) -> Step:
     group_of(client, "a")
     client.hset(GROUP, "state", "Empty")
-    return lambda: run(client, "group/delete", EVERY_KEY, ["g", STREAM])
+    return lambda: run(client, "group/delete", WITH_ASSIGNMENTS, ["g", STREAM])
 
 
 def expire_a_transactional_id(client: Any) -> Step:

@@ -29,6 +29,7 @@ GROUP_METHODS = (
     Keys.group_members,
     Keys.group_deadlines,
     Keys.group_pending,
+    Keys.group_assignments,
 )
 CHANNELS = {KEYS.append_channel("orders", 0), KEYS.group_channel("billing"), KEYS.topics_channel, KEYS.probe}
 
@@ -56,7 +57,7 @@ def single_keys() -> set[str]:
 def test_the_schema_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS, Keys.transaction)}
-    others = {"clean", "append_channel", "group_channel", "membership_of", "parse_stream"}
+    others = {"clean", "append_channel", "group_channel", "membership_of", "consumer_group", "parse_stream"}
     assert methods == named | others | {"epoch_of", "replication_mark_of"}
     assert section("Keys") == partitioned() | grouped() | single_keys() | of_nodes("tag") | {
         KEYS.transaction("payments")

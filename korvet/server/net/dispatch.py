@@ -153,7 +153,8 @@ class PendingResponse:
 
     def _handle(self) -> Answer:
         self._admit()
-        call, unconfirmed = self._call, self._served.handler.unconfirmed
+        call, handler = self._call, self._served.handler
+        unconfirmed = handler.unconfirmed if handler.confirms(self._request) else ErrorCode.NONE
         if unconfirmed is not ErrorCode.NONE and not getattr(self._request, "validate_only", False):
             call = partial(self._served.replicas.confirm_call, call, unconfirmed)
         try:

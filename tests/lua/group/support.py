@@ -17,7 +17,9 @@ OFFSETS = "korvet:group:g:offsets"
 CHANNEL = OFFSETS
 KEYS = (GROUP, MEMBERS, DEADLINES)
 PENDING = "{korvet:group:g:offsets}:pending"
+ASSIGNMENTS = "{korvet:group:g:offsets}:assignments"
 EVERY_KEY = (*KEYS, OFFSETS, PENDING)
+WITH_ASSIGNMENTS = (*EVERY_KEY, ASSIGNMENTS)
 PRODUCER = 2**62
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 INFINITE = float("inf")
@@ -94,7 +96,7 @@ class Group:
 
     def advance(self) -> int:
         """End what is past its deadline; returns the ms until something is due, -1 for nothing, -2 for no group."""
-        self.due = run(self.client, "group/advance", KEYS, (CHANNEL,))
+        self.due = run(self.client, "group/advance", (*KEYS, ASSIGNMENTS), (CHANNEL,))
         return self.due if self.due < 0 else self.due - self.now_ms()
 
     def look(self, what: str, member: str, generation: int, instance: str = "") -> list[Any]:
@@ -156,14 +158,14 @@ class Group:
 
     def delete(self, *streams: str) -> int:
         """Delete the group, having seen commits for these streams."""
-        reply: int = run(self.client, "group/delete", EVERY_KEY, ("g", *streams))
+        reply: int = run(self.client, "group/delete", WITH_ASSIGNMENTS, ("g", *streams))
         return reply
 
     def forget(self, *seen: str, drop: bool = True, rows: dict[str, str] | None = None) -> list[int]:
         """Forget commits, of a group whose state, generation and time of change were these."""
         pairs = [each for row in (rows or {}).items() for each in row]
         args = ("drop" if drop else "keep", *(seen or ("", "", "")), *pairs)
-        reply: list[int] = run(self.client, "group/forget", EVERY_KEY, args)
+        reply: list[int] = run(self.client, "group/forget", WITH_ASSIGNMENTS, args)
         return reply
 
     @staticmethod
@@ -206,4 +208,4 @@ class Group:
 
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the group, byte for byte: to show that nothing was written."""
-        return dumped(self.client, (*EVERY_KEY, STREAM))
+        return dumped(self.client, (*WITH_ASSIGNMENTS, STREAM))

@@ -10,7 +10,7 @@ import pytest
 import re2
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.transactions.pattern import LONG_ID_MIN, PATTERN_LENGTH_MAX, compile_pattern
+from korvet.topics.pattern import LONG_ID_MIN, PATTERN_LENGTH_MAX, compile_pattern
 
 
 def refused(pattern: str) -> KafkaError:

@@ -1,6 +1,6 @@
-"""Regular expressions for transactional ids, as clients send them (KIP-1152).
+"""Regular expressions that clients send, for transactional ids (KIP-1152) and names of topics (KIP-848).
 
-They have RE2's syntax, as in Kafka, and its bound: a match takes time in proportion to the length of the id. What RE2
+They have RE2's syntax, as in Kafka, and its bound: a match takes time in proportion to the length of the text. What RE2
 would need much memory for does not compile.
 """
 
@@ -25,9 +25,9 @@ _MEMORY_MAX = 1 << 15
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return what says whether all of an id matches; it gives turns. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
+    """Return what says whether all of a text matches; it gives turns. Raises KafkaError INVALID_REGULAR_EXPRESSION."""
     if len(pattern) > PATTERN_LENGTH_MAX:
-        message = f"a pattern of transactional ids has at most {PATTERN_LENGTH_MAX} characters"
+        message = f"a regular expression has at most {PATTERN_LENGTH_MAX} characters"
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
     options = re2.Options()
     options.max_mem, options.never_capture, options.log_errors = _MEMORY_MAX, True, False
@@ -35,7 +35,7 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace")
-        message = f"the pattern of transactional ids is no regular expression: {reason}"
+        message = f"the pattern is no regular expression: {reason}"
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
     finally:
         re2.purge()  # or the last 128 patterns stay in memory

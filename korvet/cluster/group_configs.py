@@ -1,0 +1,103 @@
+"""The configs of groups in Redis and in this worker: a row for each group on which one is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from korvet.cluster.rows import RowStore
+from korvet.config.group_configs import GROUP_CONFIGS, HEARTBEAT_INTERVAL_MS, LIMITS, SESSION_TIMEOUT_MS
+from korvet.config.settings import SETTINGS, Settings
+from korvet.errors import ConfigError, ErrorCode, KafkaError
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys, decode_group_id, encode_group_id
+
+FEED_MEMBER = "/groups"
+"""Member of the change feed that stands for a change of a group's configs: no topic can have that name."""
+
+GroupRow = dict[str, str]
+
+
+class GroupConfigs:
+    """The configs of the groups of one namespace.
+
+    What reads or writes Redis raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, settings: Settings) -> None:
+        """Nothing is read from Redis yet."""
+        self._rows = RowStore(redis, keys, keys.group_configs, FEED_MEMBER, GroupRow)
+        self._settings = settings
+        self._by_group: dict[str, GroupRow] = {}
+        self._seen: tuple[bytes | None, bytes | None] = None, None
+
+    def refresh(self) -> None:
+        """Read Redis if configs of groups have changed, which one small command finds out."""
+        seen = self._rows.changed()
+        if seen != self._seen:
+            rows = self._rows.load_all()
+            self._by_group, self._seen = {decode_group_id(name): row for name, row in rows.items()}, seen
+
+    def groups(self) -> list[str]:
+        """Return the groups on which configs are set, by name."""
+        return sorted(self._by_group)
+
+    def overrides(self, group: str) -> Mapping[str, str]:
+        """Return the configs that are set on a group; a name may be one of another version of Korvet."""
+        return self._by_group.get(group, {})
+
+    def session_ms(self, group: str) -> int:
+        """Return the session timeout of the members of a group."""
+        return self._value(group, SESSION_TIMEOUT_MS)
+
+    def heartbeat_ms(self, group: str) -> int:
+        """Return the pause between two heartbeats of a member of a group."""
+        return self._value(group, HEARTBEAT_INTERVAL_MS)
+
+    def alter(
+        self, group: str, change: Callable[[GroupRow], GroupRow], *, validate_only: bool = False
+    ) -> None:
+        """Replace the configs of a group by what `change` returns for them, or only find out whether it could be.
+
+        Raises KafkaError INVALID_CONFIG, and what `change` raises.
+        """
+        name = encode_group_id(group)
+
+        def altered(row: GroupRow | None) -> GroupRow | None:
+            changed = change(dict(row or {}))
+            self._check(changed)
+            return changed or None
+
+        if validate_only:
+            altered(self._rows.load(name)[0])
+            return
+        self._rows.alter(name, altered)
+        self.refresh()
+
+    def _value(self, group: str, name: str, row: Mapping[str, str] | None = None) -> int:
+        definition = GROUP_CONFIGS[name]
+        text = (self.overrides(group) if row is None else row).get(name)
+        try:
+            found = definition.value(self._settings) if text is None else definition.parse(text)
+        except ConfigError:  # a row that another version has written
+            found = definition.value(self._settings)
+        return int(found)
+
+    def _check(self, row: GroupRow) -> None:
+        """Raise KafkaError INVALID_CONFIG for a value out of its limits, or values that contradict each other."""
+        for name, (least, most) in LIMITS.items():
+            value = self._value("", name, row)
+            for limit, word, refused in (
+                (least, "greater", value < self._limit(least)),
+                (most, "less", value > self._limit(most)),
+            ):
+                if name in row and refused:
+                    raise _invalid(f"{name} must be {word} than or equal to {limit}")
+        if self._value("", SESSION_TIMEOUT_MS, row) <= self._value("", HEARTBEAT_INTERVAL_MS, row):
+            raise _invalid(f"{SESSION_TIMEOUT_MS} must be greater than {HEARTBEAT_INTERVAL_MS}")
+
+    def _limit(self, setting: str) -> int:
+        return int(SETTINGS[setting].value(self._settings))
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)

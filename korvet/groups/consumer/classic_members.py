@@ -1,0 +1,234 @@
+"""Members of the classic protocol in a group of the consumer protocol (KIP-848): what JoinGroup and its like do there.
+
+The broker assigns their partitions too, so none of them leads. A member joins and gets its epoch as the generation at
+once, and its assignment with SyncGroup. To have it go a step the broker answers its heartbeats with
+REBALANCE_IN_PROGRESS: it joins again, and says what it still owns. It has its rebalance timeout to join, and again to
+sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.coordinator import ATTEMPTS_MAX, ConsumerGroups, keeps_changing
+from korvet.groups.consumer.migration import Migration
+from korvet.groups.consumer.subscriptions import IsVisible, names_of
+from korvet.groups.consumer.types import (
+    LEAVE_EPOCH,
+    UNRELEASED,
+    UNREVOKED,
+    ConsumerMember,
+    GroupView,
+    MemberChange,
+    Owned,
+    Progress,
+    SubscriberRow,
+)
+from korvet.groups.embedded_protocol import (
+    ClassicSubscription,
+    encode_assignment,
+    parse_subscription,
+    version_of,
+)
+from korvet.groups.types import CONSUMER, Joined, JoinRequest, MemberIdRequiredError, Synced, SyncRequest
+from korvet.topics.registry import TopicRegistry, id_text
+
+
+class ClassicMembers:
+    """Every method raises StorageUnavailableError if Redis is away, and KafkaError by Kafka's rules.
+
+    None is returned for a group that is a classic one by now: the caller goes on with that.
+    """
+
+    def __init__(self, groups: ConsumerGroups, migration: Migration, topics: TopicRegistry) -> None:
+        self._groups = groups
+        self._store = groups.store
+        self._migration = migration
+        self._topics = topics
+
+    def join(self, request: JoinRequest, new_member_id: str, is_visible: IsVisible) -> Joined | None:
+        """Join, or join again; a step towards the member's target."""
+        group = request.group
+        member_id = request.member_id or new_member_id
+        subscription = self._subscription(request)
+        epoch, is_resubscribed = 0, False
+        for _ in range(ATTEMPTS_MAX):
+            view = self._store.read(group, member_id, request.instance)
+            if not view.group.kind or self._migration.is_classic_again(group, view.group):
+                return None
+            self._check_protocols(request, view)
+            if request.require_known_member_id and not request.member_id and not request.instance:
+                raise MemberIdRequiredError(member_id)
+            change = self._change(request, member_id, subscription, view)
+            done = self._store.update(group, view.group, change, request.session_ms, self._groups.size_max)
+            if done is not None:
+                epoch, is_resubscribed = (done if change.bumps else 0), change.bumps
+                break
+        else:
+            raise keeps_changing(group)
+        if self._migration.is_classic_again(group, self._store.fields(group)):
+            return None
+        self._groups.assign(group, is_visible, epoch)
+        owned = self._owned(subscription)
+        _, progress = self._groups.step(group, member_id, owned, is_resubscribed=is_resubscribed)
+        return Joined(
+            member_id=member_id,
+            generation=progress.epoch,
+            protocol_type=CONSUMER,
+            protocol=request.protocols[0][0],
+            leader="",
+            skip_assignment=False,
+            members=(),
+        )
+
+    def sync(self, request: SyncRequest) -> Synced | None:
+        """Return the member's assignment."""
+        for _ in range(ATTEMPTS_MAX):
+            view = self._store.read(request.group, request.member_id, request.instance)
+            if not view.group.kind:
+                return None
+            member = _member(request.group, request.member_id, request.instance, request.generation, view)
+            protocol, metadata = member.protocols[0] if member.protocols else ("", b"")
+            if request.protocol_type not in ("", CONSUMER) or request.protocol not in ("", protocol):
+                message = f"the group is of type {CONSUMER}, and the member joined with protocol {protocol}"
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
+            is_behind = view.group.epoch > member.progress.epoch and member.progress.phase != UNREVOKED
+            by_ms = _time_to_join(member) if is_behind else 0
+            if not self._keep(request.group, view, member, by_ms):
+                continue
+            if is_behind:
+                raise _must_join(request.group)
+            assignment = encode_assignment(version_of(metadata) or 0, self._names(member.progress.assigned))
+            return Synced(CONSUMER, protocol, assignment)
+        raise keeps_changing(request.group)
+
+    def heartbeat(self, group: str, member_id: str, instance: str, generation: int) -> bool | None:
+        """Renew the member's session; raises KafkaError REBALANCE_IN_PROGRESS if it is to join again."""
+        for _ in range(ATTEMPTS_MAX):
+            view = self._store.read(group, member_id, instance)
+            if not view.group.kind or self._migration.is_classic_again(group, view.group):
+                return None
+            member = _member(group, member_id, instance, generation, view)
+            must_join = self._has_next_step(group, view, member)
+            # Who has joined and not synced keeps its time for that.
+            if not self._keep(group, view, member, _time_to_join(member) if must_join else None):
+                continue
+            if must_join:
+                raise _must_join(group)
+            return True
+        raise keeps_changing(group)
+
+    def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
+        """Remove members, each named by its id and its instance id; returns the outcome for each."""
+        left = self._store.leave(group, [(*each, LEAVE_EPOCH) for each in members])
+        self._migration.after_leaving(group, left)
+        return left.outcomes
+
+    def _change(
+        self, request: JoinRequest, member_id: str, subscription: ClassicSubscription, view: GroupView
+    ) -> MemberChange:
+        member, holder = view.member, view.holder
+        if request.instance and request.member_id:
+            if holder is None:
+                message = f"instance {request.instance} is unknown in group {request.group}"
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+            if holder.member_id != member_id:
+                message = f"another member of group {request.group} has instance {request.instance} now"
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, message)
+        replaced = (
+            holder if request.instance and holder is not None and holder.member_id != member_id else None
+        )
+        base = replaced or member
+        row = SubscriberRow(
+            session_ms=request.session_ms,
+            rebalance_ms=max(request.rebalance_ms, 0),
+            instance=request.instance or (base.row.instance if base else ""),
+            client_id=request.client_id,
+            client_host=request.client_host,
+            protocols=tuple(name for name, _ in request.protocols),
+            rack=subscription.rack_id or "",
+        )
+        is_same = base is not None and set(names_of(base)) == set(subscription.topics) and not base.row.regex
+        progress = Progress() if base is None else base.progress
+        return MemberChange(
+            member_id=member_id,
+            instance=row.instance,
+            before=None if replaced else member,
+            progress=Progress(assigned=progress.assigned) if replaced else progress,
+            row=row,
+            protocols=request.protocols,
+            replaced=replaced,
+            bumps=not is_same,
+        )
+
+    def _keep(self, group: str, view: GroupView, member: ConsumerMember, by_ms: int | None) -> bool:
+        """Renew a session; `by_ms` is the time for what the member is to do next, None: what is left of it."""
+        change = MemberChange(
+            member_id=member.member_id, instance="", before=member, progress=member.progress, by_ms=by_ms
+        )
+        session_ms, size_max = member.row.session_ms, self._groups.size_max
+        return self._store.update(group, view.group, change, session_ms, size_max) is not None
+
+    def _has_next_step(self, group: str, view: GroupView, member: ConsumerMember) -> bool:
+        progress = member.progress
+        if progress.epoch < view.group.epoch or progress.phase == UNREVOKED:
+            return True
+        wanted = member.target - progress.owned
+        return progress.phase == UNRELEASED and not self._store.taken(group, member.member_id, wanted)
+
+    def _check_protocols(self, request: JoinRequest, view: GroupView) -> None:
+        names = [name for name, _ in request.protocols]
+        supported = bool(names) and request.protocol_type == CONSUMER
+        if supported and view.group.classic:
+            counts = self._store.protocols(request.group, names)
+            supported = any(count == view.group.classic for count in counts.values())
+        if not supported:
+            message = f"group {request.group} is of type {CONSUMER}, or its members support no such protocol"
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
+
+    @staticmethod
+    def _subscription(request: JoinRequest) -> ClassicSubscription:
+        _, metadata = request.protocols[0] if request.protocols else ("", b"")
+        return parse_subscription(metadata) or ClassicSubscription(topics=[])
+
+    def _owned(self, subscription: ClassicSubscription) -> Owned:
+        found = []
+        for each in subscription.owned_partitions:
+            topic = self._topics.get_cached(each.topic)
+            if topic is not None:
+                found += [(id_text(topic.id), index) for index in each.partitions]
+        return frozenset(found)
+
+    def _names(self, owned: Owned) -> dict[str, list[int]]:
+        names = {id_text(each.id): each.name for each in self._topics.list_cached()}
+        found: dict[str, list[int]] = {}
+        for topic_id, index in sorted(owned):
+            if topic_id in names:
+                found.setdefault(names[topic_id], []).append(index)
+        return found
+
+
+def _member(group: str, member_id: str, instance: str, generation: int, view: GroupView) -> ConsumerMember:
+    """Return the member that sends a request; raises KafkaError by Kafka's rules."""
+    who = f"member {member_id} of group {group}"
+    if instance and view.holder is not None and view.holder.member_id != member_id:
+        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{who}, instance {instance}, was fenced")
+    member = view.member
+    if member is None or not member.is_classic or (instance and view.holder is None):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{who} is unknown, or does not use the classic protocol"
+        )
+    if member.progress.epoch != generation:
+        message = f"{who} has epoch {member.progress.epoch}, not {generation}"
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION, message)
+    return member
+
+
+def _time_to_join(member: ConsumerMember) -> int | None:
+    """Return the time that a member has to join again; None if it was asked to before."""
+    return None if member.by else member.row.rebalance_ms
+
+
+def _must_join(group: str) -> KafkaError:
+    return KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"the members of group {group} must join again")

@@ -1,0 +1,413 @@
+"""The members of groups of the consumer protocol (KIP-848): what ConsumerGroupHeartbeat does, as one worker serves it.
+
+State is in Redis, so any worker answers any heartbeat, and the end of one costs no rebalance. There are three epochs:
+
+    group epoch        rises when a member joins, leaves or subscribes to other topics, or a topic changes
+    assignment epoch   that of the group for which there is a target assignment
+    member epoch       that of the assignment whose target the member has, or waits for
+
+A heartbeat of a member that has its target of the last epoch is one short script (lua/consumer/heartbeat.lua).
+Any other one takes up to three steps, each of which is written only if nothing has changed since it was read
+(lua/consumer/update.lua), and read again if it has:
+
+    1. the member is created or changed, which may begin a new group epoch
+    2. if the group epoch is ahead, who gets the claim (lua/consumer/claim.lua) computes a target assignment for it in
+       Python and writes it in parts; who changed the member waits for that, ASSIGNED_IN_S at most
+    3. the member goes a step towards its target (groups/consumer/reconcile.py)
+
+Sessions and the times to revoke partitions are one deadline for each member, which the keeper looks at as it does
+for classic groups (lua/group/advance.lua).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import gevent
+import msgspec
+
+from korvet.cluster.group_configs import GroupConfigs
+from korvet.config.settings import Settings
+from korvet.config.values import listed
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.assignors import ASSIGNORS, AssignedMember
+from korvet.groups.consumer.migration import Migration
+from korvet.groups.consumer.reconcile import reconcile, wanted
+from korvet.groups.consumer.store import ConsumerStore, Targets
+from korvet.groups.consumer.subscriptions import IsVisible, Selection, TopicSelector, matcher, names_of
+from korvet.groups.consumer.types import (
+    JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    UNREVOKED,
+    ConsumerMember,
+    GroupView,
+    MemberAnswer,
+    MemberChange,
+    MemberReport,
+    Owned,
+    Progress,
+    SubscriberRow,
+)
+from korvet.groups.types import EMPTY
+from korvet.topics.registry import TopicRegistry, id_text
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 20
+"""Tries of a step while others change the same member or the assignment: each but the last has met one of theirs."""
+
+CLAIM_MS = 5_000
+"""How long one worker may take for a target assignment before another one begins: many times what the largest takes."""
+
+ASSIGNED_IN_S = 5.0
+"""How long a heartbeat waits for a target assignment that another worker computes."""
+
+_ASSIGNED_POLL_S = 0.02
+
+METADATA_BYTES_MAX = 1 << 20
+"""Characters of what a member subscribes to: a thousand topics have some 50 KiB."""
+
+GROUPS_SEEN_MAX = 10_000
+"""Groups of which a worker remembers that their topics are those of their assignment; more, and it looks again."""
+
+
+class Written(NamedTuple):
+    """A member that was created or changed: `epoch` is that of the group which it needs an assignment of."""
+
+    member_id: str
+    epoch: int
+    is_resubscribed: bool
+
+
+class ConsumerGroups:
+    """Every method raises StorageUnavailableError if Redis is away, and KafkaError by Kafka's rules."""
+
+    def __init__(
+        self,
+        store: ConsumerStore,
+        topics: TopicRegistry,
+        configs: GroupConfigs,
+        migration: Migration,
+        settings: Settings,
+    ) -> None:
+        self.store = store
+        self._migration = migration
+        self._topics = topics
+        self._selector = TopicSelector(topics)
+        self._configs = configs
+        self.size_max = settings.group_consumer_max_size
+        self.assignors = listed(settings.group_consumer_assignors) or list(ASSIGNORS)
+        self._refresh_s = settings.group_consumer_regex_refresh_interval_ms / 1000
+        # The version of the registry with which a group was last looked at, and when.
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def heartbeat(self, request: MemberReport, is_visible: IsVisible) -> MemberAnswer:
+        """Take a heartbeat of a member that is in the group, joins or leaves."""
+        self._check(request)
+        group, heartbeat_ms = request.group, self._configs.heartbeat_ms(request.group)
+        if request.epoch < JOIN_EPOCH:
+            leaving = (request.member_id, request.instance or "", request.epoch)
+            left = self.store.leave(group, [leaving])
+            self._migration.after_leaving(group, left)
+            [outcome] = left.outcomes
+            if outcome is not ErrorCode.NONE:
+                message = f"group {group} has no such member as {request.member_id} {request.instance or ''}"
+                raise KafkaError(outcome, message.rstrip())
+            return MemberAnswer(request.member_id, request.epoch, 0, None)
+        if not request.has_news and self._has_seen(group):
+            session_ms = self._configs.session_ms(group)
+            who = (request.member_id, request.instance or "", request.epoch)
+            if self.store.renew(group, *who, session_ms):
+                return MemberAnswer(request.member_id, request.epoch, heartbeat_ms, None)
+        joined = self._join(request)
+        self.assign(group, is_visible, joined.epoch)
+        before, after = self.step(
+            group, joined.member_id, request.owned, is_resubscribed=joined.is_resubscribed
+        )
+        is_new = request.epoch == JOIN_EPOCH or request.is_full or before != after.assigned
+        return MemberAnswer(joined.member_id, after.epoch, heartbeat_ms, after.assigned if is_new else None)
+
+    def assign(self, group: str, is_visible: IsVisible, epoch: int) -> None:
+        """Have a target assignment for the group's epoch, and if need be wait until there is one for `epoch`."""
+        self._begin_epoch_for_topics(group, is_visible)
+        token, until = secrets.token_hex(8), time.monotonic() + ASSIGNED_IN_S
+        while True:
+            claim = self.store.claim(group, token, CLAIM_MS)
+            if claim.granted:
+                self._compute(group, token, claim.epoch, is_visible)
+                if claim.epoch >= epoch:
+                    return
+            elif claim.assignment_epoch >= min(epoch, claim.epoch):
+                return
+            elif time.monotonic() > until:
+                if claim.assignment_epoch == 0:
+                    message = f"the first assignment of group {group} takes long"
+                    raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
+                return
+            else:
+                gevent.sleep(_ASSIGNED_POLL_S)
+
+    def step(
+        self, group: str, member_id: str, owned: Owned | None, *, is_resubscribed: bool
+    ) -> tuple[Owned, Progress]:
+        """Have the member go a step towards its target; returns what it was assigned before, and how far it is then."""
+        session_ms = self._configs.session_ms(group)
+        for _ in range(ATTEMPTS_MAX):
+            view = self.store.read(group, member_id, "")
+            member = view.member
+            if member is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {member_id}")
+            progress = self._next(group, view, member, owned, is_resubscribed=is_resubscribed)
+            change = MemberChange(
+                member_id=member_id,
+                instance="",
+                before=member,
+                progress=progress,
+                by_ms=self._time_for(member, progress),
+            )
+            ms = member.row.session_ms if member.is_classic else session_ms
+            if self.store.update(group, view.group, change, ms, self.size_max) is not None:
+                return member.progress.assigned, progress
+        raise keeps_changing(group)
+
+    def _next(
+        self,
+        group: str,
+        view: GroupView,
+        member: ConsumerMember,
+        owned: Owned | None,
+        *,
+        is_resubscribed: bool,
+    ) -> Progress:
+        known = member.target | member.progress.assigned
+        subscribed = self._subscribed(member, {topic_id for topic_id, _ in known})
+        target = frozenset(each for each in member.target if each[0] in subscribed)
+        unsubscribed = frozenset(each for each in member.progress.assigned if each[0] not in subscribed)
+        taken = self.store.taken(group, member.member_id, wanted(member.progress, target))
+        return reconcile(
+            member.progress,
+            view.group.assignment_epoch,
+            target,
+            taken,
+            owned,
+            unsubscribed if is_resubscribed else None,
+        )
+
+    def _subscribed(self, member: ConsumerMember, topic_ids: set[str]) -> set[str]:
+        """Return those of the topics that the member is subscribed to; one that does not exist is none of them."""
+        names = set(names_of(member))
+        matches: Callable[[str], bool] = (
+            matcher(member.row.regex) if member.row.regex else lambda _name: False
+        )
+        by_id = {id_text(each.id): each.name for each in self._topics.list_cached()}
+        if topic_ids - by_id.keys():
+            self._topics.refresh()
+            by_id = {id_text(each.id): each.name for each in self._topics.list_cached()}
+        return {
+            each
+            for each in topic_ids
+            if (name := by_id.get(each)) is not None and (name in names or matches(name))
+        }
+
+    @staticmethod
+    def _time_for(member: ConsumerMember, progress: Progress) -> int | None:
+        """Return how long the member has for what it is to do next, None: it has begun already."""
+        if member.is_classic:
+            return member.row.rebalance_ms
+        if progress.phase != UNREVOKED:
+            return 0
+        if member.progress.phase == UNREVOKED and member.progress.revoking == progress.revoking:
+            return None
+        return member.row.rebalance_ms
+
+    def _join(self, request: MemberReport) -> Written:
+        """Create or change the member, if the request says anything new."""
+        group = request.group
+        for _ in range(ATTEMPTS_MAX):
+            view = self.store.read(group, request.member_id, request.instance or "")
+            if request.epoch == JOIN_EPOCH and self._migration.must_upgrade(view.group):
+                self._migration.upgrade(group)
+                continue
+            base = _base(request, view)
+            row = self._row(request, base)
+            is_same = (
+                base is not None and set(names_of(base)) == set(row.names) and base.row.regex == row.regex
+            )
+            is_replaced = base is not None and base.member_id != request.member_id
+            is_back = base is not None and base.progress.epoch == STATIC_LEAVE_EPOCH
+            if base is not None and row == base.row and not is_replaced and not is_back:
+                # Who has joined and got no assignment yet waits for one.
+                waits = base.progress.epoch == JOIN_EPOCH
+                return Written(request.member_id, view.group.epoch if waits else 0, is_resubscribed=False)
+            if row.regex and (base is None or row.regex != base.row.regex):
+                matcher(row.regex)
+            bumps = view.group.epoch == 0 or not (is_same or (base is None and not (row.names or row.regex)))
+            progress = Progress() if base is None else base.progress
+            change = MemberChange(
+                member_id=request.member_id,
+                instance=row.instance,
+                before=None if is_replaced else base,
+                progress=Progress(assigned=progress.assigned) if is_replaced or is_back else progress,
+                row=row,
+                replaced=base if is_replaced else None,
+                bumps=bumps,
+            )
+            epoch = self.store.update(group, view.group, change, row.session_ms, self.size_max)
+            if epoch is not None:
+                waits = bumps or change.progress.epoch == JOIN_EPOCH
+                return Written(request.member_id, epoch if waits else 0, not is_same)
+        raise keeps_changing(group)
+
+    def _row(self, request: MemberReport, base: ConsumerMember | None) -> SubscriberRow:
+        known = None if base is None else base.row
+        names = tuple(sorted(set(request.names))) if request.names is not None else None
+
+        def value(said: T | None, field: str, missing: T) -> T:
+            return said if said is not None else missing if known is None else getattr(known, field)
+
+        return SubscriberRow(
+            session_ms=self._configs.session_ms(request.group),
+            rebalance_ms=max(value(request.rebalance_ms, "rebalance_ms", 0), 0),
+            instance=value(request.instance, "instance", ""),
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rack=value(request.rack, "rack", ""),
+            names=value(names, "names", ()),
+            regex=value(request.regex, "regex", ""),
+            assignor=value(request.assignor, "assignor", ""),
+        )
+
+    def _compute(self, group: str, token: str, epoch: int, is_visible: IsVisible) -> None:
+        """Compute the target assignment for an epoch, and write what differs from the last one."""
+        members = self.store.all_members(group)
+        self._topics.refresh()
+        selection, topics_of = self._selector.select(members, is_visible)
+        subscribers = [
+            AssignedMember(each.member_id, each.row.instance, topics_of[each.member_id], each.target)
+            for each in members
+        ]
+        counts = self._selector.partitions(frozenset[str]().union(*topics_of.values()))
+        assignor = self._preferred(members)
+        targets = ASSIGNORS[assignor](subscribers, counts)
+        rows = {
+            each.member_id: targets[each.member_id]
+            for each in members
+            if targets[each.member_id] != each.target
+        }
+        digest = self._selector.digest(selection, is_visible)
+        self.store.assign(
+            group, token, Targets(epoch, assignor, msgspec.json.encode(selection), digest, rows)
+        )
+
+    def _preferred(self, members: Sequence[ConsumerMember]) -> str:
+        """Return the assignor that most members name, the first of the setting if none does."""
+        votes = Counter(each.row.assignor for each in members if each.row.assignor in self.assignors)
+        return max(self.assignors, key=lambda name: votes[name])
+
+    def _begin_epoch_for_topics(self, group: str, is_visible: IsVisible) -> None:
+        """Begin a new group epoch if topics have changed since the last assignment."""
+        if self._has_seen(group):
+            return
+        fields = self.store.fields(group)
+        # After the fields: this worker then knows no less of the topics than the one that wrote them.
+        self._topics.refresh()
+        version = self._topics.version
+        if fields.kind and fields.epoch == fields.assignment_epoch and fields.digest:
+            selection = msgspec.json.decode(fields.subscriptions, type=Selection)
+            if self._selector.digest(selection, is_visible) != fields.digest:
+                self.store.bump(group, fields.epoch, fields.digest)
+        if len(self._seen) >= GROUPS_SEEN_MAX:
+            self._seen.clear()
+        self._seen[group] = version, time.monotonic()
+
+    def _has_seen(self, group: str) -> bool:
+        version, at = self._seen.get(group, (-1, 0.0))
+        return version == self._topics.version and time.monotonic() - at < self._refresh_s
+
+    def _check(self, request: MemberReport) -> None:
+        """Raise KafkaError INVALID_REQUEST, and UNSUPPORTED_ASSIGNOR."""
+        problem = ""
+        if not request.member_id:
+            problem = "MemberId can't be empty."
+        elif not request.group:
+            problem = "GroupId can't be empty."
+        elif request.instance == "":
+            problem = "InstanceId can't be empty."
+        elif request.rack == "":
+            problem = "RackId can't be empty."
+        elif request.epoch == JOIN_EPOCH:
+            problem = _problem_of_first(request)
+        elif request.epoch == STATIC_LEAVE_EPOCH and request.instance is None:
+            problem = "InstanceId can't be null."
+        elif request.epoch < STATIC_LEAVE_EPOCH:
+            problem = "MemberEpoch is invalid."
+        if problem:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+        if request.assignor is not None and request.assignor not in self.assignors:
+            message = f"ServerAssignor {request.assignor} is not supported. Supported assignors: "
+            raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{message}{', '.join(self.assignors)}.")
+        _check_size(request)
+
+
+def _problem_of_first(request: MemberReport) -> str:
+    if request.rebalance_ms is None:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.owned is None or request.owned:
+        return "TopicPartitions must be empty when (re-)joining."
+    if request.names is None and request.regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return ""
+
+
+def _check_size(request: MemberReport) -> None:
+    texts = (request.member_id, request.instance, request.rack, request.regex, *(request.names or ()))
+    if sum(len(each or "") for each in texts) > METADATA_BYTES_MAX:
+        message = f"a member may have {METADATA_BYTES_MAX} bytes of metadata"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _base(request: MemberReport, view: GroupView) -> ConsumerMember | None:
+    """Return what the member is made of: itself, or the one whose place it takes; None if it is new.
+
+    Raises KafkaError by Kafka's rules for a member that may not send this request.
+    """
+    group, joins = request.group, request.epoch == JOIN_EPOCH
+    if not view.group.kind and (not joins or view.group.state not in ("", EMPTY)):
+        message = f"there is no group {group} of the consumer protocol"
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    member, holder = view.member, view.holder
+    who = f"member {request.member_id} of group {group}"
+    if request.instance is not None:
+        static = f"{who}, instance {request.instance},"
+        if holder is not None and holder.member_id != request.member_id:
+            if not joins:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"{static} was fenced by {holder.member_id}")
+            if not holder.is_classic and holder.progress.epoch != STATIC_LEAVE_EPOCH:
+                message = f"{static} cannot join: {holder.member_id} has not left"
+                raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, message)
+            return holder
+        if holder is None and not joins:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{static} is unknown")
+    if joins:
+        return member
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{who} is unknown")
+    progress = member.progress
+    is_retried = (
+        request.epoch == progress.previous < progress.epoch
+        and request.owned is not None
+        and request.owned <= progress.assigned
+    )
+    if request.epoch != progress.epoch and not is_retried:
+        message = f"{who} has epoch {progress.epoch}, not {request.epoch}: it must abandon its partitions and rejoin"
+        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+    return member
+
+
+def keeps_changing(group: str) -> KafkaError:
+    """Return the error for a member that others change all the time."""
+    return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group} keeps changing")

@@ -1,0 +1,112 @@
+"""Groups that change their protocol while they have members (KIP-848, `group.consumer.migration.policy`).
+
+A classic group of consumers becomes one of the consumer protocol when the first member of that joins it. Its members go
+on by the classic protocol (groups/consumer/classic_members.py), and are replaced one by one. When the last member of
+the consumer protocol has left, and only classic ones are there, it becomes a classic group again.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.store import Left
+from korvet.groups.consumer.types import NOTHING, GroupFields, Owned, text_of
+from korvet.groups.embedded_protocol import parse_assignment, parse_subscription
+from korvet.groups.store import GroupStore
+from korvet.groups.types import CONSUMER, EMPTY, StoredGroup
+from korvet.topics.registry import TopicRegistry, id_text
+
+_ATTEMPTS_MAX = 5
+"""Tries of an upgrade while the members of the classic group join and leave."""
+
+
+class Migration:
+    """Every method raises StorageUnavailableError if Redis is away."""
+
+    def __init__(self, groups: GroupStore, topics: TopicRegistry, settings: Settings) -> None:
+        self._classic = groups
+        self._store = groups.consumers
+        self._topics = topics
+        policy = settings.group_consumer_migration_policy
+        self._upgrades = policy in ("bidirectional", "upgrade")
+        self._downgrades = policy in ("bidirectional", "downgrade")
+        self._consumer_size_max = settings.group_consumer_max_size
+        self._classic_size_max = settings.group_max_size
+
+    def must_upgrade(self, fields: GroupFields) -> bool:
+        """Whether it is a classic group with members."""
+        return not fields.kind and fields.state not in ("", EMPTY)
+
+    def upgrade(self, group: str) -> None:
+        """Make a classic group one of the consumer protocol; raises KafkaError GROUP_ID_NOT_FOUND if that cannot be."""
+        token = secrets.token_hex(8)
+        for _ in range(_ATTEMPTS_MAX):
+            revision = self._store.revision(group)
+            [described] = self._classic.describe([group])
+            if isinstance(described, KafkaError):
+                raise described
+            if described.kind or described.state in (EMPTY, "Dead"):
+                return
+            self._check(group, described)
+            fields = self._fields(group, described)
+            if self._store.upgrade(group, token, revision, fields):
+                return
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group} keeps changing")
+
+    def is_classic_again(self, group: str, fields: GroupFields) -> bool:
+        """Make a group of classic members alone a classic group, if that is allowed; returns whether it is one now."""
+        if fields.kind and fields.size and fields.classic == fields.size and self._downgrades:
+            return self._store.downgrade(group, self._classic_size_max)
+        return False
+
+    def after_leaving(self, group: str, left: Left) -> None:
+        """Do the same for a group that members have left."""
+        if left.size and left.classic == left.size and self._downgrades:
+            self._store.downgrade(group, self._classic_size_max)
+
+    def _check(self, group: str, described: StoredGroup) -> None:
+        problem = ""
+        if not self._upgrades:
+            problem = "online upgrade is disabled"
+        elif described.protocol_type != CONSUMER:
+            problem = "the group does not use the consumer embedded protocol"
+        elif len(described.members) > self._consumer_size_max:
+            problem = "the group size exceeds the consumer group maximum size"
+        if problem:
+            message = f"Cannot upgrade classic group {group} to consumer group because {problem}."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+    def _fields(self, group: str, described: StoredGroup) -> list[tuple[str, bytes]]:
+        """Return what the members own, as rows of the group to be."""
+        taken: set[tuple[str, int]] = set()
+        fields: list[tuple[str, bytes]] = []
+        self._topics.refresh()
+        for member in described.members:
+            assignment = parse_assignment(member.assignment)
+            if assignment is None or (member.metadata and parse_subscription(member.metadata) is None):
+                message = (
+                    f"Cannot upgrade classic group {group}: the embedded consumer protocol is malformed."
+                )
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            own = self._owned(assignment) - taken
+            taken |= own
+            owned = msgspec.json.encode(text_of(own))
+            fields.append((f"c:{member.member_id}", b'{"assigned":' + owned + b',"revoking":{}}'))
+            fields.append((f"t:{member.member_id}", owned))
+            fields += [
+                (f"o:{topic_id}:{index}", member.member_id.encode()) for topic_id, index in sorted(own)
+            ]
+        return fields
+
+    def _owned(self, assignment: list[tuple[str, int]]) -> Owned:
+        topics = {name: self._topics.get_cached(name) for name, _ in assignment}
+        found = [
+            (id_text(topic.id), index)
+            for name, index in assignment
+            if (topic := topics[name]) is not None and 0 <= index < len(topic.partitions)
+        ]
+        return frozenset(found) if found else NOTHING

@@ -1,0 +1,339 @@
+"""Groups of the consumer protocol in Redis (KIP-848): read by the member, written by the scripts under lua/consumer.
+
+A change is made if nothing has changed since it was read, or else returned as None: the caller reads again. What is
+stored and cannot be read is a KafkaError KAFKA_STORAGE_ERROR that names the key, and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.groups.consumer.types import (
+    NOTHING,
+    ConsumerMember,
+    EpochRow,
+    GroupFields,
+    GroupView,
+    MemberChange,
+    Owned,
+    Progress,
+    SubscriberRow,
+    owned_of,
+    text_of,
+)
+from korvet.groups.schedule import Schedule
+from korvet.groups.types import NamedBytes
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.redis.connection import Arg
+from korvet.redis.keys import Keys
+from korvet.redis.replies import Reply, errors_about, listed, malformed, value_of
+from korvet.redis.scripts import Script
+from korvet.turns import in_parts, in_turns
+
+_HEARTBEAT = scripts.get("consumer/heartbeat")
+_UPDATE = scripts.get("consumer/update")
+_LEAVE = scripts.get("consumer/leave")
+_CLAIM = scripts.get("consumer/claim")
+_ASSIGN = scripts.get("consumer/assign")
+_BUMP = scripts.get("consumer/bump")
+_STAGE = scripts.get("consumer/stage")
+_UPGRADE = scripts.get("consumer/upgrade")
+_DOWNGRADE = scripts.get("consumer/downgrade")
+
+ROWS_AT_ONCE = 250
+"""Target rows of one script, and members of one read: less than a millisecond of Redis."""
+
+_FIELDS = (
+    "type",
+    "state",
+    "generation",
+    "assignment_epoch",
+    "size",
+    "classic",
+    "assignor",
+    "subscriptions",
+    "digest",
+)
+
+Row = TypeVar("Row")
+TopicIndexes = dict[str, list[int]]
+
+
+class _CurrentRow(msgspec.Struct, frozen=True):
+    """What a member owns, by topic id, as JSON."""
+
+    assigned: TopicIndexes
+    revoking: TopicIndexes
+
+
+class Claim(NamedTuple):
+    """Whether the caller is to compute the target assignment, and the epochs of the group."""
+
+    granted: bool
+    epoch: int
+    assignment_epoch: int
+
+
+class Left(NamedTuple):
+    """The members that are left in a group, those of the classic protocol among them, and what came of each request."""
+
+    size: int
+    classic: int
+    outcomes: list[ErrorCode]
+
+
+class Targets(NamedTuple):
+    """A target assignment: rows by member that differ from the last ones, and what it was made of."""
+
+    epoch: int
+    assignor: str
+    subscriptions: bytes
+    digest: str
+    rows: Mapping[str, Owned]
+
+
+class ConsumerStore:
+    """The groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
+
+    def __init__(self, redis: Redis, keys: Keys, schedule: Schedule) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._schedule = schedule
+
+    def renew(self, group: str, member_id: str, instance: str, epoch: int, session_ms: int) -> bool:
+        """Renew the session of a member that has all that it is to have; returns False for any other.
+
+        Raises KafkaError by the names that lua/consumer/heartbeat.lua lists.
+        """
+        args = (member_id, instance, epoch, session_ms)
+        with errors_about(self._keys.group_members(group)):
+            return self._redis.script(_HEARTBEAT, self._keys.membership_of(group), args) == 1
+
+    def read(self, group: str, member_id: str, instance: str) -> GroupView:
+        """Return the group, the member, and the member that has the instance id."""
+        state, members, _, assignments = self._keys.consumer_group(group)
+        names = [member_id]
+        reply, holder = self._redis.transaction(
+            [("HMGET", state, *_FIELDS), ("HGET", members, f"i:{instance}")]
+        )
+        found = listed(state, reply)
+        if isinstance(holder, bytes) and instance and holder.decode() != member_id:
+            names.append(holder.decode())
+        fields = _group_fields(state, cast("list[bytes | None]", found))
+        stored = self._members(members, assignments, names) if fields.kind else {}
+        member = stored.get(member_id)
+        other = stored.get(names[-1]) if isinstance(holder, bytes) and instance else None
+        return GroupView(fields, member, other)
+
+    def fields(self, group: str) -> GroupFields:
+        """Return the group without its members."""
+        state = self._keys.group_state(group)
+        [reply] = self._redis.pipeline([("HMGET", state, *_FIELDS)])
+        return _group_fields(state, cast("list[bytes | None]", listed(state, reply)))
+
+    def all_members(self, group: str) -> list[ConsumerMember]:
+        """Return all members by their ids, in parts: one that joins or leaves meanwhile may be missing."""
+        _, members, deadlines, assignments = self._keys.consumer_group(group)
+        [reply] = self._redis.pipeline([("ZRANGE", deadlines, 0, -1)])
+        names = sorted(each.decode() for each in cast("list[bytes]", listed(deadlines, reply)))
+        found: list[ConsumerMember] = []
+        for some in in_parts(names, ROWS_AT_ONCE) if names else ():
+            found += self._members(members, assignments, some).values()
+        return found
+
+    def taken(self, group: str, member_id: str, wanted: Owned) -> Owned:
+        """Return those of the partitions that another member owns."""
+        key, found = self._keys.group_assignments(group), set()
+        for some in in_parts(sorted(wanted), 1000) if wanted else ():
+            [reply] = self._redis.pipeline([("HMGET", key, *map(_owner_field, some))])
+            owners = cast("list[bytes | None]", listed(key, reply))
+            own = (None, member_id.encode())
+            found |= {each for each, owner in zip(some, owners, strict=True) if owner not in own}
+        return frozenset(found)
+
+    def update(
+        self, group: str, fields: GroupFields, change: MemberChange, session_ms: int, size_max: int
+    ) -> int | None:
+        """Write a member; returns the group epoch then, None if something has changed since it was read.
+
+        Raises KafkaError by the names that lua/consumer/update.lua lists.
+        """
+        before, replaced, progress = change.before, change.replaced, change.progress
+        base = replaced or before
+        was = Progress() if base is None else base.progress
+        released = [] if replaced else sorted(was.owned - progress.owned)
+        acquired = sorted(progress.owned if replaced else progress.owned - was.owned)
+        moved = replaced is not None or (progress.assigned, progress.revoking) != (was.assigned, was.revoking)
+        current = _CurrentRow(text_of(progress.assigned), text_of(progress.revoking))
+        args: list[Arg] = [
+            change.member_id,
+            before.epoch_text if before else b"",
+            change.instance,
+            replaced.member_id if replaced else "",
+            replaced.epoch_text if replaced else b"",
+            msgspec.json.encode(change.row) if change.row else b"",
+            msgspec.msgpack.encode(change.protocols) if change.protocols else b"",
+            progress.epoch,
+            progress.previous,
+            progress.phase,
+            "" if change.by_ms is None else change.by_ms,
+            msgspec.json.encode(current) if moved else b"",
+            session_ms,
+            int(change.bumps),
+            size_max,
+            fields.assignment_epoch if fields.kind else fields.epoch,
+            len(released),
+            *map(_owner_field, in_turns(released)),
+            *map(_owner_field, in_turns(acquired)),
+        ]
+
+        def run(listed_ms: int) -> list[Reply]:
+            return cast("list[Reply]", self._run(_UPDATE, group, [group, listed_ms, *args]))
+
+        done, due, epoch = cast("list[int]", self._schedule.create(group, run))
+        if not done:
+            return None
+        self._schedule.lower_soon(group, due)
+        return epoch
+
+    def leave(self, group: str, leaving: Sequence[tuple[str, str, int]]) -> Left:
+        """Remove members, each by its id, its instance id and the epoch that it leaves with.
+
+        Raises KafkaError by the names that lua/consumer/leave.lua lists.
+        """
+        args = [part for each in leaving for part in each]
+        due, size, classic, *names = cast("list[int]", self._run(_LEAVE, group, args))
+        self._schedule.lower_soon(group, due)
+        return Left(size, classic, [ErrorCode[name.decode()] for name in cast("list[bytes]", names)])
+
+    def claim(self, group: str, token: str, lease_ms: int) -> Claim:
+        """Ask for the right to compute the target assignment; raises KafkaError GROUP_ID_NOT_FOUND."""
+        state = self._keys.group_state(group)
+        with errors_about(state):
+            reply = self._redis.script(_CLAIM, (state,), (token, lease_ms))
+        granted, epoch, assignment_epoch = cast("list[int]", reply)
+        return Claim(granted == 1, epoch, assignment_epoch)
+
+    def assign(self, group: str, token: str, targets: Targets) -> bool:
+        """Write a target assignment in parts; returns False if the right to do so has ended."""
+        rows = [(name, msgspec.json.encode(text_of(own))) for name, own in in_turns(targets.rows.items())]
+        parts = list(in_parts(rows, ROWS_AT_ONCE))
+        for place, some in enumerate(parts, 1):
+            args: list[Arg] = [token, targets.epoch, int(place == len(parts))]
+            args += (targets.assignor, targets.subscriptions, targets.digest)
+            args += (part for row in some for part in row)
+            if self._run(_ASSIGN, group, args) != 1:
+                return False
+        return True
+
+    def bump(self, group: str, epoch: int, digest: str) -> None:
+        """Begin a new group epoch, if the group is still at this one and was assigned by this digest."""
+        self._run(_BUMP, group, [epoch, digest])
+
+    def revision(self, group: str) -> str:
+        """Return what differs after each change of a classic group."""
+        found = self._redis.call("HGET", self._keys.group_state(group), "revision")
+        return "" if found is None else cast("bytes", found).decode()
+
+    def upgrade(self, group: str, token: str, revision: str, fields: Sequence[tuple[str, bytes]]) -> bool:
+        """Make a classic group one of the consumer protocol, whose members own what `fields` say.
+
+        Returns False, and nothing is done, if it is at another revision by now.
+        """
+        keys = self._keys.group_state(group), self._keys.group_assignments(group)
+        for place, some in enumerate(in_parts(fields, ROWS_AT_ONCE)):
+            args: list[Arg] = [token, revision, int(place == 0), *(part for each in some for part in each)]
+            with errors_about(keys[1]):
+                if self._redis.script(_STAGE, keys, args) != 1:
+                    return False
+        return self._run(_UPGRADE, group, [token, revision]) == 1
+
+    def downgrade(self, group: str, size_max: int) -> bool:
+        """Make a group of classic members alone a classic group; returns False if it is none."""
+        due = cast("int", self._run(_DOWNGRADE, group, [size_max]))
+        if due >= 0:
+            self._schedule.lower_soon(group, due)
+        return due >= 0
+
+    def protocols(self, group: str, names: Sequence[str]) -> dict[str, int]:
+        """Return how many members of the classic protocol support each of these protocols."""
+        key = self._keys.group_state(group)
+        [reply] = self._redis.pipeline([("HMGET", key, *(f"s:{name}" for name in names))])
+        counts = cast("list[bytes | None]", listed(key, reply))
+        return {name: int(count or 0) for name, count in zip(names, counts, strict=True)}
+
+    def _members(self, members: str, assignments: str, names: Sequence[str]) -> dict[str, ConsumerMember]:
+        rows = [f"{kind}:{name}" for name in names for kind in "mep"]
+        owned = [f"{kind}:{name}" for name in names for kind in "ct"]
+        replies = self._redis.transaction([("HMGET", members, *rows), ("HMGET", assignments, *owned)])
+        texts = cast("list[bytes | None]", listed(members, replies[0]))
+        parts = cast("list[bytes | None]", listed(assignments, replies[1]))
+        found = {}
+        for at, name in enumerate(in_turns(names)):
+            row, epoch, protocols = texts[3 * at : 3 * at + 3]
+            if row is None or epoch is None:
+                continue
+            try:
+                found[name] = _stored(name, row, epoch, protocols, parts[2 * at], parts[2 * at + 1])
+            except (msgspec.DecodeError, ValueError) as error:
+                raise malformed(members, f"the row of member {name}") from error
+        return found
+
+    def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
+        with errors_about(self._keys.group_members(group)):
+            reply = self._redis.script(
+                script, self._keys.consumer_group(group), (self._keys.group_channel(group), *args)
+            )
+        return value_of(reply)
+
+
+def _owner_field(partition: tuple[str, int]) -> str:
+    return f"o:{partition[0]}:{partition[1]}"
+
+
+def _stored(
+    name: str,
+    row: bytes,
+    epoch_text: bytes,
+    protocols: bytes | None,
+    current: bytes | None,
+    target: bytes | None,
+) -> ConsumerMember:
+    epoch = msgspec.json.decode(epoch_text, type=EpochRow)
+    owned = _CurrentRow({}, {}) if current is None else msgspec.json.decode(current, type=_CurrentRow)
+    wanted = NOTHING if target is None else owned_of(msgspec.json.decode(target, type=TopicIndexes))
+    return ConsumerMember(
+        member_id=name,
+        row=msgspec.json.decode(row, type=SubscriberRow),
+        epoch_text=epoch_text,
+        by=epoch.by,
+        progress=Progress(
+            epoch.epoch, epoch.previous, epoch.phase, owned_of(owned.assigned), owned_of(owned.revoking)
+        ),
+        target=wanted,
+        protocols=() if protocols is None else msgspec.msgpack.decode(protocols, type=NamedBytes),
+    )
+
+
+def _group_fields(key: str, found: Iterable[bytes | None]) -> GroupFields:
+    texts = [each or b"" for each in found]
+    kind, state, epoch, assignment_epoch, size, classic, assignor, subscriptions, digest = texts
+    try:
+        return GroupFields(
+            kind=kind.decode(),
+            state=state.decode(),
+            epoch=int(epoch or 0),
+            assignment_epoch=int(assignment_epoch or 0),
+            size=int(size or 0),
+            classic=int(classic or 0),
+            assignor=assignor.decode(),
+            subscriptions=subscriptions,
+            digest=digest.decode(),
+        )
+    except ValueError as error:
+        raise malformed(key, "the group") from error

@@ -1,0 +1,102 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1: the state of groups of the consumer protocol, and their members.
+
+Of a member whose topics the caller may not all describe, nothing is shown: the group is refused, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
+from korvet.handlers.common import authorized, error_message, group_error_code
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import consumer_group_describe as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.security.authorizer import refusal
+from korvet.topics.registry import id_bytes
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+def handle(
+    request: wire.ConsumerGroupDescribeRequest, caller: Caller, api: GroupApi
+) -> wire.ConsumerGroupDescribeResponse:
+    """Describe each group once."""
+    names = list(dict.fromkeys(request.group_ids))
+    groups = []
+    for group, outcome in zip(names, api.admin.describe_consumer_groups(names), strict=True):
+        error = outcome if isinstance(outcome, KafkaError) else _hidden(outcome, caller)
+        if error is not None or isinstance(outcome, KafkaError):
+            groups.append(_refused(group, error))
+            continue
+        operations = authorized(
+            caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
+        )
+        groups.append(_described(group, outcome, operations))
+    return wire.ConsumerGroupDescribeResponse(groups=groups)
+
+
+def refuse(
+    request: wire.ConsumerGroupDescribeRequest, _caller: Caller, error: KafkaError
+) -> wire.ConsumerGroupDescribeResponse:
+    """Answer every group with the error."""
+    return wire.ConsumerGroupDescribeResponse(groups=[_refused(each, error) for each in request.group_ids])
+
+
+def _hidden(found: DescribedConsumerGroup, caller: Caller) -> KafkaError | None:
+    names = {name for member in found.members for owned in (member.assigned, member.target) for name in owned}
+    names |= {name for member in found.members for name in member.names}
+    if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
+        return None
+    message = "The group has described topic(s) that the client is not authorized to describe."
+    return KafkaError(refusal(AclResourceType.TOPIC).code, message)
+
+
+def _described(group: str, found: DescribedConsumerGroup, operations: int) -> wire.DescribedGroup:
+    return wire.DescribedGroup(
+        group_id=group,
+        group_state=found.state,
+        group_epoch=found.epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=found.assignor,
+        members=[_member(each, found) for each in found.members],
+        authorized_operations=operations,
+    )
+
+
+def _member(member: DescribedMember, found: DescribedConsumerGroup) -> wire.Member:
+    return wire.Member(
+        member_id=member.member_id,
+        instance_id=member.instance or None,
+        rack_id=member.rack or None,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.names),
+        subscribed_topic_regex=member.regex or None,
+        assignment=_assignment(member.assigned, found),
+        target_assignment=_assignment(member.target, found),
+        member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(owned: dict[str, list[int]], found: DescribedConsumerGroup) -> wire.Assignment:
+    return wire.Assignment(
+        topic_partitions=[
+            wire.TopicPartitions(
+                topic_id=id_bytes(found.topic_ids[name]), topic_name=name, partitions=indexes
+            )
+            for name, indexes in sorted(owned.items())
+        ]
+    )
+
+
+def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
+    return wire.DescribedGroup(
+        group_id=group,
+        error_code=ErrorCode.NONE if error is None else group_error_code(error),
+        error_message=error_message(error),
+    )
+
+
+register(wire.ConsumerGroupDescribeRequest, GroupApi, handle, refuse)

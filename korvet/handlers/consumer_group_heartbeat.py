@@ -1,0 +1,92 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: a member of a group joins, stays, or leaves (KIP-848).
+
+The topics that it names must be ones that it may describe; a regular expression matches no other. In version 0 the
+broker chooses the id of a new member (KIP-1082).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned, text_of
+from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import consumer_group_heartbeat as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.security.authorizer import refusal
+from korvet.topics.registry import id_bytes, id_text
+
+OWN_ID_VERSION_FIRST = 1
+UNCHANGED = -1
+
+
+def handle(
+    request: wire.ConsumerGroupHeartbeatRequest, caller: Caller, api: GroupApi
+) -> wire.ConsumerGroupHeartbeatResponse:
+    """Take the heartbeat."""
+    if not api.features.group_version:
+        message = "the feature group.version is 0: groups use the classic protocol alone"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+
+    def is_visible(name: str, *, log: bool = False) -> bool:
+        return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=log)
+
+    names = request.subscribed_topic_names
+    if names is not None and not all(is_visible(name, log=True) for name in names):
+        raise refusal(AclResourceType.TOPIC)
+    gets_id = caller.version < OWN_ID_VERSION_FIRST and request.member_epoch == JOIN_EPOCH
+    unchanged = request.rebalance_timeout_ms == UNCHANGED
+    answer = api.consumer_groups.heartbeat(
+        MemberReport(
+            group=request.group_id,
+            member_id=request.member_id or (str(uuid.uuid4()) if gets_id else ""),
+            epoch=request.member_epoch,
+            client_id=caller.client_id or "",
+            client_host=f"/{caller.peer.rpartition(':')[0]}",
+            instance=request.instance_id,
+            rack=request.rack_id,
+            rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
+            names=None if names is None else tuple(names),
+            regex=request.subscribed_topic_regex,
+            assignor=request.server_assignor,
+            owned=_owned(request),
+        ),
+        is_visible,
+    )
+    return wire.ConsumerGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.heartbeat_ms,
+        assignment=None if answer.assigned is None else _assignment(answer.assigned),
+    )
+
+
+def _owned(request: wire.ConsumerGroupHeartbeatRequest) -> Owned | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset(
+        (id_text(topic.topic_id), index) for topic in request.topic_partitions for index in topic.partitions
+    )
+
+
+def _assignment(assigned: Owned) -> wire.Assignment:
+    return wire.Assignment(
+        topic_partitions=[
+            wire.TopicPartitions(topic_id=id_bytes(topic_id), partitions=indexes)
+            for topic_id, indexes in text_of(assigned).items()
+        ]
+    )
+
+
+refuse = refuse_whole(wire.ConsumerGroupHeartbeatResponse, group_error_code)
+register(
+    wire.ConsumerGroupHeartbeatRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Of others a failover may take back the last step: the member is fenced then, and joins again.
+    confirms=lambda request: request.member_epoch <= JOIN_EPOCH,
+)

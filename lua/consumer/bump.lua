@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- Begins a new epoch of a group of the consumer protocol: the topics that its members subscribe to have changed (KIP-848).
+-- KEYS     group, members, deadlines, assignments
+-- ARGV     channel of the group, group epoch and digest of the topics as the caller has read them
+-- Returns  1, or 0 if there is another epoch or digest by now, and nothing is done
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- allow-oom: a rebalance must work when memory is full.
+
+-- @include shared/clock
+
+local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, epoch, digest = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+-- @include shared/consumer_state
+
+if kind ~= 'consumer' or generation ~= epoch or (redis.call('HGET', group, 'digest') or '') ~= digest then
+  return 0
+end
+generation, announced = generation + 1, true
+finish()
+return 1

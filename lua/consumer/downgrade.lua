@@ -1,0 +1,47 @@
+#!lua flags=allow-oom
+-- Makes a group of the consumer protocol whose members all use the classic protocol a classic group again (KIP-848). They
+-- join again, each within its rebalance timeout. The generation is the latest epoch of a member.
+-- KEYS     group, members, deadlines, assignments
+-- ARGV     channel of the group, most members of a classic group
+-- Returns  when (ms) something is due; -1 if it is another group by now, and nothing is done
+-- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- allow-oom: a rebalance must work when memory is full.
+
+-- @include shared/clock
+
+local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, size_max = ARGV[1], tonumber(ARGV[2])
+-- @include shared/slot_stays
+-- @include shared/consumer_state
+
+if kind ~= 'consumer' or size == 0 or classic < size or size > size_max then
+  return -1
+end
+local all, longest, latest = redis.call('ZRANGE', deadlines, 0, -1), 0, 0
+for start = 1, #all, 500 do
+  local fields, scores, old = {}, {}, {}
+  for at = start, math.min(start + 499, #all) do
+    fields[#fields + 1] = 'm:' .. all[at]
+    old[#old + 1] = 'e:' .. all[at]
+  end
+  for at, text in ipairs(redis.call('HMGET', members, unpack(old))) do
+    latest = math.max(latest, epoch_row_of(all[start + at - 1], text or '').epoch)
+  end
+  for at, text in ipairs(redis.call('HMGET', members, unpack(fields))) do
+    local member = all[start + at - 1]
+    local row = row_of(member, text or '')
+    longest = math.max(longest, tonumber(row.rebalance_ms) or 0)
+    scores[#scores + 1] = whole(now_ms + row.session_ms)
+    scores[#scores + 1] = member
+  end
+  redis.call('ZADD', deadlines, unpack(scores))
+  redis.call('HDEL', members, unpack(old))
+end
+redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions', 'digest',
+  'assigner', 'assigner_until')
+redis.call('HSET', group, 'state', 'PreparingRebalance', 'generation', whole(latest), 'protocol', '', 'leader', '', 'since', whole(now_ms), 'deadline',
+  whole(now_ms + longest), 'extend_until', '0', 'delay', '0', 'added', '0')
+redis.call('UNLINK', assignments)
+redis.call('SPUBLISH', channel, whole(latest) .. ' PreparingRebalance')
+return due_at()

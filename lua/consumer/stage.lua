@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Writes a part of what the members of a classic group own, before the group becomes one of the consumer protocol (KIP-848).
+-- KEYS     group, assignments
+-- ARGV     token of the caller, revision of the group as the caller has read it, 1 with the first part (else 0); then fields and
+--          their values
+-- Returns  1, or 0 if the group has changed or another caller has begun, and nothing is done
+-- Errors   none
+--
+-- A classic group does not look at it. allow-oom: a rebalance must work when memory is full.
+
+local group, assignments = KEYS[1], KEYS[2]
+local token, revision, is_first, first = ARGV[1], ARGV[2], ARGV[3] == '1', 4
+
+local held = redis.call('HMGET', group, 'type', 'revision')
+if held[1] or (held[2] or '') ~= revision then
+  return 0
+end
+if is_first then
+  redis.call('DEL', assignments)
+elseif redis.call('HGET', assignments, 'token') ~= token then
+  return 0
+end
+redis.call('HSET', assignments, 'token', token, unpack(ARGV, first))
+return 1

@@ -1,0 +1,136 @@
+#!lua flags=allow-oom
+-- Writes a member of a group of the consumer protocol, if neither it nor the target assignment has changed since the caller
+-- read them (KIP-848). Creates the group, and makes an empty classic one a group of this protocol.
+-- KEYS     group, members, deadlines, assignments
+-- ARGV     channel of the group, group id, when it was listed (shared/listed), member id, its epoch row as read ("": it is no
+--          member), instance id ("" for none), id and epoch row of the member whose place it takes ("": none), its new row
+--          ("": as it is), its protocols as a classic member ("" for none), new epoch, new previous epoch, new phase, ms until it must
+--          have done its part ("0": nothing is to be done, "": as it was), new assignment row ("": as it is), session
+--          timeout (ms), 1 to begin a new group epoch (else 0), most members, assignment epoch as read, number of
+--          partitions that it frees; then the fields of these, and of those that it gets
+-- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. {0, -1, group epoch} if
+--          something has changed, and nothing is done. {1, when (ms) something is due, group epoch}
+-- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored
+--          cannot be read)
+--
+-- A partition has one owner until it reports that it has revoked it: the caller that wants one which somebody has is refused.
+-- allow-oom: consumers read on when memory is full; group.consumer.max.size bounds what they take.
+
+-- @include shared/lease
+
+local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, group_id, listed_at = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local member, epoch_row_read, instance, replaced, replaced_row = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local row_text, protocols, epoch, previous, phase = ARGV[9], ARGV[10], tonumber(ARGV[11]), ARGV[12], ARGV[13]
+local by_ms, current, session_ms = ARGV[14], ARGV[15], tonumber(ARGV[16])
+local bumps, size_max, assignment_epoch_read = ARGV[17] == '1', tonumber(ARGV[18]), tonumber(ARGV[19])
+local first_released, first_acquired = 21, 21 + tonumber(ARGV[20])
+-- @include shared/listed
+-- @include shared/slot_stays
+-- @include shared/consumer_state
+
+local is_new_group = kind ~= 'consumer'
+if is_new_group then
+  if state_before and state_before ~= 'Empty' then
+    return {0, -1, generation}
+  elseif not state_before and not is_listed(listed_at) then
+    return {'UNLISTED', now_ms}
+  end
+  assignment_epoch, size, stable, classic = generation, 0, 0, 0
+end
+local function epoch_row_in(name)
+  return not is_new_group and redis.call('HGET', members, 'e:' .. name) or ''
+end
+if assignment_epoch ~= assignment_epoch_read or epoch_row_in(member) ~= epoch_row_read
+  or replaced ~= '' and epoch_row_in(replaced) ~= replaced_row then
+  return {0, -1, generation}
+end
+local acquired = {}
+for at = first_acquired, #ARGV do
+  acquired[#acquired + 1] = ARGV[at]
+end
+for start = 1, #acquired, 1000 do
+  local owners = redis.call('HMGET', assignments, unpack(acquired, start, math.min(start + 999, #acquired)))
+  for _, owner in ipairs(is_new_group and {} or owners) do
+    if owner and owner ~= member and owner ~= replaced then
+      return {0, -1, generation}
+    end
+  end
+end
+local before = epoch_row_read ~= '' and epoch_row_of(member, epoch_row_read)
+local is_new = not before and replaced == ''
+if is_new and size >= size_max then
+  return redis.error_reply('GROUP_MAX_SIZE_REACHED group ' .. group_id .. ' has ' .. whole(size) .. ' members already')
+end
+
+if is_new_group then
+  redis.call('UNLINK', members, deadlines, assignments)
+  redis.call('HDEL', group, 'leader', 'protocol', 'deadline', 'extend_until', 'delay', 'added')
+end
+if replaced ~= '' then
+  local target = redis.call('HGET', assignments, 't:' .. replaced)
+  remove(replaced)
+  if target then
+    redis.call('HSET', assignments, 't:' .. member, target)
+  end
+end
+if is_new or replaced ~= '' then
+  size, announced = size + 1, true
+end
+if before and is_stable(before) then
+  stable = stable - 1
+end
+local by = before and before.by or 0
+if by_ms == '0' then
+  by = 0
+elseif by_ms ~= '' then
+  by = now_ms + tonumber(by_ms)
+end
+local revision = before and before.revision + 1 or 1
+local fields = {'e:' .. member, string.format('{"epoch":%d,"previous":%d,"phase":"%s","by":%d,"revision":%d}', epoch,
+  tonumber(previous), phase, by, revision)}
+if is_stable({phase = phase, epoch = epoch}) then
+  stable = stable + 1
+end
+if row_text ~= '' then
+  local old = redis.call('HGET', members, 'm:' .. member)
+  classic = classic + (old and count_protocols(row_of(member, old), -1) or 0)
+    + count_protocols(row_of(member, row_text), 1)
+  fields[3], fields[4] = 'm:' .. member, row_text
+  if protocols ~= '' then
+    fields[5], fields[6] = 'p:' .. member, protocols
+  else
+    redis.call('HDEL', members, 'p:' .. member)
+  end
+end
+redis.call('HSET', members, unpack(fields))
+if instance ~= '' then
+  redis.call('HSET', members, 'i:' .. instance, member)
+end
+local released = {}
+for at = first_released, first_acquired - 1 do
+  released[#released + 1] = ARGV[at]
+end
+release(member, released)
+if current ~= '' then
+  redis.call('HSET', assignments, 'c:' .. member, current)
+end
+for start = 1, #acquired, 1000 do
+  local pairs_of = {}
+  for at = start, math.min(start + 999, #acquired) do
+    pairs_of[#pairs_of + 1] = acquired[at]
+    pairs_of[#pairs_of + 1] = member
+  end
+  redis.call('HSET', assignments, unpack(pairs_of))
+end
+local ends = now_ms + session_ms
+if by > 0 then
+  -- After an outage, in which members could do nothing, it has time again.
+  ends = math.min(ends, math.max(by, resumed_ms + session_ms))
+end
+redis.call('ZADD', deadlines, whole(ends), member)
+if bumps then
+  generation, announced = generation + 1, true
+end
+finish()
+return {1, due_at(), generation}

@@ -1,0 +1,150 @@
+-- A group of the consumer protocol as it is stored (KIP-848), and what its scripts have in common.
+-- Needs   group, members, deadlines, assignments, channel, now_ms
+-- Leaves  kind: "consumer" if it is such a group, state_before (false: there is no group), generation: its epoch,
+--         assignment_epoch, size, stable: how many members have what they are to have, classic: how many use the classic
+--         protocol, resumed_ms, whole(), epoch_row_of(), is_stable(), row_of(), count_protocols(), owned_in(), release(),
+--         remove(), due_at(), finish()
+
+local held = redis.pcall('HMGET', group, 'type', 'state', 'generation', 'assignment_epoch', 'size', 'stable', 'classic',
+  'resumed')
+if held.err then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': ' .. held.err)
+end
+local kind, state_before = held[1], held[2]
+local generation, assignment_epoch, size = tonumber(held[3] or 0), tonumber(held[4] or 0), tonumber(held[5] or 0)
+local stable, classic, resumed_ms = tonumber(held[6] or 0), tonumber(held[7] or 0), tonumber(held[8] or 0)
+if kind == 'consumer' and not (generation and assignment_epoch and size and stable and classic and resumed_ms) then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': an epoch or a count is no number')
+end
+local announced = false
+
+local function whole(number)
+  return string.format('%d', number)
+end
+
+local function damaged(key, member)
+  error({err = 'KAFKA_STORAGE_ERROR ' .. key .. ': the row of member ' .. member .. ' is malformed'})
+end
+
+-- The epoch row of a member from its text.
+local function epoch_row_of(member, text)
+  local epoch, previous, phase, by, revision = string.match(text,
+    '^{"epoch":(%-?%d+),"previous":(%-?%d+),"phase":"(%l+)","by":(%d+),"revision":(%d+)}$')
+  if not epoch then
+    damaged(members, member)
+  end
+  return {epoch = tonumber(epoch), previous = tonumber(previous), phase = phase, by = tonumber(by),
+    revision = tonumber(revision)}
+end
+
+-- Whether a member has all that it is to have.
+local function is_stable(row)
+  return row.phase == 'stable' and row.epoch == assignment_epoch
+end
+
+-- A member's row from its text.
+local function row_of(member, text)
+  local readable, row = pcall(cjson.decode, text)
+  if not readable or type(row) ~= 'table' or type(row.protocols) ~= 'table' or type(row.instance) ~= 'string'
+    or type(row.session_ms) ~= 'number' then
+    damaged(members, member)
+  end
+  return row
+end
+
+-- Counts how many members support each classic protocol, and returns the change of the number of classic members.
+local function count_protocols(row, by)
+  local seen = {}
+  for _, each in ipairs(row.protocols) do
+    if not seen[each] and redis.call('HINCRBY', group, 's:' .. each, by) <= 0 then
+      redis.call('HDEL', group, 's:' .. each)
+    end
+    seen[each] = true
+  end
+  return #row.protocols > 0 and by or 0
+end
+
+-- The fields of the partitions that a row has under `parts`.
+local function owned_in(member, row_text, parts)
+  local readable, row = pcall(cjson.decode, row_text)
+  local fields = {}
+  for _, part in ipairs(parts) do
+    if not readable or type(row) ~= 'table' or type(row[part]) ~= 'table' then
+      damaged(assignments, member)
+    end
+    for topic_id, indexes in pairs(row[part]) do
+      for _, index in ipairs(indexes) do
+        fields[#fields + 1] = 'o:' .. topic_id .. ':' .. whole(index)
+      end
+    end
+  end
+  return fields
+end
+
+-- Frees partitions that are still the member's.
+local function release(member, fields)
+  for start = 1, #fields, 1000 do
+    local last, own = math.min(start + 999, #fields), {}
+    for at, owner in ipairs(redis.call('HMGET', assignments, unpack(fields, start, last))) do
+      if owner == member then
+        own[#own + 1] = fields[start + at - 1]
+      end
+    end
+    if own[1] then
+      redis.call('HDEL', assignments, unpack(own))
+    end
+  end
+end
+
+-- Removes a member and what it owned; its instance id stays if it is another member's by now.
+local function remove(member)
+  local rows = redis.call('HMGET', members, 'm:' .. member, 'e:' .. member)
+  if not rows[1] or not rows[2] then
+    redis.call('ZREM', deadlines, member)
+    return
+  end
+  local row, epoch_row = row_of(member, rows[1]), epoch_row_of(member, rows[2])
+  local current = redis.call('HGET', assignments, 'c:' .. member)
+  if current then
+    release(member, owned_in(member, current, {'assigned', 'revoking'}))
+  end
+  if is_stable(epoch_row) then
+    stable = stable - 1
+  end
+  classic = classic + count_protocols(row, -1)
+  size = size - 1
+  announced = true
+  if row.instance ~= '' and redis.call('HGET', members, 'i:' .. row.instance) == member then
+    redis.call('HDEL', members, 'i:' .. row.instance)
+  end
+  redis.call('ZREM', deadlines, member)
+  redis.call('HDEL', assignments, 'c:' .. member, 't:' .. member)
+  redis.call('HDEL', members, 'm:' .. member, 'e:' .. member, 'p:' .. member)
+end
+
+-- When the first deadline is, as a reply; -1 if there is none.
+local function due_at()
+  local first = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2]) or -1
+end
+
+-- Writes epochs, counts and state, and announces what others may wait for.
+local function finish()
+  local state = 'Stable'
+  if size == 0 then
+    state = 'Empty'
+  elseif generation > assignment_epoch then
+    state = 'Assigning'
+  elseif stable < size then
+    state = 'Reconciling'
+  end
+  redis.call('HSET', group, 'type', 'consumer', 'state', state, 'generation', whole(generation), 'assignment_epoch',
+    whole(assignment_epoch), 'size', whole(size), 'stable', whole(stable), 'classic', whole(classic), 'protocol_type',
+    'consumer')
+  if state ~= state_before then
+    redis.call('HSET', group, 'since', whole(now_ms))
+  end
+  if announced then
+    redis.call('SPUBLISH', channel, whole(generation) .. ' ' .. state)
+  end
+end

@@ -1,0 +1,29 @@
+"""Two workers that serve one group of the consumer protocol, on an empty server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.groups.consumer.support import Consumers
+from tests.support.domain import domain
+
+
+@pytest.fixture
+def at(redis_url: str, raw_redis: Any) -> Iterator[Consumers]:
+    """Give a worker, and a topic `orders` of four partitions."""
+    with domain(redis_url) as made:
+        worker = Consumers(made, raw_redis)
+        worker.create("orders", 4)
+        yield worker
+
+
+@pytest.fixture
+def other(redis_url: str, raw_redis: Any, at: Consumers) -> Iterator[Consumers]:
+    """Give another worker."""
+    with domain(redis_url) as made:
+        made.topics.refresh()
+        assert made.topics.get_cached("orders") == at.domain.topics.get_cached("orders")
+        yield Consumers(made, raw_redis)

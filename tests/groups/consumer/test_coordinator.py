@@ -1,0 +1,476 @@
+"""Members of groups of the consumer protocol on a real server: they join, step towards their targets, and leave."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.groups.consumer import coordinator
+from korvet.groups.consumer.types import MemberReport
+from korvet.groups.offsets import Commit, Committer
+from korvet.protocol.types import TopicPartition
+from tests.groups.consumer.support import (
+    NAME,
+    REBALANCE_MS,
+    Client,
+    Consumers,
+    delete_topic,
+    grow_topic,
+    settle,
+)
+from tests.groups.support import KEYS, refused
+
+
+def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    answer = one.join()
+    assert (answer.member_id, answer.epoch, answer.heartbeat_ms) == ("one", 1, 5000)
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    assert one.beat().assigned is None
+    described = at.describe()
+    assert (described.state, described.epoch, described.assignment_epoch, described.assignor) == (
+        *("Stable", 1, 1),
+        "uniform",
+    )
+    [member] = described.members
+    assert (member.member_id, member.epoch, member.names) == ("one", 1, ("orders",))
+    assert member.assigned == member.target == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_partition_is_the_next_ones_only_when_its_owner_reports_that_it_has_revoked_it(
+    at: Consumers, other: Consumers
+) -> None:
+    one, two = Client(at, "one", "orders"), Client(other, "two", "orders")
+    one.join()
+    assert two.join().epoch == 2
+    assert two.has() == {}
+    assert at.state() == "Reconciling"
+    revoke = one.send()
+    assert (revoke.epoch, one.has()) == (1, {"orders": [0, 1]})
+    two.beat()
+    assert two.has() == {}, "the other one has not reported it yet"
+    assert one.beat().epoch == 2
+    assert two.beat().assigned == at.owned("orders", 2, 3)
+    settle(one, two)
+    assert at.state() == "Stable"
+
+
+def test_any_worker_answers_any_heartbeat(at: Consumers, other: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    one.at = other
+    assert (one.beat().epoch, one.beat().assigned) == (1, None)
+    two = Client(at, "two", "orders")
+    two.join()
+    for each in (at, other) * 4:
+        one.at = two.at = each
+        one.beat()
+        two.beat()
+    assert (len(one.assigned), len(two.assigned)) == (2, 2)
+
+
+def test_a_member_that_leaves_gives_the_others_its_partitions(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    settle(one, two)
+    assert two.leave().epoch == -1
+    settle(one)
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    one.leave()
+    assert at.state() == "Empty"
+    refused("UNKNOWN_MEMBER_ID", one.leave)
+
+
+def test_a_member_whose_session_ends_is_removed_and_may_join_again(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    settle(one, two)
+    assert 40_000 < at.deadline_in_ms("one") <= 45_000
+    at.let_pass("one", 30_000)
+    at.let_pass("two")
+    settle(one)
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    refused("UNKNOWN_MEMBER_ID", two.beat)
+    two.join()
+    settle(one, two)
+    assert (len(one.assigned), len(two.assigned)) == (2, 2)
+
+
+def test_a_heartbeat_renews_the_session(at: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    at.let_pass("one", 30_000)
+    assert at.deadline_in_ms("one") < 16_000
+    one.beat()
+    assert at.deadline_in_ms("one") > 40_000
+
+
+def test_who_does_not_revoke_within_its_rebalance_timeout_is_removed(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders", rebalance_ms=7_000), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    one.send()
+    # It still sends heartbeats, and says that it owns all.
+    at.let_pass("one", 2_000)
+    one.send(owned=at.owned("orders", 0, 1, 2, 3))
+    assert at.deadline_in_ms("one") <= 7_000
+    at.let_pass("one")
+    two.beat()
+    two.beat()
+    assert two.has() == {"orders": [0, 1, 2, 3]}
+    refused("UNKNOWN_MEMBER_ID", one.send)
+
+
+def test_who_revokes_in_time_has_a_session_again(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders", rebalance_ms=7_000), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    one.send()
+    assert at.deadline_in_ms("one") <= 7_000
+    one.beat()
+    assert at.deadline_in_ms("one") > 40_000
+
+
+def test_epochs_that_are_not_the_members_fence_it(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    settle(one, two)
+    for epoch in (1, 3):
+        refused("FENCED_MEMBER_EPOCH", partial(two.send, epoch=epoch))
+    one.epoch = 1
+    refused("FENCED_MEMBER_EPOCH", one.send)
+    assert one.send(epoch=0, rebalance_ms=REBALANCE_MS, owned=frozenset(), names=("orders",)).epoch == 2
+    assert len(one.assigned) == 2
+
+
+def test_a_response_that_was_lost_may_be_asked_for_again_with_the_epoch_before(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    one.send()
+    lost = one.send(owned=at.owned("orders", 0, 1))
+    assert lost.epoch == 2
+    again = one.send(epoch=1, owned=at.owned("orders", 0, 1))
+    assert again.epoch == 2
+    refused("FENCED_MEMBER_EPOCH", lambda: one.send(epoch=1))
+    refused("FENCED_MEMBER_EPOCH", lambda: one.send(epoch=1, owned=at.owned("orders", 0, 1, 2)))
+
+
+def test_a_full_request_gets_the_assignment_again(at: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    answer = one.send(rebalance_ms=REBALANCE_MS, names=("orders",), owned=one.owned)
+    assert answer.assigned == at.owned("orders", 0, 1, 2, 3)
+    assert one.send(rebalance_ms=REBALANCE_MS, owned=one.owned).assigned is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"member_id": ""}, "INVALID_REQUEST", "MemberId can't be empty."),
+        ({"group": ""}, "INVALID_REQUEST", "GroupId can't be empty."),
+        ({"instance": ""}, "INVALID_REQUEST", "InstanceId can't be empty."),
+        ({"rack": ""}, "INVALID_REQUEST", "RackId can't be empty."),
+        ({"rebalance_ms": None}, "INVALID_REQUEST", "RebalanceTimeoutMs must be provided"),
+        ({"owned": None}, "INVALID_REQUEST", "TopicPartitions must be empty"),
+        ({"owned": frozenset({("id", 0)})}, "INVALID_REQUEST", "TopicPartitions must be empty"),
+        ({"names": None}, "INVALID_REQUEST", "must be non-null when (re-)joining"),
+        ({"epoch": -2}, "INVALID_REQUEST", "InstanceId can't be null."),
+        ({"epoch": -3}, "INVALID_REQUEST", "MemberEpoch is invalid."),
+        ({"assignor": "sticky"}, "UNSUPPORTED_ASSIGNOR", "Supported assignors: uniform, range."),
+        ({"regex": "("}, "INVALID_REGULAR_EXPRESSION", "no regular expression"),
+        ({"names": ("o" * (1 << 20),)}, "INVALID_REQUEST", "bytes of metadata"),
+    ],
+)
+def test_what_kafka_refuses_is_refused(
+    at: Consumers, fields: dict[str, Any], code: str, message: str
+) -> None:
+    error = refused(code, lambda: Client(at, "one", "orders").join(**fields))
+    assert message in error.message
+    assert not at.raw.exists(KEYS.group_state(NAME))
+
+
+def test_without_a_group_only_a_join_creates_one(at: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    one.epoch = 1
+    refused("GROUP_ID_NOT_FOUND", one.send)
+    refused("GROUP_ID_NOT_FOUND", lambda: one.send(names=("orders",)))
+    refused("GROUP_ID_NOT_FOUND", one.leave)
+    one.join()
+    two = Client(at, "two", "orders")
+    two.epoch = 1
+    refused("UNKNOWN_MEMBER_ID", two.send)
+    refused("UNKNOWN_MEMBER_ID", lambda: two.send(names=("orders",)))
+
+
+def test_a_full_group_takes_no_more(at: Consumers) -> None:
+    at.groups.size_max = 1
+    one = Client(at, "one", "orders")
+    one.join()
+    refused("GROUP_MAX_SIZE_REACHED", Client(at, "two", "orders").join)
+    assert one.join().epoch == 1
+
+
+def test_topics_that_come_go_and_grow_are_assigned(at: Consumers) -> None:
+    one = Client(at, "one", "orders", "bills")
+    one.join()
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    at.create("bills", 2)
+    settle(one)
+    assert one.has() == {"orders": [0, 1, 2, 3], "bills": [0, 1]}
+    grow_topic(at, "bills", 3)
+    settle(one)
+    assert one.has()["bills"] == [0, 1, 2]
+    delete_topic(at, "orders")
+    settle(one)
+    assert one.has() == {"bills": [0, 1, 2]}
+    epoch = one.epoch
+    at.create("others", 2)
+    settle(one)
+    assert one.epoch == epoch
+
+
+def test_a_topic_that_another_worker_has_created_is_assigned(at: Consumers, other: Consumers) -> None:
+    one = Client(at, "one", "orders", "bills")
+    one.join()
+    other.create("bills", 2)
+    one.at = other
+    one.beat()
+    one.at = at  # which has not heard of the topic
+    settle(one)
+    assert one.has() == {"orders": [0, 1, 2, 3], "bills": [0, 1]}
+
+
+def test_a_regular_expression_matches_topics_as_they_come(at: Consumers) -> None:
+    one, two = Client(at, "one", regex="o.*s|bill[s]?"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    at.create("bills", 2)
+    at.create("bills2", 2)
+    settle(one, two)
+    assert one.has()["bills"] == [0, 1]
+    assert sorted(one.has()["orders"] + two.has()["orders"]) == [0, 1, 2, 3]
+    delete_topic(at, "bills")
+    settle(one, two)
+    assert "bills" not in one.has()
+    one.send(regex="", names=("bills2",))
+    settle(one, two)
+    assert (one.has(), two.has()) == ({"bills2": [0, 1]}, {"orders": [0, 1, 2, 3]})
+
+
+def test_an_expression_matches_only_topics_that_the_member_may_see(at: Consumers) -> None:
+    at.create("bills", 2)
+    one = Client(at, "one", regex=".*")
+    one.is_visible = lambda name: name != "bills"
+    one.join()
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_member_that_subscribes_to_other_topics_revokes_at_once_what_it_has_no_more(
+    at: Consumers,
+) -> None:
+    at.create("bills", 2)
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders", "bills")
+    one.join()
+    two.join()
+    settle(one, two)
+    one.send(names=("bills",))
+    assert one.has() == {}
+    settle(one, two)
+    assert set(one.has()) == {"bills"}
+    assert two.has()["orders"] == [0, 1, 2, 3]
+
+
+def test_a_member_may_have_no_topics_and_the_group_more_members_than_partitions(at: Consumers) -> None:
+    idle = Client(at, "idle")
+    assert idle.join().epoch == 1
+    members = [Client(at, f"member-{number}", "orders") for number in range(6)]
+    for each in members:
+        each.join()
+    settle(idle, *members)
+    assert sorted(len(each.assigned) for each in members) == [0, 0, 1, 1, 1, 1]
+    assert idle.has() == {}
+    assert at.state() == "Stable"
+
+
+def test_the_assignor_is_the_one_that_most_members_name(at: Consumers) -> None:
+    at.create("bills", 4)
+    names = ("orders", "bills")
+    one, two = Client(at, "one", *names, assignor="range"), Client(at, "two", *names)
+    one.join()
+    two.join()
+    settle(one, two)
+    assert at.describe().assignor == "range"
+    assert one.has() == {"orders": [0, 1], "bills": [0, 1]}
+    assert two.has() == {"orders": [2, 3], "bills": [2, 3]}
+
+
+def test_a_static_member_that_will_be_back_keeps_its_partitions(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders", instance="i1"), Client(at, "two", "orders", instance="i2")
+    one.join()
+    two.join()
+    settle(one, two)
+    had, epoch = one.assigned, two.epoch
+    refused("UNRELEASED_INSTANCE_ID", Client(at, "three", "orders", instance="i1").join)
+    assert one.leave(-2).epoch == -2
+    back = Client(at, "back", "orders", instance="i1")
+    assert (back.join().epoch, back.assigned) == (epoch, had)
+    assert (two.beat().epoch, two.beat().assigned) == (epoch, None)
+    refused("FENCED_INSTANCE_ID", lambda: one.send(epoch=epoch))
+    refused("FENCED_INSTANCE_ID", lambda: one.send(epoch=epoch, names=("orders",)))
+    refused("FENCED_INSTANCE_ID", one.leave)
+    assert [each.member_id for each in at.describe().members] == ["back", "two"]
+
+
+def test_a_static_member_that_does_not_come_back_is_removed_at_its_sessions_end(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders", instance="i1"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    settle(one, two)
+    one.leave(-2)
+    two.beat()
+    assert len(two.assigned) == 2
+    at.let_pass("one")
+    settle(two)
+    assert len(two.assigned) == 4
+    refused("UNKNOWN_MEMBER_ID", lambda: Client(at, "one", instance="i1").leave())
+
+
+def test_a_static_member_may_repeat_its_join(at: Consumers) -> None:
+    """The response to the first one may be lost: the client has chosen the id itself."""
+    one = Client(at, "one", "orders", instance="i1")
+    one.join()
+    assert (one.join().epoch, len(one.assigned)) == (1, 4)
+
+
+def test_the_rack_of_a_member_is_shown(at: Consumers) -> None:
+    Client(at, "one", "orders", rack="a").join()
+    assert at.describe().members[0].rack == "a"
+
+
+def test_the_session_of_a_group_may_have_another_length(at: Consumers) -> None:
+    at.configs.alter(NAME, lambda _row: {"consumer.session.timeout.ms": "60000"})
+    at.configs.alter(NAME, lambda row: row | {"consumer.heartbeat.interval.ms": "15000"})
+    one = Client(at, "one", "orders")
+    assert one.join().heartbeat_ms == 15_000
+    one.beat()
+    assert 50_000 < at.deadline_in_ms("one") <= 60_000
+
+
+def test_after_an_outage_all_sessions_begin_again(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders", rebalance_ms=1), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    one.send()
+    key = KEYS.group_deadlines(NAME)
+    at.raw.zadd(key, {"one": 1, "two": 1})
+    at.store.resume_all([NAME])
+    at.advance()
+    # The time that it had to revoke is over, and it could not.
+    one.send()
+    assert at.deadline_in_ms("one") > 30_000
+    settle(one, two)
+    assert (len(one.assigned), len(two.assigned)) == (2, 2)
+
+
+def test_members_that_join_at_once_wait_for_one_assignment(
+    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = []
+    compute = coordinator.ConsumerGroups._compute
+
+    def slowly(self: coordinator.ConsumerGroups, *args: Any) -> None:
+        computed.append(args[2])
+        gevent.sleep(0.2)
+        compute(self, *args)
+
+    monkeypatch.setattr(coordinator.ConsumerGroups, "_compute", slowly)
+    members = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(8)]
+    joining = [gevent.spawn(each.join) for each in members]
+    gevent.joinall(joining, raise_error=True)
+    assert len(computed) < len(members)
+    assert all(each.epoch > 0 for each in members)
+    settle(*members)
+    assert at.state() == "Stable"
+
+
+def test_the_claim_of_a_worker_that_is_killed_ends(
+    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "CLAIM_MS", 100)
+    one = Client(at, "one", "orders")
+    monkeypatch.setattr(at.groups.store, "assign", lambda *_args: (_ for _ in ()).throw(gevent.GreenletExit))
+    with pytest.raises(gevent.GreenletExit):
+        one.join()
+    one.at = other
+    assert one.join().epoch == 1
+    assert len(one.assigned) == 4
+
+
+def test_offsets_are_committed_with_the_members_epoch(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    topic = at.domain.topics.get("orders")
+
+    def commit(epoch: int, member: str = "one") -> None:
+        at.offsets.commit(Committer(NAME, epoch, member), [Commit(topic.partition(0), 5, -1, "")])
+
+    commit(1)
+    refused("STALE_MEMBER_EPOCH", lambda: commit(0))
+    refused("UNKNOWN_MEMBER_ID", lambda: commit(1, "nobody"))
+    refused("UNKNOWN_MEMBER_ID", lambda: commit(-1, ""))
+    at.offsets.check_reader(NAME, "one", 1)
+    at.offsets.check_reader(NAME, "one", 1)
+    refused("STALE_MEMBER_EPOCH", lambda: at.offsets.check_reader(NAME, "one", 2))
+    refused("UNKNOWN_MEMBER_ID", lambda: at.offsets.check_reader(NAME, "nobody", 1))
+    two.join()
+    settle(one, two)
+    refused("STALE_MEMBER_EPOCH", lambda: commit(1))
+    commit(2)
+    one.leave()
+    two.leave()
+    commit(-1, "")
+
+
+def test_a_group_is_listed_by_type_and_deleted_when_it_is_empty(at: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    [listed] = at.admin.list_groups([], ["consumer"])
+    assert (listed.group, listed.state, listed.protocol_type, listed.kind) == (
+        *(NAME, "Stable"),
+        *("consumer", "consumer"),
+    )
+    assert at.admin.list_groups([], ["Classic"]) == []
+    assert at.admin.list_groups(["stable"], []) == [listed]
+    refused("NON_EMPTY_GROUP", lambda: at.admin.delete(NAME))
+    one.leave()
+    at.admin.delete(NAME)
+    assert not at.raw.keys("*billing*")
+
+
+def test_offsets_of_topics_that_members_are_subscribed_to_stay(at: Consumers) -> None:
+    at.create("bills", 2)
+    one = Client(at, "one", "orders")
+    one.join()
+    refs = [at.domain.topics.get(name).partition(0) for name in ("orders", "bills")]
+    at.offsets.commit(Committer(NAME, 1, "one"), [Commit(each, 5, -1, "") for each in refs])
+    outcomes = at.admin.delete_offsets(NAME, [TopicPartition(each.topic, each.index) for each in refs])
+    assert [None if each is None else each.code for each in outcomes] == [
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        None,
+    ]
+
+
+def test_a_member_report_knows_what_is_new() -> None:
+    plain: dict[str, Any] = {"group": NAME, "member_id": "one", "client_id": "", "client_host": ""}
+    assert not MemberReport(**plain, epoch=1).has_news
+    assert not MemberReport(**plain, epoch=1, instance="i").has_news
+    assert MemberReport(**plain, epoch=0).has_news
+    assert MemberReport(**plain, epoch=1, owned=frozenset()).has_news

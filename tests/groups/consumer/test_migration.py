@@ -1,0 +1,342 @@
+"""Groups whose members change from the classic to the consumer protocol and back, one by one (KIP-848)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.embedded_protocol import encode_assignment, parse_assignment
+from korvet.groups.types import CONSUMER, Joined, MemberIdRequiredError, SyncRequest
+from tests.groups.consumer.support import NAME, Client, Consumers, settle
+from tests.groups.support import KEYS, join_request, refused, sync_request
+from tests.support.domain import domain
+
+SECONDS_MAX = 20.0
+
+
+def subscription(*topics: str, owned: Mapping[str, list[int]] | None = None) -> bytes:
+    """Return what a consumer of the classic protocol says, in version 1."""
+    names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
+    parts = b"".join(
+        struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(each)}i", len(each), *each)
+        for name, each in (owned or {}).items()
+    )
+    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">ii", -1, len(owned or {})) + parts
+
+
+class ClassicClient:
+    """A member of the classic protocol that rebalances as `CooperativeStickyAssignor` does: it keeps what it owns."""
+
+    def __init__(self, at: Consumers, *topics: str, instance: str = "") -> None:
+        self.at, self.topics, self.instance = at, topics, instance
+        self.member_id, self.generation = "", -1
+        self.owned: dict[str, list[int]] = {}
+        self.assigned: dict[str, list[int]] = {}
+
+    def request(self, **fields: Any) -> Any:
+        protocols = (("range", subscription(*self.topics, owned=self.owned)),)
+        given = {"protocols": protocols, "instance": self.instance} | fields
+        return join_request(NAME, self.member_id, **given)
+
+    def join(self, **fields: Any) -> Joined:
+        """Join; waits for others where the group is a classic one."""
+        with gevent.Timeout(SECONDS_MAX):
+            joined = self.at.classic.join(self.request(**fields), lambda _topic: True)
+        self.member_id, self.generation = joined.member_id, joined.generation
+        return joined
+
+    def sync(self, parts: Mapping[str, bytes] | None = None) -> dict[str, list[int]]:
+        """Get the assignment, or bring all as the leader."""
+        request: SyncRequest = sync_request(
+            NAME, self.member_id, self.generation, parts or {}, instance=self.instance
+        )
+        with gevent.Timeout(SECONDS_MAX):
+            synced = self.at.classic.sync(request)
+        found: dict[str, list[int]] = {}
+        for topic, index in parse_assignment(synced.assignment) or ():
+            found.setdefault(topic, []).append(index)
+        self.assigned = self.owned = found
+        return found
+
+    def rejoin(self) -> dict[str, list[int]]:
+        """Join and sync until there is no more to do, as a client does."""
+        for _ in range(10):
+            self.join()
+            self.sync()
+            if not self.must_join():
+                return self.assigned
+        raise AssertionError("it has to join again and again")
+
+    def beat(self) -> None:
+        """Send a heartbeat."""
+        self.at.classic.heartbeat(NAME, self.member_id, self.instance, self.generation)
+
+    def must_join(self) -> bool:
+        """Send a heartbeat, and tell whether its answer asks to join again."""
+        try:
+            self.beat()
+        except KafkaError as error:
+            if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+            return True
+        return False
+
+
+def classic_group(at: Consumers, count: int = 2) -> list[ClassicClient]:
+    """Make a stable classic group of members with equal parts of `orders`."""
+    members = [ClassicClient(at, "orders") for _ in range(count)]
+    leader = members[0]
+    leader.join()
+    joining = [gevent.spawn(each.join) for each in members[1:]]
+    while at.raw.zcount(KEYS.group_deadlines(NAME), "+inf", "+inf") < count - 1:
+        gevent.sleep(0.005)
+    if joining:
+        leader.join()
+    gevent.joinall(joining, raise_error=True, timeout=SECONDS_MAX)
+    parts = {
+        each.member_id: encode_assignment(1, {"orders": list(range(place, 4, count))})
+        for place, each in enumerate(members)
+    }
+    leader.sync(parts)
+    for each in members:
+        each.sync()
+    return members
+
+
+@pytest.fixture
+def classic(at: Consumers) -> ClassicClient:
+    """Give a classic member that has all partitions."""
+    [member] = classic_group(at, 1)
+    assert member.assigned == {"orders": [0, 1, 2, 3]}
+    return member
+
+
+def settled(new: list[Client], old: list[ClassicClient]) -> None:
+    """Have all do what they are asked to until nobody is asked any more."""
+    for _ in range(20):
+        before = [(each.epoch, each.assigned) for each in new]
+        for each in new:
+            each.beat()
+            each.beat()
+        moved = False
+        for member in old:
+            if member.must_join():
+                moved = True
+                member.join()
+                member.sync()
+        if not moved and before == [(each.epoch, each.owned) for each in new]:
+            return
+    raise AssertionError("the members do not settle")
+
+
+def test_a_classic_group_changes_its_protocol_with_the_first_member_of_the_other_one(
+    at: Consumers, classic: ClassicClient
+) -> None:
+    generation = classic.generation
+    new = Client(at, "new", "orders")
+    assert new.join().epoch == generation + 1
+    assert new.has() == {}, "the classic member has not revoked anything yet"
+    assert at.describe().state == "Reconciling"
+    assert {each.member_id: each.is_classic for each in at.describe().members} == {
+        classic.member_id: True,
+        "new": False,
+    }
+    settled([new], [classic])
+    assert len(classic.assigned["orders"]) == len(new.has()["orders"]) == 2
+    assert sorted(classic.assigned["orders"] + new.has()["orders"]) == [0, 1, 2, 3]
+    assert at.describe().state == "Stable"
+
+
+def test_members_are_replaced_one_by_one_and_back(at: Consumers, other: Consumers) -> None:
+    old = classic_group(at, 2)
+    one, two = Client(other, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    settled([one], old)
+    assert sorted(map(len, [one.assigned, *(each.assigned["orders"] for each in old)])) == [1, 1, 2]
+    two.join()
+    for each in old:
+        assert at.classic.leave(NAME, [(each.member_id, "")]) == [0]
+    settle(one, two)
+    assert at.describe().state == "Stable"
+    assert (len(one.assigned), len(two.assigned)) == (2, 2)
+    assert not any(each.is_classic for each in at.describe().members)
+    # And back.
+    back = ClassicClient(other, "orders")
+    back.join()
+    back.sync()
+    settled([one, two], [back])
+    two.leave()
+    settled([one], [back])
+    one.leave()
+    [listed] = at.admin.list_groups([], [])
+    assert (listed.kind, listed.state) == ("classic", "PreparingRebalance")
+    assert back.must_join()
+    joined = back.join()
+    assert (joined.leader, joined.protocol) == (back.member_id, "range")
+    assert back.sync({back.member_id: encode_assignment(1, {"orders": [0, 1, 2, 3]})}) == {
+        "orders": [0, 1, 2, 3]
+    }
+
+
+def test_a_classic_member_that_waits_for_others_joins_the_changed_group(
+    at: Consumers, classic: ClassicClient
+) -> None:
+    late = ClassicClient(at, "orders")
+    with pytest.raises(MemberIdRequiredError) as asked:
+        late.join(require_known_member_id=True)
+    late.member_id = asked.value.member_id
+    joining = gevent.spawn(late.join)
+    while at.raw.zcount(KEYS.group_deadlines(NAME), "+inf", "+inf") < 1:
+        gevent.sleep(0.005)
+    new = Client(at, "new", "orders")
+    new.join()
+    refused("REBALANCE_IN_PROGRESS", lambda: joining.get(timeout=SECONDS_MAX))
+    late.join()
+    late.sync()
+    settled([new], [classic, late])
+    every = classic.assigned["orders"] + late.assigned.get("orders", []) + new.has()["orders"]
+    assert sorted(every) == [0, 1, 2, 3]
+
+
+def test_a_member_gets_an_id_first_as_in_a_classic_group(at: Consumers) -> None:
+    Client(at, "new", "orders").join()
+    old = ClassicClient(at, "orders")
+    with pytest.raises(MemberIdRequiredError) as asked:
+        old.join(require_known_member_id=True)
+    old.member_id = asked.value.member_id
+    joined = old.join(require_known_member_id=True)
+    assert (joined.member_id, joined.protocol_type, joined.protocol, joined.leader, joined.members) == (
+        *(old.member_id, CONSUMER, "range"),
+        *("", ()),
+    )
+    assert old.sync() == {}
+
+
+def test_what_is_wrong_with_a_classic_member_is_said_as_kafka_does(
+    at: Consumers, classic: ClassicClient
+) -> None:
+    new = Client(at, "new", "orders")
+    new.join()
+    settled([new], [classic])
+    stranger = ClassicClient(at, "orders")
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: stranger.join(protocol_type="connect"))
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: stranger.join(protocols=(("other", b""),)))
+    refused("UNKNOWN_MEMBER_ID", lambda: at.classic.heartbeat(NAME, "nobody", "", 1))
+    refused("UNKNOWN_MEMBER_ID", lambda: at.classic.heartbeat(NAME, "new", "", new.epoch))
+    refused("ILLEGAL_GENERATION", lambda: at.classic.heartbeat(NAME, classic.member_id, "", 1))
+    refused("ILLEGAL_GENERATION", lambda: at.classic.sync(sync_request(NAME, classic.member_id, 1, {})))
+    request = sync_request(NAME, classic.member_id, classic.generation, {}, protocol="other")
+    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: at.classic.sync(request))
+    assert at.classic.leave(NAME, [("nobody", ""), ("", "i1")]) == [25, 25]
+
+
+def test_a_classic_member_that_does_not_join_again_in_time_is_removed(
+    at: Consumers, classic: ClassicClient
+) -> None:
+    new = Client(at, "new", "orders")
+    new.join()
+    assert classic.must_join()
+    at.let_pass(classic.member_id)
+    settle(new)
+    assert new.has() == {"orders": [0, 1, 2, 3]}
+    refused("UNKNOWN_MEMBER_ID", classic.beat)
+
+
+def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(at: Consumers) -> None:
+    old = ClassicClient(at, "orders", instance="i1")
+    old.join()
+    old.sync({old.member_id: encode_assignment(1, {"orders": [0, 1, 2, 3]})})
+    new = Client(at, "new", "orders", instance="i1")
+    new.join()
+    assert new.has() == {"orders": [0, 1, 2, 3]}
+    assert [each.member_id for each in at.describe().members] == ["new"]
+    refused("FENCED_INSTANCE_ID", old.beat)
+    # And back: it is the only member, so the group is a classic one again.
+    back = ClassicClient(at, "orders", instance="i1")
+    joined = back.join()
+    assert joined.leader == joined.member_id
+    [listed] = at.admin.list_groups([], [])
+    assert (listed.kind, listed.state) == ("classic", "CompletingRebalance")
+    refused("GROUP_ID_NOT_FOUND", lambda: new.send(epoch=new.epoch))
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrades", "downgrades"),
+    [("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)],
+)
+def test_the_policy_says_which_way_a_group_may_change(
+    redis_url: str, raw_redis: Any, policy: str, *, upgrades: bool, downgrades: bool
+) -> None:
+    with domain(redis_url) as made:
+        at = Consumers(made, raw_redis, group_consumer_migration_policy=policy)
+        at.create("orders", 4)
+        [old] = classic_group(at, 1)
+        new = Client(at, "new", "orders")
+        if upgrades:
+            new.join()
+        else:
+            error = refused("GROUP_ID_NOT_FOUND", new.join)
+            assert "online upgrade is disabled" in error.message
+        at.classic.leave(NAME, [(old.member_id, "")])
+        new.join()
+        old = ClassicClient(at, "orders")
+        old.join()
+        old.sync()
+        new.leave()
+        [listed] = at.admin.list_groups([], [])
+        assert listed.kind == ("classic" if downgrades else "consumer")
+
+
+def test_empty_groups_change_either_way(at: Consumers, classic: ClassicClient) -> None:
+    at.classic.leave(NAME, [(classic.member_id, "")])
+    new = Client(at, "new", "orders")
+    new.join()
+    assert new.has() == {"orders": [0, 1, 2, 3]}
+    new.leave()
+    [listed] = at.admin.list_groups([], [])
+    assert (listed.kind, listed.state) == ("consumer", "Empty")
+    classic.member_id = ""
+    assert classic.join().leader == classic.member_id
+    [listed] = at.admin.list_groups([], [])
+    assert listed.kind == "classic"
+
+
+def test_a_group_of_other_classic_members_than_consumers_stays_as_it_is(at: Consumers) -> None:
+    worker = ClassicClient(at)
+    worker.join(protocol_type="connect", protocols=(("range", b"any"),))
+    error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
+    assert "does not use the consumer embedded protocol" in error.message
+
+
+def test_a_group_whose_assignments_cannot_be_read_stays_as_it_is(at: Consumers) -> None:
+    member = ClassicClient(at, "orders")
+    member.join()
+    member.sync({member.member_id: b"\0"})
+    error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
+    assert "malformed" in error.message
+
+
+def test_an_upgrade_that_was_interrupted_is_begun_again(
+    at: Consumers, other: Consumers, classic: ClassicClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = at.store.consumers._run
+
+    def killed(script: Any, *args: Any) -> Any:
+        if script.name == "consumer/upgrade":
+            raise gevent.GreenletExit
+        return run(script, *args)
+
+    monkeypatch.setattr(at.store.consumers, "_run", killed)
+    with pytest.raises(gevent.GreenletExit):
+        Client(at, "new", "orders").join()
+    classic.beat()
+    assert at.admin.list_groups([], [])[0].kind == "classic"
+    new = Client(other, "new", "orders")
+    new.join()
+    settled([new], [classic])
+    assert len(new.assigned) == 2
