@@ -1,7 +1,8 @@
 """Requests about consumer groups: list, describe and delete them. Reached as `AdminClient.groups`.
 
-Brokers pass on the assignments of members without reading them, so a client can put any bytes there. They are read
-here for the protocol type `consumer`.
+Brokers pass on the assignments of members of classic groups without reading them, so a client can put any bytes there.
+They are read here for the protocol type `consumer`. Groups of the consumer protocol (KIP-848) have a request of their
+own, which brokers since Kafka 4.0 serve: it is asked for those that are no classic groups.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from korvet.admin.connection import Deadline
-from korvet.admin.errors import AdminError, error_in, raise_error_in
+from korvet.admin.errors import AdminError, GroupIdNotFoundError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient
 from korvet.admin.types import Outcomes, TopicPartition, group_name_error
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode
-from korvet.protocol.messages import describe_groups
+from korvet.protocol.messages import consumer_group_describe, describe_groups
 from korvet.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from korvet.protocol.schema import Api, Message, Part
@@ -25,8 +26,10 @@ from korvet.protocol.wire import int16, int32, string
 EMPTY = "Empty"
 """The state of a group without members that has committed offsets."""
 
+CLASSIC, CONSUMER = "classic", "consumer"
+"""The types of groups: of the classic protocol, and of the consumer protocol."""
+
 _DEAD = "Dead"
-_CONSUMER = "consumer"
 
 
 class AssignedTopic(Part):
@@ -57,7 +60,8 @@ class Group(msgspec.Struct, frozen=True):
 class Member(msgspec.Struct, frozen=True):
     """A member of a group; only a static one has an `instance_id`.
 
-    `partitions` are None if the group is not of consumers, or `assignment` cannot be read.
+    `partitions` are None if the group is not of consumers, or `assignment` cannot be read. In a group of the consumer
+    protocol there are only partitions.
     """
 
     member_id: str
@@ -69,13 +73,14 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """A group. `protocol` is the assignor that its members have chosen; empty until then."""
+    """A group. `protocol` is the assignor that its members have chosen; empty until then. `type` as in a list."""
 
     group_id: str
     state: str
     protocol_type: str
     protocol: str
     members: list[Member]
+    type: str = CLASSIC
 
 
 class Groups:
@@ -116,7 +121,13 @@ class Groups:
         def ask(attempt: Attempt, keys: Sequence[str]) -> Outcomes[str, GroupDescription]:
             request = describe_groups.DescribeGroupsRequest(groups=[*keys])
             response = attempt.send(request, describe_groups.DescribeGroupsResponse)
-            return {each.group_id: _description(each) for each in response.groups}
+            found = {each.group_id: _description(each) for each in response.groups}
+            others = [each for each, outcome in found.items() if isinstance(outcome, GroupIdNotFoundError)]
+            if others and attempt.serves(consumer_group_describe.ConsumerGroupDescribeRequest):
+                asked = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=others)
+                answer = attempt.send(asked, consumer_group_describe.ConsumerGroupDescribeResponse)
+                found |= {each.group_id: _consumer_description(each) for each in answer.groups}
+            return found
 
         return self._client.for_each(group_ids, self._client.to_coordinators, ask, error_of=group_name_error)
 
@@ -151,13 +162,38 @@ def _description(group: describe_groups.DescribedGroup) -> GroupDescription | Ad
             each.client_id,
             each.client_host,
             bytes(each.member_assignment),
-            partitions_of(bytes(each.member_assignment)) if group.protocol_type == _CONSUMER else None,
+            partitions_of(bytes(each.member_assignment)) if group.protocol_type == CONSUMER else None,
         )
         for each in group.members
     ]
     members.sort(key=lambda member: (member.client_id, member.member_id))
     return GroupDescription(
         group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
+    )
+
+
+def _consumer_description(group: consumer_group_describe.DescribedGroup) -> GroupDescription | AdminError:
+    error = error_in(group.error_code, group.error_message)
+    if error is not None:
+        return error
+    members = [
+        Member(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            b"",
+            sorted(
+                TopicPartition(topic.topic_name, index)
+                for topic in each.assignment.topic_partitions
+                for index in topic.partitions
+            ),
+        )
+        for each in group.members
+    ]
+    members.sort(key=lambda member: (member.client_id, member.member_id))
+    return GroupDescription(
+        group.group_id, group.group_state, CONSUMER, group.assignor_name, members, CONSUMER
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import parse_address
 from korvet.admin.errors import AdminError
-from korvet.admin.groups import GroupDescription
+from korvet.admin.groups import CLASSIC, CONSUMER, GroupDescription
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, ToTimestamp
 from korvet.admin.types import TopicPartition
@@ -45,7 +45,7 @@ _DURATION = re.compile(
     r"(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,3})?)S)?)?",
     re.ASCII,
 )
-# Kafka's GroupState; Korvet's groups have the first five. A broker accepts any word, so a slip would list nothing.
+# Kafka's GroupState; Korvet's groups have all but the last. A broker accepts any word, so a slip would list nothing.
 _STATES = (
     *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
     *("Assigning", "Reconciling", "NotReady"),
@@ -73,9 +73,18 @@ def groups() -> None:
     text="Only groups in this state, as Empty",
     kind=_GroupState(_STATES, case_sensitive=False),
 )
+@repeated_option(
+    "--type",
+    "types",
+    metavar="TYPE",
+    text="Only groups of this type, classic or consumer",
+    kind=click.Choice((CLASSIC, CONSUMER), case_sensitive=False),
+)
 @with_admin
-def list_groups(admin: AdminClient, states: tuple[str, ...], *, as_json: bool) -> None:
-    """List the groups with their states."""
+def list_groups(
+    admin: AdminClient, states: tuple[str, ...], types: tuple[str, ...], *, as_json: bool
+) -> None:
+    """List the groups with their states and types."""
     rows = [
         {
             "group": each.group_id,
@@ -83,14 +92,14 @@ def list_groups(admin: AdminClient, states: tuple[str, ...], *, as_json: bool) -
             "protocol_type": each.protocol_type,
             "type": each.type,
         }
-        for each in admin.groups.list(states=states)
+        for each in admin.groups.list(states=states, types=types)
     ]
     if as_json:
         print_json(rows)
     else:
-        columns = {"group": "Group", "state": "State", "protocol_type": "Protocol type"}
+        columns = {"group": "Group", "state": "State", "protocol_type": "Protocol type", "type": "Type"}
         shown = [{name: row[name] or None for name in columns} for row in rows]
-        print_rows(columns, shown, empty="no groups" + (" in these states" if states else ""))
+        print_rows(columns, shown, empty="no such groups" if states or types else "no groups")
 
 
 @groups.command()
@@ -188,6 +197,7 @@ def _as_object(group: GroupDescription, progress: Sequence[PartitionProgress]) -
     return {
         "group": group.group_id,
         "state": group.state,
+        "type": group.type,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "members": members,

@@ -294,6 +294,7 @@ def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str
         _summary(
             each.group_id, described[each.group_id], progress.get(each.group_id, ()), each.state, counted
         )
+        | {"type": each.type}
         for each in page
     ]
     return {"groups": rows, "total": total}
@@ -310,6 +311,7 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
     counted = metrics.counted()
     progress = progress_of(client, [described], counted.lags)[name]
     return _summary(name, described, progress, described.state, counted) | {
+        "type": described.type,
         "protocol_type": described.protocol_type,
         "protocol": described.protocol,
         "members": [

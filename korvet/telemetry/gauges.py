@@ -156,7 +156,7 @@ GROUPS = MetricTable(
     ),
     gauge(
         "korvet_consumer_group_generation",
-        "Generation of the group, which grows by one with each rebalance.",
+        "Generation of the group, or epoch of one of the consumer protocol, which grows by one with each rebalance.",
         "generation",
     ),
     counter(

@@ -15,8 +15,11 @@ import msgspec
 OTHER = "(other)"
 """The name of the sum of all topics or groups beyond the limit; no topic can have it."""
 
-GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty")
-"""Kafka's names for the states of a group that exists."""
+GROUP_STATES = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Empty"),
+    *("Assigning", "Reconciling"),
+)
+"""Kafka's names for the states of a group that exists; the last two are those of the consumer protocol."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import { badge, h, heading, table, to } from "./dom.js";
 import { count, plural } from "./format.js";
 import { filter, steps } from "./listing.js";
 
-const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Dead: "bad" };
+const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Assigning: "busy", Reconciling: "busy", Dead: "bad" };
 const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag once it has counted it.";
 
 const UNCOMMITTED = "auto.offset.reset says whether a consumer starts at the first record or after the last.";
@@ -30,6 +30,7 @@ export const groups = {
     const columns = [
       { title: "Group", wide: true },
       { title: "State" },
+      { title: "Type" },
       { title: "Members", number: true },
       { title: "Partitions", number: true },
       { title: "Lag", number: true, hint: "Records after the committed offsets" },
@@ -40,6 +41,7 @@ export const groups = {
       cells: [
         h("a", { href: to("group", { name: each.name }), "data-row": true }, each.name || "(empty name)"),
         badge(each.state || "unknown", MOODS[each.state] ?? ""),
+        each.type || "–",
         count(each.count),
         count(each.partition_count),
         lag(each),
@@ -74,7 +76,7 @@ export const group = {
             ]
           : null,
       ),
-      h("p", { class: "facts" }, plural(data.members.length, "member"), data.protocol ? ` · ${data.protocol}` : "", " · lag ", lag(data)),
+      h("p", { class: "facts" }, plural(data.members.length, "member"), data.type === "consumer" ? " · consumer protocol" : "", data.protocol ? ` · ${data.protocol}` : "", " · lag ", lag(data)),
       data.uncommitted_count ? h("p", { class: "facts" }, `No offset is committed in ${plural(data.uncommitted_count, "partition")}: ${UNCOMMITTED}`) : null,
       h("h2", {}, "Partitions"),
       offsets(data),
