@@ -41,8 +41,14 @@ def test_each_broker_reports_what_it_serves(admin: AdminClient) -> None:
 def test_features_are_returned(broker: Broker, admin: AdminClient) -> None:
     features = admin.cluster.features()
     assert features.epoch >= 0
-    assert features.supported == {"transaction.version": FeatureLevels(0, 2)}
-    assert features.finalized == {"transaction.version": FeatureLevels(2, 2)}
+    assert features.supported == {
+        "group.version": FeatureLevels(0, 1),
+        "transaction.version": FeatureLevels(0, 2),
+    }
+    assert features.finalized == {
+        "group.version": FeatureLevels(1, 1),
+        "transaction.version": FeatureLevels(2, 2),
+    }
     with AdminClient(broker.bootstrap) as other:
         assert other.cluster.features() == features
 
@@ -60,7 +66,7 @@ def test_features_are_updated_all_or_none(admin: AdminClient) -> None:
     try:
         admin.cluster.update_features(wanted, lower)
         after = admin.cluster.features()
-        assert after.finalized == {"transaction.version": FeatureLevels(1, 1)}
+        assert after.finalized == before.finalized | {"transaction.version": FeatureLevels(1, 1)}
         assert after.epoch > before.epoch
     finally:
         admin.cluster.update_features({"transaction.version": 2})

@@ -45,11 +45,13 @@ as_json = partial(json_at_broker, "groups")
 def test_groups_are_listed_with_their_states(broker: Broker, topic: str) -> None:
     commit(broker, topic, topic, 0)
     printed = done(groups(broker, "list"))
-    assert [topic, "Empty", "-"] in table(printed)
+    assert [topic, "Empty", "-", "classic"] in table(printed)
     [row] = [each for each in as_json(broker, "list", "--state", "Empty") if each["group"] == topic]
     assert (row["state"], row["protocol_type"]) == ("Empty", "")
     assert topic not in [each["group"] for each in as_json(broker, "list", "--state", "Stable")]
-    assert done(groups(broker, "list", "--state", "Dead")) == "no groups in these states\n"
+    assert done(groups(broker, "list", "--state", "Dead")) == "no such groups\n"
+    assert topic not in [each["group"] for each in as_json(broker, "list", "--type", "consumer")]
+    assert topic in [each["group"] for each in as_json(broker, "list", "--type", "classic")]
 
 
 def test_a_group_is_described_by_partitions_with_its_lag(broker: Broker, client: Client, name: str) -> None:
