@@ -1,4 +1,8 @@
-"""Real consumers in groups: they share the partitions, and go on in the same generation when all workers are killed."""
+"""Real consumers in groups: they share the partitions, and go on in the same generation when all workers are killed.
+
+Those of the consumer protocol (KIP-848) too, and those of both protocols together while a group changes from one to the
+other.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from tests.support.broker import Broker, korvet_broker
 PARTITIONS = 6
 SECONDS_MAX = 60.0
 KINDS = ["confluent eager", "confluent cooperative", "confluent static"]
+NEW_KINDS = ["confluent consumer", "confluent consumer static"]
 
 
 class Confluent:
@@ -28,8 +33,6 @@ class Confluent:
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 45_000,
-                "heartbeat.interval.ms": 200,
                 **config,
             }
         )
@@ -48,19 +51,26 @@ class Confluent:
         self.consumer.close()
 
 
-def member(kind: str, number: int, bootstrap: str, topic: str) -> Confluent:
-    config: dict[str, Any] = {}
+def member(kind: str, number: int, bootstrap: str, topic: str, subscription: str = "") -> Confluent:
+    config: dict[str, Any] = {"session.timeout.ms": 45_000, "heartbeat.interval.ms": 200}
+    if " consumer" in kind:  # the broker says how long these are
+        config = {"group.protocol": "consumer"}
     if kind.endswith("cooperative"):
         config["partition.assignment.strategy"] = "cooperative-sticky"
     if kind.endswith("static"):
         config["group.instance.id"] = f"instance-{number}"
-    return Confluent(bootstrap, topic, topic, **config)
+    return Confluent(bootstrap, subscription or topic, topic, **config)
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Run a broker of two workers whose groups begin at once."""
-    flags = ("--set", "group.initial.rebalance.delay.ms=0")
+    """Run a broker of two workers whose groups begin at once, and whose members send heartbeats often."""
+    settings = (
+        "group.initial.rebalance.delay.ms=0",
+        "group.consumer.min.heartbeat.interval.ms=200",
+        "group.consumer.heartbeat.interval.ms=200",
+    )
+    flags = [word for each in settings for word in ("--set", each)]
     directory: Path = tmp_path_factory.mktemp("groups")
     with korvet_broker(directory, *flags, workers=2) as running:
         yield running
@@ -87,7 +97,7 @@ def shared(members: list[Any]) -> bool:
     return all(parts) and sorted(part for some in parts for part in some) == list(range(PARTITIONS))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + NEW_KINDS)
 def test_consumers_share_partitions_and_keep_their_generation_when_workers_are_killed(
     broker: Broker, stored: redis.Redis, kind: str
 ) -> None:
@@ -116,8 +126,67 @@ def test_consumers_share_partitions_and_keep_their_generation_when_workers_are_k
         assert stored.hmget(state, "generation", "leader", "state") == [*before, b"Stable"]
         assert shared(members)
         members.pop().close()
-        if kind != "confluent static":  # which leaves only when its session ends
+        if not kind.endswith("static"):  # which leaves only when its session ends
             poll_until(members, lambda: shared(members), "one has all again")
+    finally:
+        for each in members:
+            each.close()
+
+
+def read_by(members: list[Confluent]) -> set[bytes]:
+    return {value for each in members for value in each.values}
+
+
+def test_a_group_changes_to_the_consumer_protocol_and_back_while_it_reads(
+    broker: Broker, stored: redis.Redis
+) -> None:
+    topic = "migrated"
+    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
+    state = f"{{korvet:group:{topic}:offsets}}:group"
+    everybody = members = [
+        member("confluent cooperative", number, broker.bootstrap, topic) for number in range(2)
+    ]
+    sent: set[bytes] = set()
+
+    def still_reads(what: str) -> None:
+        more = {b"%s %d" % (what.encode(), number) for number in range(30)}
+        produce(broker, topic, more)
+        sent.update(more)
+        poll_until(members, lambda: shared(members) and sent <= read_by(everybody), what)
+
+    try:
+        still_reads("classic")
+        for what, kind in (("upgrade", "confluent consumer"), ("downgrade", "confluent cooperative")):
+            for number in range(2):
+                new = member(kind, number, broker.bootstrap, topic)
+                members, everybody = [*members, new], [*everybody, new]
+                still_reads(f"{what} {number}")
+                processes.kill(broker.worker_pids()[number])
+                members.pop(0).close()
+                still_reads(f"{what} {number} done")
+            assert stored.hget(state, "type") == (b"consumer" if what == "upgrade" else None)
+    finally:
+        for each in members:
+            each.close()
+
+
+def test_a_regular_expression_follows_the_topics_that_there_are(broker: Broker) -> None:
+    reading.create_topic(broker.bootstrap, "expressed-one", PARTITIONS)
+    expressed = member("confluent consumer", 0, broker.bootstrap, "expressed", "^expressed-(one|two)")
+    named = member("confluent consumer", 1, broker.bootstrap, "expressed", "expressed-one")
+    members = [expressed, named]
+
+    def topics(of: Confluent) -> set[str]:
+        return {each.topic for each in of.consumer.assignment()}
+
+    try:
+        poll_until(members, lambda: topics(named) == {"expressed-one"} and bool(topics(expressed)), "one")
+        reading.create_topic(broker.bootstrap, "expressed-two", PARTITIONS)
+        poll_until(members, lambda: "expressed-two" in topics(expressed), "two")
+        values = {b"value %d" % number for number in range(30)}
+        produce(broker, "expressed-two", values)
+        poll_until(members, lambda: values <= set(expressed.values), "read")
+        assert topics(named) == {"expressed-one"}
     finally:
         for each in members:
             each.close()
