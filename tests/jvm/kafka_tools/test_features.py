@@ -13,10 +13,11 @@ NAME = "transaction.version"
 def described(tools: AtBroker) -> tuple[str, str, str, int]:
     """Return the lowest and highest level supported of the feature, the finalized one, and the epoch."""
     said = tools.done("kafka-features", "describe")
-    found = re.fullmatch(
-        rf"Feature: {re.escape(NAME)}\tSupportedMinVersion: (\S+)\tSupportedMaxVersion: (\S+)\t"
-        r"FinalizedVersionLevel: (\S+)\tEpoch: (\d+)\n",
+    found = re.search(
+        rf"^Feature: {re.escape(NAME)}\tSupportedMinVersion: (\S+)\tSupportedMaxVersion: (\S+)\t"
+        r"FinalizedVersionLevel: (\S+)\tEpoch: (\d+)$",
         said,
+        re.MULTILINE,
     )
     assert found, said
     return found[1], found[2], found[3], int(found[4])
