@@ -11,9 +11,10 @@
 --          REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
 --
 -- A client that is no member may commit while the group has none; that creates the group if there is none yet. A commit of
--- a member renews its session as a heartbeat does. An offset of another topic id than the caller's shows that the topic was
--- created again, and the caller may be the one that does not know: it refreshes, and replaces it if its own id is the
--- later one. allow-oom: a consumer that cannot commit would read all again, and a row takes no more than the last one.
+-- a member renews its session as a heartbeat does, but not in a group of the consumer protocol. An offset of another topic
+-- id than the caller's shows that the topic was created again, and the caller may be the one that does not know: it
+-- refreshes, and replaces it if its own id is the later one. allow-oom: a consumer that cannot commit would read all again,
+-- and a row takes no more than the last one.
 
 -- @include shared/lease
 
@@ -26,7 +27,7 @@ local first_argument, transactional, pending_rows = 8, false, {}
 -- @include shared/committer
 
 local session_end
-if member_row then
+if member_row and held[3] ~= 'consumer' then
   if state == 'CompletingRebalance' then
     return redis.error_reply('REBALANCE_IN_PROGRESS group ' .. group_id .. ' waits for its assignments')
   end

@@ -2,7 +2,7 @@
 -- of another epoch in a group of the consumer protocol (KIP-848). In a transaction one that says nothing of itself may, also
 -- for a group with members (KIP-447).
 -- Needs   group, members, group_id, generation, member_id, instance_id, transactional
--- Leaves  state (nil: there is no group), member_row (nil: not a member)
+-- Leaves  held: state, generation and type; state (nil: there is no group), member_row (nil: not a member)
 local held = redis.call('HMGET', group, 'state', 'generation', 'type')
 local state, member_row = held[1], nil
 if not state and generation >= 0 then

@@ -29,6 +29,9 @@ def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consu
     one = Client(at, "one", "orders")
     answer = one.join()
     assert (answer.member_id, answer.epoch, answer.heartbeat_ms) == ("one", 1, 5000)
+    at.store.schedule.flush()
+    due_ms = at.raw.zscore(KEYS.groups, NAME)
+    assert due_ms <= at.raw.zscore(KEYS.group_deadlines(NAME), "one"), "the keeper looks at it in time"
     assert one.has() == {"orders": [0, 1, 2, 3]}
     assert one.beat().assigned is None
     described = at.describe()
@@ -422,7 +425,9 @@ def test_offsets_are_committed_with_the_members_epoch(at: Consumers) -> None:
     def commit(epoch: int, member: str = "one") -> None:
         at.offsets.commit(Committer(NAME, epoch, member), [Commit(topic.partition(0), 5, -1, "")])
 
+    at.let_pass("one", 30_000)
     commit(1)
+    assert at.deadline_in_ms("one") < 16_000, "only a heartbeat renews a session, as in Kafka"
     refused("STALE_MEMBER_EPOCH", lambda: commit(0))
     refused("UNKNOWN_MEMBER_ID", lambda: commit(1, "nobody"))
     refused("UNKNOWN_MEMBER_ID", lambda: commit(-1, ""))
