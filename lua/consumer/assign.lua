@@ -5,7 +5,7 @@
 --          0), assignor, what the members subscribe to (JSON), a digest of the topics that this is; then for each member
 --          its id and its target row; 1,000 at most
 -- Returns  1, or 0 if the caller has the right no longer, and nothing is done
--- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- Parts take effect as they come: what a member is to have it gets only if nobody owns it. So an assignment of which only a
 -- part was written does no harm until the next one. allow-oom: a rebalance must work when memory is full.

@@ -19,24 +19,27 @@ if kind ~= 'consumer' or size == 0 or classic < size or size > size_max then
   return -1
 end
 local all, longest, latest = redis.call('ZRANGE', deadlines, 0, -1), 0, 0
+local scores, epoch_fields = {}, {}
 for start = 1, #all, 500 do
-  local fields, scores, old = {}, {}, {}
+  local rows, epochs = {}, {}
   for at = start, math.min(start + 499, #all) do
-    fields[#fields + 1] = 'm:' .. all[at]
-    old[#old + 1] = 'e:' .. all[at]
+    rows[#rows + 1], epochs[#epochs + 1] = 'm:' .. all[at], 'e:' .. all[at]
+    epoch_fields[#epoch_fields + 1] = 'e:' .. all[at]
   end
-  for at, text in ipairs(redis.call('HMGET', members, unpack(old))) do
+  for at, text in ipairs(redis.call('HMGET', members, unpack(epochs))) do
     latest = math.max(latest, epoch_row_of(all[start + at - 1], text or '').epoch)
   end
-  for at, text in ipairs(redis.call('HMGET', members, unpack(fields))) do
-    local member = all[start + at - 1]
-    local row = row_of(member, text or '')
+  for at, text in ipairs(redis.call('HMGET', members, unpack(rows))) do
+    local row = row_of(all[start + at - 1], text or '')
     longest = math.max(longest, tonumber(row.rebalance_ms) or 0)
     scores[#scores + 1] = whole(now_ms + row.session_ms)
-    scores[#scores + 1] = member
+    scores[#scores + 1] = all[start + at - 1]
   end
-  redis.call('ZADD', deadlines, unpack(scores))
-  redis.call('HDEL', members, unpack(old))
+end
+for start = 1, #all, 500 do
+  local last = math.min(start + 499, #all)
+  redis.call('ZADD', deadlines, unpack(scores, 2 * start - 1, 2 * last))
+  redis.call('HDEL', members, unpack(epoch_fields, start, last))
 end
 redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions', 'digest',
   'assigner', 'assigner_until')

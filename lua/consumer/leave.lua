@@ -23,11 +23,11 @@ if kind ~= 'consumer' then
 end
 
 local function be_back(member)
-  local row = epoch_row_of(member, redis.call('HGET', members, 'e:' .. member))
-  local current = redis.call('HGET', assignments, 'c:' .. member)
-  if current then
-    release(member, owned_in(member, current, {'revoking'}))
-    redis.call('HSET', assignments, 'c:' .. member, (string.gsub(current, '"revoking":.*}$', '"revoking":{}}')))
+  local found = member_of(member)
+  local row = found.epoch_row
+  release(member, found.revoking)
+  if found.current then
+    redis.call('HSET', assignments, 'c:' .. member, (string.gsub(found.current, '"revoking":.*}$', '"revoking":{}}')))
   end
   if is_stable(row) then
     stable = stable - 1
@@ -36,29 +36,32 @@ local function be_back(member)
     '{"epoch":-2,"previous":%d,"phase":"stable","by":0,"revision":%d}', row.epoch, row.revision + 1))
 end
 
-local function outcome(member, instance, epoch)
+-- The member that is named, or why there is none.
+local function named(member, instance)
   if instance ~= '' then
     local holder = redis.call('HGET', members, 'i:' .. instance)
     if not holder then
-      return 'UNKNOWN_MEMBER_ID'
+      return nil, 'UNKNOWN_MEMBER_ID'
     elseif member ~= '' and holder ~= member then
-      return 'FENCED_INSTANCE_ID'
+      return nil, 'FENCED_INSTANCE_ID'
     end
     member = holder
   end
-  if redis.call('HEXISTS', members, 'e:' .. member) == 0 then
-    return 'UNKNOWN_MEMBER_ID'
-  elseif epoch == '-2' then
-    be_back(member)
-  else
-    remove(member)
-  end
-  return 'NONE'
+  return member_of(member) and member, 'UNKNOWN_MEMBER_ID'
 end
 
+for at = first, #ARGV, 3 do
+  named(ARGV[at], ARGV[at + 1]) -- reads all
+end
 local outcomes = {-1, 0, 0}
 for at = first, #ARGV, 3 do
-  outcomes[#outcomes + 1] = outcome(ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  local member, refused = named(ARGV[at], ARGV[at + 1])
+  if member and ARGV[at + 2] == '-2' then
+    be_back(member)
+  elseif member then
+    remove(member)
+  end
+  outcomes[#outcomes + 1] = member and 'NONE' or refused
 end
 if announced then
   generation = generation + 1

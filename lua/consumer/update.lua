@@ -58,6 +58,12 @@ for start = 1, #acquired, 1000 do
   end
 end
 local before = epoch_row_read ~= '' and epoch_row_of(member, epoch_row_read)
+local row = row_text ~= '' and row_of(member, row_text)
+local old_text = row and before and redis.call('HGET', members, 'm:' .. member)
+local old_row = old_text and row_of(member, old_text)
+if replaced ~= '' then
+  member_of(replaced)
+end
 local is_new = not before and replaced == ''
 if is_new and size >= size_max then
   return redis.error_reply('GROUP_MAX_SIZE_REACHED group ' .. group_id .. ' has ' .. whole(size) .. ' members already')
@@ -92,10 +98,8 @@ local fields = {'e:' .. member, string.format('{"epoch":%d,"previous":%d,"phase"
 if is_stable({phase = phase, epoch = epoch}) then
   stable = stable + 1
 end
-if row_text ~= '' then
-  local old = redis.call('HGET', members, 'm:' .. member)
-  classic = classic + (old and count_protocols(row_of(member, old), -1) or 0)
-    + count_protocols(row_of(member, row_text), 1)
+if row then
+  classic = classic + (old_row and count_protocols(old_row, -1) or 0) + count_protocols(row, 1)
   fields[3], fields[4] = 'm:' .. member, row_text
   if protocols ~= '' then
     fields[5], fields[6] = 'p:' .. member, protocols

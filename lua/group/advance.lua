@@ -23,6 +23,9 @@ if kind == 'consumer' and state_before ~= 'Empty' then
   local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', whole(now_ms), 'LIMIT', 0, removed_at_once)
   local size_before = size
   for _, member in ipairs(late) do
+    member_of(member)
+  end
+  for _, member in ipairs(late) do
     remove(member)
   end
   if size < size_before then

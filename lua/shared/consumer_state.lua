@@ -2,7 +2,7 @@
 -- Needs   group, members, deadlines, assignments, channel, now_ms
 -- Leaves  kind: "consumer" if it is such a group, state_before (false: there is no group), generation: its epoch,
 --         assignment_epoch, size, stable: how many members have what they are to have, classic: how many use the classic
---         protocol, resumed_ms, whole(), epoch_row_of(), is_stable(), row_of(), count_protocols(), owned_in(), release(),
+--         protocol, resumed_ms, whole(), epoch_row_of(), is_stable(), row_of(), count_protocols(), release(), member_of(),
 --         remove(), due_at(), finish()
 
 local held = redis.pcall('HMGET', group, 'type', 'state', 'generation', 'assignment_epoch', 'size', 'stable', 'classic',
@@ -15,6 +15,12 @@ local generation, assignment_epoch, size = tonumber(held[3] or 0), tonumber(held
 local stable, classic, resumed_ms = tonumber(held[6] or 0), tonumber(held[7] or 0), tonumber(held[8] or 0)
 if kind == 'consumer' and not (generation and assignment_epoch and size and stable and classic and resumed_ms) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': an epoch or a count is no number')
+end
+for key, type_wanted in pairs(kind == 'consumer' and {[members] = 'hash', [deadlines] = 'zset', [assignments] = 'hash'} or {}) do
+  local found = redis.call('TYPE', key).ok
+  if found ~= type_wanted and found ~= 'none' then
+    return redis.error_reply('KAFKA_STORAGE_ERROR ' .. key .. ': it is a ' .. found .. ', and no ' .. type_wanted)
+  end
 end
 local announced = false
 
@@ -96,30 +102,45 @@ local function release(member, fields)
   end
 end
 
+-- A member as it is stored, false if there is none: its row, its epoch row, and the fields of what it has and of what it is to
+-- revoke. What cannot be read ends a script: to be called for all that it is about, before it writes anything.
+local read = {}
+local function member_of(member)
+  if read[member] == nil then
+    local rows = redis.call('HMGET', members, 'm:' .. member, 'e:' .. member)
+    local current = redis.call('HGET', assignments, 'c:' .. member)
+    read[member] = rows[1] and rows[2] and {
+      row = row_of(member, rows[1]),
+      epoch_row = epoch_row_of(member, rows[2]),
+      owned = current and owned_in(member, current, {'assigned', 'revoking'}) or {},
+      revoking = current and owned_in(member, current, {'revoking'}) or {},
+      current = current,
+    }
+  end
+  return read[member]
+end
+
 -- Removes a member and what it owned; its instance id stays if it is another member's by now.
 local function remove(member)
-  local rows = redis.call('HMGET', members, 'm:' .. member, 'e:' .. member)
-  if not rows[1] or not rows[2] then
-    redis.call('ZREM', deadlines, member)
+  local found = member_of(member)
+  redis.call('ZREM', deadlines, member)
+  if not found then
     return
   end
-  local row, epoch_row = row_of(member, rows[1]), epoch_row_of(member, rows[2])
-  local current = redis.call('HGET', assignments, 'c:' .. member)
-  if current then
-    release(member, owned_in(member, current, {'assigned', 'revoking'}))
-  end
-  if is_stable(epoch_row) then
+  release(member, found.owned)
+  if is_stable(found.epoch_row) then
     stable = stable - 1
   end
-  classic = classic + count_protocols(row, -1)
+  local instance = found.row.instance
+  classic = classic + count_protocols(found.row, -1)
   size = size - 1
   announced = true
-  if row.instance ~= '' and redis.call('HGET', members, 'i:' .. row.instance) == member then
-    redis.call('HDEL', members, 'i:' .. row.instance)
+  if instance ~= '' and redis.call('HGET', members, 'i:' .. instance) == member then
+    redis.call('HDEL', members, 'i:' .. instance)
   end
-  redis.call('ZREM', deadlines, member)
   redis.call('HDEL', assignments, 'c:' .. member, 't:' .. member)
   redis.call('HDEL', members, 'm:' .. member, 'e:' .. member, 'p:' .. member)
+  read[member] = false
 end
 
 -- When the first deadline is, as a reply; -1 if there is none.

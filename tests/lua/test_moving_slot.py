@@ -15,6 +15,7 @@ from redis.crc import key_slot
 
 from tests.lua.broker.test_register import BROKERS, DAY_MS, now_ms, put, register
 from tests.lua.compaction.support import DirtyLog
+from tests.lua.consumer.support import ConsumerGroup
 from tests.lua.group.support import DEADLINES, GROUP, OFFSETS, WITH_ASSIGNMENTS, Group
 from tests.lua.index.test_upkeep import FILL_HEAD, fill, rebase
 from tests.lua.support import (
@@ -185,6 +186,37 @@ def delete_a_group(client: Any) -> Step:
     return lambda: run(client, "group/delete", WITH_ASSIGNMENTS, ["g", STREAM])
 
 
+def the_last_consumer_leaves(client: Any) -> Step:
+    group = ConsumerGroup(client)
+    group.update("a", 0)
+    return lambda: group.leave(("a", "", -1))
+
+
+def the_last_consumers_session_ends(client: Any) -> Step:
+    group = ConsumerGroup(client)
+    group.update("a", 0)
+    client.zadd(DEADLINES, {"a": 1})
+    return group.advance
+
+
+def the_only_consumer_is_replaced(client: Any) -> Step:
+    group = ConsumerGroup(client)
+    group.update("a", 0, instance="i")
+    return lambda: group.update("b", 0, instance="i", replaced="a")[0]
+
+
+def a_consumer_joins_an_empty_classic_group(client: Any) -> Step:
+    group_of(client, "a").leave(("a", ""))
+    client.zadd(DEADLINES, {"pending": 1})
+    return lambda: ConsumerGroup(client).update("b", 0, before="")[0]
+
+
+def a_group_becomes_a_classic_one(client: Any) -> Step:
+    group = ConsumerGroup(client)
+    group.stable("a", protocols=("range",))
+    return lambda: group.downgrade() > 0
+
+
 def expire_a_transactional_id(client: Any) -> Step:
     transaction = Transaction(client)
     transaction.begin()
@@ -236,6 +268,11 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "group/join": (OFFSETS, the_only_member_is_replaced),
     "group/forget": (OFFSETS, the_last_offset_is_forgotten),
     "group/delete": (OFFSETS, delete_a_group),
+    "consumer/leave": (OFFSETS, the_last_consumer_leaves),
+    "group/advance, of consumers": (OFFSETS, the_last_consumers_session_ends),
+    "consumer/update": (OFFSETS, the_only_consumer_is_replaced),
+    "consumer/update, of a classic group": (OFFSETS, a_consumer_joins_an_empty_classic_group),
+    "consumer/downgrade": (OFFSETS, a_group_becomes_a_classic_one),
     "partition/create": (STREAM, create_over_a_former_topic),
     "topic/clear": (STREAM, clear_a_topic),
     "topic/clear, of what is no log": (STREAM, clear_a_topic_with_a_state_that_is_none),
