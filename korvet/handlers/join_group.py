@@ -22,11 +22,11 @@ SKIP_ASSIGNMENT_VERSION_FIRST = 9
 
 def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wire.JoinGroupResponse:
     """Join, waiting for the other members."""
-    # Version 0 has one timeout for both.
 
     def is_visible(name: str) -> bool:
         return caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, log=False)
 
+    # Version 0 has one timeout for both.
     own_timeout = caller.version >= REBALANCE_TIMEOUT_VERSION_FIRST
     joined = api.coordinator.join(
         JoinRequest(

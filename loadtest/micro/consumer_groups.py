@@ -4,8 +4,8 @@ Run as `python loadtest/micro/consumer_groups.py` from the repository. Starts a 
 persistence. `heartbeat` is the server's own time of the script of a member that has all that it is to have (INFO
 commandstats). Then a tenth of the members leaves, and one that stays has the target computed and written: `assigned` is
 how long that takes as a whole, `Redis` the longest that one command of it holds the server (INFO latencystats, its
-highest percentile), `loop` the longest that other greenlets of the worker wait meanwhile. `settled` is the time that all
-heartbeats together take then until every member has its target.
+highest percentile), `loop` the longest that other greenlets of the worker wait meanwhile. `settled` is the time that
+all heartbeats together take then until every member has its target.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Group:
 
     def reassign(self) -> tuple[float, float, float]:
         """Have a tenth leave, and one heartbeat compute the target; returns ms as a whole, of Redis and of the loop."""
-        for member in list(self.epochs)[:: 10]:
+        for member in list(self.epochs)[::10]:
             self.send(member, leaves=True)
             del self.epochs[member], self.owned[member]
         longest, running = 0.0, True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -212,6 +214,10 @@ def test_offsets_are_committed_and_fetched_with_the_members_epoch(
         assert fetch(1, "nobody") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def _is_refused(act: Callable[[], Any]) -> bool:
+    return bool(act().error_code == ErrorCode.UNSUPPORTED_VERSION)
+
+
 def test_without_the_feature_there_is_no_such_protocol(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
@@ -225,10 +231,8 @@ def test_without_the_feature_there_is_no_such_protocol(
     level(0, FeatureUpgradeType.SAFE_DOWNGRADE)
     try:
         for client in (at, other):
-            member = Member(client, topic, topic)
-            wait_until(
-                lambda member=member: member.join().error_code == ErrorCode.UNSUPPORTED_VERSION, "it is off"
-            )
+            joining = Member(client, topic, topic).join
+            wait_until(partial(_is_refused, joining), "it is off")
     finally:
         level(1, FeatureUpgradeType.UPGRADE)
     assert Member(at, topic, topic).join().error_code == 0

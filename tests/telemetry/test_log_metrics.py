@@ -14,7 +14,6 @@ from tests.support.broker import echo_broker
 from tests.support.log_bench import TOPIC_ID, Bench
 from tests.support.ops import samples
 
-
 OTHER_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 

@@ -24,6 +24,7 @@ from korvet.groups.consumer.types import (
     Owned,
     Progress,
     SubscriberRow,
+    text_of,
 )
 from korvet.groups.embedded_protocol import (
     ClassicSubscription,
@@ -32,7 +33,8 @@ from korvet.groups.embedded_protocol import (
     version_of,
 )
 from korvet.groups.types import CONSUMER, Joined, JoinRequest, MemberIdRequiredError, Synced, SyncRequest
-from korvet.topics.registry import TopicRegistry, id_text
+from korvet.topics.registry import TopicRegistry, id_bytes, id_text
+from korvet.topics.types import TopicRef
 
 
 class ClassicMembers:
@@ -201,11 +203,11 @@ class ClassicMembers:
         return frozenset(found)
 
     def _names(self, owned: Owned) -> dict[str, list[int]]:
-        names = {id_text(each.id): each.name for each in self._topics.list_cached()}
         found: dict[str, list[int]] = {}
-        for topic_id, index in sorted(owned):
-            if topic_id in names:
-                found.setdefault(names[topic_id], []).append(index)
+        for topic_id, indexes in text_of(owned).items():
+            topic = self._topics.cached(TopicRef("", id_bytes(topic_id)))
+            if topic is not None:
+                found[topic.name] = indexes
         return found
 
 

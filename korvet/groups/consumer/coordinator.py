@@ -53,7 +53,8 @@ from korvet.groups.consumer.types import (
     SubscriberRow,
 )
 from korvet.groups.types import EMPTY
-from korvet.topics.registry import TopicRegistry, id_text
+from korvet.topics.registry import TopicRegistry, id_bytes
+from korvet.topics.types import TopicRef
 
 T = TypeVar("T")
 
@@ -203,14 +204,14 @@ class ConsumerGroups:
         matches: Callable[[str], bool] = (
             matcher(member.row.regex) if member.row.regex else lambda _name: False
         )
-        by_id = {id_text(each.id): each.name for each in self._topics.list_cached()}
-        if topic_ids - by_id.keys():
+        found = {each: self._topics.cached(TopicRef("", id_bytes(each))) for each in topic_ids}
+        if None in found.values():
             self._topics.refresh()
-            by_id = {id_text(each.id): each.name for each in self._topics.list_cached()}
+            found = {each: self._topics.cached(TopicRef("", id_bytes(each))) for each in topic_ids}
         return {
             each
-            for each in topic_ids
-            if (name := by_id.get(each)) is not None and (name in names or matches(name))
+            for each, topic in found.items()
+            if topic is not None and (topic.name in names or matches(topic.name))
         }
 
     @staticmethod

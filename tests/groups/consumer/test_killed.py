@@ -1,0 +1,131 @@
+"""Workers that are killed at any step of what they do for a group: the next one goes on, and nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.groups.consumer import coordinator
+from tests.groups.consumer.support import NAME, Client, Consumers, settle
+from tests.groups.consumer.test_migration import classic_group, settled
+from tests.groups.support import KEYS
+from tests.support.domain import domain
+from tests.support.redis_cluster import RedisCluster
+
+STEPS_MAX = 40
+
+
+def killed_at(
+    at: Consumers, step: int, monkeypatch: pytest.MonkeyPatch, *, served: bool
+) -> Callable[[], int]:
+    """Have a worker be killed at its nth request to Redis, before or after Redis has served it.
+
+    Returns how many requests are left until then.
+    """
+    left = itertools.count(step, -1)
+    last = [step]
+    for node in at.domain.redis.nodes():
+
+        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            remaining = last[0] = next(left)
+            if remaining > 0 or (remaining == 0 and served):
+                waiter = begin(*args, **options)
+                if remaining > 0:
+                    return waiter
+                waiter.get()
+            raise StorageUnavailableError("killed")
+
+        monkeypatch.setattr(node, "_begin", partial(killed, node._begin))
+    return lambda: last[0]
+
+
+def owners(at: Consumers) -> dict[str, str]:
+    """Return the owner of each partition."""
+    found = at.raw.hgetall(KEYS.group_assignments(NAME)).items()
+    return {field.decode(): name.decode() for field, name in found if field.startswith(b"o:")}
+
+
+def check(at: Consumers, *clients: Client) -> None:
+    """Expect that the members have all partitions, as they see it themselves and as it is stored."""
+    assert at.state() == "Stable"
+    has = {f"o:{topic}:{index}": each.member_id for each in clients for topic, index in each.assigned}
+    assert owners(at) == has
+    assert sorted(field.rpartition(":")[2] for field in has) == ["0", "1", "2", "3"]
+    fields = at.store.consumers.fields(NAME)
+    assert (fields.size, fields.epoch) == (len(clients), fields.assignment_epoch)
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("what", ["join", "revoke", "leave", "upgrade"])
+def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on_with(
+    at: Consumers, redis_url: str, raw_redis: Any, what: str, *, served: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "CLAIM_MS", 1)
+        for step in range(STEPS_MAX):
+            raw_redis.delete(*raw_redis.keys("*group:billing*"), KEYS.groups)
+            old = classic_group(at, 1) if what == "upgrade" else []
+            one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+            if what in ("revoke", "leave"):
+                one.join()
+                two.join()
+            if what == "leave":
+                settle(one, two)
+            if what == "revoke":
+                one.send()
+            with domain(redis_url) as made, pytest.MonkeyPatch.context() as dying:
+                one.at = Consumers(made, raw_redis)
+                one.at.domain.topics.refresh()
+                left = killed_at(one.at, step, dying, served=served)
+                try:
+                    {"leave": one.leave, "revoke": one.beat}.get(what, one.join)()
+                    is_done = left() > 0
+                except KafkaError:
+                    is_done = False
+            one.at = at
+            if what == "leave":
+                if not is_done:
+                    at.let_pass("one") if at.raw.zscore(KEYS.group_deadlines(NAME), "one") else None
+                settle(two)
+                check(at, two)
+            elif what == "upgrade":
+                one.join()
+                settled([one], old)
+                at.classic.leave(NAME, [(each.member_id, "") for each in old])
+                settle(one)
+                check(at, one)
+            else:
+                one.join()
+                two.join()
+                settle(one, two)
+                check(at, one, two)
+            if is_done:
+                return
+    raise AssertionError("it takes more requests than that")
+
+
+def test_a_group_on_a_cluster_keeps_to_one_slot(redis_cluster: RedisCluster) -> None:
+    with domain(redis_cluster.url) as made:
+        raw = redis_cluster.node_of(KEYS.group_state(NAME)).client
+        at = Consumers(made, raw)
+        at.create("orders", 4)
+        one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+        one.join()
+        two.join()
+        settle(one, two)
+        check(at, one, two)
+        two.leave()
+        settle(one)
+        check(at, one)
+        one.leave()
+        at.admin.delete(NAME)
+        [old] = classic_group(at, 1)
+        one.join()
+        settled([one], [old])
+        one.leave()
+        assert old.must_join()
