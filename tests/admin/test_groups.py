@@ -60,6 +60,26 @@ def test_members_are_described_with_what_they_read(
         assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
 
 
+def test_a_group_of_the_consumer_protocol_is_described_as_any_other(
+    broker: Broker, admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    other = f"{name} classic"
+    settled(admin.offsets.alter(other, {TopicPartition(name, 0): 0}))
+    with joined(broker.bootstrap, name, name, instance="desk 1", protocol="consumer"):
+        described = settled(admin.groups.describe([other, name]))
+        assert {each: found.type for each, found in described.items()} == {other: "classic", name: "consumer"}
+        found = described[name]
+        assert (found.protocol_type, found.protocol) == ("consumer", "uniform")
+        [member] = found.members
+        assert (member.client_id, member.instance_id) == ("reader", "desk 1")
+        assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
+        listed = {each.group_id: each.type for each in admin.groups.list(types=["consumer"])}
+        assert listed[name] == "consumer"
+        assert other not in listed
+        assert code_of(admin.groups.delete([name])[name]) is ErrorCode.NON_EMPTY_GROUP
+
+
 def test_a_group_with_members_is_not_deleted_and_takes_no_offsets(
     broker: Broker, admin: AdminClient, client: Client, name: str
 ) -> None:

@@ -6,6 +6,8 @@ other.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 import redis
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from tests.support import processes, reading
 from tests.support.broker import Broker, korvet_broker
@@ -69,6 +74,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         "group.initial.rebalance.delay.ms=0",
         "group.consumer.min.heartbeat.interval.ms=200",
         "group.consumer.heartbeat.interval.ms=200",
+        "group.consumer.min.session.timeout.ms=1000",
     )
     flags = [word for each in settings for word in ("--set", each)]
     directory: Path = tmp_path_factory.mktemp("groups")
@@ -137,14 +143,15 @@ def read_by(members: list[Confluent]) -> set[bytes]:
     return {value for each in members for value in each.values}
 
 
+@pytest.mark.parametrize("classic", ["eager", "cooperative"])
 def test_a_group_changes_to_the_consumer_protocol_and_back_while_it_reads(
-    broker: Broker, stored: redis.Redis
+    broker: Broker, stored: redis.Redis, classic: str
 ) -> None:
-    topic = "migrated"
+    topic = f"migrated-{classic}"
     reading.create_topic(broker.bootstrap, topic, PARTITIONS)
     state = f"{{korvet:group:{topic}:offsets}}:group"
     everybody = members = [
-        member("confluent cooperative", number, broker.bootstrap, topic) for number in range(2)
+        member(f"confluent {classic}", number, broker.bootstrap, topic) for number in range(2)
     ]
     sent: set[bytes] = set()
 
@@ -156,7 +163,7 @@ def test_a_group_changes_to_the_consumer_protocol_and_back_while_it_reads(
 
     try:
         still_reads("classic")
-        for what, kind in (("upgrade", "confluent consumer"), ("downgrade", "confluent cooperative")):
+        for what, kind in (("upgrade", "confluent consumer"), ("downgrade", f"confluent {classic}")):
             for number in range(2):
                 new = member(kind, number, broker.bootstrap, topic)
                 members, everybody = [*members, new], [*everybody, new]
@@ -190,3 +197,38 @@ def test_a_regular_expression_follows_the_topics_that_there_are(broker: Broker) 
     finally:
         for each in members:
             each.close()
+
+
+CONSUMER = """
+import sys
+from confluent_kafka import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.protocol": "consumer"})
+consumer.subscribe([sys.argv[2]])
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def test_a_member_that_is_killed_is_removed_at_the_end_of_its_session(broker: Broker) -> None:
+    topic = "killed"
+    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
+    resource = ConfigResource(
+        ResourceType.GROUP,
+        topic,
+        incremental_configs=[
+            ConfigEntry("consumer.session.timeout.ms", "2000", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    [altered] = admin.incremental_alter_configs([resource]).values()
+    altered.result(SECONDS_MAX)
+    left = member("confluent consumer", 0, broker.bootstrap, topic)
+    command = [sys.executable, "-c", CONSUMER, broker.bootstrap, topic]
+    try:
+        poll_until([left], lambda: shared([left]), "one has all")
+        with subprocess.Popen(command, preexec_fn=processes.die_with_tests) as process:
+            poll_until([left], lambda: len(left.partitions()) == PARTITIONS // 2, "two share")
+            process.kill()
+        poll_until([left], lambda: shared([left]), "one has all again")
+    finally:
+        left.close()

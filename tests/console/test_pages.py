@@ -153,9 +153,14 @@ def test_a_group_has_members_offsets_and_lag(
             "client": None,
         }
     ]
-    with joined(broker.bootstrap, name, name):
-        [member] = console.data("group", name=name)["members"]
-        assert member["host"] == "/127.0.0.1"
+    for protocol in ("classic", "consumer"):
+        with joined(broker.bootstrap, name, name, protocol=protocol):
+            data = console.data("group", name=name)
+            [member] = data["members"]
+            assert (member["host"], member["partitions"]) == ("/127.0.0.1", [f"{name}:0"])
+            assert (data["type"], data["state"], data["lag"]) == (protocol, "Stable", 2)
+            [row] = console.data("groups", q=name)["groups"]
+            assert (row["type"], row["state"], row["count"]) == (protocol, "Stable", 1)
 
 
 def test_where_nothing_is_committed_the_records_of_the_log_are_counted(

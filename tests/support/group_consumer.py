@@ -11,11 +11,17 @@ from tests.support.processes import wait_until
 
 
 @contextlib.contextmanager
-def joined(bootstrap: str, group: str, topic: str, *, instance: str = "") -> Iterator[Consumer]:
-    """Run a consumer of librdkafka, with client id `reader`, until it has been assigned partitions of the topic."""
+def joined(
+    bootstrap: str, group: str, topic: str, *, instance: str = "", protocol: str = "classic"
+) -> Iterator[Consumer]:
+    """Run a consumer of librdkafka, with client id `reader`, until it has been assigned partitions of the topic.
+
+    `protocol` is the group's: classic or consumer.
+    """
     config = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
+        "group.protocol": protocol,
         "client.id": "reader",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
