@@ -9,6 +9,7 @@ import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -39,6 +40,20 @@ def committed(client: Client) -> int:
     topic = OffsetCommitRequestTopic(name="orders", partitions=[partition])
     answer = client.call(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
     code: int = answer.topics[0].partitions[0].error_code
+    return code
+
+
+def joined(client: Client, epoch: int = 0) -> int:
+    """Join a group of the consumer protocol, or send a plain heartbeat in an epoch; returns the error code."""
+    first: dict[str, Any] = {
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["orders"],
+        "topic_partitions": [],
+    }
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="consumers", member_id="m", member_epoch=epoch, **({} if epoch else first)
+    )
+    code: int = client.call(request, 1).error_code
     return code
 
 
@@ -75,6 +90,7 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
             wait_until(created, "the topic is confirmed")
             assert client.produce("orders", batch(b"held"), acks=ALL).error_code == ErrorCode.NONE
             assert committed(client) == ErrorCode.NONE
+            assert joined(client) == ErrorCode.NONE
             assert held.xrange("korvet:orders:0")[0][1][b"value"] == b"held"
 
         def refused() -> bool:
@@ -85,6 +101,8 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
 
         wait_until(refused, "nothing is written any more")
         assert committed(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert joined(client) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert joined(client, epoch=1) == ErrorCode.NONE  # or all members would be gone after a while
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
         written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
         assert [value for value in written if value != b"short"] == [b"held", b"leader"]
