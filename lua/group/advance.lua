@@ -15,17 +15,22 @@
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local assignments = KEYS[4]
 local channel = ARGV[1]
-local removed_at_once = 100
+local removed_at_once, freed_at_once = 100, 2000
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
 if kind == 'consumer' and state_before ~= 'Empty' then
   local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', whole(now_ms), 'LIMIT', 0, removed_at_once)
   local size_before = size
+  local some, freed = {}, 0
   for _, member in ipairs(late) do
-    member_of(member)
+    if freed < freed_at_once then
+      local found = member_of(member)
+      some[#some + 1] = member
+      freed = freed + (found and #found.owned or 0)
+    end
   end
-  for _, member in ipairs(late) do
+  for _, member in ipairs(some) do
     remove(member)
   end
   if size < size_before then

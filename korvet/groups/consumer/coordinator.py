@@ -36,7 +36,7 @@ from korvet.config.values import listed
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.assignors import ASSIGNORS, AssignedMember
 from korvet.groups.consumer.migration import Migration
-from korvet.groups.consumer.reconcile import reconcile, wanted
+from korvet.groups.consumer.reconcile import PARTITIONS_AT_ONCE, reconcile, wanted
 from korvet.groups.consumer.store import ConsumerStore, Targets
 from korvet.groups.consumer.subscriptions import IsVisible, Selection, TopicSelector, matcher, names_of
 from korvet.groups.consumer.types import (
@@ -155,9 +155,11 @@ class ConsumerGroups:
     def step(
         self, group: str, member_id: str, owned: Owned | None, *, is_resubscribed: bool
     ) -> tuple[Owned, Progress]:
-        """Have the member go a step towards its target; returns what it was assigned before, and how far it is then."""
+        """Have the member go towards its target; returns what it was assigned before, and how far it is then."""
         session_ms = self._configs.session_ms(group)
-        for _ in range(ATTEMPTS_MAX):
+        before: Owned | None = None
+        attempts = 0
+        while attempts < ATTEMPTS_MAX:
             view = self.store.read(group, member_id, "")
             member = view.member
             if member is None:
@@ -171,8 +173,12 @@ class ConsumerGroups:
                 by_ms=self._time_for(member, progress),
             )
             ms = member.row.session_ms if member.is_classic else session_ms
-            if self.store.update(group, view.group, change, ms, self.size_max) is not None:
-                return member.progress.assigned, progress
+            if self.store.update(group, view.group, change, ms, self.size_max) is None:
+                attempts += 1
+                continue
+            before = member.progress.assigned if before is None else before
+            if len(progress.assigned - member.progress.assigned) < PARTITIONS_AT_ONCE:
+                return before, progress
         raise keeps_changing(group)
 
     def _next(

@@ -62,6 +62,14 @@ def test_a_partition_is_the_next_ones_only_when_its_owner_reports_that_it_has_re
     assert at.state() == "Stable"
 
 
+def test_very_many_partitions_come_with_one_answer(at: Consumers) -> None:
+    at.create("many", 4500)
+    one = Client(at, "one", "many")
+    one.join()
+    assert one.has() == {"many": list(range(4500))}
+    assert at.state() == "Stable"
+
+
 def test_any_worker_answers_any_heartbeat(at: Consumers, other: Consumers) -> None:
     one = Client(at, "one", "orders")
     one.join()

@@ -30,7 +30,16 @@ def test_what_others_own_is_waited_for() -> None:
     member = reconcile(Progress(), 1, parts(1, 2), parts(2), NOTHING, None)
     assert member == Progress(1, 0, UNRELEASED, parts(1))
     assert reconcile(member, 1, parts(1, 2), parts(2), None, None).phase == UNRELEASED
-    assert reconcile(member, 1, parts(1, 2), NOTHING, None, None) == Progress(1, 1, STABLE, parts(1, 2))
+    assert reconcile(member, 1, parts(1, 2), NOTHING, None, None) == Progress(1, 0, STABLE, parts(1, 2))
+
+
+def test_very_many_partitions_are_assigned_by_several_steps() -> None:
+    target = parts(*range(5000))
+    member = Progress()
+    for steps, count in enumerate((2000, 4000, 5000), 1):
+        member = reconcile(member, 1, target, NOTHING, NOTHING, None)
+        assert (len(member.assigned), member.previous) == (count, 0)
+        assert member.phase == (STABLE if steps == 3 else UNRELEASED)
 
 
 @pytest.mark.parametrize("owned", [None, parts(1, 2), parts(2)])
