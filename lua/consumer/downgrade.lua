@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Makes a group of the consumer protocol whose members all use the classic protocol a classic group again (KIP-848). They
--- join again, each within its rebalance timeout. The generation is the latest epoch of a member.
+-- join again, each within its rebalance timeout. The generation is the latest epoch of a member. What they own stays known
+-- until they sync: the group may become one of the consumer protocol before.
 -- KEYS     group, members, deadlines, assignments
 -- ARGV     channel of the group, most members of a classic group
 -- Returns  when (ms) something is due; -1 if it is another group by now, and nothing is done
@@ -19,15 +20,19 @@ if kind ~= 'consumer' or size == 0 or classic < size or size > size_max then
   return -1
 end
 local all, longest, latest = redis.call('ZRANGE', deadlines, 0, -1), 0, 0
-local scores, epoch_fields = {}, {}
+local scores, epoch_fields, owned = {}, {}, {}
 for start = 1, #all, 500 do
-  local rows, epochs = {}, {}
+  local rows, epochs, current = {}, {}, {}
   for at = start, math.min(start + 499, #all) do
-    rows[#rows + 1], epochs[#epochs + 1] = 'm:' .. all[at], 'e:' .. all[at]
+    rows[#rows + 1], epochs[#epochs + 1], current[#current + 1] = 'm:' .. all[at], 'e:' .. all[at], 'c:' .. all[at]
     epoch_fields[#epoch_fields + 1] = 'e:' .. all[at]
   end
   for at, text in ipairs(redis.call('HMGET', members, unpack(epochs))) do
     latest = math.max(latest, epoch_row_of(all[start + at - 1], text or '').epoch)
+  end
+  for at, text in ipairs(redis.call('HMGET', assignments, unpack(current))) do
+    owned[#owned + 1] = 'a:' .. all[start + at - 1]
+    owned[#owned + 1] = text or ''
   end
   for at, text in ipairs(redis.call('HMGET', members, unpack(rows))) do
     local row = row_of(all[start + at - 1], text or '')
@@ -40,6 +45,7 @@ for start = 1, #all, 500 do
   local last = math.min(start + 499, #all)
   redis.call('ZADD', deadlines, unpack(scores, 2 * start - 1, 2 * last))
   redis.call('HDEL', members, unpack(epoch_fields, start, last))
+  redis.call('HSET', members, unpack(owned, 2 * start - 1, 2 * last))
 end
 redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions', 'digest',
   'assigner', 'assigner_until')

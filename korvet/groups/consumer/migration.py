@@ -13,7 +13,7 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.store import Left
+from korvet.groups.consumer.store import Left, owned_in
 from korvet.groups.consumer.types import NOTHING, GroupFields, Owned, text_of
 from korvet.groups.embedded_protocol import parse_assignment, parse_subscription
 from korvet.groups.store import GroupStore
@@ -86,13 +86,13 @@ class Migration:
         fields: list[tuple[str, bytes]] = []
         self._topics.refresh()
         for member in described.members:
-            assignment = parse_assignment(member.assignment)
-            if assignment is None or (member.metadata and parse_subscription(member.metadata) is None):
+            assigned = self._assigned(member.assignment)
+            if assigned is None or (member.metadata and parse_subscription(member.metadata) is None):
                 message = (
                     f"Cannot upgrade classic group {group}: the embedded consumer protocol is malformed."
                 )
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-            own = self._owned(assignment) - taken
+            own = assigned - taken
             taken |= own
             owned = msgspec.json.encode(text_of(own))
             fields.append((f"c:{member.member_id}", b'{"assigned":' + owned + b',"revoking":{}}'))
@@ -101,6 +101,17 @@ class Migration:
                 (f"o:{topic_id}:{index}", member.member_id.encode()) for topic_id, index in sorted(own)
             ]
         return fields
+
+    def _assigned(self, stored: bytes) -> Owned | None:
+        """Return what a classic member owns; None if that cannot be read."""
+        if stored.startswith(b"{"):
+            # What it owned before the group became a classic one: it has not synced since.
+            try:
+                return owned_in(stored)
+            except msgspec.DecodeError:
+                return None
+        assignment = parse_assignment(stored)
+        return None if assignment is None else self._owned(assignment)
 
     def _owned(self, assignment: list[tuple[str, int]]) -> Owned:
         topics = {name: self._topics.get_cached(name) for name, _ in assignment}

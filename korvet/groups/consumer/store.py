@@ -292,6 +292,12 @@ class ConsumerStore:
         return value_of(reply)
 
 
+def owned_in(row: bytes) -> Owned:
+    """Return what the row of a member says that it owns; raises msgspec.DecodeError."""
+    current = msgspec.json.decode(row, type=_CurrentRow)
+    return owned_of(current.assigned) | owned_of(current.revoking)
+
+
 def _owner_field(partition: tuple[str, int]) -> str:
     return f"o:{partition[0]}:{partition[1]}"
 

@@ -340,3 +340,39 @@ def test_an_upgrade_that_was_interrupted_is_begun_again(
     new.join()
     settled([new], [classic])
     assert len(new.assigned) == 2
+
+
+def test_what_classic_members_own_stays_known_while_the_group_changes_to_and_fro(
+    at: Consumers, classic: ClassicClient
+) -> None:
+    first = Client(at, "first", "orders")
+    first.join()
+    first.leave()
+    [listed] = at.admin.list_groups([], [])
+    assert (listed.kind, listed.state) == ("classic", "PreparingRebalance")
+    second = Client(at, "second", "orders")
+    second.join()
+    assert second.has() == {}, "the classic member has been told nothing yet"
+    settled([second], [classic])
+    assert sorted(classic.assigned["orders"] + second.has()["orders"]) == [0, 1, 2, 3]
+    assert len(second.assigned) == 2
+
+
+def test_a_group_that_changes_back_while_a_member_joins_keeps_what_the_others_own(
+    at: Consumers, other: Consumers, classic: ClassicClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade, beats = at.groups._migration.upgrade, [classic]
+
+    def upgraded(*args: Any) -> None:
+        upgrade(*args)
+        if beats:
+            refused("REBALANCE_IN_PROGRESS", beats.pop().beat)
+            assert other.admin.list_groups([], [])[0].kind == "classic"
+
+    monkeypatch.setattr(at.groups._migration, "upgrade", upgraded)
+    new = Client(at, "new", "orders")
+    new.join()
+    assert not beats
+    assert new.has() == {}, "the classic member has been told nothing yet"
+    settled([new], [classic])
+    assert len(new.assigned) == len(classic.assigned["orders"]) == 2
