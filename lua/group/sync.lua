@@ -10,7 +10,8 @@
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 --          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- allow-oom: consumers go on when memory is full, and assignments take no more than those before them.
+-- Until then the assignments of the last sync stay: they say what the members own if the group becomes one of the consumer
+-- protocol (consumer/upgrade). allow-oom: consumers go on when memory is full, and assignments take no more than those before them.
 
 -- @include shared/lease
 
@@ -41,9 +42,10 @@ if state == 'CompletingRebalance' then
   if member ~= leader then
     return {'WAIT', due_in()}
   end
-  local known, fields = {}, {}
+  local known, fields, old = {}, {}, {}
   for _, each in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do
     known[each] = true
+    old[#old + 1] = 'a:' .. each
   end
   for at = 7, #ARGV, 2 do
     -- Members that have left meanwhile need none.
@@ -52,6 +54,7 @@ if state == 'CompletingRebalance' then
       fields[#fields + 1] = ARGV[at + 1]
     end
   end
+  in_thousands(old, function(...) redis.call('HDEL', members, ...) end)
   in_thousands(fields, function(...) redis.call('HSET', members, ...) end)
   state = 'Stable'
   unpark()

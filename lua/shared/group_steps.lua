@@ -56,14 +56,6 @@ local function unpark()
   in_thousands(scores, function(...) redis.call('ZADD', deadlines, ...) end)
 end
 
-local function forget_assignments()
-  local fields = {}
-  for _, member in ipairs(redis.call('ZRANGE', deadlines, 0, -1)) do
-    fields[#fields + 1] = 'a:' .. member
-  end
-  in_thousands(fields, function(...) redis.call('HDEL', members, ...) end)
-end
-
 -- How many members support a protocol is counted, so that a member that joins need not look at all others.
 local function count_protocols(names, by)
   local seen = {}
@@ -140,7 +132,6 @@ local function prepare(initial_delay)
   local longest = rebalance_ms()
   if state == 'CompletingRebalance' then
     unpark()
-    forget_assignments()
   end
   if state == 'Empty' or state == 'Dead' then
     delay, added = initial_delay, false
@@ -170,7 +161,6 @@ local function complete()
   end
   generation = generation % 2147483647 + 1
   extend_until, delay, added = 0, 0, false
-  forget_assignments()
   if size == 0 then
     state, protocol, leader, deadline = 'Empty', '', '', 0
     return

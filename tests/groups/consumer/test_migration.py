@@ -376,3 +376,21 @@ def test_a_group_that_changes_back_while_a_member_joins_keeps_what_the_others_ow
     assert new.has() == {}, "the classic member has been told nothing yet"
     settled([new], [classic])
     assert len(new.assigned) == len(classic.assigned["orders"]) == 2
+
+
+def test_a_group_that_waits_for_its_leaders_assignments_is_upgraded_with_the_last_ones(
+    at: Consumers, classic: ClassicClient
+) -> None:
+    late = ClassicClient(at, "orders")
+    joining = gevent.spawn(late.join)
+    while at.raw.zcount(KEYS.group_deadlines(NAME), "+inf", "+inf") < 1:
+        gevent.sleep(0.005)
+    classic.join()
+    joining.get(timeout=SECONDS_MAX)
+    assert at.admin.list_groups([], [])[0].state == "CompletingRebalance"
+    new = Client(at, "new", "orders")
+    new.join()
+    assert new.has() == {}, "the classic member still reads all partitions"
+    settled([new], [classic, late])
+    every = classic.assigned["orders"] + late.assigned["orders"] + new.has()["orders"]
+    assert sorted(every) == [0, 1, 2, 3]

@@ -46,6 +46,19 @@ def test_who_is_given_no_part_has_an_empty_one(assigning: Group) -> None:
     assert assigning.sync("b", 2)[3] == b"b"
 
 
+def test_the_last_assignments_stay_until_the_next_ones_come(assigning: Group) -> None:
+    assigning.sync("a", 2, "a", "b")
+    for generation in (3, 4):
+        assigning.join("a", metadata=f"as of {generation}")
+        assigning.join("b", metadata=f"as of {generation}")
+        assert assigning.state() == "CompletingRebalance"
+        assert {f"a:{name}" for name in "ab"} <= assigning.fields()
+        assert assigning.sync("b", generation)[0] == b"WAIT"
+    assert assigning.sync("a", 4, "b")[3] == b""
+    assert assigning.sync("b", 4)[3] == b"b"
+    assert "a:a" not in assigning.fields()
+
+
 def test_of_many_members_each_gets_its_own(group: Group) -> None:
     names = [f"m{n}" for n in range(2100)]
     for name in names:
