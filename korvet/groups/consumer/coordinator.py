@@ -237,7 +237,9 @@ class ConsumerGroups:
         for _ in range(ATTEMPTS_MAX):
             view = self.store.read(group, request.member_id, request.instance or "")
             if request.epoch == JOIN_EPOCH and self._migration.must_upgrade(view.group):
-                self._migration.upgrade(group)
+                if request.regex:
+                    matcher(request.regex)  # A member that is refused leaves the group as it is.
+                self._migration.upgrade(group, request.member_id, request.instance or "")
                 continue
             base = _base(request, view)
             row = self._row(request, base)

@@ -41,8 +41,11 @@ class Migration:
         """Whether it is a classic group with members."""
         return not fields.kind and fields.state not in ("", EMPTY)
 
-    def upgrade(self, group: str) -> None:
-        """Make a classic group one of the consumer protocol; raises KafkaError GROUP_ID_NOT_FOUND if that cannot be."""
+    def upgrade(self, group: str, member_id: str, instance: str) -> None:
+        """Make a classic group one of the consumer protocol, which this member joins then.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND if that cannot be, and GROUP_MAX_SIZE_REACHED.
+        """
         token = secrets.token_hex(8)
         for _ in range(_ATTEMPTS_MAX):
             revision = self._store.revision(group)
@@ -52,6 +55,13 @@ class Migration:
             if described.kind or described.state in (EMPTY, "Dead"):
                 return
             self._check(group, described)
+            has_place = any(
+                each.member_id == member_id or (instance and each.instance == instance)
+                for each in described.members
+            )
+            if len(described.members) == self._consumer_size_max and not has_place:
+                message = f"group {group} has {len(described.members)} members already"
+                raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
             fields = self._fields(group, described)
             if self._store.upgrade(group, token, revision, fields):
                 return

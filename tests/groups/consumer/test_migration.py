@@ -394,3 +394,31 @@ def test_a_group_that_waits_for_its_leaders_assignments_is_upgraded_with_the_las
     settled([new], [classic, late])
     every = classic.assigned["orders"] + late.assigned["orders"] + new.has()["orders"]
     assert sorted(every) == [0, 1, 2, 3]
+
+
+def test_a_consumer_that_is_refused_leaves_a_classic_group_as_it_is(
+    redis_url: str, raw_redis: Any
+) -> None:
+    with domain(redis_url) as made:
+        at = Consumers(made, raw_redis, group_consumer_max_size=1)
+        at.create("orders", 4)
+        [old] = classic_group(at, 1)
+        refused("INVALID_REGULAR_EXPRESSION", Client(at, "new", names=None, regex="(").join)
+        refused("GROUP_MAX_SIZE_REACHED", Client(at, "new", "orders").join)
+        [listed] = at.admin.list_groups([], [])
+        assert (listed.kind, listed.state) == ("classic", "Stable")
+        old.beat()
+
+
+def test_a_consumer_takes_the_place_of_a_static_member_in_a_full_classic_group(
+    redis_url: str, raw_redis: Any
+) -> None:
+    with domain(redis_url) as made:
+        at = Consumers(made, raw_redis, group_consumer_max_size=1)
+        at.create("orders", 4)
+        old = ClassicClient(at, "orders", instance="i1")
+        old.join()
+        old.sync({old.member_id: encode_assignment(1, {"orders": [0, 1, 2, 3]})})
+        new = Client(at, "new", "orders", instance="i1")
+        new.join()
+        assert new.has() == {"orders": [0, 1, 2, 3]}
