@@ -54,6 +54,11 @@ class ClassicAssignment(Message, kw_only=True):
     assigned_partitions: list[OwnedTopic]
     user_data: bytestring | None = None
 
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """The partitions, by topic and index."""
+        return [(each.topic, index) for each in self.assigned_partitions for index in each.partitions]
+
 
 def parse_subscription(metadata: bytes) -> ClassicSubscription | None:
     """Return the subscription of a member; None if its metadata is not of this protocol."""
@@ -67,16 +72,17 @@ def parse_subscription(metadata: bytes) -> ClassicSubscription | None:
     return None
 
 
-def parse_assignment(assignment: bytes) -> list[tuple[str, int]] | None:
-    """Return the partitions of a member; None if its assignment is not of this protocol. No bytes are none of them."""
-    version = version_of(assignment) if assignment else 0
-    if not assignment or version is None:
-        return None if version is None else []
+def parse_assignment(assignment: bytes) -> ClassicAssignment | None:
+    """Return the assignment of a member; None if it is not of this protocol. No bytes are no partitions."""
+    if not assignment:
+        return ClassicAssignment(assigned_partitions=[])
+    version = version_of(assignment)
+    if version is None:
+        return None
     try:
-        found = decode(ClassicAssignment, version, assignment, _VERSION.size)
+        return decode(ClassicAssignment, version, assignment, _VERSION.size)
     except ProtocolError:
         return None
-    return [(each.topic, index) for each in found.assigned_partitions for index in each.partitions]
 
 
 def encode_assignment(version: int, partitions: dict[str, list[int]]) -> bytes:

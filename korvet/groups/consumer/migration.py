@@ -96,7 +96,7 @@ class Migration:
         fields: list[tuple[str, bytes]] = []
         self._topics.refresh()
         for member in described.members:
-            assigned = self._assigned(member.assignment)
+            assigned = self._assigned(group, member.assignment)
             if assigned is None or (member.metadata and parse_subscription(member.metadata) is None):
                 message = (
                     f"Cannot upgrade classic group {group}: the embedded consumer protocol is malformed."
@@ -112,8 +112,11 @@ class Migration:
             ]
         return fields
 
-    def _assigned(self, stored: bytes) -> Owned | None:
-        """Return what a classic member owns; None if that cannot be read."""
+    def _assigned(self, group: str, stored: bytes) -> Owned | None:
+        """Return what a classic member owns; None if that cannot be read.
+
+        Raises KafkaError GROUP_ID_NOT_FOUND if the assignor has told it more than that.
+        """
         if stored.startswith(b"{"):
             # What it owned before the group became a classic one: it has not synced since.
             try:
@@ -121,7 +124,13 @@ class Migration:
             except msgspec.DecodeError:
                 return None
         assignment = parse_assignment(stored)
-        return None if assignment is None else self._owned(assignment)
+        if assignment is not None and assignment.user_data:
+            message = (
+                f"Cannot upgrade classic group {group} to consumer group because an unsupported custom assignor is in"
+                " use: what it tells the members in userData would be lost."
+            )
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return None if assignment is None else self._owned(assignment.partitions)
 
     def _owned(self, assignment: list[tuple[str, int]]) -> Owned:
         topics = {name: self._topics.get_cached(name) for name, _ in assignment}

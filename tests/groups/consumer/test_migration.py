@@ -58,7 +58,8 @@ class ClassicClient:
         with gevent.Timeout(SECONDS_MAX):
             synced = self.at.classic.sync(request)
         found: dict[str, list[int]] = {}
-        for topic, index in parse_assignment(synced.assignment) or ():
+        assignment = parse_assignment(synced.assignment)
+        for topic, index in assignment.partitions if assignment else ():
             found.setdefault(topic, []).append(index)
         self.assigned = self.owned = found
         return found
@@ -321,6 +322,19 @@ def test_a_group_whose_assignments_cannot_be_read_stays_as_it_is(at: Consumers) 
     assert "malformed" in error.message
 
 
+def test_a_group_whose_assignor_tells_more_than_partitions_stays_as_it_is(at: Consumers) -> None:
+    member = ClassicClient(at, "orders")
+    member.join()
+    without = encode_assignment(1, {"orders": [0, 1, 2, 3]})
+    no_user_data = struct.pack(">i", -1)
+    assert without.endswith(no_user_data)
+    member.sync({member.member_id: without.removesuffix(no_user_data) + struct.pack(">i", 5) + b"tasks"})
+    error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
+    assert "because an unsupported custom assignor is in use" in error.message
+    member.beat()
+    assert at.admin.list_groups([], [])[0].kind == "classic"
+
+
 def test_an_upgrade_that_was_interrupted_is_begun_again(
     at: Consumers, other: Consumers, classic: ClassicClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,9 +410,7 @@ def test_a_group_that_waits_for_its_leaders_assignments_is_upgraded_with_the_las
     assert sorted(every) == [0, 1, 2, 3]
 
 
-def test_a_consumer_that_is_refused_leaves_a_classic_group_as_it_is(
-    redis_url: str, raw_redis: Any
-) -> None:
+def test_a_consumer_that_is_refused_leaves_a_classic_group_as_it_is(redis_url: str, raw_redis: Any) -> None:
     with domain(redis_url) as made:
         at = Consumers(made, raw_redis, group_consumer_max_size=1)
         at.create("orders", 4)
