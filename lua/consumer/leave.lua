@@ -2,7 +2,8 @@
 -- Removes members from a group of the consumer protocol, or notes that static ones will be back (KIP-848).
 -- KEYS     group, members, deadlines, assignments
 -- ARGV     channel of the group, and for each member its id ("": the holder of the instance id), its instance id ("" for
---          none), and "-1" if it leaves, "-2" if it will be back
+--          none), and "-1" if it leaves, "-2" if it will be back, "-3" if it leaves by the classic protocol: an id is then that of
+--          a member which uses that
 -- Returns  {when (ms) something is due, -1 if nothing is, members left, members left that use the classic protocol, and for each
 --          member "NONE", "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_ID_NOT_FOUND, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is
@@ -37,7 +38,8 @@ local function be_back(member)
 end
 
 -- The member that is named, or why there is none.
-local function named(member, instance)
+local function named(member, instance, how)
+  local is_by_id = member ~= ''
   if instance ~= '' then
     local holder = redis.call('HGET', members, 'i:' .. instance)
     if not holder then
@@ -47,15 +49,19 @@ local function named(member, instance)
     end
     member = holder
   end
-  return member_of(member) and member, 'UNKNOWN_MEMBER_ID'
+  local found = member_of(member)
+  if found and is_by_id and how == '-3' and #found.row.protocols == 0 then
+    return nil, 'UNKNOWN_MEMBER_ID'
+  end
+  return found and member, 'UNKNOWN_MEMBER_ID'
 end
 
 for at = first, #ARGV, 3 do
-  named(ARGV[at], ARGV[at + 1]) -- reads all
+  named(ARGV[at], ARGV[at + 1], ARGV[at + 2]) -- reads all
 end
 local outcomes = {-1, 0, 0}
 for at = first, #ARGV, 3 do
-  local member, refused = named(ARGV[at], ARGV[at + 1])
+  local member, refused = named(ARGV[at], ARGV[at + 1], ARGV[at + 2])
   if member and ARGV[at + 2] == '-2' then
     be_back(member)
   elseif member then

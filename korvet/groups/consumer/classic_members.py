@@ -15,7 +15,7 @@ from korvet.groups.consumer.coordinator import ATTEMPTS_MAX, ConsumerGroups, kee
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.subscriptions import IsVisible, names_of
 from korvet.groups.consumer.types import (
-    LEAVE_EPOCH,
+    CLASSIC_LEAVE,
     UNRELEASED,
     UNREVOKED,
     ConsumerMember,
@@ -122,8 +122,11 @@ class ClassicMembers:
         raise keeps_changing(group)
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
-        """Remove members, each named by its id and its instance id; returns the outcome for each."""
-        left = self._store.leave(group, [(*each, LEAVE_EPOCH) for each in members])
+        """Remove members, each named by its id and its instance id; returns the outcome for each.
+
+        One of the consumer protocol can be named by its instance id alone.
+        """
+        left = self._store.leave(group, [(*each, CLASSIC_LEAVE) for each in members])
         self._migration.after_leaving(group, left)
         return left.outcomes
 

@@ -9,8 +9,11 @@ import msgspec
 
 from korvet.groups.types import NamedBytes
 
-JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
-"""Member epochs of requests that join, leave, and leave for a while as a static member."""
+JOIN_EPOCH, STATIC_LEAVE_EPOCH = 0, -2
+"""Member epochs of requests that join, and leave for a while as a static member."""
+
+CLASSIC_LEAVE = -3
+"""Stands for the epoch of a member that leaves by the classic protocol."""
 
 STABLE, UNREVOKED, UNRELEASED = "stable", "unrevoked", "unreleased"
 """Phases of a member: it has what it is to have; it is to revoke partitions; it waits for those of others."""

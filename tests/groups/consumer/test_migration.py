@@ -434,3 +434,13 @@ def test_a_consumer_takes_the_place_of_a_static_member_in_a_full_classic_group(
         new = Client(at, "new", "orders", instance="i1")
         new.join()
         assert new.has() == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_member_of_the_consumer_protocol_does_not_leave_by_the_classic_one(at: Consumers) -> None:
+    new = Client(at, "new", "orders", instance="i1")
+    new.join()
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert at.classic.leave(NAME, [("new", ""), ("new", "i1")]) == [unknown, unknown]
+    new.beat()
+    assert at.classic.leave(NAME, [("", "i1")]) == [ErrorCode.NONE]
+    assert at.state() == "Empty"
