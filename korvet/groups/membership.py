@@ -39,6 +39,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.classic_members import ClassicMembers
@@ -114,21 +116,15 @@ class GroupCoordinator:
         _check_protocols(request.group, request.protocols)
         new_member_id = f"{request.instance or request.client_id}-{uuid.uuid4()}"
         is_new = not request.member_id and not request.instance
-        poll = partial(self._store.poll_join, request.group, request.instance)
-
-        def join_classic() -> Joined:
-            if is_new and request.require_known_member_id:
-                # It gets its id, and has nothing to wait for.
-                return self._require_member_id(request, new_member_id)
-            join = partial(self._store.join, request, new_member_id)
-            return self._wait("JoinGroup", request.group, join, poll, is_new=is_new)
-
         try:
-            return join_classic()
+            return self._join_classic(request, new_member_id, is_new=is_new)
         except ConsumerGroupError:
             joined = self._classic_members.join(request, new_member_id, is_visible)
+        if isinstance(joined, Joined):
+            return joined
         # A classic group again, perhaps with this member in it.
-        return joined or join_classic()
+        request = msgspec.structs.replace(request, member_id=joined)
+        return self._join_classic(request, new_member_id, is_new=is_new)
 
     def sync(self, request: SyncRequest) -> Synced:
         """Get a member's assignment, and wait until the leader has brought it; raises KafkaError by Kafka's rules."""
@@ -153,7 +149,16 @@ class GroupCoordinator:
         try:
             return self._store.leave(group, members)
         except ConsumerGroupError:
-            return self._classic_members.leave(group, members)
+            outcomes = self._classic_members.leave(group, members)
+        return self._store.leave(group, members) if outcomes is None else outcomes
+
+    def _join_classic(self, request: JoinRequest, new_member_id: str, *, is_new: bool) -> Joined:
+        if is_new and not request.member_id and request.require_known_member_id:
+            # It gets its id, and has nothing to wait for.
+            return self._require_member_id(request, new_member_id)
+        join = partial(self._store.join, request, new_member_id)
+        poll = partial(self._store.poll_join, request.group, request.instance)
+        return self._wait("JoinGroup", request.group, join, poll, is_new=is_new)
 
     def _require_member_id(self, request: JoinRequest, new_member_id: str) -> Joined:
         try:

@@ -40,7 +40,7 @@ from korvet.topics.types import TopicRef
 class ClassicMembers:
     """Every method raises StorageUnavailableError if Redis is away, and KafkaError by Kafka's rules.
 
-    None is returned for a group that is a classic one by now: the caller goes on with that.
+    None is returned for a group that is a classic one by now: the caller goes on with that, also where `join` says so.
     """
 
     def __init__(self, groups: ConsumerGroups, migration: Migration, topics: TopicRegistry) -> None:
@@ -49,16 +49,19 @@ class ClassicMembers:
         self._migration = migration
         self._topics = topics
 
-    def join(self, request: JoinRequest, new_member_id: str, is_visible: IsVisible) -> Joined | None:
-        """Join, or join again; a step towards the member's target."""
+    def join(self, request: JoinRequest, new_member_id: str, is_visible: IsVisible) -> Joined | str:
+        """Join, or join again; a step towards the member's target.
+
+        Returns the member's id, "" for a new one, if the group is a classic one by now, perhaps with this member in it.
+        """
         group = request.group
         member_id = request.member_id or new_member_id
         subscription = self._subscription(request)
         epoch, is_resubscribed = 0, False
         for _ in range(ATTEMPTS_MAX):
             view = self._store.read(group, member_id, request.instance)
-            if not view.group.kind or self._migration.is_classic_again(group, view.group):
-                return None
+            if self._migration.is_classic_again(group, view.group):
+                return request.member_id
             self._check_protocols(request, view)
             if request.require_known_member_id and not request.member_id and not request.instance:
                 raise MemberIdRequiredError(member_id)
@@ -70,10 +73,15 @@ class ClassicMembers:
         else:
             raise keeps_changing(group)
         if self._migration.is_classic_again(group, self._store.fields(group)):
-            return None
-        self._groups.assign(group, is_visible, epoch)
+            return member_id
         owned = self._owned(subscription)
-        _, progress = self._groups.step(group, member_id, owned, is_resubscribed=is_resubscribed)
+        try:
+            self._groups.assign(group, is_visible, epoch)
+            _, progress = self._groups.step(group, member_id, owned, is_resubscribed=is_resubscribed)
+        except KafkaError:
+            if self._store.fields(group).kind:
+                raise
+            return member_id
         return Joined(
             member_id=member_id,
             generation=progress.epoch,
@@ -109,7 +117,7 @@ class ClassicMembers:
         """Renew the member's session; raises KafkaError REBALANCE_IN_PROGRESS if it is to join again."""
         for _ in range(ATTEMPTS_MAX):
             view = self._store.read(group, member_id, instance)
-            if not view.group.kind or self._migration.is_classic_again(group, view.group):
+            if self._migration.is_classic_again(group, view.group):
                 return None
             member = _member(group, member_id, instance, generation, view)
             must_join = self._has_next_step(group, view, member)
@@ -121,12 +129,17 @@ class ClassicMembers:
             return True
         raise keeps_changing(group)
 
-    def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
+    def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode] | None:
         """Remove members, each named by its id and its instance id; returns the outcome for each.
 
         One of the consumer protocol can be named by its instance id alone.
         """
-        left = self._store.leave(group, [(*each, CLASSIC_LEAVE) for each in members])
+        try:
+            left = self._store.leave(group, [(*each, CLASSIC_LEAVE) for each in members])
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return None
+            raise
         self._migration.after_leaving(group, left)
         return left.outcomes
 

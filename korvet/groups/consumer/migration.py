@@ -71,7 +71,7 @@ class Migration:
         """Make a group of classic members alone a classic group, if that is allowed; returns whether it is one now."""
         if fields.kind and fields.size and fields.classic == fields.size and self._downgrades:
             return self._store.downgrade(group, self._classic_size_max)
-        return False
+        return not fields.kind
 
     def after_leaving(self, group: str, left: Left) -> None:
         """Do the same for a group that members have left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gevent
@@ -444,3 +444,45 @@ def test_a_member_of_the_consumer_protocol_does_not_leave_by_the_classic_one(at:
     new.beat()
     assert at.classic.leave(NAME, [("", "i1")]) == [ErrorCode.NONE]
     assert at.state() == "Empty"
+
+
+def just_before(monkeypatch: pytest.MonkeyPatch, at: Consumers, name: str, act: Callable[[], Any]) -> None:
+    """Have something happen once, just before a worker calls this method of its store."""
+    call, acts = getattr(at.store.consumers, name), [act]
+
+    def called(*args: Any) -> Any:
+        if acts:
+            acts.pop()()
+        return call(*args)
+
+    monkeypatch.setattr(at.store.consumers, name, called)
+
+
+@pytest.mark.parametrize("method", ["update", "claim", "taken"])
+@pytest.mark.parametrize("instance", ["", "i1"])
+def test_a_classic_member_joins_while_the_last_consumer_leaves(
+    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch, method: str, instance: str
+) -> None:
+    new = Client(at, "new", "orders")
+    new.join()
+    just_before(monkeypatch, other, method, new.leave)
+    old = ClassicClient(other, "orders", instance=instance)
+    joined = old.join()
+    assert (joined.leader, joined.generation) == (old.member_id, old.generation)
+    group = at.raw.hgetall(KEYS.group_state(NAME))
+    assert (group[b"state"], group[b"size"], group[b"s:range"]) == (b"CompletingRebalance", b"1", b"1")
+    assert at.raw.zrange(KEYS.group_deadlines(NAME), 0, -1) == [old.member_id.encode()]
+    assert old.sync({old.member_id: encode_assignment(1, {"orders": [0]})}) == {"orders": [0]}
+    assert at.classic.leave(NAME, [(old.member_id, "")]) == [ErrorCode.NONE]
+    assert at.raw.hget(KEYS.group_state(NAME), "state") == b"Empty"
+
+
+def test_a_classic_member_leaves_while_the_last_consumer_leaves(
+    at: Consumers, other: Consumers, classic: ClassicClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = Client(at, "new", "orders")
+    new.join()
+    just_before(monkeypatch, other, "leave", new.leave)
+    assert other.classic.leave(NAME, [(classic.member_id, "")]) == [ErrorCode.NONE]
+    [listed] = at.admin.list_groups([], [])
+    assert (listed.kind, listed.state) == ("classic", "Empty")
