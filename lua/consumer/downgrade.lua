@@ -41,6 +41,8 @@ for start = 1, #all, 500 do
     scores[#scores + 1] = all[start + at - 1]
   end
 end
+-- What was staged for an upgrade before is of another group.
+redis.call('HINCRBY', group, 'revision', 1)
 for start = 1, #all, 500 do
   local last = math.min(start + 499, #all)
   redis.call('ZADD', deadlines, unpack(scores, 2 * start - 1, 2 * last))

@@ -219,6 +219,19 @@ def test_a_classic_group_is_upgraded_only_as_it_was_read(group: ConsumerGroup) -
         classic.look("sync", "a", generation)
 
 
+def test_what_was_staged_before_the_group_changed_to_and_fro_is_of_no_use(group: ConsumerGroup) -> None:
+    Group(group.client).stable("a", "b")
+    before = group.field("revision") or ""
+    stage(group, "one", owner(0), "a")
+    assert upgrade(group, "one", before) == 1
+    assert group.downgrade() > 0
+    with unchanged(group.client):
+        assert stage(group, "two", owner(0), "a", revision=before) == 0
+        assert upgrade(group, "two", before) == 0
+    assert stage(group, "two", owner(0), "a") == 1
+    assert upgrade(group, "two") == 1
+
+
 DAMAGES: dict[str, Callable[[Any], object]] = {
     "row": lambda client: client.hset(MEMBERS, "m:b", "garbage"),
     "epoch row": lambda client: client.hset(MEMBERS, "e:b", '{"epoch":x}'),
