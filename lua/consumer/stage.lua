@@ -4,12 +4,14 @@
 -- ARGV     token of the caller, revision of the group as the caller has read it, 1 with the first part (else 0); then fields and
 --          their values
 -- Returns  1, or 0 if the group has changed or another caller has begun, and nothing is done
--- Errors   none
+-- Errors   TRYAGAIN (shared/slot_stays)
 --
 -- A classic group does not look at it. allow-oom: a rebalance must work when memory is full.
 
 local group, assignments = KEYS[1], KEYS[2]
 local token, revision, is_first, first = ARGV[1], ARGV[2], ARGV[3] == '1', 4
+
+-- @include shared/slot_stays
 
 local held = redis.call('HMGET', group, 'type', 'revision')
 if held[1] or (held[2] or '') ~= revision then

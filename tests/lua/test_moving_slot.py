@@ -15,8 +15,8 @@ from redis.crc import key_slot
 
 from tests.lua.broker.test_register import BROKERS, DAY_MS, now_ms, put, register
 from tests.lua.compaction.support import DirtyLog
-from tests.lua.consumer.support import ConsumerGroup
-from tests.lua.group.support import DEADLINES, GROUP, OFFSETS, WITH_ASSIGNMENTS, Group
+from tests.lua.consumer.support import CONSUMER_KEYS, ConsumerGroup
+from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, OFFSETS, WITH_ASSIGNMENTS, Group
 from tests.lua.index.test_upkeep import FILL_HEAD, fill, rebase
 from tests.lua.support import (
     ABORTED,
@@ -217,6 +217,25 @@ def a_group_becomes_a_classic_one(client: Any) -> Step:
     return lambda: group.downgrade() > 0
 
 
+def staged(client: Any, *, token: str) -> str:
+    """Stage what the members of a classic group own; returns the group's revision."""
+    group_of(client, "a")
+    revision: str = client.hget(GROUP, "revision").decode()
+    run(client, "consumer/stage", (GROUP, ASSIGNMENTS), [token, revision, 1, "o:id:0", "a"])
+    return revision
+
+
+def what_is_staged_is_staged_again(client: Any) -> Step:
+    args = ["two", staged(client, token="one"), 1, "o:id:0", "a"]
+    return lambda: run(client, "consumer/stage", (GROUP, ASSIGNMENTS), args)
+
+
+def a_group_becomes_one_of_consumers(client: Any) -> Step:
+    args = (CHANNEL, "one", staged(client, token="one"))
+    client.hdel(ASSIGNMENTS, "o:id:0")
+    return lambda: run(client, "consumer/upgrade", CONSUMER_KEYS, args)
+
+
 def expire_a_transactional_id(client: Any) -> Step:
     transaction = Transaction(client)
     transaction.begin()
@@ -273,6 +292,8 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "consumer/update": (OFFSETS, the_only_consumer_is_replaced),
     "consumer/update, of a classic group": (OFFSETS, a_consumer_joins_an_empty_classic_group),
     "consumer/downgrade": (OFFSETS, a_group_becomes_a_classic_one),
+    "consumer/stage": (OFFSETS, what_is_staged_is_staged_again),
+    "consumer/upgrade": (OFFSETS, a_group_becomes_one_of_consumers),
     "partition/create": (STREAM, create_over_a_former_topic),
     "topic/clear": (STREAM, clear_a_topic),
     "topic/clear, of what is no log": (STREAM, clear_a_topic_with_a_state_that_is_none),
