@@ -115,7 +115,7 @@ class Migration:
     def _assigned(self, group: str, stored: bytes) -> Owned | None:
         """Return what a classic member owns; None if that cannot be read.
 
-        Raises KafkaError GROUP_ID_NOT_FOUND if the assignor has told it more than that.
+        Raises KafkaError GROUP_ID_NOT_FOUND if its assignor gave it more than that.
         """
         if stored.startswith(b"{"):
             # What it owned before the group became a classic one: it has not synced since.
@@ -127,7 +127,7 @@ class Migration:
         if assignment is not None and assignment.user_data:
             message = (
                 f"Cannot upgrade classic group {group} to consumer group because an unsupported custom assignor is in"
-                " use: what it tells the members in userData would be lost."
+                " use: the userData of its assignments would be lost."
             )
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)
         return None if assignment is None else self._owned(assignment.partitions)

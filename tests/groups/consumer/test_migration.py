@@ -322,7 +322,7 @@ def test_a_group_whose_assignments_cannot_be_read_stays_as_it_is(at: Consumers) 
     assert "malformed" in error.message
 
 
-def test_a_group_whose_assignor_tells_more_than_partitions_stays_as_it_is(at: Consumers) -> None:
+def test_a_group_whose_assignor_adds_user_data_stays_as_it_is(at: Consumers) -> None:
     member = ClassicClient(at, "orders")
     member.join()
     without = encode_assignment(1, {"orders": [0, 1, 2, 3]})
@@ -366,7 +366,7 @@ def test_what_classic_members_own_stays_known_while_the_group_changes_to_and_fro
     assert (listed.kind, listed.state) == ("classic", "PreparingRebalance")
     second = Client(at, "second", "orders")
     second.join()
-    assert second.has() == {}, "the classic member has been told nothing yet"
+    assert second.has() == {}, "the classic member has not revoked anything yet"
     settled([second], [classic])
     assert sorted(classic.assigned["orders"] + second.has()["orders"]) == [0, 1, 2, 3]
     assert len(second.assigned) == 2
@@ -387,7 +387,7 @@ def test_a_group_that_changes_back_while_a_member_joins_keeps_what_the_others_ow
     new = Client(at, "new", "orders")
     new.join()
     assert not beats
-    assert new.has() == {}, "the classic member has been told nothing yet"
+    assert new.has() == {}, "the classic member has not revoked anything yet"
     settled([new], [classic])
     assert len(new.assigned) == len(classic.assigned["orders"]) == 2
 
