@@ -19,7 +19,7 @@ local removed_at_once, freed_at_once = 100, 2000
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
-if kind == 'consumer' and state_before ~= 'Empty' then
+if kind == 'consumer' then
   local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', whole(now_ms), 'LIMIT', 0, removed_at_once)
   local size_before = size
   local some, freed = {}, 0

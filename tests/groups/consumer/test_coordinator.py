@@ -22,7 +22,7 @@ from tests.groups.consumer.support import (
     grow_topic,
     settle,
 )
-from tests.groups.support import KEYS, refused
+from tests.groups.support import KEYS, join_request, refused
 
 
 def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consumers) -> None:
@@ -466,6 +466,24 @@ def test_a_group_is_listed_by_type_and_deleted_when_it_is_empty(at: Consumers) -
     one.leave()
     at.admin.delete(NAME)
     assert not at.raw.keys("*billing*")
+
+
+def test_an_empty_group_stays_one_of_its_protocol_until_a_classic_member_joins(at: Consumers) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    at.let_pass("one")
+    before = at.raw.hgetall(KEYS.group_state(NAME))
+    at.advance()
+    at.store.resume_all([NAME])
+    at.advance()
+    after = at.raw.hgetall(KEYS.group_state(NAME))
+    assert after.pop(b"resumed")
+    assert after == before
+    assert [each.kind for each in at.admin.list_groups([], ["consumer"])] == ["consumer"]
+    assert (at.describe().state, at.describe().epoch) == ("Empty", 2)
+    refused("UNKNOWN_MEMBER_ID", one.beat)
+    at.classic.join(join_request(NAME), lambda _name: True)
+    assert [each.kind for each in at.admin.list_groups([], ["classic"])] == ["classic"]
 
 
 def test_offsets_of_topics_that_members_are_subscribed_to_stay(at: Consumers) -> None:
