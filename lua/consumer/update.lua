@@ -45,6 +45,10 @@ if assignment_epoch ~= assignment_epoch_read or epoch_row_in(member) ~= epoch_ro
   or replaced ~= '' and epoch_row_in(replaced) ~= replaced_row then
   return {0, -1, generation}
 end
+local holder = not is_new_group and instance ~= '' and redis.call('HGET', members, 'i:' .. instance)
+if holder and holder ~= member and holder ~= replaced and epoch_row_in(holder) ~= '' then
+  return {0, -1, generation} -- another one has joined with this instance id
+end
 local acquired = {}
 for at = first_acquired, #ARGV do
   acquired[#acquired + 1] = ARGV[at]

@@ -361,6 +361,26 @@ def test_a_static_member_may_repeat_its_join(at: Consumers) -> None:
     assert (one.join().epoch, len(one.assigned)) == (1, 4)
 
 
+def test_of_two_that_join_at_once_with_one_instance_id_one_becomes_a_member(
+    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Client(at, "first", "orders").join()
+    one, two = Client(at, "one", "orders", instance="i"), Client(other, "two", "orders", instance="i")
+    update = at.groups.store.update
+
+    def after_the_other(*args: Any) -> int | None:
+        monkeypatch.undo()
+        # It is a member, and there is no assignment with it yet.
+        monkeypatch.setattr(other.groups, "assign", lambda *_args: (_ for _ in ()).throw(gevent.GreenletExit))
+        with pytest.raises(gevent.GreenletExit):
+            two.join()
+        return update(*args)
+
+    monkeypatch.setattr(at.groups.store, "update", after_the_other)
+    refused("UNRELEASED_INSTANCE_ID", one.join)
+    assert [each.member_id for each in at.describe().members] == ["first", "two"]
+
+
 def test_the_rack_of_a_member_is_shown(at: Consumers) -> None:
     Client(at, "one", "orders", rack="a").join()
     assert at.describe().members[0].rack == "a"

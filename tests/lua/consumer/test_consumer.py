@@ -57,6 +57,14 @@ def test_what_has_changed_since_it_was_read_is_not_written(group: ConsumerGroup)
     assert group.update("new", 5)[0] == 1
 
 
+def test_an_instance_id_is_that_of_one_member(group: ConsumerGroup) -> None:
+    group.update("a", 0, instance="i")
+    with unchanged(group.client):
+        assert group.update("b", instance="i")[:2] == [0, -1]
+    group.client.hset(MEMBERS, "i:j", "gone")
+    assert group.update("b", instance="j")[0] == 1
+
+
 def test_a_partition_is_free_once_it_is_released_and_only_by_its_owner(group: ConsumerGroup) -> None:
     group.stable("a", "b")
     group.update("b", 1, released=[0], bumps=False, epoch=2)
