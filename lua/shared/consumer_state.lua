@@ -48,12 +48,22 @@ local function is_stable(row)
   return row.phase == 'stable' and row.epoch == assignment_epoch
 end
 
--- A member's row from its text.
+-- A member's row from its text. How many support its protocols is counted (count_protocols), which must be a number too.
+local counts = {}
 local function row_of(member, text)
   local readable, row = pcall(cjson.decode, text)
   if not readable or type(row) ~= 'table' or type(row.protocols) ~= 'table' or type(row.instance) ~= 'string'
     or type(row.session_ms) ~= 'number' then
     damaged(members, member)
+  end
+  for _, each in ipairs(row.protocols) do
+    if type(each) ~= 'string' then
+      damaged(members, member)
+    end
+    counts[each] = counts[each] or redis.call('HGET', group, 's:' .. each) or '0'
+    if not string.match(counts[each], '^%-?%d+$') then
+      error({err = 'KAFKA_STORAGE_ERROR ' .. group .. ': the field s:' .. each .. ' is no number'})
+    end
   end
   return row
 end
@@ -79,7 +89,13 @@ local function owned_in(member, row_text, parts)
       damaged(assignments, member)
     end
     for topic_id, indexes in pairs(row[part]) do
+      if type(indexes) ~= 'table' then
+        damaged(assignments, member)
+      end
       for _, index in ipairs(indexes) do
+        if type(index) ~= 'number' then
+          damaged(assignments, member)
+        end
         fields[#fields + 1] = 'o:' .. topic_id .. ':' .. whole(index)
       end
     end
@@ -109,7 +125,10 @@ local function member_of(member)
   if read[member] == nil then
     local rows = redis.call('HMGET', members, 'm:' .. member, 'e:' .. member)
     local current = redis.call('HGET', assignments, 'c:' .. member)
-    read[member] = rows[1] and rows[2] and {
+    if not rows[1] ~= not rows[2] then
+      damaged(members, member)
+    end
+    read[member] = rows[1] and {
       row = row_of(member, rows[1]),
       epoch_row = epoch_row_of(member, rows[2]),
       owned = current and owned_in(member, current, {'assigned', 'revoking'}) or {},

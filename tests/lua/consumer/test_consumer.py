@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.lua.consumer.support import CONSUMER_KEYS, SESSION_MS, ConsumerGroup, owner
-from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, Group
+from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, Group, row
 from tests.lua.support import announced, memory_left, refused, run, unchanged
 
 
@@ -243,7 +243,14 @@ def test_what_was_staged_before_the_group_changed_to_and_fro_is_of_no_use(group:
 DAMAGES: dict[str, Callable[[Any], object]] = {
     "row": lambda client: client.hset(MEMBERS, "m:b", "garbage"),
     "epoch row": lambda client: client.hset(MEMBERS, "e:b", '{"epoch":x}'),
+    "half a member": lambda client: client.hdel(MEMBERS, "e:b"),
+    "protocols": lambda client: client.hset(MEMBERS, "m:b", row("range").replace('["range"]', '["range",[]]')),
+    "votes": lambda client: client.hset(GROUP, "s:range", "many"),
     "assignment": lambda client: client.hset(ASSIGNMENTS, "c:b", '{"assigned":5}'),
+    "partitions": lambda client: client.hset(
+        ASSIGNMENTS, "c:b", '{"assigned":{"id":[0],"x":5},"revoking":{}}'
+    ),
+    "partition": lambda client: client.hset(ASSIGNMENTS, "c:b", '{"assigned":{"id":["x"]},"revoking":{}}'),
     "epoch": lambda client: client.hset(GROUP, "assignment_epoch", "x"),
     "count": lambda client: client.hset(GROUP, "size", "many"),
     "members": lambda client: client.set(MEMBERS, "text"),
