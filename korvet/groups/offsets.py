@@ -59,12 +59,16 @@ KnownId = Callable[[str], str | None]
 
 
 class Committer(NamedTuple):
-    """Who commits: a member of the group in its generation, or no member at all (generation -1, empty ids)."""
+    """Who commits: a member of the group in its generation, or no member at all (generation -1, empty ids).
+
+    `knows_epochs`: whether its client may be a member of the consumer protocol (KIP-848).
+    """
 
     group: str
     generation: int = -1
     member: str = ""
     instance: str = ""
+    knows_epochs: bool = True
 
 
 class ProducerTransaction(NamedTuple):
@@ -186,12 +190,12 @@ class OffsetStore:
         Redis' clock.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of no group); of a transaction also
+        STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of no group); of a transaction also
         INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (it has ended).
         """
         script = _COMMIT if transaction is None else _COMMIT_TRANSACTION
         args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]
-        args += transaction or ()
+        args += transaction or (int(by.knows_epochs),)
         for partition, offset, epoch, metadata, retention_ms in commits:
             row = _OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms, partition.tag)
             field = self._keys.stream(partition.topic, partition.index)

@@ -30,6 +30,7 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id or "",
+        knows_epochs=caller.version >= MEMBER_EPOCH_VERSION_FIRST,
     )
     asked_ms = request.retention_time_ms
     retention_ms = None if asked_ms == RETENTION_OF_BROKER else asked_ms
@@ -53,9 +54,6 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
-        if error.code is ErrorCode.STALE_MEMBER_EPOCH and caller.version < MEMBER_EPOCH_VERSION_FIRST:
-            # Clients of that version have no member epochs (KIP-848).
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, error.message) from error
         raise
     return _response(request, outcomes)
 

@@ -3,12 +3,13 @@
 -- KEYS     group, members, deadlines, offsets
 -- ARGV     group id, when it was listed (shared/listed), generation (-1: none), member id ("": none), instance id ("": none),
 --          time (ms) after which nothing may have been committed (0: any time), 1 to replace offsets of another topic id
---          (else 0); then for each partition: its stream, topic id, row (JSON) up to its time (ms)
+--          (else 0), 1 if the client knows of member epochs (else 0); then for each partition: its stream, topic id, row
+--          (JSON) up to its time (ms)
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else for each partition
 --          1; or, and nothing is committed for it, 0 if the committed offset is of another topic id, -1 if something was
 --          committed for it later than that time
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
---          REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
+--          UNSUPPORTED_VERSION (shared/committer), REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
 --
 -- A client that is no member may commit while the group has none; that creates the group if there is none yet. A commit of
 -- a member renews its session as a heartbeat does, but not in a group of the consumer protocol. An offset of another topic
@@ -21,7 +22,7 @@
 local group, members, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group_id, listed_at, generation = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local member_id, instance_id, not_after, replaces = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
-local first_argument, transactional, pending_rows = 8, false, {}
+local knows_epochs, first_argument, transactional, pending_rows = ARGV[8] == '1', 9, false, {}
 -- @include shared/listed
 
 -- @include shared/committer

@@ -21,7 +21,7 @@ local group, members, deadlines, offsets, pending = KEYS[1], KEYS[2], KEYS[3], K
 local group_id, listed_at, generation = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local member_id, instance_id, not_after, replaces = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
 local producer_id, epoch, number = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
-local first_argument, transactional = 11, true
+local knows_epochs, first_argument, transactional = true, 11, true
 -- @include shared/listed
 -- @include shared/committer
 -- @include shared/pending_row

@@ -139,7 +139,7 @@ def test_consumers_can_commit_and_groups_can_be_deleted(raw_redis: Any) -> None:
     keys = [*group, "korvet:group:g:offsets", "{korvet:group:g:offsets}:pending"]
     listed = ["korvet:groups"]
     with memory_left(raw_redis, -1):
-        args = ["g", 0, -1, "", "", 0, 0, STREAM, TOPIC_ID, '{"ms":']
+        args = ["g", 0, -1, "", "", 0, 0, 1, STREAM, TOPIC_ID, '{"ms":']
         unlisted, now_ms = run(raw_redis, "group/commit", keys, args)
         assert unlisted == b"UNLISTED"
         assert run(raw_redis, "schedule/write", listed, ["CH", 5, "g"]) == 1

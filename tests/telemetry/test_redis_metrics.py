@@ -78,7 +78,7 @@ def test_round_trips_are_a_histogram(observer: RedisMetrics) -> None:
 
 def commit(redis: Redis, generation: int) -> None:
     keys = ["{g}:group", "{g}:members", "{g}:deadlines", "{g}:offsets"]
-    redis.script(COMMIT, keys, ["g", 0, generation, "", "", 0, 0])
+    redis.script(COMMIT, keys, ["g", 0, generation, "", "", 0, 0, 1])
 
 
 def test_errors_of_scripts_are_counted_by_script_and_error(
@@ -94,7 +94,7 @@ def test_errors_of_scripts_are_counted_by_script_and_error(
         raw_redis.set("{g}:group", "no hash")
         with pytest.raises(RespError):
             commit(redis, 5)
-        outcomes = redis.scripts([(COMMIT, ["{g}:group"] * 4, ["g", 0, 1, "", "", 0, 0])] * 2)
+        outcomes = redis.scripts([(COMMIT, ["{g}:group"] * 4, ["g", 0, 1, "", "", 0, 0, 1])] * 2)
         assert all(isinstance(each, RespError) for each in outcomes)
 
     labels = {"script": "group/commit"}

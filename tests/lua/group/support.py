@@ -107,7 +107,7 @@ class Group:
     def commit(self, generation: int = -1, member: str = "", instance: str = "") -> list[int]:
         """Commit an offset of the first partition of a topic."""
         row = '{"offset":5,"ms":'
-        args = ("g", self.now_ms(), generation, member, instance, 0, 0, STREAM, TOPIC_ID, row)
+        args = ("g", self.now_ms(), generation, member, instance, 0, 0, 1, STREAM, TOPIC_ID, row)
         reply: list[int] = run(self.client, "group/commit", (*KEYS, OFFSETS), args)
         return reply
 

@@ -31,7 +31,7 @@ def commit(
 ) -> list[int]:
     """Commit; unless `listed_ms` says otherwise, the group was listed just now."""
     listed_ms = given.get("listed_ms", now_ms(client))
-    args: list[Any] = ["g", listed_ms, *by, not_after_ms, given.get("replaces", 0)]
+    args: list[Any] = ["g", listed_ms, *by, not_after_ms, given.get("replaces", 0), 1]
     for index in range(partitions):
         row = f'{{"offset":{offset},"topic_id":"{topic_id}","ms":'
         args += (STREAM.replace(":0", f":{index}"), topic_id, row)
