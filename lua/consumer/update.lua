@@ -67,6 +67,7 @@ local old_text = row and before and redis.call('HGET', members, 'm:' .. member)
 local old_row = old_text and row_of(member, old_text)
 if replaced ~= '' then
   member_of(replaced)
+  member_of(member)
 end
 local is_new = not before and replaced == ''
 if is_new and size >= size_max then
@@ -80,6 +81,11 @@ end
 if replaced ~= '' then
   local target = redis.call('HGET', assignments, 't:' .. replaced)
   remove(replaced)
+  if before then
+    -- It was a member without this instance id, and gives up what it had.
+    remove(member)
+    before, old_row = {by = 0, revision = before.revision}, nil
+  end
   if target then
     redis.call('HSET', assignments, 't:' .. member, target)
   end
@@ -114,6 +120,9 @@ end
 redis.call('HSET', members, unpack(fields))
 if instance ~= '' then
   redis.call('HSET', members, 'i:' .. instance, member)
+end
+if old_row and old_row.instance ~= row.instance and redis.call('HGET', members, 'i:' .. old_row.instance) == member then
+  redis.call('HDEL', members, 'i:' .. old_row.instance)
 end
 local released = {}
 for at = first_released, first_acquired - 1 do

@@ -255,11 +255,13 @@ class ConsumerGroups:
             if row.regex and (base is None or row.regex != base.row.regex):
                 matcher(row.regex)
             bumps = view.group.epoch == 0 or not (is_same or (base is None and not (row.names or row.regex)))
+            # What it had as another member is for others.
+            bumps = bumps or (is_replaced and view.member is not None)
             progress = Progress() if base is None else base.progress
             change = MemberChange(
                 member_id=request.member_id,
                 instance=row.instance,
-                before=None if is_replaced else base,
+                before=view.member,
                 progress=Progress(assigned=progress.assigned) if is_replaced or is_back else progress,
                 row=row,
                 replaced=base if is_replaced else None,

@@ -146,7 +146,10 @@ class GroupView(NamedTuple):
 
 
 class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that is to be written: `row` None is as it was; `replaced` is the member whose place it takes."""
+    """A member that is to be written: `row` None is as it was; `replaced` is the member whose place it takes.
+
+    With `replaced`, the member `before` gives up what it had.
+    """
 
     member_id: str
     instance: str

@@ -381,6 +381,37 @@ def test_of_two_that_join_at_once_with_one_instance_id_one_becomes_a_member(
     assert [each.member_id for each in at.describe().members] == ["first", "two"]
 
 
+def test_a_static_member_that_joins_with_another_instance_id_has_the_old_one_no_more(at: Consumers) -> None:
+    one = Client(at, "one", "orders", instance="i1")
+    one.join()
+    one.fields["instance"] = "i2"
+    one.join()
+    assert [each.instance for each in at.describe().members] == ["i2"]
+    assert at.raw.hget(KEYS.group_members(NAME), "i:i1") is None
+    one.leave()
+    assert not at.raw.exists(KEYS.group_members(NAME))
+
+
+def test_a_member_takes_the_place_of_a_static_one_that_is_away_and_gives_up_its_own(at: Consumers) -> None:
+    one, two = Client(at, "one", "orders", instance="i"), Client(at, "two", "orders")
+    three = Client(at, "three", "orders")
+    for each in (one, two, three):
+        each.join()
+    settle(one, two, three)
+    one.leave(-2)
+    two.fields["instance"] = "i"
+    two.join()
+    settle(two, three)
+    assert (len(two.assigned), len(three.assigned)) == (2, 2)
+    assert [(each.member_id, each.instance) for each in at.describe().members] == [
+        *(("three", ""), ("two", "i")),
+    ]
+    assert at.raw.hmget(KEYS.group_state(NAME), "size", "stable") == [b"2", b"2"]
+    two.leave()
+    settle(three)
+    assert len(three.assigned) == 4
+
+
 def test_the_rack_of_a_member_is_shown(at: Consumers) -> None:
     Client(at, "one", "orders", rack="a").join()
     assert at.describe().members[0].rack == "a"

@@ -266,6 +266,7 @@ STEPS: dict[str, Callable[[ConsumerGroup, int], object]] = {
     "advance": lambda group, _seen: group.advance(),
     "update": lambda group, seen: group.update("b", 1, epoch=3, assignment_epoch=seen),
     "replace": lambda group, seen: group.update("d", 1, epoch=3, replaced="b", assignment_epoch=seen),
+    "take a place": lambda group, seen: group.update("c", 1, epoch=3, replaced="b", assignment_epoch=seen),
     "downgrade": lambda group, _seen: group.downgrade(),
     "bump": lambda group, _seen: run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 3, "digest")),
 }
