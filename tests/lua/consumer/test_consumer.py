@@ -160,6 +160,17 @@ def test_many_late_members_are_removed_some_at_a_time(group: ConsumerGroup) -> N
     assert not group.client.exists(MEMBERS, DEADLINES, ASSIGNMENTS)
 
 
+def test_late_members_with_many_partitions_are_removed_a_few_at_a_time(group: ConsumerGroup) -> None:
+    for number in range(5):
+        group.update(f"m{number}", *range(4_000 * number, 4_000 * (number + 1)))
+    group.client.zadd(DEADLINES, {f"m{number}": number + 1 for number in range(5)})
+    assert group.advance() == 4
+    assert (group.field("size"), group.field("generation")) == ("2", "6")
+    assert (group.owned("m2"), len(group.owned("m3"))) == ([], 4_000)
+    assert group.advance() == -1
+    assert not group.client.exists(MEMBERS, DEADLINES, ASSIGNMENTS)
+
+
 def test_a_group_of_classic_members_becomes_a_classic_group_of_their_latest_epoch(
     group: ConsumerGroup,
 ) -> None:
