@@ -59,16 +59,13 @@ KnownId = Callable[[str], str | None]
 
 
 class Committer(NamedTuple):
-    """Who commits: a member of the group in its generation, or no member at all (generation -1, empty ids).
-
-    `knows_epochs`: whether its client may be a member of the consumer protocol (KIP-848).
-    """
+    """Who commits: a member of the group in its generation, or no member at all (generation -1, empty ids)."""
 
     group: str
     generation: int = -1
     member: str = ""
     instance: str = ""
-    knows_epochs: bool = True
+    knows_epochs: bool = True  # whether its client may be a member of the consumer protocol (KIP-848)
 
 
 class ProducerTransaction(NamedTuple):
@@ -186,12 +183,11 @@ class OffsetStore:
         """Commit in one script, or keep what the transaction is to commit; returns for each what prevented it.
 
         That is UNKNOWN_TOPIC_OR_PARTITION if the committed offset is of another topic id, unless the commit `replaces`
-        that, and COORDINATOR_NOT_AVAILABLE if another commit was made later than `not_after_ms` (0: at any time), by
-        Redis' clock.
+        that, and COORDINATOR_NOT_AVAILABLE if one was made after `not_after_ms` by Redis' clock (0: at any time).
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of no group); of a transaction also
-        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (it has ended).
+        STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of no group);
+        of a transaction also INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (it has ended).
         """
         script = _COMMIT if transaction is None else _COMMIT_TRANSACTION
         args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]

@@ -255,7 +255,9 @@ DAMAGES: dict[str, Callable[[Any], object]] = {
     "row": lambda client: client.hset(MEMBERS, "m:b", "garbage"),
     "epoch row": lambda client: client.hset(MEMBERS, "e:b", '{"epoch":x}'),
     "half a member": lambda client: client.hdel(MEMBERS, "e:b"),
-    "protocols": lambda client: client.hset(MEMBERS, "m:b", row("range").replace('["range"]', '["range",[]]')),
+    "protocols": lambda client: client.hset(
+        MEMBERS, "m:b", row("range").replace('["range"]', '["range",[]]')
+    ),
     "votes": lambda client: client.hset(GROUP, "s:range", "many"),
     "assignment": lambda client: client.hset(ASSIGNMENTS, "c:b", '{"assigned":5}'),
     "partitions": lambda client: client.hset(
