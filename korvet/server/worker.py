@@ -426,7 +426,9 @@ def _group_api(
     )
     offsets = OffsetStore(storage.redis, keys, mirror=settings.group_mirror)
     migration = Migration(store, topics, settings)
-    consumer_groups = ConsumerGroups(store.consumers, topics, configs, migration, settings)
+    consumer_groups = ConsumerGroups(
+        store.consumers, topics, configs, migration, settings, storage.subscriptions
+    )
     classic_members = ClassicMembers(consumer_groups, migration, topics)
     return GroupApi(
         coordinator=GroupCoordinator(

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import re
 import time
+from contextlib import closing
 from typing import cast
 
 import gevent
@@ -30,10 +31,12 @@ from korvet.groups.store import GroupStore
 from korvet.log.store import LogStore
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from korvet.redis.pubsub import Subscriptions
 from korvet.topics.registry import TopicRegistry, TopicSpec
 from korvet.topics.store import TopicStore
 from loadtest.micro import logs
 from loadtest.micro.members import held_us
+from tests.support.redis_servers import embedded_server
 
 SIZES = ((10, 100), (100, 1_000), (1_000, 10_000))
 TOPICS = 10
@@ -44,7 +47,7 @@ _LONGEST = re.compile(r"latency_percentiles_usec_(\w+):.*p100=([\d.]+)")
 class Group:
     """A group of many members, and the worker that serves it."""
 
-    def __init__(self, redis: Redis, members: int, partitions: int) -> None:
+    def __init__(self, redis: Redis, subscriptions: Subscriptions, members: int, partitions: int) -> None:
         redis.call("FLUSHALL")
         self.redis = redis
         settings, keys = Settings(), Keys("korvet")
@@ -55,7 +58,8 @@ class Group:
         self.store = GroupStore(redis, keys, size_max=1 << 30, initial_delay_ms=0)
         migration = Migration(self.store, topics, settings)
         self.groups = ConsumerGroups(
-            self.store.consumers, topics, GroupConfigs(redis, keys, settings), migration, settings
+            *(self.store.consumers, topics, GroupConfigs(redis, keys, settings), migration, settings),
+            subscriptions,
         )
         self.epochs = {f"01234567-89ab-cdef-0123-{number:012}": 0 for number in range(members)}
         self.owned: dict[str, Owned] = dict.fromkeys(self.epochs, NOTHING)
@@ -128,9 +132,10 @@ def main() -> None:
         f"{'members':>8} {'partitions':>10} {'heartbeat':>10} us {'assigned':>10} {'Redis':>8} {'loop':>8} ms"
         f" {'settled':>8} s"
     )
-    with logs.server() as redis:
+    with embedded_server() as url, closing(Redis(url, timeout_ms=60_000, connect_timeout_ms=5000)) as redis:
+        subscriptions = Subscriptions(url, connect_timeout_ms=5000, linger_ms=1000)
         for members, partitions in SIZES:
-            group = Group(redis, members, partitions)
+            group = Group(redis, subscriptions, members, partitions)
             for member in group.epochs:
                 group.send(member)
             group.settle()

@@ -9,7 +9,8 @@
 --          timeout (ms), 1 to begin a new group epoch (else 0), most members, assignment epoch as read, number of
 --          partitions that it frees; then the fields of these, and of those that it gets
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. {0, -1, group epoch} if
---          something has changed, and nothing is done. {1, when (ms) something is due, group epoch}
+--          something has changed, and nothing is done. {1, when (ms) something is due, group epoch,
+--          the member's new epoch row}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored
 --          cannot be read)
 --
@@ -146,8 +147,9 @@ if by > 0 then
   ends = math.min(ends, math.max(by, resumed_ms + session_ms))
 end
 redis.call('ZADD', deadlines, whole(ends), member)
-if bumps then
+if bumps or replaced ~= '' and generation > assignment_epoch then
+  -- Who computes a target now may know the member that was replaced, and give what is left of its part to others.
   generation, announced = generation + 1, true
 end
 finish()
-return {1, due_at(), generation}
+return {1, due_at(), generation, fields[2]}

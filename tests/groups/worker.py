@@ -40,7 +40,9 @@ class Worker:
         self.topics = TopicRegistry(TopicStore(self.redis, KEYS), settings, log.partition)
         migration = Migration(self.group.store, self.topics, settings)
         configs = GroupConfigs(self.redis, KEYS, settings)
-        self.consumers = ConsumerGroups(self.group.store.consumers, self.topics, configs, migration, settings)
+        self.consumers = ConsumerGroups(
+            self.group.store.consumers, self.topics, configs, migration, settings, self.subscriptions
+        )
         members = ClassicMembers(self.consumers, migration, self.topics)
         self.groups = GroupCoordinator(
             self.group.store, self.subscriptions, settings, KEYS.group_channel, members

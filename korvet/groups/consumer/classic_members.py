@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.coordinator import ATTEMPTS_MAX, ConsumerGroups, keeps_changing
+from korvet.groups.consumer.coordinator import ATTEMPTS_MAX, ConsumerGroups, Written, keeps_changing
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.subscriptions import IsVisible, names_of
 from korvet.groups.consumer.types import (
@@ -57,7 +57,6 @@ class ClassicMembers:
         group = request.group
         member_id = request.member_id or new_member_id
         subscription = self._subscription(request)
-        epoch, is_resubscribed = 0, False
         for _ in range(ATTEMPTS_MAX):
             view = self._store.read(group, member_id, request.instance)
             if self._migration.is_classic_again(group, view.group):
@@ -68,16 +67,17 @@ class ClassicMembers:
             change = self._change(request, member_id, subscription, view)
             done = self._store.update(group, view.group, change, request.session_ms, self._groups.size_max)
             if done is not None:
-                epoch, is_resubscribed = (done if change.bumps else 0), change.bumps
                 break
         else:
             raise keeps_changing(group)
         if self._migration.is_classic_again(group, self._store.fields(group)):
             return member_id
-        owned = self._owned(subscription)
+        written = Written(
+            member_id, "", done.epoch_text, done.epoch if change.bumps else 0, is_resubscribed=change.bumps
+        )
         try:
-            self._groups.assign(group, is_visible, epoch)
-            _, progress = self._groups.step(group, member_id, owned, is_resubscribed=is_resubscribed)
+            self._groups.assign(group, is_visible, written)
+            _, progress = self._groups.step(group, written, self._owned(subscription))
         except KafkaError:
             if self._store.fields(group).kind:
                 raise

@@ -25,9 +25,9 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-import gevent
 import msgspec
 
 from korvet.cluster.group_configs import GroupConfigs
@@ -44,6 +44,7 @@ from korvet.groups.consumer.types import (
     STATIC_LEAVE_EPOCH,
     UNREVOKED,
     ConsumerMember,
+    GroupFields,
     GroupView,
     MemberAnswer,
     MemberChange,
@@ -53,6 +54,7 @@ from korvet.groups.consumer.types import (
     SubscriberRow,
 )
 from korvet.groups.types import EMPTY
+from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.topics.registry import TopicRegistry, id_bytes
 from korvet.topics.types import TopicRef
 
@@ -67,21 +69,34 @@ CLAIM_MS = 5_000
 ASSIGNED_IN_S = 5.0
 """How long a heartbeat waits for a target assignment that another worker computes."""
 
-_ASSIGNED_POLL_S = 0.02
-
 METADATA_BYTES_MAX = 1 << 20
 """Characters of what a member subscribes to: a thousand topics have some 50 KiB."""
 
-GROUPS_SEEN_MAX = 10_000
-"""Groups of which a worker remembers that their topics are those of their assignment; more, and it looks again."""
+SEEN_MAX = 10_000
+"""Groups and expressions of which a worker remembers that their topics are those of the assignment, and members whose
+expressions it remembers; more, and it looks again."""
 
 
 class Written(NamedTuple):
-    """A member that was created or changed: `epoch` is that of the group which it needs an assignment of."""
+    """A member as its request has left it: `epoch` is that of the group which it needs an assignment of.
+
+    `view` is what was read of it, if nothing has changed.
+    """
 
     member_id: str
+    regex: str
+    epoch_text: bytes
     epoch: int
     is_resubscribed: bool
+    view: GroupView | None = None
+
+
+class _Seen(NamedTuple):
+    """When a worker has compared the topics of a group with those of its assignment, and by which registry."""
+
+    version: int
+    at: float
+    has_expressions: bool
 
 
 class ConsumerGroups:
@@ -94,8 +109,10 @@ class ConsumerGroups:
         configs: GroupConfigs,
         migration: Migration,
         settings: Settings,
+        subscriptions: Subscriptions,
     ) -> None:
         self.store = store
+        self._subscriptions = subscriptions
         self._migration = migration
         self._topics = topics
         self._selector = TopicSelector(topics)
@@ -103,8 +120,10 @@ class ConsumerGroups:
         self.size_max = settings.group_consumer_max_size
         self.assignors = listed(settings.group_consumer_assignors) or list(ASSIGNORS)
         self._refresh_s = settings.group_consumer_regex_refresh_interval_ms / 1000
-        # The version of the registry with which a group was last looked at, and when.
-        self._seen: dict[str, tuple[int, float]] = {}
+        # By group and expression: "" stands for the names, and for what is known to be matched.
+        self._seen: dict[tuple[str, str], _Seen] = {}
+        # Those of members, by group and member.
+        self._expressions: dict[tuple[str, str], str] = {}
 
     def heartbeat(self, request: MemberReport, is_visible: IsVisible) -> MemberAnswer:
         """Take a heartbeat of a member that is in the group, joins or leaves."""
@@ -119,52 +138,78 @@ class ConsumerGroups:
                 message = f"group {group} has no such member as {request.member_id} {request.instance or ''}"
                 raise KafkaError(outcome, message.rstrip())
             return MemberAnswer(request.member_id, request.epoch, 0, None)
-        if not request.has_news and self._has_seen(group):
+        regex = self._expressions.get((group, request.member_id))
+        if not request.has_news and self._has_seen(group, regex):
             session_ms = self._configs.session_ms(group)
             who = (request.member_id, request.instance or "", request.epoch)
             if self.store.renew(group, *who, session_ms):
                 return MemberAnswer(request.member_id, request.epoch, heartbeat_ms, None)
         joined = self._join(request)
-        self.assign(group, is_visible, joined.epoch)
-        before, after = self.step(
-            group, joined.member_id, request.owned, is_resubscribed=joined.is_resubscribed
-        )
+        if len(self._expressions) >= SEEN_MAX:
+            self._expressions.clear()
+        self._expressions[group, joined.member_id] = joined.regex
+        if self.assign(group, is_visible, joined):
+            joined = joined._replace(view=None)
+        before, after = self.step(group, joined, request.owned)
         is_new = request.epoch == JOIN_EPOCH or request.is_full or before != after.assigned
         return MemberAnswer(joined.member_id, after.epoch, heartbeat_ms, after.assigned if is_new else None)
 
-    def assign(self, group: str, is_visible: IsVisible, epoch: int) -> None:
-        """Have a target assignment for the group's epoch, and if need be wait until there is one for `epoch`."""
-        self._begin_epoch_for_topics(group, is_visible)
+    def assign(self, group: str, is_visible: IsVisible, written: Written) -> bool:
+        """Have a target assignment for the group's epoch, and if need be wait until there is one for the member's.
+
+        Returns whether there may be another one than when the member was read.
+        """
+        # For a new epoch there is an assignment to come, by all topics that there are.
+        is_begun = not written.epoch and self._begin_epoch_for_topics(group, is_visible, written.regex)
+        if not is_begun and written.view and written.view.group.epoch == written.view.group.assignment_epoch:
+            return False
+        with Watch(self._subscriptions, [self.store.channel(group)]) as watch:
+            self._wait(group, is_visible, written, watch)
+        return True
+
+    def _wait(self, group: str, is_visible: IsVisible, written: Written, watch: Watch) -> None:
+        epoch = written.epoch
         token, until = secrets.token_hex(8), time.monotonic() + ASSIGNED_IN_S
         while True:
             claim = self.store.claim(group, token, CLAIM_MS)
             if claim.granted:
-                self._compute(group, token, claim.epoch, is_visible)
-                if claim.epoch >= epoch:
+                try:
+                    is_written = self._compute(group, token, claim.epoch, written.regex, is_visible)
+                except Exception:
+                    with suppress(KafkaError):
+                        self.store.claim(group, token, 0)
+                    raise
+                if is_written and claim.epoch >= epoch:
                     return
             elif claim.assignment_epoch >= min(epoch, claim.epoch):
                 return
-            elif time.monotonic() > until:
+            elif (left_s := until - time.monotonic()) <= 0:
                 if claim.assignment_epoch == 0:
                     message = f"the first assignment of group {group} takes long"
                     raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
                 return
+            elif watch.live:
+                watch.wait(min(left_s, claim.left_ms / 1000))
             else:
-                gevent.sleep(_ASSIGNED_POLL_S)
+                watch.listen()  # and look again
 
-    def step(
-        self, group: str, member_id: str, owned: Owned | None, *, is_resubscribed: bool
-    ) -> tuple[Owned, Progress]:
-        """Have the member go towards its target; returns what it was assigned before, and how far it is then."""
+    def step(self, group: str, written: Written, owned: Owned | None) -> tuple[Owned, Progress]:
+        """Have the member go towards its target; returns what it was assigned before, and how far it is then.
+
+        What it reports to own is that of the member as it was written: of another request's answer it knows nothing.
+        """
+        member_id, view = written.member_id, written.view
         session_ms = self._configs.session_ms(group)
         before: Owned | None = None
         attempts = 0
         while attempts < ATTEMPTS_MAX:
-            view = self.store.read(group, member_id, "")
+            view = view or self.store.read(group, member_id, "")
             member = view.member
             if member is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {member_id}")
-            progress = self._next(group, view, member, owned, is_resubscribed=is_resubscribed)
+            if owned is not None and member.epoch_text != written.epoch_text:
+                raise keeps_changing(group)
+            progress = self._next(group, view, member, owned, is_resubscribed=written.is_resubscribed)
             change = MemberChange(
                 member_id=member_id,
                 instance="",
@@ -173,12 +218,15 @@ class ConsumerGroups:
                 by_ms=self._time_for(member, progress),
             )
             ms = member.row.session_ms if member.is_classic else session_ms
-            if self.store.update(group, view.group, change, ms, self.size_max) is None:
+            done = self.store.update(group, view.group, change, ms, self.size_max)
+            view = None
+            if done is None:
                 attempts += 1
                 continue
             before = member.progress.assigned if before is None else before
             if len(progress.assigned - member.progress.assigned) < PARTITIONS_AT_ONCE:
                 return before, progress
+            written = written._replace(epoch_text=done.epoch_text)
         raise keeps_changing(group)
 
     def _next(
@@ -251,7 +299,10 @@ class ConsumerGroups:
             if base is not None and row == base.row and not is_replaced and not is_back:
                 # Who has joined and got no assignment yet waits for one.
                 waits = base.progress.epoch == JOIN_EPOCH
-                return Written(request.member_id, view.group.epoch if waits else 0, is_resubscribed=False)
+                epoch = view.group.epoch if waits else 0
+                return Written(
+                    request.member_id, row.regex, base.epoch_text, epoch, is_resubscribed=False, view=view
+                )
             if row.regex and (base is None or row.regex != base.row.regex):
                 matcher(row.regex)
             bumps = view.group.epoch == 0 or not (is_same or (base is None and not (row.names or row.regex)))
@@ -267,10 +318,11 @@ class ConsumerGroups:
                 replaced=base if is_replaced else None,
                 bumps=bumps,
             )
-            epoch = self.store.update(group, view.group, change, row.session_ms, self.size_max)
-            if epoch is not None:
+            done = self.store.update(group, view.group, change, row.session_ms, self.size_max)
+            if done is not None:
                 waits = bumps or change.progress.epoch == JOIN_EPOCH
-                return Written(request.member_id, epoch if waits else 0, not is_same)
+                epoch = done.epoch if waits else 0
+                return Written(request.member_id, row.regex, done.epoch_text, epoch, not is_same)
         raise keeps_changing(group)
 
     def _row(self, request: MemberReport, base: ConsumerMember | None) -> SubscriberRow:
@@ -292,11 +344,15 @@ class ConsumerGroups:
             assignor=value(request.assignor, "assignor", ""),
         )
 
-    def _compute(self, group: str, token: str, epoch: int, is_visible: IsVisible) -> None:
-        """Compute the target assignment for an epoch, and write what differs from the last one."""
+    def _compute(self, group: str, token: str, epoch: int, regex: str, is_visible: IsVisible) -> bool:
+        """Compute the target assignment for an epoch, and write what differs from the last one.
+
+        Returns False if the right to do so has ended.
+        """
         members = self.store.all_members(group)
         self._topics.refresh()
-        selection, topics_of = self._selector.select(members, is_visible)
+        matched = self._matched(group, members, regex, is_visible)
+        selection, topics_of = self._selector.select(members, matched)
         subscribers = [
             AssignedMember(each.member_id, each.row.instance, topics_of[each.member_id], each.target)
             for each in members
@@ -309,35 +365,67 @@ class ConsumerGroups:
             for each in members
             if targets[each.member_id] != each.target
         }
-        digest = self._selector.digest(selection, is_visible)
-        self.store.assign(
-            group, token, Targets(epoch, assignor, msgspec.json.encode(selection), digest, rows)
-        )
+        digest = self._selector.digest(selection)
+        written = Targets(epoch, assignor, msgspec.json.encode(selection), digest, rows)
+        return self.store.assign(group, token, written)
+
+    def _matched(
+        self, group: str, members: Sequence[ConsumerMember], regex: str, is_visible: IsVisible
+    ) -> dict[str, list[str]]:
+        """Return what all expressions match: as it is stored, but for new ones and that of who asks, if it is alone."""
+        used = Counter(each.row.regex for each in members if each.row.regex)
+        stored = _selection(self.store.fields(group)).expressions if used else {}
+        return {
+            each: stored[each]
+            if each in stored and not (each == regex and count == 1)
+            else self._selector.match(each, is_visible)
+            for each, count in used.items()
+        }
 
     def _preferred(self, members: Sequence[ConsumerMember]) -> str:
         """Return the assignor that most members name, the first of the setting if none does."""
         votes = Counter(each.row.assignor for each in members if each.row.assignor in self.assignors)
         return max(self.assignors, key=lambda name: votes[name])
 
-    def _begin_epoch_for_topics(self, group: str, is_visible: IsVisible) -> None:
-        """Begin a new group epoch if topics have changed since the last assignment."""
-        if self._has_seen(group):
-            return
+    def _begin_epoch_for_topics(self, group: str, is_visible: IsVisible, regex: str) -> bool:
+        """Begin a new group epoch if topics have changed since the last assignment; returns whether they have.
+
+        Of expressions only the member's own is matched again: others may see other topics.
+        """
+        if self._has_seen(group, regex):
+            return False
         fields = self.store.fields(group)
+        if fields.epoch != fields.assignment_epoch:
+            return False
         # After the fields: this worker then knows no less of the topics than the one that wrote them.
         self._topics.refresh()
         version = self._topics.version
-        if fields.kind and fields.epoch == fields.assignment_epoch and fields.digest:
-            selection = msgspec.json.decode(fields.subscriptions, type=Selection)
-            if self._selector.digest(selection, is_visible) != fields.digest:
-                self.store.bump(group, fields.epoch, fields.digest)
-        if len(self._seen) >= GROUPS_SEEN_MAX:
+        selection = _selection(fields)
+        if regex in selection.expressions:
+            selection.expressions[regex] = self._selector.match(regex, is_visible)
+        have_changed = (
+            bool(fields.kind and fields.digest) and self._selector.digest(selection) != fields.digest
+        )
+        if have_changed and not self.store.bump(group, fields, msgspec.json.encode(selection)):
+            return True  # others have begun an epoch, without what is matched now
+        if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
-        self._seen[group] = version, time.monotonic()
+        seen = _Seen(version, time.monotonic(), bool(selection.expressions))
+        self._seen[group, ""] = self._seen[group, regex] = seen
+        return have_changed
 
-    def _has_seen(self, group: str) -> bool:
-        version, at = self._seen.get(group, (-1, 0.0))
-        return version == self._topics.version and time.monotonic() - at < self._refresh_s
+    def _has_seen(self, group: str, regex: str | None) -> bool:
+        """Whether the topics that a member has are known to be those of the assignment; None: any expression."""
+        seen = self._seen.get((group, ""))
+        if seen is None or not self._is_recent(seen):
+            return False
+        if not seen.has_expressions or not regex:
+            return not seen.has_expressions or regex == ""
+        own = self._seen.get((group, regex))
+        return own is not None and self._is_recent(own)
+
+    def _is_recent(self, seen: _Seen) -> bool:
+        return seen.version == self._topics.version and time.monotonic() - seen.at < self._refresh_s
 
     def _check(self, request: MemberReport) -> None:
         """Raise KafkaError INVALID_REQUEST, and UNSUPPORTED_ASSIGNOR."""
@@ -362,6 +450,15 @@ class ConsumerGroups:
             message = f"ServerAssignor {request.assignor} is not supported. Supported assignors: "
             raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{message}{', '.join(self.assignors)}.")
         _check_size(request)
+
+
+def _selection(fields: GroupFields) -> Selection:
+    """Return what the members subscribe to as of the last assignment."""
+    return (
+        msgspec.json.decode(fields.subscriptions, type=Selection)
+        if fields.subscriptions
+        else Selection([], {})
+    )
 
 
 def _problem_of_first(request: MemberReport) -> str:

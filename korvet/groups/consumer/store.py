@@ -48,6 +48,9 @@ _DOWNGRADE = scripts.get("consumer/downgrade")
 ROWS_AT_ONCE = 250
 """Target rows of one script, and members of one read: less than a millisecond of Redis."""
 
+_READS_MAX = 20
+"""Reads of all members while some of them leave."""
+
 _FIELDS = (
     "type",
     "state",
@@ -72,11 +75,19 @@ class _CurrentRow(msgspec.Struct, frozen=True):
 
 
 class Claim(NamedTuple):
-    """Whether the caller is to compute the target assignment, and the epochs of the group."""
+    """Whether the caller is to compute the target assignment, the epochs of the group, and how long another one may."""
 
     granted: bool
     epoch: int
     assignment_epoch: int
+    left_ms: int
+
+
+class Updated(NamedTuple):
+    """The epoch of the group after a change of a member, and the member's epoch row."""
+
+    epoch: int
+    epoch_text: bytes
 
 
 class Left(NamedTuple):
@@ -104,6 +115,10 @@ class ConsumerStore:
         self._redis = redis
         self._keys = keys
         self._schedule = schedule
+
+    def channel(self, group: str) -> str:
+        """Return the channel on which changes of the group are announced."""
+        return self._keys.group_channel(group)
 
     def renew(self, group: str, member_id: str, instance: str, epoch: int, session_ms: int) -> bool:
         """Renew the session of a member that has all that it is to have; returns False for any other.
@@ -137,13 +152,26 @@ class ConsumerStore:
         return _group_fields(state, cast("list[bytes | None]", listed(state, reply)))
 
     def all_members(self, group: str) -> list[ConsumerMember]:
-        """Return all members by their ids, in parts: one that joins or leaves meanwhile may be missing."""
+        """Return all members by their ids, in parts: one that joins meanwhile may be missing.
+
+        If one is replaced meanwhile neither of both may be found, so all are read again while some have gone.
+        """
         _, members, deadlines, assignments = self._keys.consumer_group(group)
-        [reply] = self._redis.pipeline([("ZRANGE", deadlines, 0, -1)])
-        names = sorted(each.decode() for each in cast("list[bytes]", listed(deadlines, reply)))
         found: list[ConsumerMember] = []
-        for some in in_parts(names, ROWS_AT_ONCE) if names else ():
-            found += self._members(members, assignments, some).values()
+        names: list[str] | None = None
+        for _ in range(_READS_MAX):
+            [reply] = self._redis.pipeline([("ZRANGE", deadlines, 0, -1)])
+            before, names = (
+                names,
+                sorted(each.decode() for each in cast("list[bytes]", listed(deadlines, reply))),
+            )
+            if before == names:
+                break  # rows are missing, not members
+            found = []
+            for some in in_parts(names, ROWS_AT_ONCE) if names else ():
+                found += self._members(members, assignments, some).values()
+            if len(found) == len(names):
+                break
         return found
 
     def taken(self, group: str, member_id: str, wanted: Owned) -> Owned:
@@ -158,8 +186,8 @@ class ConsumerStore:
 
     def update(
         self, group: str, fields: GroupFields, change: MemberChange, session_ms: int, size_max: int
-    ) -> int | None:
-        """Write a member; returns the group epoch then, None if something has changed since it was read.
+    ) -> Updated | None:
+        """Write a member; returns None if something has changed since it was read.
 
         Raises KafkaError by the names that lua/consumer/update.lua lists.
         """
@@ -195,11 +223,11 @@ class ConsumerStore:
         def run(listed_ms: int) -> list[Reply]:
             return cast("list[Reply]", self._run(_UPDATE, group, [group, listed_ms, *args]))
 
-        done, due, epoch = cast("list[int]", self._schedule.create(group, run))
+        done, due, epoch, *epoch_text = self._schedule.create(group, run)
         if not done:
             return None
-        self._schedule.lower_soon(group, due)
-        return epoch
+        self._schedule.lower_soon(group, cast("int", due))
+        return Updated(cast("int", epoch), cast("bytes", epoch_text[0]))
 
     def leave(self, group: str, leaving: Sequence[tuple[str, str, int]]) -> Left:
         """Remove members, each by its id, its instance id and the epoch that it leaves with.
@@ -212,12 +240,12 @@ class ConsumerStore:
         return Left(size, classic, [ErrorCode[name.decode()] for name in cast("list[bytes]", names)])
 
     def claim(self, group: str, token: str, lease_ms: int) -> Claim:
-        """Ask for the right to compute the target assignment; raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Ask for the right to compute the target assignment, 0: give it back; raises KafkaError GROUP_ID_NOT_FOUND."""
         state = self._keys.group_state(group)
         with errors_about(state):
-            reply = self._redis.script(_CLAIM, (state,), (token, lease_ms))
-        granted, epoch, assignment_epoch = cast("list[int]", reply)
-        return Claim(granted == 1, epoch, assignment_epoch)
+            args = (self._keys.group_channel(group), token, lease_ms)
+            granted, *rest = cast("list[int]", self._redis.script(_CLAIM, (state,), args))
+        return Claim(granted == 1, *rest)
 
     def assign(self, group: str, token: str, targets: Targets) -> bool:
         """Write a target assignment in parts; returns False if the right to do so has ended."""
@@ -231,9 +259,9 @@ class ConsumerStore:
                 return False
         return True
 
-    def bump(self, group: str, epoch: int, digest: str) -> None:
-        """Begin a new group epoch, if the group is still at this one and was assigned by this digest."""
-        self._run(_BUMP, group, [epoch, digest])
+    def bump(self, group: str, fields: GroupFields, subscriptions: bytes) -> bool:
+        """Begin a new group epoch for other topics; returns False if the group is not at the one that was read."""
+        return self._run(_BUMP, group, [fields.epoch, fields.digest, subscriptions]) == 1
 
     def revision(self, group: str) -> str:
         """Return what differs after each change of a classic group."""

@@ -1,13 +1,14 @@
 """Which topics the members of a group are subscribed to, by names and by regular expressions (KIP-848).
 
-Expressions are matched when a target assignment is computed, and again when a worker learns that a topic has come, gone
-or got partitions: if the topics are not those of the last assignment, by their digest, a new group epoch begins.
+What an expression matches is stored with the target assignment, since it depends on the rights of the member that asks.
+It is matched when it is new, and again when a worker that learns of other topics hears of a member that has it. If the
+topics are not those of the last assignment, by their digest, a new group epoch begins.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -29,10 +30,10 @@ matcher = lru_cache(_EXPRESSIONS_MAX)(compile_pattern)
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """All names and expressions of a group's members, as JSON."""
+    """All names of a group's members, and the topics that their expressions match, as JSON."""
 
     names: list[str]
-    expressions: list[str]
+    expressions: dict[str, list[str]]
 
 
 def names_of(member: ConsumerMember) -> tuple[str, ...]:
@@ -61,26 +62,31 @@ class TopicSelector:
         self._topics = topics
 
     def select(
-        self, members: Iterable[ConsumerMember], is_visible: IsVisible
+        self, members: Iterable[ConsumerMember], matched: Mapping[str, list[str]]
     ) -> tuple[Selection, dict[str, frozenset[str]]]:
-        """Return all that members subscribe to, and the ids of the topics of each member."""
+        """Return all that members subscribe to, and the ids of each one's topics, with those that expressions match."""
         by_subscription: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
         found = {}
         for member in in_turns(members):
             key = (names_of(member), member.row.regex)
             if key not in by_subscription:
-                selected = self._select(key[0], [key[1]] if key[1] else [], is_visible)
+                selected = self._existing([*key[0], *matched.get(key[1], ())])
                 by_subscription[key] = frozenset(id_text(topic.id) for topic in selected)
             found[member.member_id] = by_subscription[key]
         names = sorted({name for names, _ in by_subscription for name in names})
-        return Selection(names, sorted({each for _, each in by_subscription if each})), found
+        return Selection(names, {each: matched[each] for _, each in by_subscription if each}), found
 
-    def digest(self, selection: Selection, is_visible: IsVisible) -> str:
+    def match(self, expression: str, is_visible: IsVisible) -> list[str]:
+        """Return the topics that an expression matches."""
+        matches = matcher(expression)
+        topics = in_turns(self._topics.list_cached())
+        return sorted(each.name for each in topics if matches(each.name) and is_visible(each.name))
+
+    def digest(self, selection: Selection) -> str:
         """Return what differs if other topics are selected, or one of them is another one or has more partitions."""
         summed = hashlib.sha1(usedforsecurity=False)
-        topics = {
-            each.name: each for each in self._select(selection.names, selection.expressions, is_visible)
-        }
+        names = {*selection.names, *(name for each in selection.expressions.values() for name in each)}
+        topics = {each.name: each for each in self._existing(names)}
         for name, topic in in_turns(sorted(topics.items())):
             summed.update(f"{name} {id_text(topic.id)} {len(topic.partitions)}\n".encode())
         return summed.hexdigest()
@@ -91,13 +97,5 @@ class TopicSelector:
         by_id = {id_text(each.id): len(each.partitions) for each in in_turns(self._topics.list_cached())}
         return {topic_id: by_id[topic_id] for topic_id in wanted if topic_id in by_id}
 
-    def _select(self, names: Iterable[str], expressions: Iterable[str], is_visible: IsVisible) -> list[Topic]:
-        found = [topic for name in names if (topic := self._topics.get_cached(name)) is not None]
-        for each in expressions:
-            matches = matcher(each)
-            found += [
-                topic
-                for topic in in_turns(self._topics.list_cached())
-                if matches(topic.name) and is_visible(topic.name)
-            ]
-        return found
+    def _existing(self, names: Iterable[str]) -> list[Topic]:
+        return [topic for name in in_turns(names) if (topic := self._topics.get_cached(name)) is not None]

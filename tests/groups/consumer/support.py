@@ -36,7 +36,7 @@ class Consumers:
         migration = Migration(self.store, domain.topics, self.settings)
         self.configs = GroupConfigs(domain.redis, KEYS, self.settings)
         self.groups = ConsumerGroups(
-            self.store.consumers, domain.topics, self.configs, migration, self.settings
+            self.store.consumers, domain.topics, self.configs, migration, self.settings, domain.subscriptions
         )
         members = ClassicMembers(self.groups, migration, domain.topics)
         self.classic = GroupCoordinator(

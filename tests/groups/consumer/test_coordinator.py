@@ -368,7 +368,7 @@ def test_of_two_that_join_at_once_with_one_instance_id_one_becomes_a_member(
     one, two = Client(at, "one", "orders", instance="i"), Client(other, "two", "orders", instance="i")
     update = at.groups.store.update
 
-    def after_the_other(*args: Any) -> int | None:
+    def after_the_other(*args: Any) -> Any:
         monkeypatch.undo()
         # It is a member, and there is no assignment with it yet.
         monkeypatch.setattr(other.groups, "assign", lambda *_args: (_ for _ in ()).throw(gevent.GreenletExit))
@@ -448,10 +448,10 @@ def test_members_that_join_at_once_wait_for_one_assignment(
     computed = []
     compute = coordinator.ConsumerGroups._compute
 
-    def slowly(self: coordinator.ConsumerGroups, *args: Any) -> None:
+    def slowly(self: coordinator.ConsumerGroups, *args: Any) -> bool:
         computed.append(args[2])
         gevent.sleep(0.2)
-        compute(self, *args)
+        return compute(self, *args)
 
     monkeypatch.setattr(coordinator.ConsumerGroups, "_compute", slowly)
     members = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(8)]
@@ -556,3 +556,54 @@ def test_a_member_report_knows_what_is_new() -> None:
     assert not MemberReport(**plain, epoch=1, instance="i").has_news
     assert MemberReport(**plain, epoch=0).has_news
     assert MemberReport(**plain, epoch=1, owned=frozenset()).has_news
+
+
+def test_what_an_expression_matches_is_not_up_to_members_that_see_other_topics(
+    at: Consumers, other: Consumers
+) -> None:
+    at.create("bills", 1)
+    one = Client(at, "one", regex="ord.*")
+    one.join()
+    names, expression = Client(at, "two", "bills"), Client(other, "three", regex="b.*")
+    for each in (names, expression):
+        each.is_visible = lambda name: name == "bills"
+        each.join()
+        settle(one, each)
+        assert one.has() == {"orders": [0, 1, 2, 3]}
+    # It is one of theirs that hears first of the next topic, on its own worker and on that of all.
+    at.create("orders2", 1)
+    other.domain.topics.refresh()
+    for at_worker in (other, at):
+        expression.at = at_worker
+        settle(names, expression)
+    settle(one, names, expression)
+    assert one.has() == {"orders": [0, 1, 2, 3], "orders2": [0]}
+    epoch = one.epoch
+    settle(one, names, expression)
+    assert one.epoch == epoch
+
+
+def test_a_new_member_matches_its_expression_itself_if_nobody_else_has_it(at: Consumers) -> None:
+    one, two = Client(at, "one", regex="ord.*"), Client(at, "two", regex="ord.*")
+    one.join()
+    one.leave()
+    at.create("orders2", 1)
+    two.is_visible = lambda name: name == "orders2"
+    two.join()
+    assert two.has() == {"orders2": [0]}
+
+
+def test_a_member_with_an_expression_has_plain_heartbeats_again(
+    at: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [
+        Client(at, "one", regex="ord.*"),
+        Client(at, "two", "orders"),
+        Client(at, "three", regex="o.*"),
+    ]
+    for each in members:
+        each.join()
+    settle(*members)
+    monkeypatch.setattr(at.groups, "_join", lambda *_args: pytest.fail("it is read again"))
+    for each in members:
+        assert each.beat().epoch == 3

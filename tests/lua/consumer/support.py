@@ -65,7 +65,7 @@ class ConsumerGroup:
 
     def claim(self, by: str = "t", lease_ms: int = 60_000) -> list[int]:
         """Ask for the right to compute the target."""
-        reply: list[int] = run(self.client, "consumer/claim", (GROUP,), (by, lease_ms))
+        reply: list[int] = run(self.client, "consumer/claim", (GROUP,), (CHANNEL, by, lease_ms))
         return reply
 
     def heartbeat(self, member: str, epoch: int, instance: str = "") -> int:

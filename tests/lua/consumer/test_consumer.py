@@ -24,8 +24,8 @@ def test_the_first_member_creates_the_group_once_it_is_listed(group: ConsumerGro
         unlisted, now_ms = group.update("a", 0, listed_ms=0)
     assert unlisted == b"UNLISTED"
     with announced(group.client, CHANNEL, b"1 Assigning"):
-        done, due, epoch = group.update("a", 0, listed_ms=now_ms)
-    assert (done, epoch) == (1, 1)
+        done, due, epoch, epoch_row = group.update("a", 0, listed_ms=now_ms)
+    assert (done, epoch, epoch_row) == (1, 1, group.read("e:a"))
     assert due == group.client.zscore(DEADLINES, "a")
     assert group.field("type") == "consumer"
     assert (group.field("size"), group.field("classic")) == ("1", "0")
@@ -33,7 +33,7 @@ def test_the_first_member_creates_the_group_once_it_is_listed(group: ConsumerGro
 
 def test_a_member_that_has_its_target_is_counted_and_the_state_follows(group: ConsumerGroup) -> None:
     group.update("a", 0)
-    assert group.claim() == [1, 1, 0]
+    assert group.claim() == [1, 1, 0, 0]
     assert group.assign(1, {"a": [0]}) == 1
     assert (group.field("state"), group.field("assigner")) == ("Reconciling", None)
     group.update("a", 0, epoch=1, bumps=False)
@@ -106,10 +106,15 @@ def test_a_time_to_act_is_the_deadline_if_it_is_before_the_sessions_end(group: C
 
 def test_only_one_has_the_claim_and_it_ends(group: ConsumerGroup) -> None:
     group.update("a", 0)
-    assert group.claim("one") == [1, 1, 0]
-    assert group.claim("two") == [0, 1, 0]
-    assert group.claim("one", lease_ms=0) == [1, 1, 0]
-    assert group.claim("two") == [1, 1, 0]
+    assert group.claim("one") == [1, 1, 0, 0]
+    granted, *epochs, left_ms = group.claim("two")
+    assert (granted, *epochs) == (0, 1, 0)
+    assert 0 < left_ms <= 60_000
+    with announced(group.client, CHANNEL, b"1 Assigning"):
+        assert group.claim("one", lease_ms=0) == [0, 1, 0, 0]
+    assert group.claim("two") == [1, 1, 0, 0]
+    with unchanged(group.client):
+        assert group.claim("one", lease_ms=0) == [0, 1, 0, 0]
     with unchanged(group.client):
         assert group.assign(1, {"a": [0]}, by="one") == 0
     assert group.assign(1, {"a": [0]}, by="two", last=0) == 1
@@ -117,17 +122,24 @@ def test_only_one_has_the_claim_and_it_ends(group: ConsumerGroup) -> None:
     assert group.assign(1, {"gone": [1]}, by="two") == 1
     assert group.field("assignment_epoch") == "1"
     assert not group.client.hexists(ASSIGNMENTS, "t:gone")
-    assert group.claim("two") == [0, 1, 1]
+    assert group.claim("two") == [0, 1, 1, 0]
+
+
+def test_a_claim_of_before_the_clock_was_set_back_has_ended(group: ConsumerGroup) -> None:
+    group.update("a", 0)
+    assert group.claim("one", lease_ms=90_000)[0] == 1
+    assert group.claim("two", lease_ms=60_000) == [1, 1, 0, 0]
 
 
 def test_an_epoch_begins_for_other_topics_once(group: ConsumerGroup) -> None:
     group.stable("a")
-    args = (CHANNEL, 1, "digest")
+    args = (CHANNEL, 1, "digest", "matched now")
     assert run(group.client, "consumer/bump", CONSUMER_KEYS, args) == 1
     assert (group.field("generation"), group.field("state")) == ("2", "Assigning")
+    assert group.field("subscriptions") == "matched now"
     with unchanged(group.client):
         assert run(group.client, "consumer/bump", CONSUMER_KEYS, args) == 0
-        assert run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 2, "other")) == 0
+        assert run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 2, "other", "{}")) == 0
 
 
 def test_members_leave_at_once_and_begin_one_epoch(group: ConsumerGroup) -> None:
@@ -162,11 +174,11 @@ def test_many_late_members_are_removed_some_at_a_time(group: ConsumerGroup) -> N
 
 def test_late_members_with_many_partitions_are_removed_a_few_at_a_time(group: ConsumerGroup) -> None:
     for number in range(5):
-        group.update(f"m{number}", *range(4_000 * number, 4_000 * (number + 1)))
+        group.update(f"m{number}", *range(800 * number, 800 * (number + 1)))
     group.client.zadd(DEADLINES, {f"m{number}": number + 1 for number in range(5)})
     assert group.advance() == 4
     assert (group.field("size"), group.field("generation")) == ("2", "6")
-    assert (group.owned("m2"), len(group.owned("m3"))) == ([], 4_000)
+    assert (group.owned("m2"), len(group.owned("m3"))) == ([], 800)
     assert group.advance() == -1
     assert not group.client.exists(MEMBERS, DEADLINES, ASSIGNMENTS)
 
@@ -281,7 +293,9 @@ STEPS: dict[str, Callable[[ConsumerGroup, int], object]] = {
     "replace": lambda group, seen: group.update("d", 1, epoch=3, replaced="b", assignment_epoch=seen),
     "take a place": lambda group, seen: group.update("c", 1, epoch=3, replaced="b", assignment_epoch=seen),
     "downgrade": lambda group, _seen: group.downgrade(),
-    "bump": lambda group, _seen: run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 3, "digest")),
+    "bump": lambda group, _seen: run(
+        group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 3, "digest", "{}")
+    ),
 }
 
 
