@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe (key 69), versions 0-1: the state of groups of the consumer protocol, and their members.
 
-Of a member whose topics the caller may not all describe, nothing is shown: the group is refused, as in Kafka.
+If the caller may not describe all topics of which members have partitions, or are to have them, the group is refused, as
+in Kafka.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ def refuse(
 
 def _hidden(found: DescribedConsumerGroup, caller: Caller) -> KafkaError | None:
     names = {name for member in found.members for owned in (member.assigned, member.target) for name in owned}
-    names |= {name for member in found.members for name in member.names}
     if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
         return None
     message = "The group has described topic(s) that the client is not authorized to describe."

@@ -39,6 +39,7 @@ from korvet.protocol.messages import (
     offset_fetch,
     update_features,
 )
+from korvet.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import (
     UNKNOWN_OPERATIONS,
@@ -61,6 +62,7 @@ from tests.handlers.cases import (
     WRITE,
     Case,
 )
+from tests.handlers.consumer_group_rights import JOINING
 from tests.handlers.kafka_operations import BEYOND, DOCUMENTED, NOT_ASKED
 from tests.handlers.quotas import entry
 from tests.handlers.rights import (
@@ -272,6 +274,20 @@ def test_what_may_not_be_described_looks_like_what_is_not_there(served: Served) 
         topics=[delete_topics.DeleteTopicState(topic_id=topic_id)], timeout_ms=1
     )
     assert served.call(deleted).responses[0].name is None
+
+
+def test_members_of_a_group_are_described_by_the_topics_that_they_have(served: Served) -> None:
+    """As in Kafka: not by those that they only name."""
+    for name in ("orders", "secret"):
+        served.create(name)
+    joining = msgspec.structs.replace(JOINING, subscribed_topic_names=["orders", "not-there"])
+    assert served.call(joining, session=ROOT).error_code == 0
+    served.allow(DESCRIBE, GROUP, "billing")
+    asked = ConsumerGroupDescribeRequest(group_ids=["billing"])
+    assert served.call(asked).groups[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    served.allow(DESCRIBE, TOPIC, "orders")
+    [found] = served.call(asked).groups
+    assert (found.error_code, found.members[0].subscribed_topic_names) == (0, ["not-there", "orders"])
 
 
 def test_lists_of_everything_have_what_may_be_described(served: Served) -> None:
