@@ -7,6 +7,7 @@ broker chooses the id of a new member (KIP-1082).
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned, text_of
@@ -38,29 +39,38 @@ def handle(
         raise refusal(AclResourceType.TOPIC)
     gets_id = caller.version < OWN_ID_VERSION_FIRST and request.member_epoch == JOIN_EPOCH
     unchanged = request.rebalance_timeout_ms == UNCHANGED
-    answer = api.consumer_groups.heartbeat(
-        MemberReport(
-            group=request.group_id,
-            member_id=request.member_id or (str(uuid.uuid4()) if gets_id else ""),
-            epoch=request.member_epoch,
-            client_id=caller.client_id or "",
-            client_host=f"/{caller.peer.rpartition(':')[0]}",
-            instance=request.instance_id,
-            rack=request.rack_id,
-            rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
-            names=None if names is None else tuple(names),
-            regex=request.subscribed_topic_regex,
-            assignor=request.server_assignor,
-            owned=_owned(request),
-        ),
-        is_visible,
+    report = MemberReport(
+        group=request.group_id,
+        member_id=request.member_id or (str(uuid.uuid4()) if gets_id else ""),
+        epoch=request.member_epoch,
+        client_id=caller.client_id or "",
+        client_host=f"/{caller.peer.rpartition(':')[0]}",
+        instance=request.instance_id,
+        rack=request.rack_id,
+        rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
+        names=None if names is None else tuple(names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=_owned(request),
     )
+    heartbeat = partial(api.consumer_groups.heartbeat, report, is_visible)
+    if _joins_or_leaves(request):
+        answer = heartbeat()
+    else:
+        # What a step has given the member no failover may take back; its session is renewed in any case.
+        answer = api.consumer_groups.renew(report) or api.replicas.confirm_call(
+            heartbeat, ErrorCode.COORDINATOR_NOT_AVAILABLE, refuses=False
+        )
     return wire.ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.epoch,
         heartbeat_interval_ms=answer.heartbeat_ms,
         assignment=None if answer.assigned is None else _assignment(answer.assigned),
     )
+
+
+def _joins_or_leaves(request: wire.ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch <= JOIN_EPOCH
 
 
 def _owned(request: wire.ConsumerGroupHeartbeatRequest) -> Owned | None:
@@ -87,6 +97,6 @@ register(
     handle,
     refuse,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Of others a failover may take back the last step: the member is fenced then, and joins again.
-    confirms=lambda request: request.member_epoch <= JOIN_EPOCH,
+    # Of others `handle` knows whether they change anything.
+    confirms=_joins_or_leaves,
 )

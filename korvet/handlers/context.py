@@ -115,6 +115,7 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
     pending: PendingOffsets
     admin: GroupAdmin
     topics: TopicRegistry
+    replicas: Replicas
 
     def flush(self) -> None:
         """Send what follows requests a little later: this worker stops."""

@@ -103,11 +103,12 @@ class Replicas:
             message = f"{found} servers of Redis are in sync, and {setting}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
-    def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode) -> T:
+    def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode, *, refuses: bool = True) -> T:
         """Make a change of groups, topics or configs, and return its result once the replicas have it.
 
         Raises KafkaError `unconfirmed`: before anything is done on a node of which too few replicas are in sync, or if
         too few have the change in time; then it is made, but a failover may lose it.
+        Without `refuses` it is always made.
         """
         if not self.least:
             return change()
@@ -116,7 +117,7 @@ class Replicas:
         def before(node: RedisNode) -> None:
             if node.name in histories:
                 return
-            if self.of(node).insync() <= self.least:
+            if refuses and self.of(node).insync() <= self.least:
                 raise KafkaError(unconfirmed, "too few replicas of Redis are in sync")
             # Not the history of a connection that is lost: the change would go to another one.
             histories[node.name] = node, node.connect()

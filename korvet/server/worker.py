@@ -445,6 +445,7 @@ def _group_api(
         pending=PendingOffsets(offsets, topics, settings),
         admin=GroupAdmin(store, GroupList(storage.redis, keys), offsets, topics),
         topics=topics,
+        replicas=storage.replicas,
     )
 
 

@@ -67,19 +67,17 @@ class Group:
     def send(self, member: str, *, owned: Owned | None = None, leaves: bool = False) -> None:
         """Send a heartbeat of a member, and do as its answer says."""
         joins = self.epochs[member] == 0
-        answer = self.groups.heartbeat(
-            MemberReport(
-                group="g",
-                member_id=member,
-                epoch=-1 if leaves else self.epochs[member],
-                client_id="consumer",
-                client_host="/127.0.0.1",
-                rebalance_ms=300_000 if joins else None,
-                names=tuple(f"topic-{number}" for number in range(TOPICS)) if joins else None,
-                owned=NOTHING if joins else owned,
-            ),
-            lambda _topic: True,
+        report = MemberReport(
+            group="g",
+            member_id=member,
+            epoch=-1 if leaves else self.epochs[member],
+            client_id="consumer",
+            client_host="/127.0.0.1",
+            rebalance_ms=300_000 if joins else None,
+            names=tuple(f"topic-{number}" for number in range(TOPICS)) if joins else None,
+            owned=NOTHING if joins else owned,
         )
+        answer = self.groups.renew(report) or self.groups.heartbeat(report, lambda _topic: True)
         self.epochs[member] = answer.epoch
         if answer.assigned is not None:
             self.owned[member] = answer.assigned

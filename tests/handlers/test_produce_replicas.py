@@ -19,6 +19,7 @@ from korvet.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from korvet.protocol.records.batch import TRANSACTIONAL_BIT
+from tests.handlers.test_consumer_group import Member
 from tests.support import redis_servers
 from tests.support.batches import batch, forged
 from tests.support.broker import korvet_broker
@@ -29,9 +30,9 @@ from tests.transactions.support import Process, make_topic
 ALL, LEADER = -1, 1
 
 
-def orders() -> CreatableTopic:
+def orders(partitions: int = 1) -> CreatableTopic:
     """Return the topic to create."""
-    return CreatableTopic(name="orders", num_partitions=1, replication_factor=-1)
+    return CreatableTopic(name="orders", num_partitions=partitions, replication_factor=-1)
 
 
 def committed(client: Client) -> int:
@@ -106,6 +107,36 @@ def test_acks_all_waits_for_the_replica_and_says_so_when_it_is_gone(tmp_path: Pa
         assert client.produce("orders", batch(b"leader"), acks=LEADER).error_code == ErrorCode.NONE
         written = [entry[b"value"] for _, entry in plain.xrange("korvet:orders:0")]
         assert [value for value in written if value != b"short"] == [b"held", b"leader"]
+
+
+def test_a_member_gets_no_partitions_of_which_no_replica_knows_and_stays_in_its_group(tmp_path: Path) -> None:
+    port = str(free_port())
+    with (
+        redis_servers.embedded_server("--port", port, "--bind", "127.0.0.1") as url,
+        korvet_broker(
+            tmp_path, "--redis-url", url, "--set", "replicas=1", "--set", "redis.timeout.ms=3000", workers=1
+        ) as broker,
+        Client(broker.address) as client,
+    ):
+        one, two = Member(client, "g", "orders"), Member(client, "g", "orders")
+        with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
+
+            def created() -> bool:
+                [answer] = client.call(CreateTopicsRequest(topics=[orders(4)]), 7).topics
+                return answer.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+            wait_until(created, "the topic is confirmed")
+            assert one.join().error_code == two.join().error_code == 0
+            [kept] = one.send().assignment.topic_partitions
+            assert one.send(topic_partitions=[kept]).member_epoch == 2
+        assert two.send().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert one.send().error_code == ErrorCode.NONE, "a plain heartbeat waits for nobody"
+        full = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"], "topic_partitions": []}
+        assert two.send(**full).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
+            wait_until(lambda: two.send(**full).error_code == 0, "the step is confirmed")
+            [gained] = two.send(**full).assignment.topic_partitions
+            assert (gained.partitions, kept.partitions) == ([2, 3], [0, 1])
 
 
 def test_transactions_wait_for_the_replica_too(tmp_path: Path) -> None:

@@ -125,8 +125,20 @@ class ConsumerGroups:
         # Those of members, by group and member.
         self._expressions: dict[tuple[str, str], str] = {}
 
+    def renew(self, request: MemberReport) -> MemberAnswer | None:
+        """Take a heartbeat of a member that reports nothing and has all that it is to have; None: it is none."""
+        self._check(request)
+        group = request.group
+        regex = self._expressions.get((group, request.member_id))
+        if request.epoch < JOIN_EPOCH or request.has_news or not self._has_seen(group, regex):
+            return None
+        who = (request.member_id, request.instance or "", request.epoch)
+        if not self.store.renew(group, *who, self._configs.session_ms(group)):
+            return None
+        return MemberAnswer(request.member_id, request.epoch, self._configs.heartbeat_ms(group), None)
+
     def heartbeat(self, request: MemberReport, is_visible: IsVisible) -> MemberAnswer:
-        """Take a heartbeat of a member that is in the group, joins or leaves."""
+        """Take any other heartbeat of a member that is in the group, joins or leaves."""
         self._check(request)
         group, heartbeat_ms = request.group, self._configs.heartbeat_ms(request.group)
         if request.epoch < JOIN_EPOCH:
@@ -138,12 +150,6 @@ class ConsumerGroups:
                 message = f"group {group} has no such member as {request.member_id} {request.instance or ''}"
                 raise KafkaError(outcome, message.rstrip())
             return MemberAnswer(request.member_id, request.epoch, 0, None)
-        regex = self._expressions.get((group, request.member_id))
-        if not request.has_news and self._has_seen(group, regex):
-            session_ms = self._configs.session_ms(group)
-            who = (request.member_id, request.instance or "", request.epoch)
-            if self.store.renew(group, *who, session_ms):
-                return MemberAnswer(request.member_id, request.epoch, heartbeat_ms, None)
         joined = self._join(request)
         if len(self._expressions) >= SEEN_MAX:
             self._expressions.clear()

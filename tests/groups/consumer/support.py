@@ -115,7 +115,8 @@ class Client:
             "client_host": "/127.0.0.1",
             "instance": self.fields.get("instance"),
         }
-        answer = self.at.groups.heartbeat(MemberReport(**given | fields), self.is_visible)
+        report = MemberReport(**given | fields)
+        answer = self.at.groups.renew(report) or self.at.groups.heartbeat(report, self.is_visible)
         self.epoch = answer.epoch
         if answer.assigned is not None:
             self.assigned, self.must_report = answer.assigned, True
