@@ -1,7 +1,6 @@
 """ConsumerGroupDescribe (key 69), versions 0-1: the state of groups of the consumer protocol, and their members.
 
-If the caller may not describe all topics of which members have partitions, or are to have them, the group is refused, as
-in Kafka.
+If the caller may not describe all topics that members have, or are to have, the group is refused, as in Kafka.
 """
 
 from __future__ import annotations
