@@ -18,7 +18,7 @@ LEASED = {
     *(f"topic/{name}" for name in ("claim", "create")),
     *(f"transaction/{name}" for name in ("init", "add", "end")),
 }
-LATE = r"STALE_BROKER_EPOCH the lease of the sender ended 1000?\d ms ago"
+LATE = r"STALE_BROKER_EPOCH the lease of the sender ended 1\d{4} ms ago"
 CREATE = ("orders", '{"id":"id"}', 1000, 10, 0)
 
 
