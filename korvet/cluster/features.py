@@ -93,7 +93,10 @@ class Features:
             for name, update in updates.items():
                 _check(name, levels.get(name, 0), update)
             # An unknown feature has passed with level 0, which it has already.
-            return levels | {name: each.level for name, each in updates.items() if name in SUPPORTED}
+            return {
+                **(row or {}),
+                **{name: each.level for name, each in updates.items() if name in SUPPORTED},
+            }
 
         if validate_only:
             updated(self._rows.load(_ROW)[0])

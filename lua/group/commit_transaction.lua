@@ -7,7 +7,7 @@
 --          up to its time (ms)
 -- Returns  as group/commit
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
---          GROUP_ID_NOT_FOUND,
+--          GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION (shared/committer; never here),
 --          INVALID_PRODUCER_EPOCH (the producer has a later epoch), INVALID_TXN_STATE (the transaction has ended),
 --          KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

@@ -107,7 +107,7 @@ def test_a_command_of_topics_loads_no_codec_of_records_and_no_framework() -> Non
     late = {"aiokafka", "asyncio", "gevent", "http.client", "redis", "rich", "korvet.protocol.records.batch"}
     assert not late & set(loaded.stdout.split())
     messages = [each for each in loaded.stdout.split() if each.startswith("korvet.protocol.messages.")]
-    assert 0 < len(messages) < 30
+    assert 0 < len(messages) < 40, "those that admin clients speak, and not all"
 
 
 def test_the_file_that_spark_submit_runs_finds_redis_py_and_not_korvet_s_own_package(tmp_path: Path) -> None:

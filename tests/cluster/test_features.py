@@ -19,6 +19,8 @@ from korvet.topics.types import TopicRow
 
 KEYS = Keys("korvet")
 NAME = "transaction.version"
+OTHERS = {"group.version": 1}
+"""What was not set, at its highest level."""
 UPGRADE, SAFE, UNSAFE = (
     FeatureUpgradeType.UPGRADE,
     FeatureUpgradeType.SAFE_DOWNGRADE,
@@ -41,7 +43,7 @@ def features_of(connection: Redis) -> Features:
 
 def test_a_cluster_on_which_nothing_was_set_has_the_highest_level(connection: Redis, raw_redis: Any) -> None:
     features = features_of(connection)
-    assert (features.transaction_version, features.finalized, features.epoch) == (2, {NAME: 2}, 0)
+    assert (features.transaction_version, features.finalized, features.epoch) == (2, {**OTHERS, NAME: 2}, 0)
     assert list(raw_redis.scan_iter()) == []
 
 
@@ -53,7 +55,7 @@ def test_a_change_counts_here_at_once_and_elsewhere_after_a_refresh(
     assert (here.transaction_version, here.epoch) == (1, 1)
     assert there.transaction_version == 2
     there.refresh()
-    assert (there.finalized, there.epoch) == ({NAME: 1}, 1)
+    assert (there.finalized, there.epoch) == ({**OTHERS, NAME: 1}, 1)
     there.update({NAME: FeatureUpdate(0, UNSAFE)})
     here.refresh()
     assert (here.transaction_version, here.epoch) == (0, 2)
@@ -107,7 +109,7 @@ def test_the_level_that_there_is_may_be_set_by_any_kind(connection: Redis) -> No
     features = features_of(connection)
     for kind in (UPGRADE, SAFE, UNSAFE):
         features.update({NAME: FeatureUpdate(2, kind), "share.version": FeatureUpdate(0, kind)})
-        assert (features.finalized, features.epoch) == ({NAME: 2}, 1)
+        assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 1)
 
 
 def test_what_is_only_validated_is_not_set(connection: Redis, raw_redis: Any) -> None:
@@ -132,7 +134,7 @@ def test_levels_of_a_later_version_stay_and_count_as_the_highest_here(
     raw_redis.hset(KEYS.features, "finalized", json.dumps(later))
     raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 5})
     features = features_of(connection)
-    assert (features.finalized, features.epoch) == ({NAME: 2}, 5)
+    assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 5)
     features.update({NAME: FeatureUpdate(1, SAFE)})
     assert json.loads(raw_redis.hget(KEYS.features, "finalized")) == {**later, NAME: 1}
 
