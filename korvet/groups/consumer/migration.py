@@ -20,6 +20,9 @@ from korvet.groups.store import GroupStore
 from korvet.groups.types import CONSUMER, EMPTY, StoredGroup
 from korvet.topics.registry import TopicRegistry, id_text
 
+KAFKAS_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Nothing is lost with the userData of their assignments, where librdkafka repeats that of the subscriptions."""
+
 _ATTEMPTS_MAX = 5
 """Tries of an upgrade while the members of the classic group join and leave."""
 
@@ -96,7 +99,7 @@ class Migration:
         fields: list[tuple[str, bytes]] = []
         self._topics.refresh()
         for member in described.members:
-            assigned = self._assigned(group, member.assignment)
+            assigned = self._assigned(group, described.protocol, member.assignment)
             if assigned is None or (member.metadata and parse_subscription(member.metadata) is None):
                 message = (
                     f"Cannot upgrade classic group {group}: the embedded consumer protocol is malformed."
@@ -112,7 +115,7 @@ class Migration:
             ]
         return fields
 
-    def _assigned(self, group: str, stored: bytes) -> Owned | None:
+    def _assigned(self, group: str, assignor: str, stored: bytes) -> Owned | None:
         """Return what a classic member owns; None if that cannot be read.
 
         Raises KafkaError GROUP_ID_NOT_FOUND if its assignor gave it more than that.
@@ -124,7 +127,7 @@ class Migration:
             except msgspec.DecodeError:
                 return None
         assignment = parse_assignment(stored)
-        if assignment is not None and assignment.user_data:
+        if assignment is not None and assignment.user_data and assignor not in KAFKAS_ASSIGNORS:
             message = (
                 f"Cannot upgrade classic group {group} to consumer group because an unsupported custom assignor is in"
                 " use: the userData of its assignments would be lost."

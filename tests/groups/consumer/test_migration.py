@@ -322,13 +322,17 @@ def test_a_group_whose_assignments_cannot_be_read_stays_as_it_is(at: Consumers) 
     assert "malformed" in error.message
 
 
-def test_a_group_whose_assignor_adds_user_data_stays_as_it_is(at: Consumers) -> None:
+@pytest.mark.parametrize("assignor", ["tasks", "cooperative-sticky"])
+def test_a_group_whose_own_assignor_adds_user_data_stays_as_it_is(at: Consumers, assignor: str) -> None:
     member = ClassicClient(at, "orders")
-    member.join()
+    member.join(protocols=((assignor, subscription("orders")),))
     without = encode_assignment(1, {"orders": [0, 1, 2, 3]})
     no_user_data = struct.pack(">i", -1)
     assert without.endswith(no_user_data)
     member.sync({member.member_id: without.removesuffix(no_user_data) + struct.pack(">i", 5) + b"tasks"})
+    if assignor != "tasks":
+        Client(at, "new", "orders").join()
+        return
     error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
     assert "because an unsupported custom assignor is in use" in error.message
     member.beat()
