@@ -116,8 +116,8 @@ class Learned:
     FIELDS = ("member_id", "topic_id", "producer_id", "generation_id", "session_id")
 
     def __init__(self) -> None:
-        self.hidden: set[Any] = set()
-        """What is never learned: the ids of topics that requests are not to touch."""
+        self.hidden: set[Any] = {None}
+        """What is never learned: nothing, and the ids of topics that requests are not to touch."""
         self._values: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=16))
 
     def values(self, name: str) -> Sequence[Any]:
