@@ -219,7 +219,8 @@ class BatchesBuilder:
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             base_sequence=_NO_SEQUENCE,
-            batch_size=max(0, self._bytes_left),
+            # It takes what leaves a byte of this.
+            batch_size=max(0, self._bytes_left) + 1,
         )
         # The builder takes its first record at any size, so the size is checked before.
         if self.record_count or not self._at_least_one:

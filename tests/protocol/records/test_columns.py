@@ -60,6 +60,18 @@ def test_columns_of_large_records_make_the_same_batches_too(
     assert outcomes[0] == outcomes[1]
 
 
+def test_what_fits_to_the_byte_is_taken_from_columns_and_from_records() -> None:
+    columns = Columns([range(3)], [65, 0, 0], [b"", b"key", b"key"], [b"", b"value", b"more"])
+    for records in (columns, list(columns)):
+        whole = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=10_000, at_least_one=False)
+        whole.add(records)
+        data = b"".join(whole.finish())
+        for size, taken in ((len(data), 3), (len(data) - 1, 2)):
+            one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=size, at_least_one=False)
+            one.add(records)
+            assert one.record_count == taken
+
+
 @pytest.mark.parametrize("size", [1, LARGE_BYTES])
 def test_columns_are_a_batch_of_their_own(size: int) -> None:
     one = BatchesBuilder(codec=0, leader_epoch=3, bytes_max=1_000_000, at_least_one=False)
