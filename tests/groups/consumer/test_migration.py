@@ -322,21 +322,31 @@ def test_a_group_whose_assignments_cannot_be_read_stays_as_it_is(at: Consumers) 
     assert "malformed" in error.message
 
 
-@pytest.mark.parametrize("assignor", ["tasks", "cooperative-sticky"])
-def test_a_group_whose_own_assignor_adds_user_data_stays_as_it_is(at: Consumers, assignor: str) -> None:
+def with_user_data(at: Consumers, assignor: str) -> ClassicClient:
+    """Give the one member of a classic group, whose assignment has userData."""
     member = ClassicClient(at, "orders")
     member.join(protocols=((assignor, subscription("orders")),))
     without = encode_assignment(1, {"orders": [0, 1, 2, 3]})
     no_user_data = struct.pack(">i", -1)
     assert without.endswith(no_user_data)
     member.sync({member.member_id: without.removesuffix(no_user_data) + struct.pack(">i", 5) + b"tasks"})
-    if assignor != "tasks":
-        Client(at, "new", "orders").join()
-        return
+    return member
+
+
+def test_a_group_whose_own_assignor_adds_user_data_stays_as_it_is(at: Consumers) -> None:
+    member = with_user_data(at, "tasks")
     error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
     assert "because an unsupported custom assignor is in use" in error.message
     member.beat()
     assert at.admin.list_groups([], [])[0].kind == "classic"
+
+
+def test_a_group_may_be_upgraded_whatever_user_data_an_assignor_of_kafkas_adds(at: Consumers) -> None:
+    with_user_data(at, "cooperative-sticky")
+    new = Client(at, "new", "orders")
+    new.join()
+    assert new.has() == {}, "the classic member owns them all"
+    assert at.admin.list_groups([], [])[0].kind == "consumer"
 
 
 def test_an_upgrade_that_was_interrupted_is_begun_again(
