@@ -231,8 +231,8 @@ def compact(
 
     It may be killed at any time, and may run while topics are archived and read, and several times at once: a record is
     in the table exactly once at all times. Files that leave the table stay on the disk until `korvet lake expire`
-    deletes them. A stream of Delta Lake over the table needs the option ignoreDeletes, as for retention. Exit code 1 if
-    files could not be read or written.
+    deletes them. Streams and change data feeds of Delta Lake over the table go on past it. Exit code 1 if files could
+    not be read or written.
     """
     if dry_run:
         return _plan_merges(target, as_json=as_json)

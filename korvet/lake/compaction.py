@@ -5,13 +5,18 @@ and again, newer files wait for each other until they are about as large as the 
 often as its file doubles, not at every pass.
 
 The rows are the same before and after, and at no time is one of them in the table twice or not at all: the commit is
-the next one after a version that has all files that were read, or there is none. Readers go on in the old files, which
-are deleted hours later (see expiry.py). A merge is planned from plain values and returns plain values, so any process
-can run it.
+the next one after a version that has all files that were read, or there is none. It changes no data, so streams and
+change feeds of Delta ignore it; but so does deltalake when it checks what another writer's OPTIMIZE conflicts with. A
+commit after it therefore seals it: what began before is refused. If a writer came between the two and has rewritten the
+same rows, the merge is undone.
+
+Readers go on in the old files, which are deleted hours later (see expiry.py). A merge is planned from plain values and
+returns plain values, so any process can run it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,11 +35,13 @@ from korvet.lake.files import (
     TableFile,
     discard,
     group_overlapping,
+    log_entry,
+    name_of,
     write_file,
 )
 from korvet.lake.schema import OFFSET, SCHEMA
 from korvet.lake.source import LakeSource
-from korvet.lake.table import COMMITS_MAX, CommitConflictError, Lake, LakeTopic
+from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, Lake, LakeTopic
 
 FILE_BYTES_MIN = 64 * 1024 * 1024
 """A file of this size or more stays as it is."""
@@ -209,29 +216,77 @@ def commit(lake: Lake, merged: WrittenMerge) -> MergeOutcome:
     )
     before, after = {each.path for each in merge.files}, {each.path for each in merged.written}
     error = f"{lake.uri(task.of)}: others committed before each of {COMMITS_MAX} tries"
-    tried = False
+    number = 0
     for _ in range(COMMITS_MAX):
         try:
             table = lake.open(task.of)
             active = set() if table is None else {each.path for each in table.files()}
-            if tried and after <= active:
+            if number and after <= active:
                 # The answer to a former commit was lost, or deltalake took its own for another writer's.
-                return done
+                return done if _seal(lake, task.of, number) else outcome
             if table is None or not before <= active:
                 # After a try the files may have come into the table, and been compacted once more since.
-                if not tried and table is not None:
+                if not number and table is not None:
                     discard(lake.filesystem(task.of), merged.written)
                 return outcome
-            tried = True
+            number = table.version + 1
             table.replace(merge.files, merged.written, time.time_ns() // 1_000_000)
+            return done if _seal(lake, task.of, number) else outcome
         except CommitConflictError:
             continue
         except LakeError as failure:
             # It is unknown whether the commit is there: the new files stay, and vacuum deletes what no commit names.
             error = str(failure)
             break
-        return done
     return msgspec.structs.replace(outcome, error=error)
+
+
+def _seal(lake: Lake, of: LakeTopic, number: int) -> bool:
+    """Seal the commit of a merge; returns False if a writer came between that had read the files, and it was undone.
+
+    Raises LakeError. Then, as after a crash, the next compaction does it.
+    """
+    sealed = _committed(lake, of, lambda table: table.seal())
+    crossed = _removed(lake, of, range(number + 1, sealed))
+    before, after = (lake.open(of, each) if crossed else None for each in (number - 1, number))
+    if before is None or after is None:
+        return True
+    old, new = set(before.files()) - set(after.files()), set(after.files()) - set(before.files())
+    # What the other writer has removed and added counts; the rest is as it was before.
+    kept = [each for each in old if name_of(each.path) not in crossed]
+    if len(kept) == len(old):
+        return True
+
+    def undo(table: ArchiveTable) -> int:
+        if not new <= set(table.files()):
+            # Another compactor has undone it.
+            return 0
+        at = table.version + 1
+        table.replace(list(new), kept, time.time_ns() // 1_000_000)
+        return at
+
+    if undone := _committed(lake, of, undo):
+        _seal(lake, of, undone)
+    return False
+
+
+def _committed(lake: Lake, of: LakeTopic, change: Callable[[ArchiveTable], int]) -> int:
+    """Return what `change` does, which is called until no other commit comes before its own; raises LakeError."""
+    for _ in range(COMMITS_MAX):
+        with contextlib.suppress(CommitConflictError):
+            table = lake.open(of)
+            return 0 if table is None else change(table)
+    raise LakeError(f"{lake.uri(of)}: others committed before each of {COMMITS_MAX} tries")
+
+
+def _removed(lake: Lake, of: LakeTopic, numbers: Iterable[int]) -> set[str]:
+    """Return the names of the files that commits have removed; of a commit that the log has no more, none."""
+    files, names = lake.filesystem(of), set[str]()
+    for number in numbers:
+        with contextlib.suppress(FileNotFoundError):
+            actions = map(msgspec.json.decode, log_entry(files, number).splitlines())
+            names |= {name_of(each["remove"]["path"]) for each in actions if "remove" in each}
+    return names
 
 
 def compact(lake: Lake, of: LakeTopic, run: RunMerges | None = None) -> Iterator[MergeOutcome]:
@@ -239,6 +294,9 @@ def compact(lake: Lake, of: LakeTopic, run: RunMerges | None = None) -> Iterator
 
     Raises LakeError.
     """
+    table = lake.open(of)
+    if table is not None and table.unsealed is not None:
+        _seal(lake, of, table.unsealed)
     tasks = plan_merges(lake, of)
     for merged in run(tasks) if run else (rewrite(lake, task) for task in tasks):
         yield commit(lake, merged)

@@ -231,7 +231,7 @@ class Expiry:
             if not gone:
                 return
             try:
-                table.replace(gone, [], now_ms)
+                table.remove(gone, now_ms)
             except CommitConflictError:
                 continue
             return

@@ -83,13 +83,9 @@ class TableFile(NamedTuple):
             msgspec.json.encode(statistics).decode(),
         )
 
-    def remove_action(self, now_ms: int) -> RemoveAction:
-        """Return the removal of the file as an action of Delta's log.
-
-        It is marked as changing data, though that of a compaction does not: deltalake ignores others when it checks for
-        conflicts, and an OPTIMIZE of its own that began before would add the rows a second time.
-        """
-        return RemoveAction(self.path, True, now_ms, self.size_bytes, {PARTITION: str(self.partition)})  # noqa: FBT003 - takes no keyword
+    def remove_action(self, now_ms: int, *, data_change: bool) -> RemoveAction:
+        """Return the removal of the file as an action of Delta's log; not `data_change`: its rows stay in the table."""
+        return RemoveAction(self.path, data_change, now_ms, self.size_bytes, {PARTITION: str(self.partition)})
 
 
 def filesystem(table_uri: str, storage_options: StorageOptions = None) -> FileSystem:
@@ -187,15 +183,23 @@ def discard_refused(files: FileSystem, written: Iterable[TableFile], commits: It
     These are the numbers at which it was tried. An object store may have taken a commit that it then reported as
     another writer's: a write is repeated if its answer was lost.
     """
-    named = b""
     try:
-        for number in commits:
-            with files.open_input_stream(f"_delta_log/{number:020}.json") as log:
-                named += log.readall()
+        named = b"".join(log_entry(files, number) for number in commits)
     except OSError:
         return
-    # The log spells paths its own way; the last part is the same in each.
-    discard(files, [each for each in written if each.path.rsplit("/", 1)[-1].encode() not in named])
+    discard(files, [each for each in written if name_of(each.path).encode() not in named])
+
+
+def log_entry(files: FileSystem, number: int) -> bytes:
+    """Return a commit of a table as Delta's log has it, an action a line; raises OSError."""
+    with files.open_input_stream(f"_delta_log/{number:020}.json") as log:
+        content: bytes = log.readall()
+    return content
+
+
+def name_of(path: str) -> str:
+    """Return the last part of a path: the log spells paths its own way, and this part is the same in each."""
+    return path.rsplit("/", 1)[-1]
 
 
 FOOTERS_MAX = 1024

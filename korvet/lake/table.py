@@ -41,7 +41,10 @@ _READER_VERSION = 1
 
 _DELETION_VECTORS = "deletionVectors"
 _MAINTENANCE = "maintenance"
+_MERGED = "merged"
 _LEFT_OUT = "left-out"
+_SEALED = "korvet.sealed"
+"""The table's property that says up to which merge it is sealed."""
 
 COMMITS_MAX = 100
 """Tries of a commit, each of which lost against another one that concerned other partitions or files."""
@@ -181,23 +184,63 @@ class ArchiveTable:
         with lake_errors(self.uri):
             self._table.update_incremental()
 
-    def replace(self, removed: Sequence[TableFile], written: Sequence[TableFile], now_ms: int) -> None:
-        """Remove files by one commit, and add those that hold their rows now; without any the rows are gone.
+    def remove(self, removed: Sequence[TableFile], now_ms: int) -> None:
+        """Remove files with their rows by one commit; raises as `replace`."""
+        self._replace(removed, (), now_ms, data_change=True)
 
-        Raises CommitConflictError if one of them is not in the table, or any other commit came first; LakeError.
+    def replace(self, removed: Sequence[TableFile], written: Sequence[TableFile], now_ms: int) -> None:
+        """Remove files by one commit, the next one, and add those that hold their rows now; to be sealed then.
+
+        Streams and change feeds ignore it, for no row changes. Raises CommitConflictError if one of the files is not in
+        the table, or any other commit came first; LakeError.
         """
+        self._replace(removed, written, now_ms, data_change=False)
+
+    def _replace(
+        self, removed: Sequence[TableFile], written: Sequence[TableFile], now_ms: int, *, data_change: bool
+    ) -> None:
         self.check_rewritable()
         missing = {each.path for each in removed} - {each.path for each in self.files()}
         if missing:
             raise CommitConflictError(f"{self.uri}: {min(missing)} is not in the table any more")
+        # Maintenance has a version of its own: of two at once, deltalake refuses one in any case.
+        names = (_MAINTENANCE,) if data_change else (_MAINTENANCE, _MERGED)
         self._commit(
             [
-                *(each.add_action(data_change=False) for each in written),
-                *(each.remove_action(now_ms) for each in removed),
+                *(each.add_action(data_change=data_change) for each in written),
+                *(each.remove_action(now_ms, data_change=data_change) for each in removed),
             ],
-            # Maintenance has a version of its own: of two at once, deltalake refuses one in any case.
-            [Transaction(f"korvet:{self._of.topic_id}:{_MAINTENANCE}", self.version + 1)],
+            [Transaction(f"korvet:{self._of.topic_id}:{name}", self.version + 1) for name in names],
         )
+
+    @property
+    def unsealed(self) -> int | None:
+        """The number of the last commit of `replace`, if nobody has sealed it."""
+        sealed = int(self._table.metadata().configuration.get(_SEALED, 0))
+        return self._merged if self._merged > sealed else None
+
+    @property
+    def _merged(self) -> int:
+        return self._table.transaction_version(f"korvet:{self._of.topic_id}:{_MERGED}") or 0
+
+    def seal(self) -> int:
+        """Let deltalake refuse the commits of writers that have read the table before the last `replace`.
+
+        Returns the number of this commit, the next one. deltalake ignores removals that change no data when it checks
+        for conflicts, so an OPTIMIZE that began before would add the rows of the removed files a second time. It is
+        refused once metadata has changed. Raises CommitConflictError if another commit came first; LakeError.
+        """
+        number = self.version + 1
+        with lake_errors(self.uri):
+            try:
+                self._table.alter.set_table_properties(
+                    {_SEALED: str(self._merged)},
+                    raise_if_not_exists=False,
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                )
+            except CommitFailedError as error:
+                raise CommitConflictError(f"{self.uri}: {error}") from error
+        return number
 
     def _check_for_hidden_rows(self) -> None:
         """Raise LakeError if the table has deletion vectors: rows that a user deleted must not be served."""
@@ -292,12 +335,16 @@ class Lake(NamedTuple):
         """Return the data files of a topic's table, which may share a cache with those of others."""
         return DataFiles(self.uri(of), self.filesystem(of), cache)
 
-    def open(self, of: LakeTopic) -> ArchiveTable | None:
-        """Return the topic's table, None if nothing was ever archived of it; raises LakeError."""
+    def open(self, of: LakeTopic, version: int | None = None) -> ArchiveTable | None:
+        """Return the topic's table, as it was after commit `version`; None if nothing was ever archived of it.
+
+        Raises LakeError.
+        """
         if self.path:
             uri = self.uri(of)
             with lake_errors(uri), contextlib.suppress(TableNotFoundError):
-                return ArchiveTable(DeltaTable(uri, storage_options=self.storage_options), of)
+                table = DeltaTable(uri, version=version, storage_options=self.storage_options)
+                return ArchiveTable(table, of)
         return None
 
     def create(self, of: LakeTopic) -> ArchiveTable:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -292,6 +293,68 @@ def test_an_external_optimize_that_began_before_is_refused(lake: Lake) -> None:
     with pytest.raises(CommitFailedError):
         stale.optimize.compact()
     assert offsets_in_files(lake) == list(range(ROWS))
+
+
+def test_an_external_delete_that_began_before_is_refused(lake: Lake) -> None:
+    stale = DeltaTable(opened(lake).uri)
+    own_compaction(lake)
+    with pytest.raises(CommitFailedError):
+        stale.delete("offset < 25")
+    assert offsets_in_files(lake) == list(range(ROWS))
+
+
+def test_a_merge_is_undone_if_an_optimize_commits_before_its_seal(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale, seal = DeltaTable(opened(lake).uri), ArchiveTable.seal
+
+    def late(table: ArchiveTable) -> int:
+        monkeypatch.setattr(ArchiveTable, "seal", seal)
+        # It leaves one partition, and a newer file, alone.
+        stale.optimize.compact(partition_filters=[("partition", "=", "0")])
+        return seal(table)
+
+    archive(lake, ROWS, partition=1)
+    append(lake, [record(ROWS)], ROWS + 1)
+    monkeypatch.setattr(ArchiveTable, "seal", late)
+    outcomes = [(each.partition, each.done, each.error) for each in compact(lake, OF)]
+    assert outcomes == [(0, False, None), (1, True, None)]
+    assert sorted(offsets_in_files(lake)) == list(range(ROWS + 1))
+    assert offsets_in_files(lake, 1) == list(range(ROWS))
+    assert [each.done for each in compact(lake, OF)] == [True]
+    assert offsets_in_files(lake) == list(range(ROWS + 1))
+
+
+def test_a_merge_whose_compactor_was_killed_before_the_seal_is_sealed_or_undone_by_the_next(
+    lake: Lake,
+) -> None:
+    stale = [DeltaTable(opened(lake).uri) for _ in range(2)]
+    table = opened(lake)
+    table.replace(table.files(), rewrite(lake, one(lake)).written, 1)
+    assert opened(lake).unsealed == opened(lake).version
+    stale[0].optimize.compact()
+    assert len(offsets_in_files(lake)) == 2 * ROWS
+    own_compaction(lake)
+    assert offsets_in_files(lake) == list(range(ROWS))
+    assert opened(lake).unsealed is None
+    with pytest.raises(CommitFailedError):
+        stale[1].optimize.compact()
+
+
+def test_a_change_feed_has_each_row_as_inserted_once_whatever_is_compacted(lake: Lake) -> None:
+    DeltaTable(opened(lake).uri).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    first = opened(lake).version
+    for end in (2 * ROWS, 5 * ROWS):
+        archive(lake, end)
+        own_compaction(lake)
+    table = opened(lake)
+    feed = pa.table(DeltaTable(table.uri).load_cdf(starting_version=first + 1))
+    assert sorted(feed.column("offset").to_pylist()) == list(range(ROWS, 5 * ROWS))
+    assert set(feed.column("_change_type").to_pylist()) == {"insert"}
+    # What expires is deleted.
+    table.remove(table.files(), 1)
+    feed = pa.table(DeltaTable(table.uri).load_cdf(starting_version=opened(lake).version))
+    assert feed.column("_change_type").to_pylist() == ["delete"] * 5 * ROWS
 
 
 def test_of_two_replacements_of_one_version_the_second_is_refused(lake: Lake) -> None:

@@ -174,7 +174,7 @@ def test_the_start_is_moved_before_files_leave_the_table(
         raise LakeError("no access")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ArchiveTable, "replace", refuse)
+        patched.setattr(ArchiveTable, "remove", refuse)
         with pytest.raises(LakeError):
             expire(topic, older_than(2500))
     assert RemoteOffsetStore(topic.worker.redis).expire([(topic.partition, 0)]) == [6]
@@ -193,16 +193,16 @@ def test_a_start_that_redis_refuses_keeps_the_files(topic: Both) -> None:
 
 
 def test_another_commit_in_between_is_no_hindrance(topic: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace = ArchiveTable.replace
+    remove = ArchiveTable.remove
     tries: list[int] = []
 
-    def late(table: ArchiveTable, removed: list[TableFile], written: list[TableFile], now_ms: int) -> None:
+    def late(table: ArchiveTable, removed: list[TableFile], now_ms: int) -> None:
         tries.append(table.version)
         if len(tries) == 1:
             topic.archive()
-        replace(table, removed, written, now_ms)
+        remove(table, removed, now_ms)
 
-    monkeypatch.setattr(ArchiveTable, "replace", late)
+    monkeypatch.setattr(ArchiveTable, "remove", late)
     expire(topic, older_than(1500))
     assert len(tries) == 2
     assert [(file.first_offset, file.last_offset) for file in topic.files()] == [(3, 5), (6, 8), (9, 10)]
@@ -397,7 +397,7 @@ def test_a_table_that_always_changes_is_an_error_in_the_end(
     def conflict(*_: object) -> None:
         raise CommitConflictError("another one")
 
-    monkeypatch.setattr(ArchiveTable, "replace", conflict)
+    monkeypatch.setattr(ArchiveTable, "remove", conflict)
     with pytest.raises(LakeError, match="others committed"):
         expire(topic, older_than(2500))
 

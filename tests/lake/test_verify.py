@@ -134,7 +134,7 @@ def test_a_row_that_is_there_twice_is_found(topic: Both) -> None:
 
 def test_records_that_only_redis_has_are_found(topic: Both) -> None:
     last = topic.files()[3]
-    topic.table.replace([last], [], 1)
+    topic.table.remove([last], 1)
     found = verified(topic)
     assert ("gap", last.first_offset) in [(each.kind, each.offset) for each in found.findings]
 
@@ -143,12 +143,12 @@ def test_a_gap_in_the_lake_is_found_where_all_offsets_are_records(redis_url: str
     with both(redis_url, tmp_path / "lake", "batch") as made:
         firsts = made.archive_batches((1, 2), (3, 4), (5, 6))
         made.trim(firsts[2] + 2)
-        made.table.replace([made.files()[1]], [], 1)
+        made.table.remove([made.files()[1]], 1)
         found = verified(made)
         assert [(each.kind, each.message) for each in found.findings] == [
             ("gap", "offsets 2 to 3 are missing")
         ]
-        made.table.replace([made.files()[0]], [], 1)
+        made.table.remove([made.files()[0]], 1)
         assert [each.message for each in verified(made).findings] == ["offsets 0 to 3 are missing"]
         made.table.append([written(made, [1, 3])], [])
         assert {each.kind for each in verified(made).findings} == {"gap"}

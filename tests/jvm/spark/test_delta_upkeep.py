@@ -26,7 +26,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def stream(spark: SparkSession, uri: str, directory: str) -> list[int]:
     """Carry what is new in a table on, and return all that was carried by now."""
-    rows = spark.readStream.format("delta").option("ignoreDeletes", "true").load(uri)
+    rows = spark.readStream.format("delta").load(uri)
     writing = rows.select("offset").writeStream.format("parquet")
     checkpoint = writing.option("checkpointLocation", f"{directory}/checkpoint")
     checkpoint.trigger(availableNow=True).start(f"{directory}/carried").awaitTermination()
