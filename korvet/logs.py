@@ -161,13 +161,20 @@ PAUSE_SECONDS = 10.0
 
 
 class RateLimitedLogger:
-    """Lines of one log that may come with every request or peer: of each kind `burst` in PAUSE_SECONDS.
+    """Lines of one log that may come with every request or peer: of each kind `burst` in `pause_seconds`.
 
     The next line of a kind has the number of those that were left out.
     """
 
-    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic, *, burst: int = 1) -> None:
-        self._log, self._clock, self._burst = log, clock, burst
+    def __init__(
+        self,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        burst: int = 1,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        self._log, self._clock, self._burst, self._pause_seconds = log, clock, burst, pause_seconds
         # Of each kind: when its present pause began, and how many lines were written in it.
         self._written: dict[str, tuple[float, int]] = {}
         self._left_out: dict[str, int] = {}
@@ -187,7 +194,7 @@ class RateLimitedLogger:
     def _write(self, write: Callable[..., None], kind: str, event: str, fields: dict[str, object]) -> None:
         now = self._clock()
         began, lines = self._written.get(kind, (now, 0))
-        if now - began >= PAUSE_SECONDS:
+        if now - began >= self._pause_seconds:
             began, lines = now, 0
         if lines >= self._burst:
             self._left_out[kind] = self._left_out.get(kind, 0) + 1

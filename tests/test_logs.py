@@ -234,6 +234,17 @@ def test_one_of_each_kind_is_written_in_a_while_and_says_how_many_were_not(
         assert lines() == [{"number": 6}]
 
 
+def test_a_pause_may_be_longer(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    rare = RateLimitedLogger(Log("korvet.test"), lambda: now, pause_seconds=60)
+    with caplog.at_level(logging.INFO):
+        for number in range(7):
+            rare.warning("lake", "missing", number=number)
+            now += 10
+    found = [vars(record)["korvet_fields"] for record in caplog.records]
+    assert found == [{"number": 0}, {"number": 6, "left_out_before": 5}]
+
+
 def test_a_burst_of_a_kind_is_written(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     bursts = RateLimitedLogger(Log("korvet.test"), lambda: now, burst=3)

@@ -36,6 +36,8 @@ SEND_SECONDS_MAX = 5
 """How long a response may wait for a worker to read it: threads must be free for others."""
 
 _log = logs.Log(__name__)
+_rate_limited_log = logs.RateLimitedLogger(_log, pause_seconds=60)
+"""A file that is missing fails each fetch of its records, which consumers repeat until somebody restores it."""
 
 
 class _Peer(socketserver.StreamRequestHandler):
@@ -102,7 +104,7 @@ def _answer(reader: LakeReader, listener: _RequestServer) -> None:
         try:
             response = _read(reader, request)
         except LakeError as error:
-            _log.warning("the lake cannot be read", reason=error)
+            _rate_limited_log.warning(request.topic_id, "the lake cannot be read", reason=error)
             response = RemoteResponse(request.number, str(error))
         except Exception as error:  # noqa: BLE001 - the boundary of a thread: the worker gets the error, and it goes on
             _log.exception("a request failed")

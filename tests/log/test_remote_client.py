@@ -95,6 +95,24 @@ def test_an_error_of_the_lake_fails_that_request_only(client: RemoteClient) -> N
     assert right.finish(SECONDS).record_count == RECORDS
 
 
+def test_a_file_that_is_missing_fails_each_request_and_is_logged_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = Lake(str(tmp_path)).create(LakeTopic(TOPIC, TOPIC_ID))
+    rows = records_to_arrow(0, [(0, 1000, None, b"v", [])])
+    file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
+    assert file is not None
+    table.append([file], [Advance(0, 0, 1)])
+    (tmp_path / TOPIC / TOPIC_ID / file.path).unlink()
+    with lake_service(tmp_path, tmp_path) as running:
+        client = RemoteClient(running.socket)
+        for _ in range(20):
+            with pytest.raises(KafkaError, match=f"{file.path} cannot be read"):
+                client.send(read_request(0, archived=1)).finish(SECONDS)
+        client.close()
+    assert capfd.readouterr().err.count("the lake cannot be read") == 1
+
+
 def test_a_reader_that_dies_is_one_error_and_a_new_one_is_found(lake: Path, tmp_path: Path) -> None:
     with lake_service(lake, tmp_path) as running:
         client = RemoteClient(running.socket)
