@@ -233,7 +233,10 @@ class Replay:
         return str(described[spec.target].topic_id), count
 
     def _plan(self) -> dict[int, ReplayRange]:
-        """Return the range of each partition; raises ReplayError if source or target has no such partition."""
+        """Return the range of each partition.
+
+        Raises ReplayError if source or target has no such partition, or no range has a record.
+        """
         spec, count = self._spec, self._target_count
         wanted = sorted(spec.partitions or self._logs)
         for index in wanted:
@@ -244,7 +247,14 @@ class Replay:
                     f"{spec.target} has {count} partitions, but {spec.source} has partition {index}: add partitions,"
                     " or give --partitions hash"
                 )
-        return {index: self._range(self._logs[index]) for index in wanted}
+        planned = {index: self._range(self._logs[index]) for index in wanted}
+        if not any(map(self._has_records, planned.values())):
+            raise ReplayError(f"nothing to replay: {spec.source} has no record in the range")
+        return planned
+
+    def _has_records(self, of: ReplayRange) -> bool:
+        """Return whether a range has a record: offsets have gaps, and markers and what was aborted are none."""
+        return any(rows.num_rows for rows in self.rows(of.partition, of.first, of.end))
 
     def _range(self, log: PartitionSnapshot) -> ReplayRange:
         spec = self._spec

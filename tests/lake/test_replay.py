@@ -86,7 +86,32 @@ def test_a_range_of_offsets_or_of_times_is_what_it_says(stage: Stage) -> None:
     assert replayed(ReplayEdge(), ReplayEdge(offset=2), 0) == [[0, 1], []]
     # What a log does not have is the nearest that it has, as where groups are reset.
     assert replayed(ReplayEdge(offset=18), ReplayEdge(offset=99)) == [[18, 19]] * 2
-    assert replayed(ReplayEdge(timestamp=2000), ReplayEdge()) == [[], []]
+
+
+@transactional_or_not
+def test_an_empty_range_is_refused_and_changes_nothing(stage: Stage, *, transactional: bool) -> None:
+    source, target = numbered(stage, 5, partitions=2), stage.make("batch", 2)
+
+    def refused(topic: SourceTopic, begin: ReplayEdge, end: ReplayEdge) -> None:
+        spec = ReplaySpec(source=topic.name, target=target.name, start=begin, end=end)
+        with pytest.raises(ReplayError, match=rf"nothing to replay: {topic.name} has no record in the range"):
+            stage.run(spec, transactional=transactional)
+        assert stage.admin.offsets.committed(spec.name) == {}
+
+    refused(source, ReplayEdge(offset=2), ReplayEdge(offset=2))
+    refused(source, ReplayEdge(offset=5), ReplayEdge())
+    refused(source, ReplayEdge(timestamp=2000), ReplayEdge())
+    refused(source, ReplayEdge(), ReplayEdge(timestamp=1000))
+    refused(stage.make(), ReplayEdge(), ReplayEdge())
+    # In format `record` offsets have gaps.
+    sparse = stage.make("record")
+    for value in (b"1", b"2"):
+        stage.topics.produce(sparse.partitions[0], value)
+    first, last = (each[0] for each in stage.topics.produced[sparse.id, 0])
+    refused(sparse, ReplayEdge(offset=first + 1), ReplayEdge(offset=last))
+    spec = ReplaySpec(source=sparse.name, target=target.name, start=ReplayEdge(offset=last))
+    assert stage.run(spec, transactional=transactional) == [1]
+    assert [stage.contents(target, at) == [] for at in (0, 1)] == [False, True]
 
 
 def test_records_that_come_after_a_replay_has_begun_are_none_of_it(stage: Stage) -> None:
