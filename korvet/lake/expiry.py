@@ -191,6 +191,7 @@ class Expiry:
         try:
             table = self._lake.open(topic.of)
             gone = [] if table is None else table.vacuum(hours, dry_run=self._dry_run)
+            gone += self._lake.remove_staged(topic.of, hours, dry_run=self._dry_run)
         except LakeError as error:
             return VacuumedFiles(topic.name, error=str(error))
         return VacuumedFiles(topic.name, len(gone))

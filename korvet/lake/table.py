@@ -9,7 +9,9 @@ in the table: files that no commit has added do not count, whatever process wrot
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -296,6 +298,7 @@ def _column(actions: pa.Table, name: str) -> list[object]:
 
 
 _LOG = "_delta_log"
+_STAGED = re.compile(r"#[0-9]+$")
 
 
 class StoredFiles(NamedTuple):
@@ -378,6 +381,22 @@ class Lake(NamedTuple):
                 if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
             )
         return []
+
+    def remove_staged(self, of: LakeTopic, hours: int, *, dry_run: bool) -> list[str]:
+        """Delete what deltalake had begun to write to a directory `hours` ago when it was killed; returns the paths.
+
+        Such a file is named FILE#1 until it is whole. deltalake does not list it, so no vacuum deletes it. Raises
+        LakeError.
+        """
+        if "://" in self.path:
+            return []
+        oldest = time.time() - hours * 3600
+        with lake_errors(self.path):
+            below = Path(self.uri(of)).rglob("*#[0-9]*")
+            found = [each for each in below if _STAGED.search(each.name) and each.stat().st_mtime < oldest]
+            for each in () if dry_run else found:
+                each.unlink(missing_ok=True)
+        return [str(each) for each in found]
 
     def stored_files(self, of: LakeTopic) -> StoredFiles:
         """Return the files of a table, with all that lies below it; raises LakeError."""

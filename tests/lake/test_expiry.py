@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +43,7 @@ from korvet.topics.types import TopicRow
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record, values
 
+ROOT = Path(__file__).parent.parent.parent
 NOW = 10_000
 HOUR_S = 3600
 
@@ -248,6 +251,36 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
     # What left the table just now may still be read, however old it is.
     assert {each.name for each in partition.iterdir()} == removed | {young.name}
     assert {file.path for file in topic.files()} == left
+
+
+def test_vacuum_deletes_what_a_writer_that_was_killed_had_begun(topic: Both) -> None:
+    program = f"""
+import os, signal
+from korvet.lake.decoding import records_to_arrow
+from korvet.lake.files import filesystem, write_file
+from tests.lake.archives import record
+
+def rows():
+    # deltalake writes to the disk once it has some megabytes.
+    for at in range(4):
+        yield records_to_arrow(0, [record(at, value_bytes=10_000_000)])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_file(filesystem({topic.table.uri!r}), 0, rows(), 1)
+"""
+    partition = topic.path_of("partition=0")
+    before = set(partition.iterdir())
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, check=False)
+    [begun] = set(partition.iterdir()) - before
+    assert begun.name.endswith(".parquet#1")
+    expiry = Expiry(topic.source)
+    age(begun, VACUUM_HOURS_MIN - 1)
+    assert (expiry.vacuum(topic.topic, VACUUM_HOURS_MIN).files, begun.exists()) == (0, True)
+    age(begun, VACUUM_HOURS_MIN + 1)
+    dry = Expiry(topic.source, dry_run=True).vacuum(topic.topic, VACUUM_HOURS_MIN)
+    assert (dry.files, begun.exists()) == (1, True)
+    assert expiry.vacuum(topic.topic, VACUUM_HOURS_MIN).files == 1
+    assert set(partition.iterdir()) == before
 
 
 def test_vacuum_keeps_files_for_a_day_at_least(topic: Both) -> None:
