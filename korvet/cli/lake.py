@@ -140,7 +140,8 @@ _STATUS = ("Topic", "Partition", "Start", "In Redis from", "Archived", "End", "L
 def status(target: LakeTarget, *, as_json: bool) -> int:
     """Show how far each partition is archived.
 
-    "Lag" counts the records that are not in the table, and "Lag s" is the age of the oldest of them by its timestamp.
+    "Lag" counts the records that are not in the table, and "Lag s" is the time since the first of them was appended;
+    in storage format `batch` a log knows that with message.timestamp.type=LogAppendTime only.
     """
     from korvet.lake import verify as lake_verify  # noqa: PLC0415 - other commands start without Delta
 

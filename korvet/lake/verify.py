@@ -304,7 +304,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: the log's `start` in lake and Redis together, and its `end`; None for what is unknown.
 
     The table holds it up to `archived`, None for nothing yet, and Redis knows it up to `mirrored`, 0 for nothing:
-    trimming goes no further. `lag_records` are not in the table, the oldest of them `lag_ms` old by its timestamp.
+    trimming goes no further. `lag_records` are not in the table, the first of them was appended `lag_ms` ago.
     `error` says why the rest is missing, or that the table is not the one that Redis knows.
     """
 
@@ -377,15 +377,13 @@ def _of_topic(
 def _lag(
     stores: LakeStores, partition: Partition, first: int, bounds: Bounds
 ) -> tuple[int | None, int | None]:
-    """Return how many records lie from `first` on, and how old (ms) the first of them is; None if unknown."""
+    """Return how many records lie from `first` on, and how long ago (ms) the first was appended; None if unknown."""
     if first >= bounds.stable_offset:
         return 0, 0
     [count] = stores.indexes.records_from([LogPosition(partition, first)])
     [read] = stores.logs.read([Read(partition, first, 1)])
-    timestamp = None if isinstance(read, KafkaError) else read.first_timestamp
-    lag_ms = (
-        max(time.time_ns() // 1_000_000 - timestamp, 0) if timestamp is not None and timestamp >= 0 else None
-    )
+    appended_ms = None if isinstance(read, KafkaError) else read.first_appended_ms(partition.bits)
+    lag_ms = None if appended_ms is None else max(time.time_ns() // 1_000_000 - appended_ms, 0)
     return None if isinstance(count, KafkaError) else count, lag_ms
 
 

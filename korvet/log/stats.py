@@ -19,7 +19,7 @@ from korvet.cluster.usage import UsageStore
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.index import STATE_FIELDS, IndexStore, read_totals
 from korvet.log.store import LogStore
-from korvet.log.types import LogPosition, Read
+from korvet.log.types import Fetched, LogPosition, Read
 from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -117,12 +117,12 @@ class LogStatsReader:
             elif first < (each.end_offset or 0):
                 unknown.append(Read(partition, first, 1))
                 beginnings[stream] = beginning
-        for read, timestamp in _first_timestamps(self._logs, unknown):
-            if isinstance(timestamp, KafkaError):
-                errors.append(timestamp)
-            elif timestamp is not None:
+        for read, found in _first_found(self._logs, unknown):
+            if isinstance(found, KafkaError):
+                errors.append(found)
+            elif found.first_timestamp is not None:
                 stream = read.partition.stream
-                self._now[stream] = (beginnings[stream], timestamp)
+                self._now[stream] = (beginnings[stream], found.first_timestamp)
         return [self._aged(partition, each, now_ms) for partition, each in stats], errors
 
     def _aged(self, partition: Partition, stats: LogStats, now_ms: int) -> LogStats:
@@ -136,48 +136,78 @@ def _beginning(partition: Partition, stats: LogStats) -> _Beginning:
     return partition.topic_id, stats.start_offset, stats.compacted_bytes
 
 
-def _first_timestamps(
-    logs: LogStore, reads: Sequence[Read]
-) -> Iterator[tuple[Read, int | KafkaError | None]]:
-    """Yield for each read the timestamp (ms) of the first record it finds, None without one."""
+def _first_found(logs: LogStore, reads: Sequence[Read]) -> Iterator[tuple[Read, Fetched | KafkaError]]:
+    """Yield for each read what it finds, which begins with the first record."""
     for at in range(0, len(reads), _FIRST_ENTRIES_PER_READ):
         some = reads[at : at + _FIRST_ENTRIES_PER_READ]
-        for read, fetched in zip(some, logs.read(some), strict=True):
-            yield read, fetched if isinstance(fetched, KafkaError) else fetched.first_timestamp
+        yield from zip(some, logs.read(some), strict=True)
 
 
-def read_lake_lags(
-    logs: LogStore, indexes: IndexStore, partitions: Sequence[Partition], now_ms: int
-) -> tuple[list[LakeLag], list[KafkaError]]:
-    """Return how far each log is archived, and what is wrong with the others; a few round trips.
+_SEEN_MAX = 128
+"""Times kept of a log that is not archived: of more, every other one."""
 
-    It is what Redis knows of the archive, so it holds for any archiver. Raises StorageUnavailableError.
+
+class LakeLagReader:
+    """Reads how far logs are archived; remembers from one round to the next when it saw them grow.
+
+    Format `batch` keeps no time of an append unless timestamps are that (LogAppendTime): what a producer says may be of
+    any time, as in a replay. There a record is as old as this reader has known it.
     """
-    lags: list[LakeLag] = []
-    errors: list[KafkaError] = []
-    lagging: list[tuple[LogPosition, int]] = []
-    for partition, bounds in zip(partitions, logs.bounds(partitions), strict=True):
-        if isinstance(bounds, KafkaError):
-            errors.append(bounds)
-            continue
-        first = max(bounds.archived, bounds.local_start if bounds.remote else bounds.log_start)
-        # What transactions may still abort is not archived, however long they take.
-        if first < bounds.stable_offset:
-            lagging.append((LogPosition(partition, first), bounds.archived))
-        else:
-            lags.append(_lake_lag(partition, bounds.archived, 0, 0))
-    counts = indexes.records_from([position for position, _ in lagging])
-    reads = [Read(*position, 1) for position, _ in lagging]
-    timestamps = _first_timestamps(logs, reads)
-    for (position, archived), count, (_, timestamp) in zip(lagging, counts, timestamps, strict=True):
-        if isinstance(count, KafkaError):
-            errors.append(count)
-        elif isinstance(timestamp, KafkaError):
-            errors.append(timestamp)
-        else:
-            age_ms = max(now_ms - timestamp, 0) if timestamp is not None and timestamp >= 0 else None
-            lags.append(_lake_lag(position.partition, archived, count, age_ms))
-    return lags, errors
+
+    def __init__(self, logs: LogStore, indexes: IndexStore) -> None:
+        self._logs = logs
+        self._indexes = indexes
+        # By topic id and partition: ends of the log, and when each was seen first (ms), both rising.
+        self._before: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._now: dict[tuple[str, int], list[tuple[int, int]]] = {}
+
+    def begin_round(self) -> None:
+        """Forget the logs that were not read in the last round: their topics were deleted."""
+        self._before, self._now = self._now, {}
+
+    def read(self, partitions: Sequence[Partition], now_ms: int) -> tuple[list[LakeLag], list[KafkaError]]:
+        """Return how far each log is archived, and what is wrong with the others; a few round trips.
+
+        It is what Redis knows of the archive, so it holds for any archiver. Raises StorageUnavailableError.
+        """
+        lags: list[LakeLag] = []
+        errors: list[KafkaError] = []
+        lagging: list[tuple[LogPosition, int]] = []
+        for partition, bounds in zip(partitions, self._logs.bounds(partitions), strict=True):
+            if isinstance(bounds, KafkaError):
+                errors.append(bounds)
+                continue
+            first = max(bounds.archived, bounds.local_start if bounds.remote else bounds.log_start)
+            # What transactions may still abort is not archived, however long they take.
+            if first < bounds.stable_offset:
+                lagging.append((LogPosition(partition, first), bounds.archived))
+                self._see(LogPosition(partition, first), bounds.stable_offset, now_ms)
+            else:
+                lags.append(_lake_lag(partition, bounds.archived, 0, 0))
+        counts = self._indexes.records_from([position for position, _ in lagging])
+        found = _first_found(self._logs, [Read(*position, 1) for position, _ in lagging])
+        for (position, archived), count, (read, fetched) in zip(lagging, counts, found, strict=True):
+            if isinstance(count, KafkaError):
+                errors.append(count)
+            elif isinstance(fetched, KafkaError):
+                errors.append(fetched)
+            else:
+                appended_ms = fetched.first_appended_ms(read.partition.bits)
+                if appended_ms is None:
+                    [(_, appended_ms), *_] = self._now[read.partition.topic_id, read.partition.index]
+                lags.append(_lake_lag(position.partition, archived, count, max(now_ms - appended_ms, 0)))
+        return lags, errors
+
+    def _see(self, first: LogPosition, end: int, now_ms: int) -> None:
+        key = first.partition.topic_id, first.partition.index
+        seen = [each for each in self._before.get(key, ()) if each[0] > first.offset]
+        if not seen or seen[-1][0] < end:
+            seen.append((end, now_ms))
+        if len(seen) > _SEEN_MAX:
+            # Of two the later end with the earlier time: none becomes younger.
+            pairs = zip(seen[::2], seen[1::2], strict=False)
+            seen = [(later[0], earlier[1]) for earlier, later in pairs] + seen[len(seen) // 2 * 2 :]
+        self._now[key] = seen
 
 
 def _lake_lag(partition: Partition, archived: int, records: int, age_ms: int | None) -> LakeLag:

@@ -245,6 +245,16 @@ class Fetched(NamedTuple):
             return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else header.base_timestamp
         return self.records[0][1] if self.records else None
 
+    def first_appended_ms(self, bits: int) -> int | None:
+        """Return when the first record was appended, by Redis' clock or its broker's; None if the log does not keep it.
+
+        `bits` are the partition's. An offset of format `record` is a time; a batch has it with LogAppendTime alone.
+        """
+        if self.batches:
+            header = self.batches[0].header
+            return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+        return self.records[0][0] >> bits if self.records else None
+
     def until(self, end: int) -> Fetched:
         """Return what was found below an offset that lies between two entries, where reading on is of no use."""
         if not self.holds_any or self.next_offset <= end:

@@ -189,7 +189,8 @@ LAKE_LAGS = MetricTable(
     gauge("korvet_lake_lag_records", "Number of records that are not archived yet.", "records"),
     gauge(
         "korvet_lake_lag_seconds",
-        "Age of the oldest record that is not archived, by its timestamp; 0 if all are.",
+        "Time since the oldest record that is not archived was appended, or in format `batch` was seen by the keeper; 0"
+        " if all are.",
         "age_ms",
         divisor=1000,
     ),

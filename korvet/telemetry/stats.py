@@ -126,8 +126,8 @@ class GroupStats(Stats, frozen=True, kw_only=True):
 class LakeLag(Stats, frozen=True, kw_only=True):
     """How far a log is archived, or all logs of a topic.
 
-    `records` are not archived yet. The oldest of them is `age_ms` old by its timestamp: 0 without records, None if it
-    has no timestamp. `archived_offset` is the next offset to archive.
+    `records` are not archived yet. The oldest of them was appended `age_ms` ago: 0 without records. `archived_offset`
+    is the next offset to archive.
     """
 
     KEY = ("topic",)

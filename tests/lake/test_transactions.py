@@ -21,7 +21,7 @@ from korvet.lake.scan import (
 from korvet.lake.schema import HEADERS, OFFSET, VALUE
 from korvet.lake.tasks import RangeReader
 from korvet.lake.verify import status, verify
-from korvet.log.stats import read_lake_lags
+from korvet.log.stats import LakeLagReader
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
 from tests.support.transactions import TransactionalProducer
@@ -257,7 +257,7 @@ def test_what_may_not_be_archived_yet_is_no_lag(log: Log) -> None:
     stores, partition = log.both.stores, log.both.partition
 
     def lag() -> int:
-        [of_metrics], errors = read_lake_lags(stores.logs, stores.indexes, [partition], 2**40)
+        [of_metrics], errors = LakeLagReader(stores.logs, stores.indexes).read([partition], 2**40)
         [of_status, _] = status(log.both.source, [TOPIC])
         assert errors == []
         assert of_status.lag_records == of_metrics.records

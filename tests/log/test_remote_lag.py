@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.log.stats import read_lake_lags
+from korvet.errors import ErrorCode
+from korvet.lake.verify import status
+from korvet.log.remote.archived import Archived, RemoteOffsetStore
+from korvet.log.stats import LakeLagReader
 from korvet.telemetry.stats import LakeLag
 from tests.lake.both import TOPIC, Both, both
 from tests.support.archives import Format
@@ -15,35 +18,79 @@ from tests.support.archives import Format
 NOW_MS = 10_000
 
 
-def read(tiers: Both) -> tuple[LakeLag, list[KafkaError]]:
-    """Return the lag of the partition that is written to, and what is wrong with others."""
-    lags, errors = read_lake_lags(tiers.stores.logs, tiers.stores.indexes, tiers.topic.partitions, NOW_MS)
+def read(tiers: Both, now_ms: int = NOW_MS, reader: LakeLagReader | None = None) -> LakeLag:
+    """Return the lag of the partition that is written to, in the next round of a reader or the first of a new one."""
+    reader = reader or LakeLagReader(tiers.stores.logs, tiers.stores.indexes)
+    reader.begin_round()
+    lags, errors = reader.read(tiers.topic.partitions, now_ms)
+    assert errors == []
     [lag] = [each for each in lags if each.partition == 0]
-    return lag, errors
+    return lag
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_the_lag_is_what_no_table_holds_yet(redis_url: str, tmp_path: Path, storage_format: Format) -> None:
     with both(redis_url, tmp_path / "lake", storage_format) as tiers:
-        assert read(tiers) == (LakeLag(topic=TOPIC, partition=0, archived_offset=0, records=0, age_ms=0), [])
+        assert read(tiers) == LakeLag(topic=TOPIC, partition=0, archived_offset=0, records=0, age_ms=0)
         tiers.append(1000, 2000)
-        lag, _ = read(tiers)
-        assert (lag.archived_offset, lag.records, lag.age_ms) == (0, 2, 9000)
+        lag = read(tiers)
+        assert (lag.archived_offset, lag.records) == (0, 2)
         tiers.archive()
         end = tiers.bounds.high_watermark
-        assert read(tiers)[0] == LakeLag(topic=TOPIC, partition=0, archived_offset=end, records=0, age_ms=0)
+        assert read(tiers) == LakeLag(topic=TOPIC, partition=0, archived_offset=end, records=0, age_ms=0)
         tiers.append(4000, 5000, 6000)
         tiers.trim(end)
-        lag, _ = read(tiers)
-        assert (lag.archived_offset, lag.records, lag.age_ms) == (end, 3, 6000)
+        lag = read(tiers)
+        assert (lag.archived_offset, lag.records) == (end, 3)
+
+
+@pytest.mark.parametrize(
+    ("storage_format", "configs"),
+    [("record", {}), ("batch", {"message.timestamp.type": "LogAppendTime"})],
+)
+def test_the_age_counts_from_the_append_whatever_time_a_record_has(
+    redis_url: str, tmp_path: Path, storage_format: Format, configs: dict[str, str]
+) -> None:
+    with both(redis_url, tmp_path / "lake", storage_format, configs) as tiers:
+        before_ms = time.time_ns() // 1_000_000
+        tiers.append(1000, 2000)
+        after_ms = time.time_ns() // 1_000_000
+        age_ms = read(tiers, after_ms + 60_000).age_ms
+        assert age_ms is not None
+        assert 60_000 <= age_ms <= 60_000 + after_ms - before_ms
+        [shown, _] = status(tiers.source)
+        assert shown.lag_ms is not None
+        assert shown.lag_ms <= time.time_ns() // 1_000_000 - before_ms
+
+
+def test_in_format_batch_the_age_counts_from_when_the_reader_saw_the_record(
+    redis_url: str, tmp_path: Path
+) -> None:
+    with both(redis_url, tmp_path / "lake") as tiers:
+        reader = LakeLagReader(tiers.stores.logs, tiers.stores.indexes)
+        tiers.append(1)
+        assert read(tiers, 1000, reader).age_ms == 0
+        assert read(tiers, 3000, reader).age_ms == 2000
+        tiers.archive()
+        assert read(tiers, 4000, reader).age_ms == 0
+        ends = []
+        for at in range(300):
+            tiers.append(2**40 + at)
+            ends.append(tiers.bounds.high_watermark)
+            assert read(tiers, 5000 + at * 10, reader).age_ms == at * 10
+        # What is archived meanwhile makes the rest younger, and never younger than it is.
+        RemoteOffsetStore(tiers.worker.redis).mirror([Archived(tiers.partition, ends[99], 0)])
+        age_ms = read(tiers, 9000, reader).age_ms
+        assert age_ms is not None
+        assert 9000 - 5000 - 1000 <= age_ms <= 9000 - 5000 - 900
+        assert [each.lag_ms for each in status(tiers.source)] == [None, 0]
 
 
 def test_a_log_that_is_gone_costs_only_itself(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.append(1000)
         gone = tiers.stores.logs.partition(TOPIC, 0, "gone", 10, "batch")
-        lags, errors = read_lake_lags(
-            tiers.stores.logs, tiers.stores.indexes, [gone, tiers.partition], NOW_MS
-        )
+        reader = LakeLagReader(tiers.stores.logs, tiers.stores.indexes)
+        lags, errors = reader.read([gone, tiers.partition], NOW_MS)
         assert [(lag.partition, lag.records) for lag in lags] == [(0, 1)]
         assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -29,7 +29,7 @@ from korvet.server.keeper.log_tasks import (
     reindex,
     renumber,
 )
-from korvet.server.keeper.stats_tasks import CollectStats, collect_lake_lag, figures_ms
+from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats, figures_ms
 from korvet.server.keeper.transaction_tasks import FinishTransactions
 
 Run = Callable[[Context, CheckLease], None]
@@ -86,5 +86,5 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
         )
     if metrics_directory is not None:
         tasks.append(Task("figures", partial(CollectStats, metrics_directory), figures_ms))
-        tasks.append(Task("lake_lag", lambda: partial(collect_lake_lag, metrics_directory), figures_ms))
+        tasks.append(Task("lake_lag", partial(CollectLakeLag, metrics_directory), figures_ms))
     return tasks

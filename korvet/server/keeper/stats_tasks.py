@@ -17,7 +17,7 @@ from korvet.groups.lag import LagReader
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.log.index import IndexStore
-from korvet.log.stats import LogStatsReader, read_lake_lags
+from korvet.log.stats import LakeLagReader, LogStatsReader
 from korvet.server.keeper.context import CheckLease, Context, LeaseLostError, in_steps
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
@@ -148,26 +148,34 @@ class CollectStats:
         _publish(self._directory, snapshot, "log statistics not published")
 
 
-def collect_lake_lag(directory: Path, context: Context, check_lease: CheckLease) -> None:
-    """Look at every log with a remote tier, and publish in `directory`; raises KafkaError, StorageUnavailableError."""
-    context.topics.refresh()
-    indexes = IndexStore(context.redis)
+class CollectLakeLag:
+    """The task; remembers since when records wait to be archived. Publishes in `directory`."""
 
-    def read(of_node: Context) -> Iterator[LakeLag]:
-        archived = (partition for _, partition in of_node.logs(attrgetter("remote_storage")))
-        for some in in_steps(archived):
-            check_lease()
-            lags, errors = read_lake_lags(context.log_store, indexes, some, time.time_ns() // 1_000_000)
-            _warn("lag of an archive unavailable", errors)
-            yield from lags
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._reader: LakeLagReader | None = None
 
-    taken = _of_nodes(context, read)
-    snapshot = LakeLagSnapshot(
-        valid_until=valid_until(figures_ms(context)),
-        lags=limited(taken, context.settings.metrics_partitions_max),
-    )
-    check_lease()
-    _publish(directory, snapshot, "archive lag not published")
+    def __call__(self, context: Context, check_lease: CheckLease) -> None:
+        """Look at every log with a remote tier; raises KafkaError, StorageUnavailableError."""
+        context.topics.refresh()
+        reader = self._reader = self._reader or LakeLagReader(context.log_store, IndexStore(context.redis))
+        reader.begin_round()
+
+        def read(of_node: Context) -> Iterator[LakeLag]:
+            archived = (partition for _, partition in of_node.logs(attrgetter("remote_storage")))
+            for some in in_steps(archived):
+                check_lease()
+                lags, errors = reader.read(some, time.time_ns() // 1_000_000)
+                _warn("lag of an archive unavailable", errors)
+                yield from lags
+
+        taken = _of_nodes(context, read)
+        snapshot = LakeLagSnapshot(
+            valid_until=valid_until(figures_ms(context)),
+            lags=limited(taken, context.settings.metrics_partitions_max),
+        )
+        check_lease()
+        _publish(self._directory, snapshot, "archive lag not published")
 
 
 def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[T]:

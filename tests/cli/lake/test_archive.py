@@ -72,7 +72,8 @@ def test_another_lake_is_reported_though_nothing_is_new(
 def test_status_shows_how_far_each_partition_is_archived(topics: Topics, topic: SourceTopic) -> None:
     before, empty = as_json(topics, "status")
     assert (before["archived"], before["mirrored"], before["lag_records"]) == (None, 0, 3)
-    assert before["lag_ms"] > 0
+    # Format `batch` keeps no time of an append, unless timestamps are that.
+    assert before["lag_ms"] is None
     assert (empty["partition"], empty["end"], empty["lag_records"], empty["lag_ms"]) == (1, 0, 0, 0)
     topics.archiver().round(topics.run)
     topics.produce(topic.partitions[0], b"4")
