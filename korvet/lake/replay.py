@@ -317,7 +317,7 @@ class Replay:
         try:
             for part in scan_parts(self._stores, log, ScanRange(first, end)):
                 for rows in reading.rows(part):
-                    yield select_columns(rows, index, PRODUCED)
+                    yield select_columns(rows, PRODUCED)
                 at = part.end
         except LakeError:
             self.check_there(index, at)

@@ -22,7 +22,6 @@ from korvet.lake.schema import (
     HEADERS,
     KEY,
     OFFSET,
-    PARTITION,
     TIMESTAMP,
     TIMESTAMP_MS,
     VALUE,
@@ -178,6 +177,22 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
     ]
 
 
+def split_parts(parts: Sequence[ScanPart], count: int) -> list[ScanPart]:
+    """Return parts of the same records, at least `count` if they have so many offsets: the widest are halved."""
+    halved = list(parts)
+    while halved and len(halved) < count:
+        at = max(range(len(halved)), key=lambda at: halved[at].end - halved[at].first)
+        widest = halved[at]
+        if widest.end - widest.first < 2:  # noqa: PLR2004 - one offset is not halved
+            break
+        middle = (widest.first + widest.end) // 2
+        halved[at : at + 1] = [
+            msgspec.structs.replace(widest, end=middle),
+            msgspec.structs.replace(widest, first=middle),
+        ]
+    return halved
+
+
 def _may_hold(file: TableFile, times: TimestampRange) -> bool:
     """Return whether a file may have rows with such timestamps: the table has them truncated to milliseconds."""
     if times == TimestampRange():
@@ -317,14 +332,9 @@ def data_loss_error(topic: str, partition: int, bounds: Bounds | PartitionSnapsh
     )
 
 
-def select_columns(rows: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `schema`, which are some of the lake's, for rows of one partition."""
-    columns = [
-        pa.array(np.full(rows.num_rows, partition, dtype=np.int32))
-        if field.name == PARTITION
-        else rows.column(field.name).cast(field.type)
-        for field in schema
-    ]
+def select_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema`, which are some of the lake's other than the partition."""
+    columns = [rows.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -362,6 +372,20 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
             break
         at = intervals.searched
     return None
+
+
+def count_records(stores: LakeStores, log: PartitionSnapshot, first: int, count: int) -> int:
+    """Return how many records lie from `first` on, counted to `count` at least if there are so many.
+
+    Raises as `offset_after`.
+    """
+    first = max(first, log.start)
+    if first >= log.end:
+        return 0
+    if log.partition.format == "batch":
+        return log.end - first
+    at, left = _after_archived(stores.lake, log, first, count)
+    return count - left + (_count(stores, log.partition, at, log.end) if left and at < log.end else 0)
 
 
 def offset_after(stores: LakeStores, log: PartitionSnapshot, first: int, count: int) -> int:

@@ -7,6 +7,7 @@ the way to another machine.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
@@ -192,23 +193,35 @@ class LakeStores(NamedTuple):
                 raise ValueError(f"there is no topic {name}")
             if not (has_remote_tier(found[name]) or found[name].id in ids):
                 raise ValueError(f"topic {name} has no remote tier: remote.storage.enable is not true")
+        return self._described(
+            row
+            for name, row in found.items()
+            if (has_remote_tier(row) or row.id in ids) and (not names or name in names)
+        )
+
+    def _described(self, rows: Iterable[TopicRow]) -> list[SourceTopic]:
         [altered] = self.configs.load(DEFAULT)
         default = altered.get(f"log.{_TIMESTAMP_TYPE}", self.source.timestamp_type)
         insync = altered.get(_MIN_INSYNC, str(self.source.min_insync_replicas))
-        return [
-            _topic(row, self.logs, default, insync)
-            for name, row in sorted(found.items())
-            if (has_remote_tier(row) or row.id in ids) and (not names or name in names)
-        ]
+        return [_topic(row, self.logs, default, insync) for row in sorted(rows, key=lambda each: each.name)]
 
     def topic(self, name: str) -> SourceTopic:
         """Return a topic, with a remote tier or without.
 
         Raises KafkaError and StorageUnavailableError; ValueError if there is none of that name.
         """
-        ids = [row.id for row in self.topics.load().rows.values() if row.name == name]
-        [found] = self.remote_topics([name], ids=ids)
+        [found] = self.named([name])
         return found
+
+    def named(self, names: Collection[str]) -> list[SourceTopic]:
+        """Return topics, with a remote tier or without; raises as `topic`."""
+        ids = [row.id for row in self.topics.load().rows.values() if row.name in names]
+        return self.remote_topics(names, ids=ids) if names else []
+
+    def matching(self, pattern: str) -> list[SourceTopic]:
+        """Return the topics whose whole names match; raises KafkaError and StorageUnavailableError."""
+        rows = self.topics.load().rows.values()
+        return self._described(row for row in rows if row.state == "live" and re.fullmatch(pattern, row.name))
 
     def retentions(self) -> dict[str, RetentionLimits]:
         """Return the retention of each topic, by its id, without those whose configs cannot be read.

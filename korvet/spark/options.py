@@ -6,7 +6,7 @@ and little else.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -25,31 +25,65 @@ Edge: TypeAlias = Literal["earliest", "latest"]
 EARLIEST, LATEST = -2, -1
 """As offsets of one partition."""
 
+_TOPICS = ("topic", "subscribe", "subscribePattern", "assign")
+"""Ways to name what is read: one of them has to be given."""
+
 _NAMES = (
-    *("redis.url", "redis.password.file", "data.dir", "namespace", "topic", "lake", "lake.storage.options"),
+    *("redis.url", "redis.password.file", "data.dir", "namespace", *_TOPICS, "lake", "lake.storage.options"),
     *("replicas", "min.insync.replicas"),
-    *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
-    *("maxRecordsPerPartition", "maxRecordsPerTrigger", "failOnDataLoss"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    *("maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
+    *("maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
 )
+
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_TRIGGER_DELAY = "15m"
+"""As Spark's Kafka source has it."""
+
+
+class TopicChoice(msgspec.Struct, frozen=True):
+    """What is read: topics by their names, or all that match a pattern; of each all partitions, or some."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: dict[str, tuple[int, ...]] | None = None
 
 
 class ReadEdge(msgspec.Struct, frozen=True):
-    """Where reading starts or ends: a timestamp (ms), else an offset for each partition, else an end of all logs."""
+    """Where reading starts or ends: by timestamp (ms), else by offset, else an end of all logs.
+
+    `timestamp` is that of all partitions; `timestamps` and `offsets` are by topic and partition.
+    """
 
     edge: Edge
-    offsets: dict[int, int] | None = None
+    offsets: dict[str, dict[int, int]] | None = None
     timestamp: int | None = None
+    timestamps: dict[str, dict[int, int]] | None = None
+
+
+class TriggerLimits(msgspec.Struct, frozen=True):
+    """Records of a batch of a stream: at most, and at least, unless the last one was `delay_s` ago."""
+
+    records_max: int | None = None
+    records_min: int | None = None
+    delay_s: float = 900
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The topic that a query reads, and how much of it at once."""
+    """The topics that a query reads, and how much of them at once.
+
+    `after_end`: a partition without a record from a starting timestamp on is read from its end; else that is an error.
+    """
 
     source: LakeSource
-    topic: str
+    topics: TopicChoice
     starting: ReadEdge | None
     ending: ReadEdge
+    after_end: bool
     records_per_partition: int | None
-    records_per_trigger: int | None
+    partitions_min: int
+    trigger: TriggerLimits
     fail_on_data_loss: bool
 
 
@@ -59,13 +93,14 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     Spark gives their names in any case, and may add its own.
     """
     found = _known(given, _NAMES, {"path"}, "known")
-    topic = found.get("topic", "")
-    if not topic:
-        raise ValueError("the option topic is required")
-    starting = _read_edge(found, topic, "starting")
-    ending = _read_edge(found, topic, "ending")
+    topics = _topics(found)
+    starting = _read_edge(found, "starting")
+    ending = _read_edge(found, "ending")
     if ending is not None and ending.edge == "earliest":
         raise ValueError("endingOffsets cannot be earliest")
+    strategy = found.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise ValueError(f"startingOffsetsByTimestampStrategy: {strategy!r} is neither error nor latest")
     return ReadOptions(
         source=LakeSource(
             redis_url=_redis_url(found),
@@ -74,13 +109,58 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             replicas=_count(found, "replicas") or 0,
             min_insync_replicas=_count(found, "min.insync.replicas") or 1,
         ),
-        topic=topic,
+        topics=topics,
         starting=starting,
         ending=ending or ReadEdge("latest"),
+        after_end=strategy == "latest",
         records_per_partition=_count(found, "maxRecordsPerPartition"),
-        records_per_trigger=_count(found, "maxRecordsPerTrigger"),
+        partitions_min=_count(found, "minPartitions") or 0,
+        trigger=_trigger(found),
         fail_on_data_loss=_truth(found, "failOnDataLoss"),
     )
+
+
+def _topics(found: Mapping[str, str]) -> TopicChoice:
+    given = [(name, text) for name in _TOPICS if (text := found.get(name.lower()))]
+    if len(given) != 1:
+        raise ValueError(f"one of the options {', '.join(_TOPICS)} is required, and no more")
+    [(name, text)] = given
+    match name:
+        case "topic":
+            return TopicChoice((text,))
+        case "subscribe":
+            names = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+            if not names:
+                raise ValueError(f"subscribe: {text!r} names no topic")
+            return TopicChoice(names)
+        case "subscribePattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise ValueError(f"subscribePattern: {text!r} is no regular expression: {error}") from error
+            return TopicChoice(pattern=text)
+    wrong = f'assign: {text!r} is not as {{"orders": [0, 1]}}'
+    try:
+        partitions = msgspec.json.decode(text, type=dict[str, tuple[int, ...]])
+    except msgspec.DecodeError as error:
+        raise ValueError(wrong) from error
+    if not partitions or not all(partitions.values()):
+        raise ValueError(wrong)
+    return TopicChoice(tuple(partitions), partitions=partitions)
+
+
+def _trigger(found: Mapping[str, str]) -> TriggerLimits:
+    maxima = [_count(found, name) for name in ("maxRecordsPerTrigger", "maxOffsetsPerTrigger")]
+    if None not in maxima:
+        raise ValueError("maxRecordsPerTrigger and maxOffsetsPerTrigger exclude each other")
+    records_max, records_min = maxima[0] or maxima[1], _count(found, "minOffsetsPerTrigger")
+    if records_max is not None and records_min is not None and records_max < records_min:
+        raise ValueError(f"minOffsetsPerTrigger {records_min} is more than the maximum of {records_max}")
+    text = found.get("maxtriggerdelay", _TRIGGER_DELAY)
+    parsed = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if parsed is None or (parsed[2] or "ms") not in _UNITS_S:
+        raise ValueError(f"maxTriggerDelay: {text!r} is no time as 15m; units are {', '.join(_UNITS_S)}")
+    return TriggerLimits(records_max, records_min, int(parsed[1]) * _UNITS_S[parsed[2] or "ms"])
 
 
 def _known(given: Mapping[str, str], names: Sequence[str], of_spark: set[str], known: str) -> dict[str, str]:
@@ -108,33 +188,39 @@ def _embedded(found: Mapping[str, str]) -> str:
     return url
 
 
-def _read_edge(found: Mapping[str, str], topic: str, which: Literal["starting", "ending"]) -> ReadEdge | None:
+def _read_edge(found: Mapping[str, str], which: Literal["starting", "ending"]) -> ReadEdge | None:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
-    offsets, timestamp = found.get(by_offset.lower()), found.get(by_time.lower())
-    if offsets is not None and timestamp is not None:
-        raise ValueError(f"{by_offset} and {by_time} exclude each other")
-    if timestamp is not None:
-        if not timestamp.isdigit():
-            raise ValueError(f"{by_time}: {timestamp!r} is no timestamp in milliseconds")
-        return ReadEdge("latest", timestamp=int(timestamp))
-    match offsets:
-        case None:
-            return None
+    by_times = f"{by_offset}ByTimestamp"
+    given = [name for name in (by_offset, by_time, by_times) if name.lower() in found]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} exclude each other")
+    if not given:
+        return None
+    [name], text = given, found[given[0].lower()]
+    if name == by_time:
+        if not text.isdigit():
+            raise ValueError(f"{by_time}: {text!r} is no timestamp in milliseconds")
+        return ReadEdge("latest", timestamp=int(text))
+    if name == by_times:
+        wrong = f'{name}: {text!r} is not as {{"orders": {{"0": 1700000000000}}}}, in milliseconds'
+        return ReadEdge("latest", timestamps=_by_partition(text, 0, wrong))
+    match text:
         case "earliest" | "latest":
-            return ReadEdge(offsets)
-    return ReadEdge("latest", offsets=_offsets(by_offset, offsets, topic))
+            return ReadEdge(text)
+    wrong = f'{name}: {text!r} is not earliest, latest or as {{"orders": {{"0": 23, "1": -1}}}}'
+    return ReadEdge("latest", offsets=_by_partition(text, EARLIEST, wrong))
 
 
-def _offsets(name: str, text: str, topic: str) -> dict[int, int]:
-    wrong = f'{name}: {text!r} is not earliest, latest or as {{"{topic}": {{"0": 23, "1": -1}}}}'
+def _by_partition(text: str, least: int, wrong: str) -> dict[str, dict[int, int]]:
+    """Return numbers by topic and partition; raises ValueError, which says what is `wrong`."""
     try:
-        parsed = json.loads(text)
-        offsets = {int(partition): offset for partition, offset in parsed[topic].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        parsed = msgspec.json.decode(text, type=dict[str, dict[str, int]])
+        found = {topic: {int(at): number for at, number in of.items()} for topic, of in parsed.items()}
+    except ValueError as error:
         raise ValueError(wrong) from error
-    if len(parsed) != 1 or not all(isinstance(each, int) and each >= EARLIEST for each in offsets.values()):
+    if any(number < least for of in found.values() for number in of.values()):
         raise ValueError(wrong)
-    return offsets
+    return found
 
 
 def _count(found: Mapping[str, str], name: str) -> int | None:

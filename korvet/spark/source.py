@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import (
@@ -51,18 +53,28 @@ from korvet.lake.scan import (
     ScanPart,
     ScanRange,
     TimestampRange,
+    count_records,
     data_loss_error,
     first_offset_from,
     offset_after,
     scan_parts,
-    select_columns,
     snapshots,
+    split_parts,
 )
-from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP
-from korvet.lake.source import LakeStores
+from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
+from korvet.lake.source import LakeStores, SourceTopic
 from korvet.lake.tasks import alternating
-from korvet.spark.options import EARLIEST, LATEST, ReadEdge, ReadOptions, read_options, sink_options
+from korvet.spark.options import (
+    EARLIEST,
+    LATEST,
+    ReadEdge,
+    ReadOptions,
+    TopicChoice,
+    read_options,
+    sink_options,
+)
 from korvet.spark.sink import BatchSink, StreamSink, checked_options
+from korvet.topics.types import Partition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -77,6 +89,8 @@ class FilterBounds(NamedTuple):
     partition: tuple[float, float] = _ANY
     offset: tuple[float, float] = _ANY
     timestamp: tuple[float, float] = _ANY
+    topics: frozenset[str] | None = None
+    """Names of topics, None for all."""
 
 
 def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
@@ -85,13 +99,17 @@ def filter_bounds(filters: Iterable[Filter]) -> FilterBounds:
     They may be wider, never narrower: Spark evaluates each filter again on the rows that it gets.
     """
     found = dict.fromkeys((PARTITION, OFFSET, TIMESTAMP), _ANY)
+    topics: frozenset[str] | None = None
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
         if len(attribute) == 1 and attribute[0] in found:
             low, high = _range(each)
             first, last = found[attribute[0]]
             found[attribute[0]] = (max(first, low), min(last, high))
-    return FilterBounds(**found)
+        elif attribute == (TOPIC,) and isinstance(each, EqualTo | In):
+            names = frozenset(map(str, each.value if isinstance(each, In) else [each.value]))
+            topics = names if topics is None else topics & names
+    return FilterBounds(**found, topics=topics)
 
 
 def _range(each: Filter) -> tuple[float, float]:
@@ -120,22 +138,31 @@ def _number(value: object) -> float | None:
     return None
 
 
+TOPIC, SPARKS_TIMESTAMP_TYPE = "topic", "timestampType"
+"""Columns of Spark's Kafka source that tables have not, or by another name."""
+
 _HEADER = StructType().add("key", "string").add("value", "binary")
 COLUMNS = (
     StructType()
+    .add("key", "binary")
+    .add("value", "binary")
+    .add(TOPIC, "string")
     .add("partition", "integer")
     .add("offset", "long")
     .add("timestamp", "timestamp")
-    .add("timestamp_type", "integer")
-    .add("key", "binary")
-    .add("value", "binary")
+    .add(SPARKS_TIMESTAMP_TYPE, "integer")
     .add("headers", ArrayType(_HEADER))
     .add("timestamp_ms", "long")
     .add("attributes", "short")
     .add("producer_id", "long")
     .add("producer_epoch", "short")
+    # The name of timestampType until 0.1, for one release more.
+    .add("timestamp_type", "integer")
 )
-"""Those of korvet.lake.schema, which says what they mean."""
+"""First those of Spark's Kafka source, in its order; korvet.lake.schema says what they mean."""
+
+_Range: TypeAlias = tuple[PartitionSnapshot, int, int]
+"""What is left of a log: from an offset up to another one."""
 
 _ATTEMPTS_MAX = 5
 """To count records of a log that moves to the lake meanwhile: then all of it is the next batch."""
@@ -149,7 +176,7 @@ def register(session: SparkSession) -> None:
 
 
 class KorvetDataSource(DataSource):
-    """One topic; korvet.spark.options has its options."""
+    """Topics; korvet.spark.options has the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -161,11 +188,11 @@ class KorvetDataSource(DataSource):
         return COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of a topic; raises ValueError for wrong options."""
+        """Return a reader of topics; raises ValueError for wrong options."""
         return _BatchReader(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a reader that follows a topic; raises ValueError for wrong options."""
+        """Return a reader that follows topics; raises ValueError for wrong options."""
         return _StreamReader(read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
@@ -202,7 +229,20 @@ class _Rows:
         with self._options.source.opened() as stores:
             reading = PartReader(stores, fail_on_data_loss=self._options.fail_on_data_loss)
             for rows in reading.rows(part):
-                yield select_columns(rows, part.partition.index, schema)
+                columns = [_column(rows, part.partition, field) for field in schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(rows: pa.RecordBatch, partition: Partition, field: pa.Field) -> pa.Array:
+    """Return a column of COLUMNS for rows of a partition."""
+    match field.name:
+        case "topic":
+            return pa.repeat(partition.topic, rows.num_rows)
+        case "partition":
+            return pa.repeat(pa.scalar(partition.index, field.type), rows.num_rows)
+        case "timestampType":
+            return rows.column(TIMESTAMP_TYPE).cast(field.type)
+    return rows.column(field.name).cast(field.type)
 
 
 class _BatchReader(DataSourceReader):
@@ -220,24 +260,24 @@ class _BatchReader(DataSourceReader):
         options, wanted = self._options, self._bounds
         low, high = wanted.partition
         with options.source.opened() as stores:
-            logs = snapshots(stores, stores.topic(options.topic))
+            logs = [log for topic in _topics(stores, options.topics) for log in snapshots(stores, topic)]
             begin = options.starting or ReadEdge("earliest")
-            starts = _edge_offsets(stores, options.topic, logs, begin)
-            ends = _edge_offsets(stores, options.topic, logs, options.ending)
+            starts = _edge_offsets(stores, logs, begin, after_end=options.after_end)
+            ends = _edge_offsets(stores, logs, options.ending, after_end=True)
             found: list[ScanPart] = []
             for log in logs:
-                index = log.partition.index
-                if not low <= index <= high:
+                key = _key(log)
+                if not low <= log.partition.index <= high or key.topic not in (wanted.topics or [key.topic]):
                     continue
-                first = int(max(starts[index], wanted.offset[0]))
-                end = int(min(ends[index], wanted.offset[1] + 1))
-                if options.fail_on_data_loss and starts[index] < log.start:
-                    raise data_loss_error(log.topic.name, index, log, starts[index])
+                first = int(max(starts[key], wanted.offset[0]))
+                end = int(min(ends[key], wanted.offset[1] + 1))
+                if options.fail_on_data_loss and starts[key] < log.start:
+                    raise data_loss_error(*key, log, starts[key])
                 wanted_range = ScanRange(
                     first, end, TimestampRange(*wanted.timestamp), options.records_per_partition
                 )
                 found += scan_parts(stores, log, wanted_range)
-            return _inputs(stores, found) or [InputPartition(None)]
+            return _inputs(stores, split_parts(found, options.partitions_min)) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
@@ -248,155 +288,271 @@ def _inputs(stores: LakeStores, parts: Iterable[ScanPart]) -> list[InputPartitio
     return [InputPartition(part) for part in alternating(stores.by_node(parts))]
 
 
+class _Key(NamedTuple):
+    """A partition by its topic's name and its number."""
+
+    topic: str
+    number: int
+
+
+def _key(log: PartitionSnapshot) -> _Key:
+    return _Key(log.topic.name, log.partition.index)
+
+
+def _topics(stores: LakeStores, choice: TopicChoice) -> list[SourceTopic]:
+    """Return the topics that are read, with those of their partitions; raises ValueError for one that is not there."""
+    if choice.pattern is not None:
+        return stores.matching(choice.pattern)
+    topics = stores.named(choice.names)
+    if choice.partitions is None:
+        return topics
+    for topic in topics:
+        unknown = [at for at in choice.partitions[topic.name] if not 0 <= at < len(topic.partitions)]
+        if unknown:
+            raise ValueError(f"{topic.name} has no partition {unknown[0]}")
+    return [
+        topic._replace(
+            partitions=tuple(each for each in topic.partitions if each.index in choice.partitions[topic.name])
+        )
+        for topic in topics
+    ]
+
+
 def _edge_offsets(
-    stores: LakeStores, topic: str, logs: Sequence[PartitionSnapshot], place: ReadEdge
-) -> dict[int, int]:
+    stores: LakeStores, logs: Sequence[PartitionSnapshot], place: ReadEdge, *, after_end: bool
+) -> dict[_Key, int]:
     """Return where reading begins or ends in each partition.
 
-    Raises ValueError if offsets of some are missing, or of some that do not exist are given.
+    Raises ValueError if offsets or timestamps of some are missing, or of some that are not read are given; and without
+    `after_end` if a partition has no record from its timestamp on.
     """
-    indexes = {log.partition.index for log in logs}
-    if place.offsets is not None and place.offsets.keys() != indexes:
-        given = sorted(place.offsets)
-        raise ValueError(f"{topic} has {len(logs)} partitions, but offsets are given for {given}")
-    found = {}
+    given = place.offsets or place.timestamps
+    if given is not None:
+        keys = {_Key(topic, index) for topic, of in given.items() for index in of}
+        if other := sorted(keys ^ {_key(log) for log in logs}):
+            problem = "is not read" if other[0] in keys else "is missing"
+            raise ValueError(
+                f"offsets and timestamps are given for all partitions: {'-'.join(map(str, other[0]))} {problem}"
+            )
+    found: dict[_Key, int] = {}
     for log in logs:
-        if place.timestamp is not None:
-            offset = first_offset_from(stores, log, place.timestamp)
-            found[log.partition.index] = log.end if offset is None else offset
+        key = _key(log)
+        timestamp = place.timestamp if place.timestamps is None else place.timestamps[key.topic][key.number]
+        if timestamp is not None:
+            offset = first_offset_from(stores, log, timestamp)
+            if offset is None and not after_end:
+                raise ValueError(
+                    f"{key.topic}-{key.number} has no record from timestamp {timestamp} on"
+                    " (startingOffsetsByTimestampStrategy=latest begins at its end)"
+                )
+            found[key] = log.end if offset is None else offset
             continue
         offset = EARLIEST if place.edge == "earliest" else LATEST
         if place.offsets is not None:
-            offset = place.offsets[log.partition.index]
-        found[log.partition.index] = {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
+            offset = place.offsets[key.topic][key.number]
+        found[key] = {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
     return found
 
 
-class _StreamPosition(NamedTuple):
-    """How far a stream has read: the offset that follows, for each partition of one incarnation of a topic."""
+class _TopicPosition(NamedTuple):
+    """How far one incarnation of a topic was read: the offset that follows, for each partition."""
 
-    topic_id: str
+    id: str
     offsets: dict[int, int]
 
+
+class _StreamPosition(NamedTuple):
+    """How far a stream has read, by the names of its topics."""
+
+    topics: dict[str, _TopicPosition]
+
     @classmethod
-    def of(cls, checkpoint: Mapping[str, object]) -> _StreamPosition:
-        """Return the position in a checkpoint; raises ValueError if that is of another source."""
+    def of(cls, checkpoint: Mapping[str, object], names: Sequence[str]) -> _StreamPosition:
+        """Return the position in a checkpoint of a stream over `names`; raises ValueError for one of another source."""
         match checkpoint:
-            case {"topic_id": str() as topic_id, "offsets": dict() as offsets}:
-                return cls(topic_id, {int(partition): offset for partition, offset in offsets.items()})
+            case {"topics": dict() as topics}:
+                return cls(
+                    {
+                        name: _TopicPosition(each["id"], _numbered(each["offsets"]))
+                        for name, each in topics.items()
+                    }
+                )
+            case {"topic_id": str() as topic_id, "offsets": dict() as offsets} if len(names) == 1:
+                # As streams over one topic wrote it until 0.1.
+                return cls({names[0]: _TopicPosition(topic_id, _numbered(offsets))})
         raise ValueError(f"a checkpoint of another source: {checkpoint}")
+
+    @classmethod
+    def at(cls, logs: Iterable[PartitionSnapshot], offsets: Mapping[_Key, int]) -> _StreamPosition:
+        """Return the position at these offsets of logs."""
+        topics: dict[str, _TopicPosition] = {}
+        for log in logs:
+            of = topics.setdefault(log.topic.name, _TopicPosition(log.topic.id, {}))
+            of.offsets[log.partition.index] = offsets[_key(log)]
+        return cls(topics)
+
+    def offset(self, key: _Key, otherwise: int) -> int:
+        """Return the offset that follows in a partition, `otherwise` if the stream did not know it."""
+        of = self.topics.get(key.topic)
+        return otherwise if of is None else of.offsets.get(key.number, otherwise)
 
     def checkpoint(self) -> dict[str, object]:
         """Return the position for a checkpoint: the same position is the same text."""
         return {
-            "topic_id": self.topic_id,
-            "offsets": {str(partition): offset for partition, offset in sorted(self.offsets.items())},
+            "topics": {
+                name: {"id": of.id, "offsets": {str(at): offset for at, offset in sorted(of.offsets.items())}}
+                for name, of in sorted(self.topics.items())
+            }
         }
 
 
+def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}
+
+
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a topic. Commits do nothing: positions are in Spark's checkpoints only."""
+    """Follows topics. Commits do nothing: positions are in Spark's checkpoints only."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._rows = _Rows(options, schema)
         self._last: _StreamPosition | None = None
-        self._held: Mapping[int, int] | None = None
+        self._held: _StreamPosition | None = None
         """The newest offsets of the checkpoint: replicas of Redis had what is below."""
+        self._triggered_at = monotonic()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         with self._options.source.opened() as stores:
             logs = self._logs(stores)
             begin = self._options.starting or ReadEdge("latest")
-            offsets = _edge_offsets(stores, self._options.topic, logs, begin)
-            return _StreamPosition(logs[0].topic.id, offsets).checkpoint()
+            offsets = _edge_offsets(stores, logs, begin, after_end=self._options.after_end)
+            return _StreamPosition.at(logs, offsets).checkpoint()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        count = self._options.records_per_trigger
-        return ReadAllAvailable() if count is None else ReadMaxRows(count)
+        trigger = self._options.trigger
+        if trigger.records_max is not None:
+            return ReadMaxRows(trigger.records_max)
+        return ReadAllAvailable() if trigger.records_min is None else ReadMinRows(trigger.records_min)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._last = self._end()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
-        began = _StreamPosition.of(start)
-        self._held = began.offsets
+        began = self._position(start)
+        self._held = began
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        ends: dict[int, int] = {}
+        ends: dict[_Key, int] = {}
+        logs: list[PartitionSnapshot] = []
         with self._options.source.opened() as stores:
             for attempts_left in reversed(range(_ATTEMPTS_MAX)):
-                left, ends = self._left(self._logs(stores, began), began)
+                logs = self._logs(stores, began)
+                left, ends = self._left(logs, began)
+                # Once a stream is to read all there is, Spark waits for no more.
+                if not isinstance(limit, ReadAllAvailable) and self._waits(stores, left):
+                    break
                 firsts = dict(ends)
                 # A stream that gets no further has read all there is, Spark concludes, and may end it.
                 ends |= self._shares(stores, left, count if attempts_left else None)
                 if ends != firsts or not left:
+                    self._triggered_at = monotonic()
                     break
                 # The records to count have moved to the lake meanwhile.
-        return _StreamPosition(began.topic_id, ends).checkpoint()
+        return _StreamPosition.at(logs, ends).checkpoint()
+
+    def _waits(self, stores: LakeStores, left: Mapping[_Key, _Range]) -> bool:
+        """Return whether too few records are left for a batch, and the last one was not long ago."""
+        trigger = self._options.trigger
+        if trigger.records_min is None or self._last is not None:
+            return False
+        if monotonic() - self._triggered_at >= trigger.delay_s:
+            return False
+        missing = trigger.records_min
+        for log, first, _ in left.values():
+            missing -= count_records(stores, log, first, missing)
+            if missing <= 0:
+                return False
+        return True
 
     def _left(
         self, logs: Sequence[PartitionSnapshot], began: _StreamPosition
-    ) -> tuple[dict[int, tuple[PartitionSnapshot, int, int]], dict[int, int]]:
+    ) -> tuple[dict[_Key, _Range], dict[_Key, int]]:
         """Return the ranges that are left to read, and the position of each partition."""
-        left: dict[int, tuple[PartitionSnapshot, int, int]] = {}
-        ends: dict[int, int] = {}
+        left: dict[_Key, _Range] = {}
+        ends: dict[_Key, int] = {}
         for log in logs:
-            index = log.partition.index
-            first = ends[index] = max(began.offsets.get(index, 0), log.start)
-            end = log.end if self._last is None else min(self._last.offsets.get(index, 0), log.end)
+            key = _key(log)
+            first = ends[key] = max(began.offset(key, 0), log.start)
+            end = log.end if self._last is None else min(self._last.offset(key, 0), log.end)
             if first < end:
-                left[index] = (log, first, end)
+                left[key] = (log, first, end)
         return left, ends
 
-    def _shares(
-        self, stores: LakeStores, left: Mapping[int, tuple[PartitionSnapshot, int, int]], count: int | None
-    ) -> dict[int, int]:
+    def _shares(self, stores: LakeStores, left: Mapping[_Key, _Range], count: int | None) -> dict[_Key, int]:
         """Return how far to read each range for `count` records together, None for all of them."""
         if count is None:
-            return {index: end for index, (_, _, end) in left.items()}
-        ends: dict[int, int] = {}
+            return {key: end for key, (_, _, end) in left.items()}
+        ends: dict[_Key, int] = {}
         ranges = sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
-        for place, (index, (log, first, end)) in enumerate(ranges):
+        for place, (key, (log, first, end)) in enumerate(ranges):
             # Each gets its share, and what those before it did not need; none is ever left out.
             share = max(count // (len(left) - place), 1)
-            ends[index] = min(offset_after(stores, log, first, share), end)
-            count -= min(share, ends[index] - first)
+            ends[key] = min(offset_after(stores, log, first, share), end)
+            count -= min(share, ends[key] - first)
         return ends
 
     def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         return self._end().checkpoint()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        began, ended = _StreamPosition.of(start), _StreamPosition.of(end)
-        self._held = ended.offsets
-        with self._options.source.opened() as stores:
+        began, ended = self._position(start), self._position(end)
+        self._held = ended
+        options = self._options
+        with options.source.opened() as stores:
             found: list[ScanPart] = []
             for log in self._logs(stores, began):
-                index = log.partition.index
-                first, stop = began.offsets.get(index, log.start), ended.offsets.get(index, 0)
-                wanted_range = ScanRange(first, stop, records_max=self._options.records_per_partition)
+                key = _key(log)
+                first, stop = began.offset(key, log.start), ended.offset(key, 0)
+                wanted_range = ScanRange(first, stop, records_max=options.records_per_partition)
                 found += scan_parts(stores, log, wanted_range)
-            return _inputs(stores, found)
+            return _inputs(stores, split_parts(found, options.partitions_min))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
+    def _position(self, checkpoint: Mapping[str, object]) -> _StreamPosition:
+        return _StreamPosition.of(checkpoint, self._options.topics.names)
+
     def _end(self) -> _StreamPosition:
         with self._options.source.opened() as stores:
             logs = self._logs(stores)
-            return _StreamPosition(logs[0].topic.id, {log.partition.index: log.end for log in logs})
+            return _StreamPosition.at(logs, {_key(log): log.end for log in logs})
 
     def _logs(self, stores: LakeStores, began: _StreamPosition | None = None) -> list[PartitionSnapshot]:
-        """Return the logs of the topic; raises LakeError if it is not the one that a stream has begun with."""
+        """Return the logs of the topics; raises LakeError if one is not that with which a stream has begun."""
         options = self._options
-        topic = stores.topic(options.topic)
-        if began is not None and began.topic_id != topic.id:
-            message = f"{topic.name} was deleted and re-created (id {topic.id}, not {began.topic_id})"
-            raise LakeError(f"{message}: begin with a new checkpoint")
-        logs = snapshots(stores, topic, self._held)
+        topics = _topics(stores, options.topics)
+        known = {} if began is None else began.topics
+        for topic in topics:
+            if topic.name in known and known[topic.name].id != topic.id:
+                message = (
+                    f"{topic.name} was deleted and re-created (id {topic.id}, not {known[topic.name].id})"
+                )
+                raise LakeError(f"{message}: begin with a new checkpoint")
+        gone = sorted(known.keys() - {topic.name for topic in topics})
+        if gone and options.fail_on_data_loss:
+            raise LakeError(
+                f"{gone[0]} was deleted, or is not read any more: begin with a new checkpoint"
+                " (failOnDataLoss=false goes on without it)"
+            )
+        held = {} if self._held is None else self._held.topics
+        logs = [
+            log
+            for topic in topics
+            for log in snapshots(stores, topic, held[topic.name].offsets if topic.name in held else None)
+        ]
         if began is not None and options.fail_on_data_loss:
             for log in logs:
-                first = began.offsets.get(log.partition.index, log.start)
+                first = began.offset(_key(log), log.start)
                 if not log.start <= first <= log.end:
-                    raise data_loss_error(log.topic.name, log.partition.index, log, first)
+                    raise data_loss_error(*_key(log), log, first)
         return logs

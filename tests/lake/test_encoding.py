@@ -132,7 +132,7 @@ TIME = 1_700_000_000_000
 
 
 def rows_of(records: Sequence[StoredRecord]) -> pa.RecordBatch:
-    return select_columns(records_to_arrow(0, records), 0, PRODUCED)
+    return select_columns(records_to_arrow(0, records), PRODUCED)
 
 
 def kinds(count: int) -> list[StoredRecord]:

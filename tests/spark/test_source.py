@@ -25,7 +25,12 @@ from pyspark.sql.datasource import (
     Not,
 )
 from pyspark.sql.functions import col
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from korvet.errors import ConfigError, KafkaError
 from korvet.lake.scan import ScanPart, offset_after
@@ -92,8 +97,101 @@ def offsets(frame: DataFrame) -> list[int]:
     return sorted(row.offset for row in frame.select("offset").collect())
 
 
-def test_the_columns_are_those_of_the_lake() -> None:
-    assert COLUMNS.names == SCHEMA.names
+SPARKS_KAFKA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    " timestampType int, headers array<struct<key:string,value:binary>>"
+)
+"""The columns of Spark's Kafka source with includeHeaders."""
+
+
+def test_the_columns_are_those_of_sparks_kafka_source_and_then_the_others_of_the_lake() -> None:
+    theirs = SPARKS_KAFKA.split(", ")
+    assert [f"{each.name} {each.dataType.simpleString()}" for each in COLUMNS][: len(theirs)] == theirs
+    assert set(COLUMNS.names) - set(SCHEMA.names) == {"topic", "timestampType"}
+    assert set(SCHEMA.names) <= set(COLUMNS.names)
+
+
+def test_the_column_of_the_type_of_timestamps_has_its_former_name_too(
+    spark: SparkSession, topics: Topics
+) -> None:
+    for name, kind in (("created", "CreateTime"), ("appended", "LogAppendTime")):
+        topic = topics.make(name, "batch", message_timestamp_type=kind)
+        topics.produce(topic.partitions[0], b"1")
+    frame = read(spark, topics, topic="", subscribe="created, appended")
+    found = {(row.topic, row.timestampType, row.timestamp_type) for row in frame.collect()}
+    assert found == {("created", 0, 0), ("appended", 1, 1)}
+
+
+def in_topics(frame: DataFrame) -> list[tuple[str, int, int]]:
+    return sorted((row.topic, row.partition, row.offset) for row in frame.select(*WHERE).collect())
+
+
+WHERE = ("topic", "partition", "offset")
+
+
+def test_topics_are_chosen_by_names_by_a_pattern_or_by_partitions(
+    spark: SparkSession, topics: Topics
+) -> None:
+    for name, partitions in (("orders", 2), ("bills", 3), ("clicks", 1)):
+        topic = topics.make(name, "batch", partitions=partitions)
+        for partition in topic.partitions:
+            topics.produce(partition, b"1", b"2")
+        if name == "bills":
+            archive(topics)
+
+    def found(**chosen: str) -> list[tuple[str, int, int]]:
+        return in_topics(read(spark, topics, topic="", **chosen))
+
+    def whole(name: str, *partitions: int) -> list[tuple[str, int, int]]:
+        return [(name, at, offset) for at in partitions for offset in (0, 1)]
+
+    assert found(subscribe="orders,clicks") == whole("clicks", 0) + whole("orders", 0, 1)
+    assert found(subscribePattern=".*ls|ord.*") == whole("bills", 0, 1, 2) + whole("orders", 0, 1)
+    # The whole name has to match.
+    assert found(subscribePattern="order") == []
+    assigned = '{"bills": [2, 0], "clicks": [0]}'
+    assert found(assign=assigned) == whole("bills", 0, 2) + whole("clicks", 0)
+    two = '{"bills": {"0": 1, "2": -1}, "clicks": {"0": -2}}'
+    assert found(assign=assigned, startingOffsets=two) == [("bills", 0, 1), *whole("clicks", 0)]
+    frame = read(spark, topics, topic="", subscribePattern=".*")
+    assert in_topics(frame.where("topic = 'bills' and partition > 0")) == whole("bills", 1, 2)
+    with pytest.raises(PySparkException, match="bills has no partition 3"):
+        found(assign='{"bills": [0, 3]}')
+    with pytest.raises(PySparkException, match="there is no topic nothing"):
+        found(subscribe="orders,nothing")
+    with pytest.raises(PySparkException, match="given for all partitions: orders-1 is missing"):
+        found(subscribe="orders", startingOffsets='{"orders": {"0": 1}}')
+
+
+def test_each_partition_begins_and_ends_at_a_time_of_its_own(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    for partition in topic.partitions:
+        topics.produce(partition, *(Record(b"v", None, 1000 + at) for at in range(4)))
+    begin, end = '{"orders": {"0": 1001, "1": 1003}}', '{"orders": {"0": 1003, "1": 9999}}'
+    found = read(spark, topics, startingOffsetsByTimestamp=begin, endingOffsetsByTimestamp=end)
+    assert in_topics(found) == [("orders", 0, 1), ("orders", 0, 2), ("orders", 1, 3)]
+    late = '{"orders": {"0": 1001, "1": 1004}}'
+    with pytest.raises(PySparkException, match="orders-1 has no record from timestamp 1004 on"):
+        read(spark, topics, startingOffsetsByTimestamp=late).count()
+    after_end = {"startingOffsetsByTimestampStrategy": "latest"}
+    found = read(spark, topics, startingOffsetsByTimestamp=late, **after_end)
+    assert in_topics(found) == [("orders", 0, 1), ("orders", 0, 2), ("orders", 0, 3)]
+    assert in_topics(read(spark, topics, startingTimestamp="1004", **after_end)) == []
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_query_has_as_many_tasks_as_it_wants(
+    spark: SparkSession, topics: Topics, storage_format: Format
+) -> None:
+    topic = topics.make("orders", storage_format, partitions=2)
+    in_three_parts(topics, topic)
+    expected = in_topics(read(spark, topics))
+    frame = read(spark, topics, minPartitions="17")
+    assert frame.rdd.getNumPartitions() == 17
+    assert in_topics(frame) == expected
+    assert read(spark, topics, minPartitions="1").rdd.getNumPartitions() == 6
+    topics.make("empty", "batch")
+    assert read(spark, topics, topic="empty", minPartitions="3").count() == 0
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -130,7 +228,6 @@ def test_a_batch_has_the_offsets_and_times_that_are_asked_for(spark: SparkSessio
     assert offsets(within) == list(range(2, 10))
     timed = read(spark, topics, startingTimestamp="1700000000001", endingTimestamp="1700000000003")
     assert offsets(timed) == list(range(3, 9))
-    assert offsets(read(spark, topics, startingTimestamp="1700000000004")) == []
     assert offsets(read(spark, topics).where("offset > 4 and offset < 7")) == [5, 6]
     assert offsets(read(spark, topics).where("timestamp = timestamp_millis(1700000000002)")) == [6, 7, 8]
     assert offsets(read(spark, topics).where("partition = 1")) == []
@@ -227,17 +324,88 @@ def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> N
     topics.produce(topic.partitions[0], *(b"1" for _ in range(10)))
     reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
     began = reader.initialOffset()
-    assert began == {"topic_id": topic.id, "offsets": {"0": 0}}
+    assert began == position(topic, 0)
     with pytest.raises(Exception, match="was deleted and re-created"):
-        reader.partitions(began | {"topic_id": "B" * 22}, began)
+        reader.partitions({"topics": {"orders": {"id": "B" * 22, "offsets": {"0": 0}}}}, began)
     with pytest.raises(Exception, match="holds offsets 0 to 9, not 11"):
-        reader.partitions(began | {"offsets": {"0": 11}}, began)
+        reader.partitions(position(topic, 11), began)
     with pytest.raises(ValueError, match="a checkpoint of another source"):
         reader.partitions({"index": 1}, began)
+    with pytest.raises(Exception, match="bills was deleted, or is not read any more"):
+        reader.partitions({"topics": {"bills": {"id": topic.id, "offsets": {"0": 0}}}}, began)
     two = '{"orders": {"0": 1, "1": 1}}'
     wrong = KorvetDataSource(options(topics, startingOffsets=two)).reader(COLUMNS)
-    with pytest.raises(ValueError, match="has 1 partitions, but offsets are given for"):
+    with pytest.raises(ValueError, match="given for all partitions: orders-1 is not read"):
         wrong.partitions()
+
+
+def position(topic: SourceTopic, offset: int) -> dict[str, object]:
+    """Return a checkpoint at an offset of partition 0."""
+    return {"topics": {topic.name: {"id": topic.id, "offsets": {"0": offset}}}}
+
+
+def test_a_stream_goes_on_from_a_checkpoint_of_the_version_before(topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], b"1", b"2")
+    reader = KorvetDataSource(options(topics)).streamReader(COLUMNS)
+    former: dict[str, object] = {"topic_id": topic.id, "offsets": {"0": 1}}
+    latest = reader.latestOffset(former, ReadAllAvailable())
+    assert latest == position(topic, 2)
+    assert [each.value.first for each in reader.partitions(former, latest)] == [1]
+
+
+def test_a_stream_takes_topics_that_begin_to_match_its_pattern_from_their_start(topics: Topics) -> None:
+    given = options(topics, topic="", subscribePattern="order.*")
+    reader = KorvetDataSource(given).streamReader(COLUMNS)
+    began = reader.initialOffset()
+    assert began == {"topics": {}}
+    for name in ("orders", "order-items", "bills"):
+        topics.produce(topics.make(name, "batch").partitions[0], b"1", b"2")
+    latest = reader.latestOffset(began, ReadAllAvailable())
+    assert sorted(latest["topics"]) == ["order-items", "orders"]
+    parts = [each.value for each in reader.partitions(began, latest)]
+    assert sorted((each.topic.name, each.first, each.end) for each in parts) == [
+        ("order-items", 0, 2),
+        ("orders", 0, 2),
+    ]
+
+
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_a_stream_waits_for_its_least_records_but_not_for_long(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, storage_format: Format
+) -> None:
+    topic = topics.make("orders", storage_format)
+    [partition] = topic.partitions
+    given = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "7", "maxTriggerDelay": "2m"}
+    now = 1000.0
+    monkeypatch.setattr(source, "monotonic", lambda: now)
+    reader = KorvetDataSource(options(topics, **given)).streamReader(COLUMNS)
+    began, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(7)
+    for at in range(3):
+        topics.produce(partition, b"1", b"2")
+        if at == 1:
+            archive(topics)
+        assert reader.latestOffset(began, limit) == began
+    # All there is: not what this trigger waits for.
+    assert reader.latestOffset(began, ReadAllAvailable()) != began
+    topics.produce(partition, b"7")
+    first = reader.latestOffset(began, limit)
+    assert first == reader.reportLatestOffset()
+    topics.produce(partition, b"8")
+    assert reader.latestOffset(first, limit) == first
+    now += 120
+    second = reader.latestOffset(first, limit)
+    assert second == reader.reportLatestOffset() != first
+    # With both limits, and none of them where Spark is to read what there is, and to end.
+    given["maxOffsetsPerTrigger"] = "8"
+    reader = KorvetDataSource(options(topics, **given)).streamReader(COLUMNS)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(8)
+    assert reader.latestOffset(second, ReadMaxRows(8)) == second
+    topics.produce(partition, b"9")
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(second, ReadMaxRows(8)) == reader.reportLatestOffset() != second
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
@@ -252,7 +420,7 @@ def test_a_stream_reads_what_replicas_have_and_waits_while_they_are_away(
         began = reader.initialOffset()
         with master.replica():
             topics.produce(partition, b"held")
-            held = {"topic_id": topic.id, "offsets": {"0": topics.produced[topic.id, 0][0][0] + 1}}
+            held = position(topic, topics.produced[topic.id, 0][0][0] + 1)
             # One question waits for half a second only; a stream asks again.
             wait_until(lambda: reader.latestOffset(began, ReadAllAvailable()) == held, "the replica has it")
         topics.produce(partition, b"of the master only")
@@ -265,7 +433,7 @@ def test_a_stream_reads_what_replicas_have_and_waits_while_they_are_away(
         assert rows.num_rows == 1
         with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
             source_of_orders.reader(COLUMNS).partitions()
-        newest = held | {"offsets": {"0": topics.produced[topic.id, 0][1][0] + 1}}
+        newest = position(topic, topics.produced[topic.id, 0][1][0] + 1)
         with master.replica():
             wait_until(lambda: reader.latestOffset(held, ReadAllAvailable()) == newest, "it has that too")
 
@@ -288,7 +456,7 @@ def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
 
     monkeypatch.setattr(source, "offset_after", late)
     fourth = topics.produced[topic.id, 0][3][0]
-    assert reader.latestOffset(began, ReadMaxRows(4))["offsets"] == {"0": fourth + 1}
+    assert reader.latestOffset(began, ReadMaxRows(4)) == position(topic, fourth + 1)
     # Where it goes again and again, all is one batch.
     monkeypatch.setattr(source, "offset_after", lambda _stores, _log, first, _count: first)
     assert reader.latestOffset(began, ReadMaxRows(4)) == reader.reportLatestOffset()
@@ -327,6 +495,8 @@ NEEDED = {"redis.url": "redis://127.0.0.1/", "topic": "orders"}
         ([EqualTo(("timestamp",), SECOND)], FilterBounds(timestamp=(1_000_000, 1_000_000))),
         # What is not understood bounds nothing.
         ([Not(EqualTo(("partition",), 3)), IsNotNull(("offset",))], FilterBounds()),
+        ([EqualTo(("topic",), "a")], FilterBounds(topics=frozenset({"a"}))),
+        ([In(("topic",), ("a", "b")), EqualTo(("topic",), "b")], FilterBounds(topics=frozenset({"b"}))),
         ([EqualTo(("value",), b"1"), EqualTo(("headers", "key"), "a")], FilterBounds()),
         ([EqualTo(("timestamp",), datetime(1970, 1, 1))], FilterBounds()),  # noqa: DTZ001 - a time without a zone
         ([In(("offset",), (1, "x"))], FilterBounds()),
@@ -357,23 +527,36 @@ def test_options_are_read_in_any_case_and_with_their_defaults() -> None:
     assert found.source.lake.storage_options == {"region": "eu", "secret": "a=b"}
     assert (found.source.replicas, found.source.min_insync_replicas) == (1, 2)
     assert found.starting is not None
-    assert found.starting.offsets == {0: 23, 1: LATEST, 2: EARLIEST}
+    assert found.starting.offsets == {"orders": {0: 23, 1: LATEST, 2: EARLIEST}}
     assert found.ending.timestamp == 1000
-    assert (found.records_per_trigger, found.fail_on_data_loss) == (10, False)
+    assert (found.trigger.records_max, found.fail_on_data_loss) == (10, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15m", 900), ("90 s", 90), ("2H", 7200), ("250ms", 0.25), ("1500", 1.5), ("1d", 86400)],
+)
+def test_a_delay_is_a_time_as_sparks(text: str, seconds: float) -> None:
+    assert read_options(NEEDED | {"maxTriggerDelay": text}).trigger.delay_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
         ("topics", "a", "unknown option topics; known are redis.url"),
-        ("topic", "", "the option topic is required"),
+        ("topic", "", "one of the options topic, subscribe, subscribePattern, assign is required, and no"),
+        ("subscribe", "bills", "one of the options topic, subscribe, subscribePattern, assign is required"),
         ("startingOffsets", "first", "is not earliest, latest or"),
-        ("startingOffsets", '{"others": {"0": 1}}', "is not earliest, latest or"),
+        ("startingOffsets", '{"orders": {"x": 1}}', "is not earliest, latest or"),
         ("startingOffsets", '{"orders": {"0": "1"}}', "is not earliest, latest or"),
         ("endingOffsets", '{"orders": {"0": -3}}', "is not earliest, latest or"),
         ("endingOffsets", "earliest", "cannot be earliest"),
         ("startingTimestamp", "yesterday", "no timestamp in milliseconds"),
+        ("startingOffsetsByTimestamp", '{"orders": {"0": -1}}', "is not as .*, in milliseconds"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "neither error nor latest"),
         ("maxRecordsPerTrigger", "0", "no positive number"),
+        ("minPartitions", "none", "no positive number"),
+        ("maxTriggerDelay", "15 minutes", "is no time as 15m"),
         ("failOnDataLoss", "maybe", "neither true nor false"),
         ("lake.storage.options", "region", "not NAME=VALUE"),
     ],
@@ -420,5 +603,26 @@ def test_a_password_is_read_from_a_file_and_no_text_of_the_options_has_it(tmp_pa
 
 
 def test_an_end_is_given_in_one_way_only() -> None:
-    with pytest.raises(ValueError, match="exclude each other"):
-        read_options(NEEDED | {"startingOffsets": "earliest", "startingTimestamp": "1"})
+    for one, other in (
+        ({"startingOffsets": "earliest"}, {"startingTimestamp": "1"}),
+        ({"endingOffsets": "latest"}, {"endingOffsetsByTimestamp": '{"orders": {"0": 1}}'}),
+        ({"maxRecordsPerTrigger": "1"}, {"maxOffsetsPerTrigger": "1"}),
+    ):
+        with pytest.raises(ValueError, match="exclude each other"):
+            read_options(NEEDED | one | other)
+    with pytest.raises(ValueError, match="is more than the maximum of 5"):
+        read_options(NEEDED | {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("subscribe", " , ", "names no topic"),
+        ("subscribePattern", "(", "is no regular expression"),
+        ("assign", '{"orders": []}', "is not as"),
+        ("assign", '{"orders": 1}', "is not as"),
+    ],
+)
+def test_a_wrong_choice_of_topics_is_one_clear_error(option: str, value: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_options({"redis.url": "redis://127.0.0.1/", option: value})
