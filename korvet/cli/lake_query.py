@@ -57,9 +57,10 @@ def query(
     """Run an SQL query of Spark's, in which each topic is a view: SELECT count(*) FROM orders.
 
     It sees what is archived and what is not, with a remote tier or without, and connects to no broker. The columns are
-    those of the tables: partition, offset, timestamp, key, value, headers and a few more. Keys and values are bytes:
-    CAST(value AS STRING). Put a name with other characters than letters, digits and _ in backticks. With --json each
-    row is an object on a line of its own. Bytes are printed as text if they are UTF-8, else with escapes.
+    those of Spark's Kafka source (key, value, topic, partition, offset, timestamp, timestampType, headers) and a few
+    more. Keys and values are bytes: CAST(value AS STRING). Put a name with other characters than letters, digits and _
+    in backticks. With --json each row is an object on a line of its own. Bytes are printed as text if they are UTF-8,
+    else with escapes.
     """
     if as_csv + as_json + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")

@@ -1,7 +1,8 @@
 """The columns of an archived topic, the same in Arrow, Parquet and Delta.
 
 A row is a record; (partition, offset) is unique, and files are in that order. Names and types are those of Spark's
-Kafka source if it has the column.
+Kafka source if it has the column, but for TIMESTAMP_TYPE, which is timestampType there; its topic is the table's. The
+data source `korvet` has both as Spark has them (korvet.spark.source).
 """
 
 from __future__ import annotations
