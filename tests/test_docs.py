@@ -68,6 +68,8 @@ EXAMPLES = {
     "docs/lake/spark.md#Writing from Spark": "tests/spark/test_sink.py",
     "docs/lake/spark.md#On a Spark cluster": CHECKED
     + "; tests/jvm/spark/test_cluster.py has a cluster of its own",
+    "docs/lake/sql.md#As of a version or a time": CHECKED
+    + "; tests/lake_processes/test_query_command.py has --as-of",
     "docs/lake/tutorial.md#Ten minutes with the lake": "tests/jvm/spark/test_tutorial.py",
     "docs/lake/upkeep.md#Upkeep of tables": "tests/jvm/spark/test_tutorial.py",
     "docs/records.md#Choose the format": "tests/kcat/test_first_session.py",

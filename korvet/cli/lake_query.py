@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from korvet.cli.lake_options import LakeTarget, started_spark, with_lake, with_place
 from korvet.cli.options import (
@@ -20,6 +21,7 @@ from korvet.cli.options import (
     ClusterTarget,
     compression_option,
     connected,
+    parse_as_of,
     parse_time_of,
     partitions_option,
     with_cluster,
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
 
 _NULL = "NULL"
 
+_as_of_option = click.option(
+    "--as-of",
+    metavar="VERSION|TIME",
+    help="Read the table as it was after that commit, or at that time, and nothing of Redis.",
+)
+
 
 @click.command()
 @with_lake
@@ -44,11 +52,13 @@ _NULL = "NULL"
 @click.option(
     "--parquet", "directory", metavar="DIRECTORY", help="Write Parquet files to this directory, a new one."
 )
+@_as_of_option
 @click.argument("sql")
 def query(
     target: LakeTarget,
     master: str | None,
     directory: str | None,
+    as_of: str | None,
     sql: str,
     *,
     as_csv: bool,
@@ -64,11 +74,12 @@ def query(
     """
     if as_csv + as_json + (directory is not None) > 1:
         raise click.UsageError("--csv, --json and --parquet exclude each other")
+    then = parse_as_of(as_of)
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
 
     with started_spark("korvet lake query", master) as spark:
         with waiting("running the query"):
-            frame = frame_of(spark, target.source, sql, target.topics)
+            frame = frame_of(spark, target.source, sql, target.topics, then)
             if directory is not None:
                 write_parquet(frame, directory)
                 return
@@ -120,6 +131,7 @@ _OFFSET = click.IntRange(0, 2**63 - 1)
 @click.option("--from-time", metavar="TIME", help="Begin at the first record at or after this time.")
 @click.option("--to-offset", type=_OFFSET, metavar="N", help="End before this offset.")
 @click.option("--to-time", metavar="TIME", help="End before the first record at or after this time.")
+@_as_of_option
 @click.option(
     "--partitions",
     "sharing",
@@ -172,7 +184,9 @@ def replay(
         if first is not None and last is not None and last < first:
             flag = "offset" if which == "offset" else "time"
             raise click.UsageError(f"--to-{flag} is before --from-{flag}")
+    as_of = parse_as_of(options["as_of"])
     spec = ReplaySpec(
+        as_of=msgspec.UNSET if as_of is None else as_of,
         source=source,
         target=target,
         partitions=tuple(sorted(set(options["partitions"]))),

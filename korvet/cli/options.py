@@ -304,6 +304,13 @@ def parse_time_of(flag: str, text: str) -> int:
         raise click.UsageError(message) from error
 
 
+def parse_as_of(text: str | None) -> int | datetime | None:
+    """Return the version of a table that --as-of gives, or a time. Raises UsageError."""
+    if text is None or text.isdigit():
+        return None if text is None else int(text)
+    return _EPOCH + timedelta(milliseconds=parse_time_of("--as-of", text))
+
+
 def format_time(milliseconds: int) -> str:
     """Return a time as ISO 8601 in UTC; the bare number after the year 9999."""
     try:

@@ -65,8 +65,10 @@ class RecordTimestamp(NamedTuple):
 class LakeReader:
     """Reads the tables of one lake."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, version: int | None = None) -> None:
+        """Read tables as they are, or one as it was in a `version`."""
         self._lake = lake
+        self._version = version
         self._tables: OrderedDict[LakeTopic, _OpenTable] = OrderedDict()
         self._cache = RowCache()
 
@@ -105,7 +107,7 @@ class LakeReader:
 
     def _open(self, of: LakeTopic) -> _OpenTable:
         former = self._tables.pop(of, None)
-        snapshot = self._lake.open(of)
+        snapshot = self._lake.open(of, self._version)
         if snapshot is None:
             raise LakeError(f"{self._lake.uri(of)}: there is no such table")
         data = self._lake.data_files(of, self._cache) if former is None else former.data

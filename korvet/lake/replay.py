@@ -65,6 +65,7 @@ from korvet.lake.scan import (
     scan_parts,
     select_columns,
     snapshots,
+    snapshots_as_of,
 )
 from korvet.lake.schema import KEY, OFFSET
 from korvet.lake.source import LakeStores
@@ -147,7 +148,12 @@ class Replay:
         self._spec = spec
         self._transactional = transactional
         topic = stores.topic(spec.source)
-        self._logs = {each.partition.index: each for each in snapshots(stores, topic)}
+        found = (
+            snapshots(stores, topic)
+            if spec.as_of is msgspec.UNSET
+            else snapshots_as_of(stores, topic, spec.as_of)
+        )
+        self._logs = {each.partition.index: each for each in found}
         self._target_id, self._target_count = self._described(topic.id)
         self.batch_bytes = min(BATCH_BYTES, batch_bytes_max(admin, spec.target) or BATCH_BYTES)
         self.states = self._load()
@@ -228,7 +234,7 @@ class Replay:
             raise ReplayError(
                 f"{spec.target} has {count} partitions: records are hashed to {TARGETS_MAX} at the most"
             )
-        if spec.source == spec.target and spec.end == ReplayEdge():
+        if spec.source == spec.target and spec.end == ReplayEdge() and spec.as_of is msgspec.UNSET:
             raise ReplayError("a topic is replayed into itself up to an end: --to-offset or --to-time")
         return str(described[spec.target].topic_id), count
 
@@ -330,6 +336,8 @@ class Replay:
 
     def check_there(self, index: int, first: int) -> None:
         """Raise ReplayError if records from an offset on were deleted; KafkaError."""
+        if self._spec.as_of is not msgspec.UNSET:
+            return
         partition = self._logs[index].partition
         bounds = self._stores.bounds(partition)
         if first < bounds.log_start:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -53,7 +54,8 @@ class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
     """A replay: records of `source` from `start` to just before `end`, into `target`.
 
     No `partitions` are all. `partitioning` is where records go: to the partition of the same number, or to that of
-    their keys, and those without one to that of the same number modulo the target's.
+    their keys, and those without one to that of the same number modulo the target's. `as_of`: what the source's table
+    held then, and nothing of Redis.
     """
 
     source: str
@@ -62,6 +64,8 @@ class ReplaySpec(msgspec.Struct, frozen=True, kw_only=True):
     start: ReplayEdge = msgspec.field(name="begin", default=ReplayEdge())
     end: ReplayEdge = ReplayEdge()
     partitioning: Partitioning = msgspec.field(name="sharing", default="keep")
+    # Absent in the JSON without one, so that replays which were begun before it have the same digest.
+    as_of: int | datetime | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def digest(self) -> str:

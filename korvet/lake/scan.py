@@ -29,7 +29,7 @@ from korvet.lake.schema import (
     milliseconds_of,
 )
 from korvet.lake.source import LakeStores, SourceTopic
-from korvet.lake.table import ArchiveTable, Lake
+from korvet.lake.table import ArchiveTable, AsOf, Lake
 from korvet.lake.tasks import PlanError, RangeReader
 from korvet.log import high_watermark
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
@@ -46,7 +46,8 @@ class PartitionSnapshot(NamedTuple):
     """A partition at one moment: its records from `start` to just before `end`, those below `archived` in `files`.
 
     At `end` is the last stable offset. What replicas do not have a failover may take back, and put other records at its
-    offsets; what lies after it transactions may still abort. `topic` is without its partitions.
+    offsets; what lies after it transactions may still abort. `topic` is without its partitions. With a `version` it is
+    what the table held then, and nothing of Redis.
     """
 
     topic: SourceTopic
@@ -55,6 +56,7 @@ class PartitionSnapshot(NamedTuple):
     end: int
     archived: int
     files: Sequence[TableFile]
+    version: int | None = None
 
 
 class TimestampRange(NamedTuple):
@@ -74,7 +76,7 @@ class ScanRange(NamedTuple):
 
 
 class ScanPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Records `first` to just before `end` of a partition; `remote`: read from the lake.
+    """Records `first` to just before `end` of a partition; `remote`: read from the lake, as it was in a `version`.
 
     Rows with timestamps outside `times` may be left out.
     """
@@ -85,6 +87,7 @@ class ScanPart(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     remote: bool
     times: TimestampRange = TimestampRange()
+    version: int | None = None
 
 
 def snapshots(
@@ -120,6 +123,20 @@ def snapshots(
             end = max(held.get(partition.index, 0), bounds.log_start)
         mine = files.get(partition.index, [])
         found.append(PartitionSnapshot(bare, partition, bounds.log_start, end, min(archived, end), mine))
+    return found
+
+
+def snapshots_as_of(stores: LakeStores, topic: SourceTopic, as_of: AsOf) -> list[PartitionSnapshot]:
+    """Return the partitions of a topic as its table was; raises LakeError if it held nothing yet."""
+    table = stores.lake.open(topic.of, as_of)
+    if table is None or not table.version:
+        # What a table is created by adds no record.
+        raise LakeError(f"nothing of {topic.name} was archived yet as of {as_of}")
+    files, bare, found = table.files_by_partition(), topic._replace(partitions=()), []
+    for partition in topic.partitions:
+        end, mine = table.next_offset(partition.index) or 0, files[partition.index]
+        start = min((each.first_offset for each in mine), default=end)
+        found.append(PartitionSnapshot(bare, partition, start, end, end, mine, table.version))
     return found
 
 
@@ -172,6 +189,7 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
             end=part_end,
             remote=remote,
             times=wanted.times,
+            version=log.version,
         )
         for part_first, part_end, remote in found
     ]
@@ -286,7 +304,12 @@ class PartReader:
                 for rows in self._archived(part, first, end):
                     yield rows
                     first = rows.column(OFFSET)[-1].as_py() + 1
-            except LakeError:
+            except LakeError as error:
+                if part.version is not None:
+                    message = (
+                        f"{error} (in version {part.version}: what has left the table is deleted a day later)"
+                    )
+                    raise LakeError(message) from error
                 # A file that is gone may have been compacted into another one since: once, at the same place.
                 if failed_at == first:
                     raise
@@ -296,12 +319,12 @@ class PartReader:
 
     def _archived(self, part: ScanPart, first: int, end: int) -> Iterator[pa.RecordBatch]:
         of, index = part.topic.of, part.partition.index
-        table = self._stores.lake.open(of)
+        table = self._stores.lake.open(of, part.version)
         if table is None or (table.next_offset(index) or 0) < end:
             raise LakeError(
                 f"{part.topic.name}-{index}: offsets below {end} are neither in Redis nor in the lake"
             )
-        if self._fail_on_data_loss:
+        if self._fail_on_data_loss and part.version is None:
             # After the table was opened: the log's start moves before files leave the table.
             self._check_start(part, first)
         data = self._stores.lake.data_files(of)
@@ -345,7 +368,7 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
     """
     if log.start < log.archived:
         place = ReadPosition(*log.topic.of, log.partition.index, log.start, log.archived)
-        found = LakeReader(stores.lake).first_from(place, timestamp)
+        found = LakeReader(stores.lake, log.version).first_from(place, timestamp)
         if found is not None:
             return found.offset
     at = max(log.start, log.archived)

@@ -15,8 +15,9 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -47,6 +48,9 @@ _MERGED = "merged"
 _LEFT_OUT = "left-out"
 _SEALED = "korvet.sealed"
 """The table's property that says up to which merge it is sealed."""
+
+AsOf: TypeAlias = int | datetime
+"""A table as it was after a commit, by its number, or at a time."""
 
 COMMITS_MAX = 100
 """Tries of a commit, each of which lost against another one that concerned other partitions or files."""
@@ -338,15 +342,15 @@ class Lake(NamedTuple):
         """Return the data files of a topic's table, which may share a cache with those of others."""
         return DataFiles(self.uri(of), self.filesystem(of), cache)
 
-    def open(self, of: LakeTopic, version: int | None = None) -> ArchiveTable | None:
-        """Return the topic's table, as it was after commit `version`; None if nothing was ever archived of it.
-
-        Raises LakeError.
-        """
+    def open(self, of: LakeTopic, as_of: AsOf | None = None) -> ArchiveTable | None:
+        """Return the topic's table, as it is or was; None if nothing was ever archived of it. Raises LakeError."""
         if self.path:
             uri = self.uri(of)
             with lake_errors(uri), contextlib.suppress(TableNotFoundError):
+                version = as_of if isinstance(as_of, int) else None
                 table = DeltaTable(uri, version=version, storage_options=self.storage_options)
+                if isinstance(as_of, datetime):
+                    table.load_as_version(as_of)
                 return ArchiveTable(table, of)
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -17,7 +18,7 @@ from korvet.admin.security import FAMILIES, ClientSecurity, from_configs
 from korvet.config.settings import Settings
 from korvet.config.sources import with_password
 from korvet.lake.source import LakeSource
-from korvet.lake.table import Lake
+from korvet.lake.table import AsOf, Lake
 from korvet.protocol.records.compression import Codec
 from korvet.redis.url import running_url
 
@@ -33,7 +34,7 @@ _NAMES = (
     *("replicas", "min.insync.replicas"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
+    *("versionAsOf", "timestampAsOf", "maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
     *("maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
 )
 
@@ -74,6 +75,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that a query reads, and how much of them at once.
 
     `after_end`: a partition without a record from a starting timestamp on is read from its end; else that is an error.
+    `as_of`: the tables as they were, and nothing of Redis.
     """
 
     source: LakeSource
@@ -85,6 +87,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     partitions_min: int
     trigger: TriggerLimits
     fail_on_data_loss: bool
+    as_of: AsOf | None
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -117,7 +120,23 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         partitions_min=_count(found, "minPartitions") or 0,
         trigger=_trigger(found),
         fail_on_data_loss=_truth(found, "failOnDataLoss"),
+        as_of=_as_of(found),
     )
+
+
+def _as_of(found: Mapping[str, str]) -> AsOf | None:
+    version, time = found.get("versionasof"), found.get("timestampasof")
+    if version is not None and time is not None:
+        raise ValueError("versionAsOf and timestampAsOf exclude each other")
+    if version is not None and not version.isdigit():
+        raise ValueError(f"versionAsOf: {version!r} is no version of a table")
+    if version is not None or time is None:
+        return None if version is None else int(version)
+    try:
+        parsed = datetime.fromisoformat(time)
+    except ValueError as error:
+        raise ValueError(f"timestampAsOf: {time!r} is no time as 2026-11-01 12:00:00") from error
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _topics(found: Mapping[str, str]) -> TopicChoice:

@@ -15,6 +15,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import DatetimeType, NumericType
 
 from korvet.lake.source import LakeSource
+from korvet.lake.table import AsOf
 from korvet.spark.session import SparkError, reason_of
 from korvet.spark.source import register
 
@@ -32,8 +33,14 @@ class Result(NamedTuple):
     rows: Iterator[tuple[Any, ...]]
 
 
-def frame_of(session: SparkSession, source: LakeSource, sql: str, names: Collection[str] = ()) -> DataFrame:
-    """Return the DataFrame of a query over all topics or those of `names`.
+def frame_of(
+    session: SparkSession,
+    source: LakeSource,
+    sql: str,
+    names: Collection[str] = (),
+    as_of: AsOf | None = None,
+) -> DataFrame:
+    """Return the DataFrame of a query over all topics or those of `names`, `as_of` in the tables as they were.
 
     Raises SparkError if it is wrong, or names a topic that does not exist; KafkaError, StorageUnavailableError.
     """
@@ -52,7 +59,7 @@ def frame_of(session: SparkSession, source: LakeSource, sql: str, names: Collect
             if missing is None or missing in created or missing not in topics:
                 raise SparkError(reason_of(error)) from error
             created.add(missing)
-            _view(session, source, missing)
+            _view(session, source, missing, as_of)
         except (PySparkException, Py4JError) as error:
             raise SparkError(reason_of(error)) from error
 
@@ -113,7 +120,7 @@ def _missing(error: AnalysisException) -> str | None:
     return name[1:-1].replace("``", "`")
 
 
-def _view(session: SparkSession, source: LakeSource, topic: str) -> None:
+def _view(session: SparkSession, source: LakeSource, topic: str, as_of: AsOf | None) -> None:
     options = {
         "redis.url": source.redis_url,
         "namespace": source.namespace,
@@ -121,6 +128,8 @@ def _view(session: SparkSession, source: LakeSource, topic: str) -> None:
         "lake.storage.options": ",".join(map("=".join, (source.lake.storage_options or {}).items())),
         "topic": topic,
     }
+    if as_of is not None:
+        options["versionAsOf" if isinstance(as_of, int) else "timestampAsOf"] = str(as_of)
     try:
         session.read.format("korvet").options(**options).load().createOrReplaceTempView(f"`{topic}`")
     except (PySparkException, Py4JError) as error:

@@ -59,6 +59,7 @@ from korvet.lake.scan import (
     offset_after,
     scan_parts,
     snapshots,
+    snapshots_as_of,
     split_parts,
 )
 from korvet.lake.schema import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
@@ -193,7 +194,12 @@ class KorvetDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader that follows topics; raises ValueError for wrong options."""
-        return _StreamReader(read_options(self.options), schema)
+        options = read_options(self.options)
+        if options.as_of is not None:
+            raise ValueError(
+                "a stream follows topics as they are: versionAsOf and timestampAsOf are for batches"
+            )
+        return _StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Return a writer of rows; raises ValueError for wrong options or columns, AdminError."""
@@ -260,7 +266,15 @@ class _BatchReader(DataSourceReader):
         options, wanted = self._options, self._bounds
         low, high = wanted.partition
         with options.source.opened() as stores:
-            logs = [log for topic in _topics(stores, options.topics) for log in snapshots(stores, topic)]
+            logs = [
+                log
+                for topic in _topics(stores, options.topics)
+                for log in (
+                    snapshots(stores, topic)
+                    if options.as_of is None
+                    else snapshots_as_of(stores, topic, options.as_of)
+                )
+            ]
             begin = options.starting or ReadEdge("earliest")
             starts = _edge_offsets(stores, logs, begin, after_end=options.after_end)
             ends = _edge_offsets(stores, logs, options.ending, after_end=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -13,15 +15,18 @@ from korvet.admin.client import AdminClient
 from korvet.admin.offsets import CommittedOffset
 from korvet.admin.producer import TransactionalProducer
 from korvet.admin.types import Resource, TopicPartition, settled
+from korvet.errors import LakeError
+from korvet.lake.expiry import Expiry
 from korvet.lake.replay import RecordRate, Replay
 from korvet.lake.replay_state import ReplayEdge, ReplayError, ReplaySpec
-from korvet.lake.source import SourceTopic
+from korvet.lake.source import RetentionLimits, SourceTopic
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tests.support import batches
 from tests.support.archives import FORMATS, Format
 from tests.support.batches import LZ4, Record
 from tests.support.replaying import Stage, stage_in
+from tests.support.trimming import archive
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +117,53 @@ def test_an_empty_range_is_refused_and_changes_nothing(stage: Stage, *, transact
     spec = ReplaySpec(source=sparse.name, target=target.name, start=ReplayEdge(offset=last))
     assert stage.run(spec, transactional=transactional) == [1]
     assert [stage.contents(target, at) == [] for at in (0, 1)] == [False, True]
+
+
+@transactional_or_not
+def test_a_replay_as_of_a_version_or_a_time_takes_what_the_table_held(
+    stage: Stage, *, transactional: bool
+) -> None:
+    source = numbered(stage, 3)
+    archive(stage.topics)
+    table = stage.topics.source.lake.open(source.of)
+    assert table is not None
+    # Delta's times are those of commits.
+    time.sleep(0.01)
+    then = datetime.now(UTC)
+    time.sleep(0.01)
+    stage.topics.produce(source.partitions[0], b"3", b"4")
+    archive(stage.topics)
+    settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 4}))
+    now_ms = time.time_ns() // 1_000_000
+    Expiry(stage.topics.source).expire(stage.topics.stores, source, RetentionLimits(), now_ms)
+
+    def replayed(**edges: Any) -> list[int]:
+        target = stage.make()
+        spec = ReplaySpec(source=source.name, target=target.name, **edges)
+        stage.run(spec, transactional=transactional)
+        assert stage.run(spec, transactional=transactional) == []
+        return values(stage, target)
+
+    assert replayed() == [4]
+    for as_of in (table.version, then):
+        assert replayed(as_of=as_of) == [0, 1, 2]
+        assert replayed(as_of=as_of, start=ReplayEdge(offset=2)) == [2]
+        assert replayed(as_of=as_of, start=ReplayEdge(timestamp=1001), end=ReplayEdge(timestamp=1002)) == [1]
+    with pytest.raises(LakeError, match=f"nothing of {source.name} was archived yet as of 0"):
+        replayed(as_of=0)
+    with pytest.raises(LakeError, match="end version"):
+        replayed(as_of=99)
+    with pytest.raises(LakeError, match="was archived yet as of 1"):
+        stage.run(ReplaySpec(source=stage.make().name, target=source.name, as_of=1))
+    # Into itself, it has an end.
+    itself = ReplaySpec(source=source.name, target=source.name, as_of=table.version)
+    assert sum(stage.run(itself, transactional=transactional)) == 3
+
+
+def test_a_replay_without_as_of_keeps_its_name() -> None:
+    spec = ReplaySpec(source="orders", target="again", start=ReplayEdge(offset=5))
+    assert spec.digest == "4576ec0dd91500c6"
+    assert len({spec.digest, msgspec.structs.replace(spec, as_of=5).digest}) == 2
 
 
 def test_records_that_come_after_a_replay_has_begun_are_none_of_it(stage: Stage) -> None:

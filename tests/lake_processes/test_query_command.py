@@ -79,6 +79,14 @@ def test_rows_of_both_tiers_are_printed_and_nothing_else(topics: Topics) -> None
     assert (third["value"], third["the offset"]) == (None, 2)
 
 
+def test_a_query_reads_the_table_as_it_was(topics: Topics) -> None:
+    sql = "select count(*) n, min(topic) topic from orders"
+    result = query(topics, sql, "--csv", "--as-of", "1")
+    assert quiet(result)
+    assert result.stdout == "n,topic\n1,orders\n"
+    assert "Error: --as-of takes 2026-01-31T12:00:00+01:00" in failed(query(topics, sql, "--as-of", "now"), 2)
+
+
 def test_a_wrong_query_is_one_clear_error(topics: Topics) -> None:
     missing = "Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view `others` cannot be found."
     assert missing in failed(query(topics, "select * from others"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
@@ -33,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from korvet.errors import ConfigError, KafkaError
+from korvet.lake.compaction import compact
 from korvet.lake.scan import ScanPart, offset_after
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
@@ -114,9 +116,9 @@ def test_the_columns_are_those_of_sparks_kafka_source_and_then_the_others_of_the
 def test_the_column_of_the_type_of_timestamps_has_its_former_name_too(
     spark: SparkSession, topics: Topics
 ) -> None:
-    for name, kind in (("created", "CreateTime"), ("appended", "LogAppendTime")):
-        topic = topics.make(name, "batch", message_timestamp_type=kind)
-        topics.produce(topic.partitions[0], b"1")
+    for number, (name, timestamp) in enumerate((("created", None), ("appended", 1_700_000_000_000))):
+        topic = topics.make(name, "batch", number=number)
+        topics.produce(topic.partitions[0], b"1", timestamp=timestamp)
     frame = read(spark, topics, topic="", subscribe="created, appended")
     found = {(row.topic, row.timestampType, row.timestamp_type) for row in frame.collect()}
     assert found == {("created", 0, 0), ("appended", 1, 1)}
@@ -132,8 +134,8 @@ WHERE = ("topic", "partition", "offset")
 def test_topics_are_chosen_by_names_by_a_pattern_or_by_partitions(
     spark: SparkSession, topics: Topics
 ) -> None:
-    for name, partitions in (("orders", 2), ("bills", 3), ("clicks", 1)):
-        topic = topics.make(name, "batch", partitions=partitions)
+    for number, (name, partitions) in enumerate((("orders", 2), ("bills", 3), ("clicks", 1))):
+        topic = topics.make(name, "batch", partitions=partitions, number=number)
         for partition in topic.partitions:
             topics.produce(partition, b"1", b"2")
         if name == "bills":
@@ -179,6 +181,37 @@ def test_each_partition_begins_and_ends_at_a_time_of_its_own(spark: SparkSession
     assert in_topics(read(spark, topics, startingTimestamp="1004", **after_end)) == []
 
 
+def test_a_batch_reads_tables_as_they_were(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    for at in range(3):
+        topics.produce(topic.partitions[0], *(Record(b"v", None, 1000 + 2 * at + each) for each in range(2)))
+        archive(topics)
+    topics.produce(topic.partitions[0], b"of Redis only")
+    table = topics.source.lake.open(topic.of)
+    assert table is not None
+    history = DeltaTable(table.uri).history()
+    second = datetime.fromtimestamp(history[1]["timestamp"] / 1000, UTC)
+    assert offsets(read(spark, topics)) == list(range(7))
+    assert offsets(read(spark, topics, versionAsOf=str(table.version))) == list(range(6))
+    for as_of in ({"versionAsOf": str(table.version - 1)}, {"timestampAsOf": str(second)}):
+        assert offsets(read(spark, topics, **as_of)) == list(range(4))
+        assert offsets(read(spark, topics, startingTimestamp="1003", **as_of)) == [3]
+        assert offsets(read(spark, topics, **as_of).where("offset > 2")) == [3]
+    with pytest.raises(PySparkException, match="nothing of orders was archived yet as of 0"):
+        read(spark, topics, versionAsOf="0").count()
+    [before, *_] = table.files()
+    for each in compact(topics.source.lake, topic.of):
+        assert each.done
+    assert offsets(read(spark, topics, versionAsOf=str(table.version))) == list(range(6))
+    # What has left the table is vacuumed a day later.
+    (Path(topics.lake) / "orders" / topic.id / before.path).unlink()
+    assert offsets(read(spark, topics)) == list(range(7))
+    with pytest.raises(PySparkException, match=rf"in version {table.version}: what has left the table"):
+        read(spark, topics, versionAsOf=str(table.version)).count()
+    with pytest.raises(ValueError, match="versionAsOf and timestampAsOf are for batches"):
+        KorvetDataSource(options(topics, versionAsOf="1")).streamReader(COLUMNS)
+
+
 @pytest.mark.parametrize("storage_format", FORMATS)
 def test_a_query_has_as_many_tasks_as_it_wants(
     spark: SparkSession, topics: Topics, storage_format: Format
@@ -190,7 +223,7 @@ def test_a_query_has_as_many_tasks_as_it_wants(
     assert frame.rdd.getNumPartitions() == 17
     assert in_topics(frame) == expected
     assert read(spark, topics, minPartitions="1").rdd.getNumPartitions() == 6
-    topics.make("empty", "batch")
+    topics.make("empty", "batch", number=1)
     assert read(spark, topics, topic="empty", minPartitions="3").count() == 0
 
 
@@ -359,8 +392,8 @@ def test_a_stream_takes_topics_that_begin_to_match_its_pattern_from_their_start(
     reader = KorvetDataSource(given).streamReader(COLUMNS)
     began = reader.initialOffset()
     assert began == {"topics": {}}
-    for name in ("orders", "order-items", "bills"):
-        topics.produce(topics.make(name, "batch").partitions[0], b"1", b"2")
+    for number, name in enumerate(("orders", "order-items", "bills")):
+        topics.produce(topics.make(name, "batch", number=number).partitions[0], b"1", b"2")
     latest = reader.latestOffset(began, ReadAllAvailable())
     assert sorted(latest["topics"]) == ["order-items", "orders"]
     parts = [each.value for each in reader.partitions(began, latest)]
@@ -557,6 +590,8 @@ def test_a_delay_is_a_time_as_sparks(text: str, seconds: float) -> None:
         ("maxRecordsPerTrigger", "0", "no positive number"),
         ("minPartitions", "none", "no positive number"),
         ("maxTriggerDelay", "15 minutes", "is no time as 15m"),
+        ("versionAsOf", "-1", "is no version of a table"),
+        ("timestampAsOf", "yesterday", "is no time as 2026"),
         ("failOnDataLoss", "maybe", "neither true nor false"),
         ("lake.storage.options", "region", "not NAME=VALUE"),
     ],
@@ -607,6 +642,7 @@ def test_an_end_is_given_in_one_way_only() -> None:
         ({"startingOffsets": "earliest"}, {"startingTimestamp": "1"}),
         ({"endingOffsets": "latest"}, {"endingOffsetsByTimestamp": '{"orders": {"0": 1}}'}),
         ({"maxRecordsPerTrigger": "1"}, {"maxOffsetsPerTrigger": "1"}),
+        ({"versionAsOf": "1"}, {"timestampAsOf": "2026-11-01"}),
     ):
         with pytest.raises(ValueError, match="exclude each other"):
             read_options(NEEDED | one | other)
