@@ -196,7 +196,7 @@ def scan_parts(stores: LakeStores, log: PartitionSnapshot, wanted: ScanRange) ->
 
 
 def split_parts(parts: Sequence[ScanPart], count: int) -> list[ScanPart]:
-    """Return parts of the same records, at least `count` if they have so many offsets: the widest are halved."""
+    """Return parts of the same records, `count` of them at least: the widest are halved."""
     halved = list(parts)
     while halved and len(halved) < count:
         at = max(range(len(halved)), key=lambda at: halved[at].end - halved[at].first)
@@ -398,7 +398,7 @@ def first_offset_from(stores: LakeStores, log: PartitionSnapshot, timestamp: int
 
 
 def count_records(stores: LakeStores, log: PartitionSnapshot, first: int, count: int) -> int:
-    """Return how many records lie from `first` on, counted to `count` at least if there are so many.
+    """Return how many records lie from `first` on, and stop counting at `count`.
 
     Raises as `offset_after`.
     """

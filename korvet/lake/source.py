@@ -22,7 +22,7 @@ from korvet.lake.table import Lake, LakeTopic
 from korvet.log import high_watermark
 from korvet.log.index import IndexStore
 from korvet.log.remote.archived import RemoteOffsetStore
-from korvet.log.replication import Replicas
+from korvet.log.replication import BlockingReplicas
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds
 from korvet.redis.client import Redis
@@ -122,7 +122,10 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
 
         def connection() -> Redis:
             made = Redis(
-                self.redis_url, timeout_ms=self.timeout_ms, connect_timeout_ms=self.connect_timeout_ms
+                self.redis_url,
+                timeout_ms=self.timeout_ms,
+                connect_timeout_ms=self.connect_timeout_ms,
+                blocking=True,
             )
             opened.append(made)
             return made
@@ -134,7 +137,9 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
             redis,
             keys,
             decompressed_bytes_max=self.decompressed_bytes_max,
-            replicas=Replicas(connection, redis, keys, replicas=self.replicas, timeout_ms=self.timeout_ms),
+            replicas=BlockingReplicas(
+                connection, redis, keys, replicas=self.replicas, timeout_ms=self.timeout_ms
+            ),
         )
         try:
             yield LakeStores(

@@ -19,11 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-import gevent
-from gevent.event import AsyncResult
-
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.log.replication import NodeReplicas, Replicas, Round
+from korvet.log.replication import BegunRound, NodeReplicas, Replicas, Round
 from korvet.log.types import Bounds, Fetched
 from korvet.redis.client import Redis
 from korvet.redis.node import RedisNode
@@ -181,7 +178,7 @@ class HighWatermarks:
             for node, some in by_node.items()
         ]
         if awaited := [round_ for _, rounds in waits for round_ in rounds.values()]:
-            gevent.wait(awaited, WAIT_SECONDS)
+            replicas.wait(awaited, WAIT_SECONDS)
             for watermarks, rounds in waits:
                 watermarks.note_vain(rounds)
 
@@ -246,7 +243,7 @@ class _NodeWatermarks:
 
     def ask(
         self, history: str, ends: Iterable[LogEnd], wanted: Callable[[Partition], int]
-    ) -> dict[int, AsyncResult[Round]]:
+    ) -> dict[int, BegunRound]:
         """Begin rounds for logs that go on past their high watermarks; returns those to wait for, by their number."""
         if history != self._node.history:
             return {}
@@ -266,7 +263,7 @@ class _NodeWatermarks:
         rounds = {count: round_ for count, of in asked.items() if (round_ := self._begin(history, count, of))}
         return {count: round_ for count, round_ in rounds.items() if count in awaited}
 
-    def note_vain(self, rounds: Mapping[int, AsyncResult[Round]]) -> None:
+    def note_vain(self, rounds: Mapping[int, BegunRound]) -> None:
         """Note which rounds were waited for in vain."""
         vain = [count for count, round_ in rounds.items() if _was_vain(round_.value, count)]
         self._vain_at |= dict.fromkeys(vain, self._clock())
@@ -275,7 +272,7 @@ class _NodeWatermarks:
         """Return the high watermark of a log in a history; -1 if none is known."""
         return self._get(partition, history)
 
-    def _begin(self, history: str, count: int, ends: list[LogEnd]) -> AsyncResult[Round] | None:
+    def _begin(self, history: str, count: int, ends: list[LogEnd]) -> BegunRound | None:
         """Begin a round for logs, unless it would wait for replicas that are away."""
         with contextlib.suppress(StorageUnavailableError):
             if self._replicas.insync() > count:
@@ -290,7 +287,7 @@ class _NodeWatermarks:
             return _NOTHING
         return self._ends.get((partition.stream, partition.topic_id), _NOTHING)
 
-    def _note(self, history: str, count: int, ends: list[LogEnd], done: AsyncResult[Round]) -> None:
+    def _note(self, history: str, count: int, ends: list[LogEnd], done: BegunRound) -> None:
         """Note the ends of logs that were read before a round, if it confirms them."""
         round_ = done.value
         if round_ is None or not round_.confirms(history, count):

@@ -17,7 +17,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import gevent
 import msgspec
@@ -65,6 +65,32 @@ class Round(NamedTuple):
 _UNKNOWN = Round("", 0)
 
 
+class BegunRound(Protocol):
+    """A round under way; gevent's AsyncResult is one."""
+
+    @property
+    def value(self) -> Round | None:
+        """Its result, None before there is one."""
+
+    def rawlink(self, callback: Callable[[Any], object], /) -> object:
+        """Call `callback` with this round when there is a result."""
+
+    def get(self) -> Round | None:
+        """Wait for the result."""
+
+
+class _DoneRound(NamedTuple):
+    """A round that has ended."""
+
+    value: Round
+
+    def rawlink(self, callback: Callable[[Any], object], /) -> None:
+        callback(self)
+
+    def get(self) -> Round:
+        return self.value
+
+
 class Replicas:
     """The replicas of the nodes that one worker writes to; `appends` carries what it writes."""
 
@@ -86,7 +112,14 @@ class Replicas:
 
     def of(self, node: RedisNode) -> NodeReplicas:
         """Return the replicas of a node, whichever connection it is named by."""
-        return self._nodes.get(node.name) or self._nodes.setdefault(node.name, NodeReplicas(self, node.name))
+        return self._nodes.get(node.name) or self._nodes.setdefault(node.name, self._made(node.name))
+
+    def wait(self, rounds: Sequence[BegunRound], seconds: float) -> None:
+        """Wait for the end of all rounds, but not for longer."""
+        gevent.wait(rounds, seconds)  # type: ignore[type-var]  # these are AsyncResults
+
+    def _made(self, name: str) -> NodeReplicas:
+        return NodeReplicas(self, name)
 
     def check_insync(self, partition: Partition) -> None:
         """Raise KafkaError NOT_ENOUGH_REPLICAS if fewer replicas are in sync than an append would wait for in vain.
@@ -140,7 +173,7 @@ class Replicas:
         a master that has become another one since: the new master may not have it.
         """
         # All begin at once: the nodes and the numbers together take no longer than one.
-        begun: dict[tuple[str, int], tuple[NodeReplicas, AsyncResult[Round]]] = {}
+        begun: dict[tuple[str, int], tuple[NodeReplicas, BegunRound]] = {}
         for each in results:
             if isinstance(each, Appended) and (count := max(self.least, each.replicas)):
                 at = (each.node, count)
@@ -198,14 +231,18 @@ class NodeReplicas:
                 node.reconnect("the server is a read-only replica")
         return self._insync
 
-    def begin(self, count: int) -> AsyncResult[Round]:
+    def begin(self, count: int) -> BegunRound:
         """Begin to wait until `count` replicas have all that was written before, or for WAIT_SHARE of the timeout."""
+        return self.rounds(count).begin()
+
+    def rounds(self, count: int) -> _Rounds:
+        """Return the rounds of those that wait for a number of replicas."""
         rounds = self._rounds.get(count)
         if rounds is None:
             rounds = self._rounds[count] = self._replicas.rounds(self._name, count)
-        return rounds.begin()
+        return rounds
 
-    def wait(self, begun: AsyncResult[Round]) -> Round:
+    def wait(self, begun: BegunRound) -> Round:
         """Wait for a round; learns the history of the appends if it is another one by now."""
         round_ = begun.get() or _UNKNOWN
         with contextlib.suppress(StorageUnavailableError):
@@ -213,6 +250,22 @@ class NodeReplicas:
             if round_.history and node.history != round_.history:
                 node.refresh_history()
         return round_
+
+
+class BlockingReplicas(Replicas):
+    """The same for one thread that may block (blocking_node.py): a round has ended when it is begun."""
+
+    def wait(self, rounds: Sequence[BegunRound], seconds: float) -> None:
+        """Return at once."""
+
+    def _made(self, name: str) -> NodeReplicas:
+        return _BlockingNodeReplicas(self, name)
+
+
+class _BlockingNodeReplicas(NodeReplicas):
+    def begin(self, count: int) -> BegunRound:
+        held, info = self.rounds(count).ask(write=True)
+        return _DoneRound(Round(history_in(replication_info(info)), held))
 
 
 class _OpenRound(msgspec.Struct, gc=False):
@@ -256,7 +309,7 @@ class _Rounds:
                 if (begun := self._next) is not None:
                     self._next = None
                     open_.append(_OpenRound(begun, time.monotonic() + self._wait_ms / 1000))
-                held, info = self._ask(write=begun is not None)
+                held, info = self.ask(write=begun is not None)
                 open_ = [each for each in open_ if not self._ends(each, held, info)]
         finally:
             for each in open_:
@@ -265,7 +318,7 @@ class _Rounds:
             if self._next is not None:
                 self.begin()
 
-    def _ask(self, *, write: bool) -> tuple[int, Reply]:
+    def ask(self, *, write: bool) -> tuple[int, Reply]:
         """Return how many replicas have the last write, and INFO after that.
 
         If it gives the history of an append, the master did not change in between.

@@ -17,6 +17,7 @@ from typing import Any, cast
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.pending import Pending, SendOrder
 from korvet.redis import url as redis_url
+from korvet.redis.blocking_node import BlockingNode, BlockingSlotMap
 from korvet.redis.cluster import ClusterReplies, RedisCluster
 from korvet.redis.connection import NO_OBSERVER, Arg, Observer
 from korvet.redis.node import NodeLimits, PendingReplies, RedisNode, ScriptCall
@@ -60,6 +61,7 @@ class Redis:
         operation: str = "commands",
         slots: SlotMap | None = None,
         load: Sequence[Script] = (),
+        blocking: bool = False,
     ) -> None:
         """Raise ConfigError for a malformed `url`. The limits are those of each node's connection.
 
@@ -67,6 +69,7 @@ class Redis:
         callers expect them to weigh. `operation` is the name under which `observer` hears of commands that are not
         scripts. `slots` is the map of the cluster that `url` names, for several clients to share. Each connection loads
         the scripts `load` before anything else is sent over it: a script that has to be loaded first is overtaken.
+        `blocking`: for one thread, which may block, without gevent (blocking_node.py).
         """
         self.timeout_s = timeout_ms / 1000
         self._observer = observer
@@ -74,21 +77,22 @@ class Redis:
         limits = NodeLimits(timeout_ms, connect_timeout_ms, commands_max, bytes_max, reply_bytes_max)
         self.order = SendOrder()
         """Of all that is sent to the nodes, appends among it."""
+        kind = BlockingNode if blocking else RedisNode
 
         def node(address: RedisAddress) -> RedisNode:
             server = RedisTarget(kind="server", addresses=(address,), login=address)
-            return RedisNode(server, limits, observer, operation, self.order, load, fails_fast=True)
+            return kind(server, limits, observer, operation, self.order, load, fails_fast=True)
 
         self.is_cluster = target.kind == "cluster"
         """Whether this is a cluster: then requests are prevented one by one."""
         self._cluster: RedisCluster | None = None
         self._only: RedisNode
         if self.is_cluster:
-            slots = slots or SlotMap(target, connect_timeout_ms)
+            slots = slots or (BlockingSlotMap if blocking else SlotMap)(target, connect_timeout_ms)
             slots.follow(self.order.change)
             self._cluster = RedisCluster(slots, timeout_ms, node)
         else:
-            self._only = RedisNode(target, limits, observer, operation, self.order, load, fails_fast=False)
+            self._only = kind(target, limits, observer, operation, self.order, load, fails_fast=False)
 
     def node_of(self, key: str | bytes) -> RedisNode:
         """Return the node that has a key; raises StorageUnavailableError."""

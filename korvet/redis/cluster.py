@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-import gevent
-
 from korvet.errors import KafkaError, NodeAwayError, OutcomeUnknownError, StorageUnavailableError
 from korvet.redis.connection import Arg
 from korvet.redis.node import PendingReplies, RedisNode, ScriptCall
@@ -121,7 +119,7 @@ class RedisCluster:
             else:
                 waits = True
         if waits:
-            gevent.sleep(min(_MOVING_S_MIN * 2**attempt, _MOVING_S_MAX))
+            self.slots.pause(min(_MOVING_S_MIN * 2**attempt, _MOVING_S_MAX))
 
     def failed(self, error: KafkaError) -> KafkaError:
         """Return the error for requests that a node could not be sent, or did not answer."""

@@ -27,7 +27,7 @@ from korvet.redis.replies import Reply, RespError, error_of, history_of
 from korvet.redis.url import RedisAddress, Tls
 
 # One read from the kernel: thousands of small replies, or a part of a large one.
-_READ_BYTES = 128 * 1024
+READ_BYTES = 128 * 1024
 # After this many bytes the reader lets others run: a large reply must not stall the worker.
 _BYTES_PER_TURN = 1024 * 1024
 _LARGE_BYTES = 8 * 1024
@@ -36,11 +36,13 @@ _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S, _KEEPALIVE_PROBES = 15, 5, 3
 
 _SETNAME_REFUSALS = ("NOPERM", "unknown command", "unknown subcommand")
 
-_MORE = object()
+MORE = object()
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
-_RECEIVED: Any = bytearray(_READ_BYTES)
+_RECEIVED: Any = bytearray(READ_BYTES)
 """Where every read of the process lands before it is parsed, which copies it. hiredis' types want bytes."""
+
+AnySocket: TypeAlias = plain_socket.socket | socket.socket
 
 # A memoryview must be contiguous: hiredis copies its bytes as they lie in memory.
 Arg: TypeAlias = bytes | str | int | memoryview
@@ -49,8 +51,8 @@ pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
 
 
 def new_reader() -> hiredis.Reader:
-    """Return a RESP parser: `_MORE` while a reply is not complete, error replies as exceptions."""
-    return hiredis.Reader(replyError=error_of, notEnoughData=_MORE)
+    """Return a RESP parser: `MORE` while a reply is not complete, error replies as exceptions."""
+    return hiredis.Reader(replyError=error_of, notEnoughData=MORE)
 
 
 class Observer:
@@ -144,7 +146,7 @@ class RedisConnection:
             while self.lost is None and self._send_some():
                 pass
         except OSError as error:
-            self.lose(_reason_of(error))
+            self.lose(reason_of(error))
         if self.lost is not None:
             return
         stuck = self._stuck
@@ -169,10 +171,10 @@ class RedisConnection:
         return sent > 0
 
     def _read(self) -> None:
-        taken, size = 0, _READ_BYTES
+        taken, size = 0, READ_BYTES
         try:
             # What does not fill the buffer is all there is, except that TLS may hold something back.
-            while self.lost is None and (size == _READ_BYTES or self._pending()):
+            while self.lost is None and (size == READ_BYTES or self._pending()):
                 size = self._socket.recv_into(_RECEIVED)
                 if not size:
                     self.lose("it closed the connection")
@@ -185,7 +187,7 @@ class RedisConnection:
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
-            self.lose(_reason_of(error))
+            self.lose(reason_of(error))
         except hiredis.ProtocolError as error:
             self.lose(f"it sent what is not RESP: {error}")
 
@@ -194,7 +196,7 @@ class RedisConnection:
         self.heard_at = time.monotonic()
         reader.feed(_RECEIVED, 0, size)
         replies = []
-        while (reply := reader.gets()) is not _MORE:
+        while (reply := reader.gets()) is not MORE:
             replies.append(reply)
         if replies:
             self._on_replies(replies)
@@ -235,14 +237,15 @@ def open_connection(
             opened = _open(address)
             if address.tls is not None:
                 # Closing the wrapped socket closes the inner one, which is detached by then.
-                opened = _tls_context(address.tls).wrap_socket(opened, server_hostname=address.host)
-            reply = _shake_hands(opened, address, command)
+                context = tls_context(address.tls, gevent_ssl.SSLContext)
+                opened = context.wrap_socket(opened, server_hostname=address.host)
+            reply = shake_hands(opened, address, command)
             connected, opened = opened, None
             return connected, reply
     except _TimedOutError as late:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from late
     except (OSError, UnicodeError) as error:
-        reason = _reason_of(error)
+        reason = reason_of(error)
         # With TLS 1.3 a server refuses after the handshake: the alert, or the end of the connection alone, is read.
         anonymous = address.tls is not None and address.tls.certfile is None
         if anonymous and opened is not None and not isinstance(error, ssl.SSLCertVerificationError):
@@ -267,16 +270,22 @@ def _open(address: RedisAddress) -> socket.socket:
             raise
         return opened
     opened = socket.create_connection((address.host, address.port))
+    configure(opened)
+    return opened
+
+
+def configure(opened: AnySocket) -> None:
+    """Let a TCP connection send at once, and notice a peer that is gone."""
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
-    return opened
 
 
-def _tls_context(tls: Tls) -> ssl.SSLContext:
-    context = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def tls_context(tls: Tls, kind: type[ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context of a kind, gevent's or the standard library's."""
+    context = kind(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.check_hostname
     context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
@@ -289,7 +298,7 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _shake_hands(connected: socket.socket, address: RedisAddress, first: tuple[Arg, ...]) -> Reply:
+def shake_hands(connected: AnySocket, address: RedisAddress, first: tuple[Arg, ...]) -> Reply:
     """Authenticate, choose the database and name the connection, in one round trip with its first command."""
     commands: list[tuple[Arg, ...]] = []
     if address.password:
@@ -315,10 +324,10 @@ def _shake_hands(connected: socket.socket, address: RedisAddress, first: tuple[A
     return _next_reply(connected, reader)
 
 
-def _next_reply(connected: socket.socket, reader: hiredis.Reader) -> Reply:
+def _next_reply(connected: AnySocket, reader: hiredis.Reader) -> Reply:
     try:
-        while (reply := reader.gets()) is _MORE:
-            data = connected.recv(_READ_BYTES)
+        while (reply := reader.gets()) is MORE:
+            data = connected.recv(READ_BYTES)
             if not data:
                 raise ConnectionResetError("it closed the connection")
             reader.feed(data)
@@ -327,6 +336,6 @@ def _next_reply(connected: socket.socket, reader: hiredis.Reader) -> Reply:
     return cast("Reply", reply)
 
 
-def _reason_of(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return the system's words for an error, without its number."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -10,10 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import NamedTuple, NoReturn, TypeAlias, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 import gevent
-from gevent.hub import Waiter
 
 from korvet.errors import KafkaError, LeaseEndedError, StorageUnavailableError
 from korvet.pending import SendOrder
@@ -48,12 +47,22 @@ class NodeLimits(NamedTuple):
     reply_bytes_max: int
 
 
+class Awaited(Protocol):
+    """Replies that are waited for: one, or a list of several."""
+
+    def ready(self) -> bool:
+        """Return whether they have arrived."""
+
+    def get(self) -> Reply:
+        """Wait for them; raises StorageUnavailableError."""
+
+
 class PendingCommands:
     """Commands that were sent (a Pending)."""
 
     in_order = True
 
-    def __init__(self, waiter: Waiter[Reply], count: int) -> None:
+    def __init__(self, waiter: Awaited, count: int) -> None:
         self._waiter, self._count = waiter, count
 
     @property
@@ -76,7 +85,7 @@ class PendingReplies:
         node: RedisNode,
         calls: Sequence[ScriptCall],
         packed: list[bytes],
-        waiter: Waiter[Reply] | None,
+        waiter: Awaited | None,
         history: str | None,
     ) -> None:
         self._node, self._calls, self._packed, self._waiter = node, calls, packed, waiter
@@ -302,7 +311,7 @@ class RedisNode:
 
     def _begin(
         self, data: bytes, count: int, operation: str, history: str | None = None, reply_bytes: int = 0
-    ) -> Waiter[Reply]:
+    ) -> Awaited:
         if reply_bytes:
             self._reply_limit.acquire(0, reply_bytes, time.monotonic() + _REPLY_ROOM_S_MAX)
         try:
@@ -312,8 +321,7 @@ class RedisNode:
                 multiplexer = self._multiplexer
                 if multiplexer is None or multiplexer.lost:
                     multiplexer = self._connected(deadline)
-                if history not in (None, self.history):
-                    _raise_history_changed()
+                self.check_history(history)
                 return multiplexer.exchange(data, count, deadline, operation, reply_bytes)
             except BaseException:
                 self._limit.release(count, len(data))
@@ -322,6 +330,11 @@ class RedisNode:
             if reply_bytes:
                 self._reply_limit.release(0, reply_bytes)
             raise
+
+    def check_history(self, wanted: str | None) -> None:
+        """Raise HistoryChangedError if the connection leads to another history than the one `wanted`, None for any."""
+        if wanted not in (None, self.history):
+            raise HistoryChangedError("Redis has another history: nothing was sent")
 
     def _connected(self, deadline: float) -> Multiplexer:
         """Wait for the one attempt under way, or begin it; fails at once in the pause after a failure."""
@@ -392,10 +405,6 @@ def _load(script: Script) -> bytes:
     return pack(("SCRIPT", "LOAD", script.source))
 
 
-def _raise_history_changed() -> NoReturn:
-    raise HistoryChangedError("Redis has another history: nothing was sent")
-
-
-def _replies_of(waiter: Waiter[Reply], count: int) -> list[Reply]:
+def _replies_of(waiter: Awaited, count: int) -> list[Reply]:
     answer = waiter.get()
     return cast("list[Reply]", answer) if count > 1 else [answer]

@@ -50,6 +50,17 @@ def connect_to(target: RedisTarget, timeout_ms: int, on_moved: OnMoved) -> tuple
     return watches[target].connect(timeout_ms, on_moved)
 
 
+def named_master(target: RedisTarget, sentinel: RedisAddress, reply: Reply) -> RedisAddress:
+    """Return the master of a target that a Sentinel names; raises StorageUnavailableError if it names none."""
+    match reply:
+        case [bytes(host), bytes(port)] if port.isdigit():
+            return target.at(host.decode(errors="replace"), int(port))
+        case None:
+            raise StorageUnavailableError(f"the Sentinel at {sentinel} knows no master {target.master_name}")
+        case _:
+            raise StorageUnavailableError(f"the Sentinel at {sentinel} answered {str(reply)[:200]}")
+
+
 class _MasterWatch:
     """The Sentinels of one target, and who holds connections to the master that they named."""
 
@@ -100,13 +111,7 @@ class _MasterWatch:
         name = self._target.master_name
         opened, reply = open_connection(sentinel, timeout_ms, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name))
         opened.close()
-        match reply:
-            case [bytes(host), bytes(port)] if port.isdigit():
-                return self._target.at(host.decode(errors="replace"), int(port))
-            case None:
-                raise StorageUnavailableError(f"the Sentinel at {sentinel} knows no master {name}")
-            case _:
-                raise StorageUnavailableError(f"the Sentinel at {sentinel} answered {str(reply)[:200]}")
+        return named_master(self._target, sentinel, reply)
 
     def _put_first(self, sentinel: RedisAddress) -> None:
         self._sentinels.sort(key=sentinel.__ne__)

@@ -27,7 +27,7 @@ from korvet.redis.url import RedisAddress, RedisTarget
 
 SLOTS = 16_384
 
-_REFRESH_S_MIN = 0.1
+REFRESH_S_MIN = 0.1
 """How often failing requests have the map read again."""
 
 _MOVED_SECONDS = 1.0
@@ -112,7 +112,7 @@ class SlotMap:
         self._timeout_ms = timeout_ms
         self._masters: list[RedisAddress | None] = [None] * SLOTS
         self._reading: gevent.Greenlet[[], StorageUnavailableError | None] | None = None
-        self._read_at = -_REFRESH_S_MIN
+        self._read_at = -REFRESH_S_MIN
         self._next = 0
         # Where nodes said lately that slots are, and when (time.monotonic).
         self._moved: dict[int, tuple[RedisAddress, float]] = {}
@@ -167,9 +167,13 @@ class SlotMap:
             self._change()
         self.read_soon()
 
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        gevent.sleep(seconds)
+
     def read_soon(self) -> None:
         """Read the map in the background, unless that was done just now."""
-        if self._reading is None and time.monotonic() - self._read_at >= _REFRESH_S_MIN:
+        if self._reading is None and time.monotonic() - self._read_at >= REFRESH_S_MIN:
             self._begin()
 
     def read(self) -> None:
@@ -185,14 +189,10 @@ class SlotMap:
 
     def _read(self) -> StorageUnavailableError | None:
         """Ask one node after the other, and the next one without waiting long for one that hangs; the first answers."""
-        known = list(dict.fromkeys([*filter(None, self._masters), *self._target.addresses]))
-        # Another one first each time: one whose map is old must not be believed every time.
-        self._next += 1
-        begin = self._next % len(known)
         waiting: list[gevent.Greenlet[..., _Asked]] = []
         failure: StorageUnavailableError | None = None
         try:
-            left = iter([*known[begin:], *known[:begin]])
+            left = iter(self._candidates())
             while (address := next(left, None)) is not None or waiting:
                 if address is not None:
                     waiting.append(gevent.spawn(self._ask, address))
@@ -208,11 +208,19 @@ class SlotMap:
             self._reading = None
             self._read_at = time.monotonic()
 
+    def _candidates(self) -> list[RedisAddress]:
+        """Return the nodes to ask for the map, in this order."""
+        known = list(dict.fromkeys([*filter(None, self._masters), *self._target.addresses]))
+        # Another one first each time: one whose map is old must not be believed every time.
+        self._next += 1
+        begin = self._next % len(known)
+        return [*known[begin:], *known[:begin]]
+
     def _ask(self, address: RedisAddress) -> _Asked:
         try:
             connected, reply = open_connection(address, self._timeout_ms, ("CLUSTER", "SLOTS"))
             connected.close()
-            return _parsed(self._target, address, reply)
+            return parsed_slots(self._target, address, reply)
         except StorageUnavailableError as error:
             return error
 
@@ -223,10 +231,13 @@ class SlotMap:
         for slot, to in contradicted.items():
             found[slot] = to
         if contradicted:
-            gevent.spawn_later(_MOVED_SECONDS, self.read_soon)
+            self._read_later()
         if found != self._masters or not self.version:
             self._masters = found
             self._change()
+
+    def _read_later(self) -> None:
+        gevent.spawn_later(_MOVED_SECONDS, self.read_soon)
 
     def _change(self) -> None:
         self.version += 1
@@ -234,7 +245,7 @@ class SlotMap:
             changed()
 
 
-def _parsed(target: RedisTarget, asked: RedisAddress, reply: Reply) -> list[RedisAddress | None]:
+def parsed_slots(target: RedisTarget, asked: RedisAddress, reply: Reply) -> list[RedisAddress | None]:
     """Return the master of each slot by the answer to CLUSTER SLOTS; raises StorageUnavailableError."""
     masters: list[RedisAddress | None] = [None] * SLOTS
     try:

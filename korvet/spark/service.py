@@ -13,13 +13,12 @@ import queue
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
-
-import gevent
 
 from korvet import logs
 from korvet.cluster.leases import LeaseStore
@@ -83,7 +82,7 @@ class ArchiverLease:
                 if holds and not self.held.is_set():
                     _log.info("acquired the archiver lease")
                     self.held.set()
-            gevent.sleep(ttl_ms / 1000 / _RENEWALS_PER_LEASE)
+            time.sleep(ttl_ms / 1000 / _RENEWALS_PER_LEASE)
 
     def release(self) -> None:
         """Let another broker archive at once, if Redis answers soon."""
@@ -95,7 +94,7 @@ class ArchiverLease:
         """Return a store for the calling thread: a connection belongs to one."""
         settings = self._settings
         connect_ms = min(settings.redis_connect_timeout_ms, timeout_ms)
-        redis = Redis(settings.redis_url, timeout_ms=timeout_ms, connect_timeout_ms=connect_ms)
+        redis = Redis(settings.redis_url, timeout_ms=timeout_ms, connect_timeout_ms=connect_ms, blocking=True)
         keys = Keys(settings.namespace)
         return LeaseStore(redis, keys.archiver_lease, keys.archiver_fence)
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gevent
@@ -329,7 +328,7 @@ def test_a_replica_that_hangs_is_waited_for_once(setup: Setup, monkeypatch: pyte
         waits.append(seconds)
         gevent.wait(rounds, seconds)
 
-    monkeypatch.setattr(high_watermark, "gevent", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(Replicas, "wait", lambda _, rounds, seconds: wait(rounds, seconds))
     monkeypatch.setattr(high_watermark, "AGE_SECONDS", 600.0)
     view = setup.worker
     partition = view.topics.get("orders").partition(0)
