@@ -151,11 +151,17 @@ class GroupStore:
     def advance(self, group: str) -> None:
         """End sessions and phases whose time is over; the group may be of any type."""
         keys = self._keys.consumer_group(group)
-        self._due_at(group, self._run(_ADVANCE, group, keys, (self._keys.group_channel(group),)))
+        due: Reply = 0
+        while due == 0:
+            due = self._run(_ADVANCE, group, keys, (self._keys.group_channel(group),))
+        self._due_at(group, due)
 
     def advance_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
         """Advance groups; returns for each when (ms) something is due, NOTHING_DUE, NOT_THERE or its error."""
-        return self._change_all(_ADVANCE, groups)
+        outcomes = dict(zip(groups, self._change_all(_ADVANCE, groups), strict=True))
+        while unfinished := [group for group, outcome in outcomes.items() if outcome == 0]:
+            outcomes |= zip(unfinished, self._change_all(_ADVANCE, unfinished), strict=True)
+        return [outcomes[group] for group in groups]
 
     def resume_all(self, groups: Sequence[str]) -> list[int | KafkaError]:
         """Begin all sessions again, after a time in which members could not renew them; returns the same."""

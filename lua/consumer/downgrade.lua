@@ -28,7 +28,11 @@ for start = 1, #all, 500 do
     epoch_fields[#epoch_fields + 1] = 'e:' .. all[at]
   end
   for at, text in ipairs(redis.call('HMGET', members, unpack(epochs))) do
-    latest = math.max(latest, epoch_row_of(all[start + at - 1], text or '').epoch)
+    local epoch = epoch_row_of(all[start + at - 1], text or '').epoch
+    if epoch == -4 then
+      return -1 -- it has not left yet
+    end
+    latest = math.max(latest, epoch)
   end
   for at, text in ipairs(redis.call('HMGET', assignments, unpack(current))) do
     owned[#owned + 1] = 'a:' .. all[start + at - 1]

@@ -5,7 +5,8 @@
 --          none), and "-1" if it leaves, "-2" if it will be back, "-3" if it leaves by the classic protocol: an id is then that of
 --          a member which uses that
 -- Returns  {when (ms) something is due, -1 if nothing is, members left, members left that use the classic protocol, and for each
---          member "NONE", "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"}
+--          member "NONE", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", or "AGAIN": it had to free more partitions than is done at
+--          once, or those before it had}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_ID_NOT_FOUND, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is
 --          stored cannot be read)
 --
@@ -23,18 +24,24 @@ if kind ~= 'consumer' then
   return redis.error_reply('GROUP_ID_NOT_FOUND there is no such group of the consumer protocol')
 end
 
+-- Whether that is done.
 local function be_back(member)
   local found = member_of(member)
-  local row = found.epoch_row
-  release(member, found.revoking)
-  if found.current then
-    redis.call('HSET', assignments, 'c:' .. member, (string.gsub(found.current, '"revoking":.*}$', '"revoking":{}}')))
+  local row, at = found.epoch_row, string.find(found.current, ',"revoking":', 1, true)
+  local nothing = '{"assigned":{}'
+  local revoking, others = first_of(nothing .. string.sub(found.current, at))
+  release(member, revoking)
+  redis.call('HSET', assignments, 'c:' .. member, string.sub(found.current, 1, at - 1)
+    .. (others and string.sub(others, #nothing + 1) or ',"revoking":{}}'))
+  if others then
+    return false
   end
   if is_stable(row) then
     stable = stable - 1
   end
   redis.call('HSET', members, 'e:' .. member, string.format(
     '{"epoch":-2,"previous":%d,"phase":"stable","by":0,"revision":%d}', row.epoch, row.revision + 1))
+  return true
 end
 
 -- The member that is named, or why there is none.
@@ -56,18 +63,24 @@ local function named(member, instance, how)
   return found and member, 'UNKNOWN_MEMBER_ID'
 end
 
+local freed, last = 0, first
 for at = first, #ARGV, 3 do
-  named(ARGV[at], ARGV[at + 1], ARGV[at + 2]) -- reads all
+  if freed < freed_at_once then
+    local member = named(ARGV[at], ARGV[at + 1], ARGV[at + 2]) -- reads all
+    freed, last = freed + (member and #member_of(member).owned or 0), at
+  end
 end
 local outcomes = {-1, 0, 0}
 for at = first, #ARGV, 3 do
-  local member, refused = named(ARGV[at], ARGV[at + 1], ARGV[at + 2])
-  if member and ARGV[at + 2] == '-2' then
-    be_back(member)
-  elseif member then
-    remove(member)
+  local member, outcome = nil, 'AGAIN'
+  if at <= last then
+    member, outcome = named(ARGV[at], ARGV[at + 1], ARGV[at + 2])
   end
-  outcomes[#outcomes + 1] = member and 'NONE' or refused
+  if member then
+    local leave = ARGV[at + 2] == '-2' and be_back or remove_some
+    outcome = leave(member) and 'NONE' or 'AGAIN'
+  end
+  outcomes[#outcomes + 1] = outcome
 end
 if announced then
   generation = generation + 1

@@ -7,7 +7,8 @@
 -- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- Several may call this at once: what was done is not done again. Of a group of the consumer protocol it removes some at once,
--- whose sessions have ended or who have not revoked partitions in time, and the rest at the next call.
+-- whose sessions have ended or who have not revoked partitions in time, and the rest at the next call; one that has many
+-- partitions it removes by several calls, and returns 0 until that is done.
 -- allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/clock
@@ -15,7 +16,7 @@
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local assignments = KEYS[4]
 local channel = ARGV[1]
-local removed_at_once, freed_at_once = 100, 2000
+local removed_at_once = 100
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
@@ -31,10 +32,12 @@ if kind == 'consumer' then
     end
   end
   for _, member in ipairs(some) do
-    remove(member)
+    remove_some(member)
   end
   if size < size_before then
     generation = generation + 1
+  end
+  if some[1] then
     finish()
   end
   return due_at()

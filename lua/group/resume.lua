@@ -14,7 +14,8 @@ local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local channel = ARGV[1]
 
 if redis.call('HGET', group, 'type') == 'consumer' then
-  local all = redis.call('ZRANGE', deadlines, 0, -1)
+  -- Not of 0: members that are being removed.
+  local all = redis.call('ZRANGEBYSCORE', deadlines, '(0', '+inf')
   for start = 1, #all, 1000 do
     local fields, scores = {}, {}
     for at = start, math.min(start + 999, #all) do

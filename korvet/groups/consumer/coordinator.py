@@ -207,6 +207,7 @@ class ConsumerGroups:
         member_id, view = written.member_id, written.view
         session_ms = self._configs.session_ms(group)
         before: Owned | None = None
+        taken: Owned | None = None
         attempts = 0
         while attempts < ATTEMPTS_MAX:
             view = view or self.store.read(group, member_id, "")
@@ -215,7 +216,11 @@ class ConsumerGroups:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {member_id}")
             if owned is not None and member.epoch_text != written.epoch_text:
                 raise keeps_changing(group)
-            progress = self._next(group, view, member, owned, is_resubscribed=written.is_resubscribed)
+            target, unsubscribed = self._target(member, is_resubscribed=written.is_resubscribed)
+            if taken is None:
+                taken = self.store.taken(group, member_id, wanted(member.progress, target))
+            epoch = view.group.assignment_epoch
+            progress = reconcile(member.progress, epoch, target, taken, owned, unsubscribed)
             change = MemberChange(
                 member_id=member_id,
                 instance="",
@@ -227,36 +232,22 @@ class ConsumerGroups:
             done = self.store.update(group, view.group, change, ms, self.size_max)
             view = None
             if done is None:
+                taken = None
                 attempts += 1
                 continue
             before = member.progress.assigned if before is None else before
-            if len(progress.assigned - member.progress.assigned) < PARTITIONS_AT_ONCE:
+            if len(progress.owned ^ member.progress.owned) < PARTITIONS_AT_ONCE:
                 return before, progress
             written = written._replace(epoch_text=done.epoch_text)
         raise keeps_changing(group)
 
-    def _next(
-        self,
-        group: str,
-        view: GroupView,
-        member: ConsumerMember,
-        owned: Owned | None,
-        *,
-        is_resubscribed: bool,
-    ) -> Progress:
+    def _target(self, member: ConsumerMember, *, is_resubscribed: bool) -> tuple[Owned, Owned | None]:
+        """Return what the member is to have, and what it has and is not subscribed to any more (see `reconcile`)."""
         known = member.target | member.progress.assigned
         subscribed = self._subscribed(member, {topic_id for topic_id, _ in known})
         target = frozenset(each for each in member.target if each[0] in subscribed)
         unsubscribed = frozenset(each for each in member.progress.assigned if each[0] not in subscribed)
-        taken = self.store.taken(group, member.member_id, wanted(member.progress, target))
-        return reconcile(
-            member.progress,
-            view.group.assignment_epoch,
-            target,
-            taken,
-            owned,
-            unsubscribed if is_resubscribed else None,
-        )
+        return target, unsubscribed if is_resubscribed else None
 
     def _subscribed(self, member: ConsumerMember, topic_ids: set[str]) -> set[str]:
         """Return those of the topics that the member is subscribed to; one that does not exist is none of them."""

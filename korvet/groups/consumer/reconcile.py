@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 
 from korvet.groups.consumer.types import NOTHING, STABLE, UNRELEASED, UNREVOKED, Owned, Progress
 
-PARTITIONS_AT_ONCE = 2000
-"""Partitions that a member gets by one step, some 2 ms of Redis: it takes more steps to get more."""
+PARTITIONS_AT_ONCE = 1000
+"""Partitions that a member gets or frees by one step, a millisecond of Redis: more take more steps."""
 
 
 def wanted(member: Progress, target: Owned) -> Owned:
@@ -37,6 +37,22 @@ def reconcile(
     reports to own, None: nothing new. `unsubscribed` is what it owns of topics to which it has just ceased to be
     subscribed, None if its subscription is as it was.
     """
+    after = _next(member, target_epoch, target, taken, owned, unsubscribed)
+    freed = member.owned - after.owned
+    if len(freed) <= PARTITIONS_AT_ONCE:
+        return after
+    revoking = after.revoking | frozenset(sorted(freed)[PARTITIONS_AT_ONCE:])
+    return Progress(member.epoch, member.epoch, UNREVOKED, after.assigned & member.assigned, revoking)
+
+
+def _next(
+    member: Progress,
+    target_epoch: int,
+    target: Owned,
+    taken: AbstractSet[tuple[str, int]],
+    owned: Owned | None,
+    unsubscribed: Owned | None,
+) -> Progress:
     if member.phase == STABLE and member.epoch == target_epoch:
         return _without(member, unsubscribed, owned)
     if member.phase == UNREVOKED and _still_owns(owned, member.revoking):

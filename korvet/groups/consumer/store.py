@@ -14,6 +14,7 @@ import msgspec
 from korvet.errors import ErrorCode
 from korvet.groups.consumer.types import (
     NOTHING,
+    REMOVED_EPOCH,
     ConsumerMember,
     EpochRow,
     GroupFields,
@@ -47,6 +48,9 @@ _DOWNGRADE = scripts.get("consumer/downgrade")
 
 ROWS_AT_ONCE = 250
 """Target rows of one script, and members of one read: less than a millisecond of Redis."""
+
+_LEAVING_AT_ONCE = 50
+"""Members that one script removes, for the same reason."""
 
 _READS_MAX = 20
 """Reads of all members while some of them leave."""
@@ -234,10 +238,18 @@ class ConsumerStore:
 
         Raises KafkaError by the names that lua/consumer/leave.lua lists.
         """
-        args = [part for each in leaving for part in each]
-        due, size, classic, *names = cast("list[int]", self._run(_LEAVE, group, args))
-        self._schedule.lower_soon(group, due)
-        return Left(size, classic, [ErrorCode[name.decode()] for name in cast("list[bytes]", names)])
+        outcomes = [b""] * len(leaving)
+        waiting = list(range(len(leaving)))
+        while True:
+            some = waiting[:_LEAVING_AT_ONCE]
+            args = [part for place in some for part in leaving[place]]
+            due, size, classic, *names = cast("list[int]", self._run(_LEAVE, group, args))
+            self._schedule.lower_soon(group, due)
+            for place, name in zip(some, cast("list[bytes]", names), strict=True):
+                outcomes[place] = name
+            waiting = [place for place in some if outcomes[place] == b"AGAIN"] + waiting[len(some) :]
+            if not waiting:
+                return Left(size, classic, [ErrorCode[name.decode()] for name in outcomes])
 
     def claim(self, group: str, token: str, lease_ms: int) -> Claim:
         """Ask for the right to compute the target assignment, 0: give it back; raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -307,9 +319,11 @@ class ConsumerStore:
             if row is None or epoch is None:
                 continue
             try:
-                found[name] = _stored(name, row, epoch, protocols, parts[2 * at], parts[2 * at + 1])
+                stored = _stored(name, row, epoch, protocols, parts[2 * at], parts[2 * at + 1])
             except (msgspec.DecodeError, ValueError) as error:
                 raise malformed(members, f"the row of member {name}") from error
+            if stored.progress.epoch != REMOVED_EPOCH:
+                found[name] = stored
         return found
 
     def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:

@@ -15,6 +15,9 @@ JOIN_EPOCH, STATIC_LEAVE_EPOCH = 0, -2
 CLASSIC_LEAVE = -3
 """Stands for the epoch of a member that leaves by the classic protocol."""
 
+REMOVED_EPOCH = -4
+"""That of a member which is gone, and whose partitions are freed in parts."""
+
 STABLE, UNREVOKED, UNRELEASED = "stable", "unrevoked", "unreleased"
 """Phases of a member: it has what it is to have; it is to revoke partitions; it waits for those of others."""
 

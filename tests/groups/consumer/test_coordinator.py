@@ -23,6 +23,7 @@ from tests.groups.consumer.support import (
     settle,
 )
 from tests.groups.support import KEYS, join_request, refused
+from tests.lua.support import run
 
 
 def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consumers) -> None:
@@ -67,6 +68,28 @@ def test_very_many_partitions_come_with_one_answer(at: Consumers) -> None:
     one = Client(at, "one", "many")
     one.join()
     assert one.has() == {"many": list(range(4500))}
+    two = Client(at, "two", "many")
+    two.join()
+    one.beat()
+    one.beat()
+    two.beat()
+    assert (len(one.assigned), len(two.assigned)) == (2250, 2250)
+    assert not one.assigned & two.assigned
+
+
+def test_a_member_with_very_many_partitions_joins_again_when_those_are_free(at: Consumers) -> None:
+    """The worker that had it leave was killed before all were: the next keeper to come by goes on."""
+    at.create("many", 1200)
+    one = Client(at, "one", "many")
+    one.join()
+    keys = KEYS.consumer_group(NAME)
+    run(at.raw, "consumer/leave", keys, (KEYS.group_channel(NAME), "one", "", -1))
+    assert at.raw.hlen(keys[3]) == 700 + 2
+    refused("UNKNOWN_MEMBER_ID", one.beat)
+    refused("COORDINATOR_LOAD_IN_PROGRESS", one.join)
+    at.advance()
+    assert one.join().epoch == 3
+    assert one.has() == {"many": list(range(1200))}
     assert at.state() == "Stable"
 
 

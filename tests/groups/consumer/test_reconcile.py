@@ -36,10 +36,22 @@ def test_what_others_own_is_waited_for() -> None:
 def test_very_many_partitions_are_assigned_by_several_steps() -> None:
     target = parts(*range(5000))
     member = Progress()
-    for steps, count in enumerate((2000, 4000, 5000), 1):
+    for steps, count in enumerate((1000, 2000, 3000, 4000, 5000), 1):
         member = reconcile(member, 1, target, NOTHING, NOTHING, None)
         assert (len(member.assigned), member.previous) == (count, 0)
-        assert member.phase == (STABLE if steps == 3 else UNRELEASED)
+        assert member.phase == (STABLE if steps == 5 else UNRELEASED)
+
+
+def test_very_many_partitions_are_freed_by_several_steps() -> None:
+    member = Progress(1, 0, STABLE, parts(*range(2500)))
+    member = reconcile(member, 2, parts(0, 3000), NOTHING, None, None)
+    assert member == Progress(1, 1, UNREVOKED, parts(0), parts(*range(1, 2500)))
+    for count in (1499, 499):
+        member = reconcile(member, 2, parts(0, 3000), NOTHING, parts(0), None)
+        assert (member.phase, member.assigned, len(member.revoking)) == (UNREVOKED, parts(0), count)
+    assert reconcile(member, 2, parts(0, 3000), NOTHING, parts(0), None) == Progress(
+        2, 1, STABLE, parts(0, 3000)
+    )
 
 
 @pytest.mark.parametrize("owned", [None, parts(1, 2), parts(2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -176,11 +177,49 @@ def test_late_members_with_many_partitions_are_removed_a_few_at_a_time(group: Co
     for number in range(5):
         group.update(f"m{number}", *range(800 * number, 800 * (number + 1)))
     group.client.zadd(DEADLINES, {f"m{number}": number + 1 for number in range(5)})
-    assert group.advance() == 4
-    assert (group.field("size"), group.field("generation")) == ("2", "6")
-    assert (group.owned("m2"), len(group.owned("m3"))) == ([], 800)
-    assert group.advance() == -1
+    assert group.advance() == 0
+    assert (group.field("size"), group.field("generation")) == ("5", "5")
+    assert (len(group.owned("m0")), len(group.owned("m1"))) == (300, 800)
+    # With what is left of it 800 are freed, 500 of the next one.
+    assert group.advance() == 0
+    assert (group.field("size"), group.field("generation")) == ("4", "6")
+    assert (group.owned("m0"), len(group.owned("m1"))) == ([], 300)
+    while group.advance() == 0:
+        pass
+    assert (group.field("size"), group.field("generation")) == ("0", "10")
     assert not group.client.exists(MEMBERS, DEADLINES, ASSIGNMENTS)
+
+
+def test_a_member_with_many_partitions_leaves_by_steps_and_is_none_from_the_first(
+    group: ConsumerGroup,
+) -> None:
+    group.stable("a", "b", protocols=("range",))
+    group.update("a", *range(2, 1202), epoch=2, bumps=False, protocols=("range",))
+    assert group.leave(("a", "", -1), ("b", "", -1)) == [2, 2, b"AGAIN", b"AGAIN"]
+    assert (len(group.owned("a")), group.field("state")) == (700 + 1, "Reconciling")
+    with unchanged(group.client):
+        with pytest.raises(redis.ResponseError, match="FENCED_MEMBER_EPOCH"):
+            group.heartbeat("a", 2)
+        assert group.update("a", 2, before=b"", epoch=2)[0] == 0
+        assert group.downgrade() == -1
+    # The time for it to go is over whatever happens.
+    run(group.client, "group/resume", CONSUMER_KEYS, (CHANNEL,))
+    assert group.client.zscore(DEADLINES, "a") == 0
+    assert group.leave(("a", "", -1)) == [2, 2, b"AGAIN"]
+    assert group.advance() > 0
+    assert (group.field("size"), group.field("generation")) == ("1", "3")
+
+
+def test_a_static_member_that_revokes_many_partitions_is_away_by_steps(group: ConsumerGroup) -> None:
+    group.update("a", *range(1202), instance="i", phase="unrevoked")
+    row = f'{{"assigned":{{"id":[0,1]}},"revoking":{{"id":{json.dumps(list(range(2, 1202)))}}}}}'
+    group.client.hset(ASSIGNMENTS, "c:a", row.replace(", ", ","))
+    for left in (702, 202):
+        assert group.leave(("a", "i", -2)) == [1, 0, b"AGAIN"]
+        assert (len(group.owned("a")), group.read("e:a").startswith(b'{"epoch":0,')) == (left, True)
+    assert group.leave(("a", "i", -2)) == [1, 0, b"NONE"]
+    assert (group.owned("a"), group.read("e:a").startswith(b'{"epoch":-2,')) == ([0, 1], True)
+    assert group.client.hget(ASSIGNMENTS, "c:a") == b'{"assigned":{"id":[0,1]},"revoking":{}}'
 
 
 def test_a_group_of_classic_members_becomes_a_classic_group_of_their_latest_epoch(
