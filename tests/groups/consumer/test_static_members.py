@@ -52,6 +52,10 @@ def test_a_static_member_may_repeat_its_join(at: Consumers) -> None:
     one = Client(at, "one", "orders", instance="i1")
     one.join()
     assert (one.join().epoch, len(one.assigned)) == (1, 4)
+    one.leave(-2)
+    back = Client(at, "back", "orders", instance="i1")
+    back.join()
+    assert (back.join().epoch, len(back.assigned)) == (1, 4)
 
 
 def test_of_two_that_join_at_once_with_one_instance_id_one_becomes_a_member(
