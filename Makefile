@@ -56,7 +56,7 @@ test-kcat: $(VENV)/.dev ## test with kcat, which must be installed
 test-tls: $(VENV)/.dev ## test listeners with TLS by `openssl s_client`: versions, suites, tricks
 	@$(BIN)/python -m pytest tests/tls_matrix $(ARGS)
 
-test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs, and transactions of these and sarama; needs Go, and Node with npm
+test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs, transactions of these and sarama, groups; needs Go, and Node with npm
 	@$(BIN)/python -m pytest tests/logins $(ARGS)
 
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven

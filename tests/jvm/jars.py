@@ -10,12 +10,15 @@ from loadtest.bench.toolchain import copy_jars, need_java
 
 HERE = Path(__file__).parent
 JARS = HERE / ".cache" / "jars"
+LATER_CLIENT = HERE / ".cache" / "clients"
+"""The jars of clients/pom.xml."""
 
 
 def prepare() -> None:
     """Fetch the jars unless that was done; NotAvailableError without Java or Maven, or where Maven fails."""
     need_java()
     copy_jars(HERE / "pom.xml", JARS)
+    copy_jars(HERE / "clients" / "pom.xml", LATER_CLIENT)
 
 
 def main() -> int:
