@@ -14,8 +14,8 @@ import gevent
 
 T = TypeVar("T")
 
-TURN_SECONDS = 0.02
-"""How long a loop runs before others do."""
+TURN_SECONDS = 0.005
+"""How long a loop runs before others do: a turn costs 3 us."""
 
 SHORTEST_SECONDS = 1e-6
 """A pause after which the event loop has looked at all sockets."""

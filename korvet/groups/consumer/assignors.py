@@ -43,11 +43,11 @@ def assign_ranges(members: Sequence[AssignedMember], topics: Mapping[str, int]) 
     for topic_id, count in sorted(topics.items()):
         subscribers = [each for each in in_turns(ordered) if topic_id in each.topics]
         begin = 0
-        for place, member in enumerate(subscribers):
+        for place, member in enumerate(in_turns(subscribers)):
             end = begin + count // len(subscribers) + (place < count % len(subscribers))
             assigned[member.member_id] += [(topic_id, index) for index in range(begin, end)]
             begin = end
-    return {member_id: frozenset(each) for member_id, each in assigned.items()}
+    return {member_id: frozenset(each) for member_id, each in in_turns(assigned.items())}
 
 
 def assign_uniformly(members: Sequence[AssignedMember], topics: Mapping[str, int]) -> dict[str, Owned]:
@@ -64,7 +64,7 @@ def assign_uniformly(members: Sequence[AssignedMember], topics: Mapping[str, int
         }
         _hand_out(assigned, free, subscribers)
         _balance(assigned, subscribers, topics)
-    return {member_id: frozenset(each) for member_id, each in assigned.items()}
+    return {member_id: frozenset(each) for member_id, each in in_turns(assigned.items())}
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
@@ -77,7 +77,7 @@ def _kept(
     """Return for each member what it had and can keep, and the partitions that nobody has."""
     taken: set[_Partition] = set()
     assigned: dict[str, set[_Partition]] = {}
-    for member in members:
+    for member in in_turns(members):
         own = {
             (topic_id, index)
             for topic_id, index in in_turns(member.target)
@@ -98,7 +98,7 @@ def _fill_quotas(assigned: dict[str, set[_Partition]], free: list[_Partition]) -
     # Who has the most keeps one more: so fewer move.
     by_load = sorted(assigned, key=lambda member_id: (-len(assigned[member_id]), member_id))
     quotas = {member_id: least + (place < extra) for place, member_id in enumerate(by_load)}
-    for member_id, quota in quotas.items():
+    for member_id, quota in in_turns(quotas.items()):
         own = assigned[member_id]
         if len(own) > quota:
             surplus = sorted(own)[quota:]
@@ -107,7 +107,7 @@ def _fill_quotas(assigned: dict[str, set[_Partition]], free: list[_Partition]) -
     free.sort(reverse=True)
     for member_id in in_turns(sorted(assigned)):
         own = assigned[member_id]
-        while len(own) < quotas[member_id]:
+        for _ in in_turns(range(quotas[member_id] - len(own))):
             own.add(free.pop())
 
 
@@ -146,11 +146,11 @@ def _balance(
     while moved:
         moved = False
         for topic_id in sorted(subscribers):
-            partitions = [(topic_id, index) for index in range(topics[topic_id])]
+            partitions = [(topic_id, index) for index in in_turns(range(topics[topic_id]))]
             heap = [(len(assigned[each]), each) for each in in_turns(subscribers[topic_id])]
             heapq.heapify(heap)
             # From the most loaded first.
-            held = [each for each in partitions if each in owner]
+            held = [each for each in in_turns(partitions) if each in owner]
             for partition in in_turns(sorted(held, key=lambda each: -len(assigned[owner[each]]))):
                 while heap[0][0] != len(assigned[heap[0][1]]):
                     heapq.heapreplace(heap, (len(assigned[heap[0][1]]), heap[0][1]))

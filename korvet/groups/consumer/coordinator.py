@@ -57,6 +57,7 @@ from korvet.groups.types import EMPTY
 from korvet.redis.pubsub import Subscriptions, Watch
 from korvet.topics.registry import TopicRegistry, id_bytes
 from korvet.topics.types import TopicRef
+from korvet.turns import in_turns
 
 T = TypeVar("T")
 
@@ -352,14 +353,14 @@ class ConsumerGroups:
         selection, topics_of = self._selector.select(members, matched)
         subscribers = [
             AssignedMember(each.member_id, each.row.instance, topics_of[each.member_id], each.target)
-            for each in members
+            for each in in_turns(members)
         ]
         counts = self._selector.partitions(frozenset[str]().union(*topics_of.values()))
         assignor = self._preferred(members)
         targets = ASSIGNORS[assignor](subscribers, counts)
         rows = {
             each.member_id: targets[each.member_id]
-            for each in members
+            for each in in_turns(members)
             if targets[each.member_id] != each.target
         }
         digest = self._selector.digest(selection)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+import gevent
 import pytest
 
+from korvet import turns
 from korvet.groups.consumer.assignors import ASSIGNORS, AssignedMember, assign_ranges, assign_uniformly
 from korvet.groups.consumer.types import NOTHING, Owned
 
@@ -101,3 +103,24 @@ def test_any_subscriptions_are_assigned_whole_and_evenly(seed: int) -> None:
                 least = min(len(targets[one.member_id]) for one in others)
                 assert len(targets[each.member_id]) - least < 2, "one more could move"
         names = [name for name in names if rng.random() < 0.8] + [f"n{rng.random()}"]
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_others_have_their_turn_with_each_partition_and_member(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
+    had = 0
+
+    def run() -> None:
+        nonlocal had
+        while True:
+            gevent.sleep(turns.SHORTEST_SECONDS)
+            had += 1
+
+    topics = {f"t{number}": 100 for number in range(10)}
+    members = [member(f"m{number:03}", *topics) for number in range(100)]
+    running = gevent.spawn(run)
+    ASSIGNORS[name](members, topics)
+    running.kill()
+    assert had >= 2 * 1000 // turns.CALLS_PER_LOOK
