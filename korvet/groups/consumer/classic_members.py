@@ -199,8 +199,7 @@ class ClassicMembers:
         names = [name for name, _ in request.protocols]
         supported = bool(names) and request.protocol_type == CONSUMER
         if supported and view.group.classic:
-            counts = self._store.protocols(request.group, names)
-            supported = any(count == view.group.classic for count in counts.values())
+            supported = self._store.supports_one_of(request.group, names)
         if not supported:
             message = f"group {request.group} is of type {CONSUMER}, or its members support no such protocol"
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)

@@ -300,12 +300,12 @@ class ConsumerStore:
             self._schedule.lower_soon(group, due)
         return due >= 0
 
-    def protocols(self, group: str, names: Sequence[str]) -> dict[str, int]:
-        """Return how many members of the classic protocol support each of these protocols."""
+    def supports_one_of(self, group: str, names: Sequence[str]) -> bool:
+        """Whether all members of the classic protocol support one of these protocols, as of now."""
         key = self._keys.group_state(group)
-        [reply] = self._redis.pipeline([("HMGET", key, *(f"s:{name}" for name in names))])
-        counts = cast("list[bytes | None]", listed(key, reply))
-        return {name: int(count or 0) for name, count in zip(names, counts, strict=True)}
+        [reply] = self._redis.pipeline([("HMGET", key, "classic", *(f"s:{name}" for name in names))])
+        classic, *counts = (int(each or 0) for each in cast("list[bytes | None]", listed(key, reply)))
+        return any(count >= classic for count in counts)
 
     def _members(self, members: str, assignments: str, names: Sequence[str]) -> dict[str, ConsumerMember]:
         rows = [f"{kind}:{name}" for name in names for kind in "mep"]

@@ -11,6 +11,7 @@ import pytest
 from gevent.event import Event
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.store import ConsumerStore
 from tests.groups.consumer.support import NAME, Client, Consumers, settle
@@ -81,6 +82,26 @@ def test_a_late_classic_join_says_nothing_of_what_a_later_answer_gave(
     refused("COORDINATOR_LOAD_IN_PROGRESS", late.join)
     settled([new], [old])
     assert sorted(old.owned["orders"] + new.has()["orders"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_classic_member_joins_while_others_join_and_leave(
+    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    old = classic_group(other, before)
+    Client(at, "one", "orders").join()
+    settled([], old)
+    late = ClassicClient(at, "orders")
+
+    def meanwhile() -> None:
+        if before == 1:
+            ClassicClient(other, "orders").join()
+        else:
+            other.classic.leave(NAME, [(old[0].member_id, "")])
+
+    first(monkeypatch, ClassicMembers, "_check_protocols", meanwhile)
+    late.join()
+    assert late.member_id in [each.member_id for each in at.describe().members]
 
 
 def test_a_static_member_that_is_replaced_while_a_target_is_computed_gets_its_part_of_it(
