@@ -24,12 +24,15 @@ from tests.jepsen.clients import (
     COMMIT_TOPIC,
     COPIES,
     PARTITIONS,
+    SESSION_MS,
     TOPIC,
     TRANSACTIONS,
     Client,
     CommitClient,
     MemberClient,
     ProducerClient,
+    Protocol,
+    RdkafkaMemberClient,
     ReaderClient,
     read_log,
     wait_for_delivery,
@@ -55,6 +58,12 @@ from tests.support import reading
 _GO_ON_SECONDS_MAX = 120.0
 _DELIVERY_SECONDS_MAX = 60.0
 _SHOWN_MAX = 20
+_TIMES = (
+    f"group.consumer.session.timeout.ms={SESSION_MS}",
+    f"group.consumer.min.session.timeout.ms={SESSION_MS}",
+    "group.consumer.heartbeat.interval.ms=1000",
+    "group.consumer.min.heartbeat.interval.ms=1000",
+)
 # With appendfsync everysec Redis may answer so long before it writes to its file, while the disk is busy.
 _UNWRITTEN_SECONDS_MAX = 2.0
 
@@ -103,6 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--work", default="records,transactions", help="what clients do, with commas; default: all of it"
     )
     parser.add_argument(
+        "--protocol",
+        choices=("classic", "consumer", "mixed"),
+        default="classic",
+        help="that of the group's members; mixed: of one the classic one, of the others both in turn",
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the brokers"
     )
     parser.add_argument("--keep", type=Path, help="where to keep the history, and the files of all servers")
@@ -132,7 +147,7 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     rng = random.Random(seed)
     history = History()
     began: list[Injected] = []
-    flags = [part for value in asked.set for part in ("--set", value)]
+    flags = [part for value in [*_TIMES, *asked.set] for part in ("--set", value)]
     clocks = not faults.CLOCKS.isdisjoint(names)
     with contextlib.ExitStack() as keeping, System(directory, asked.setup, *flags, clocks=clocks) as system:
         sizes = {TOPIC: PARTITIONS, COMMIT_TOPIC: 1, TRANSACTIONS: PARTITIONS, COPIES: PARTITIONS}
@@ -142,7 +157,9 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
         libraries = asked.clients.split(",")
         work = asked.work.split(",")
         producers, members, others = (
-            _clients(libraries, system.bootstrap, history, seed) if "records" in work else ([], [], [])
+            _clients(libraries, system.bootstrap, history, seed, asked.protocol)
+            if "records" in work
+            else ([], [], [])
         )
         transactional = (
             _transactional_clients(libraries, system.bootstrap, seed)
@@ -174,7 +191,7 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
 
 
 def _clients(
-    libraries: list[str], bootstrap: str, history: History, seed: int
+    libraries: list[str], bootstrap: str, history: History, seed: int, protocol: str
 ) -> tuple[list[Producing], list[Client], list[Client]]:
     """Start producers, members of the group and others. librdkafka and kafka-python consume in any case."""
     producers: list[Producing] = [ProducerClient("plain", bootstrap, history, idempotent=False, seed=seed)]
@@ -183,18 +200,36 @@ def _clients(
             producers.append(ProducerClient(each, bootstrap, history, idempotent=True, seed=seed + 1))
         else:
             producers.append(ProgramProducer(each, bootstrap, history))
-    members: list[Client] = [MemberClient(f"member-{each}", bootstrap, history) for each in "ab"]
+    members = _members(libraries, bootstrap, history, seed, protocol)
     others: list[Client] = [
         *(ReaderClient(f"reader-{each}", bootstrap, history) for each in "ab"),
         CommitClient("commits", bootstrap, history),
     ]
     if "java" in libraries:
-        members[1:] = [JavaMember("java-member", bootstrap, history)]
         others += [
             JavaReader("java-reader", bootstrap, history),
             JavaCommits("java-commits", bootstrap, history),
         ]
     return producers, members, others
+
+
+def _members(
+    libraries: list[str], bootstrap: str, history: History, seed: int, protocol: str
+) -> list[Client]:
+    """Start the members of the group."""
+    protocols: dict[str, tuple[Protocol, ...]] = {
+        "classic": ("classic",),
+        "consumer": ("consumer",),
+        "mixed": ("consumer", "classic"),
+    }
+    mine = protocols[protocol]
+    members: list[Client] = [RdkafkaMemberClient("rdkafka-member", bootstrap, history, mine, seed=seed + 6)]
+    if protocol != "consumer":
+        is_mixed = protocol == "mixed"
+        members.append(MemberClient("member", bootstrap, history, seed=seed + 7, is_mixed=is_mixed))
+    if "java" in libraries:
+        members.append(JavaMember("java-member", bootstrap, history, mine, seed=seed + 8))
+    return members
 
 
 def _keep(directory: Path, histories: Mapping[str, History]) -> None:

@@ -11,8 +11,8 @@
 | went back | a reader got an offset that is not above the one before |
 | skipped | a reader went past a record that is in the log |
 | not delivered | no member of a group got a record that is in the log |
-| commit went back | a committed offset was read that is below one acknowledged before |
-| two owners | two members of a group owned a partition in one generation |
+| commit went back | a committed offset was read, or a member began at one, that is below one acknowledged before |
+| two owners | two members of a group owned a partition in one generation, or at a time (see `_spans`) |
 | aborted read | a value of a transaction that is not committed is in the log, or was read before |
 | lost commit | a transaction's commit was acknowledged, and nothing of it is in the log |
 | torn commit | some of a transaction's values are in the log, others are not |
@@ -30,6 +30,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from math import inf
 from typing import NamedTuple, TypeVar
 
 from tests.jepsen.history import (
@@ -44,8 +45,10 @@ from tests.jepsen.history import (
     Log,
     Owned,
     Put,
+    Revoked,
     Seen,
     Sent,
+    place_of,
     value_of,
 )
 
@@ -76,6 +79,7 @@ def check(events: Sequence[Event], log: Log) -> list[Violation]:
         *_not_delivered(_of(events, Delivered), log),
         *_commits(_of(events, Committed), _of(events, Fetched)),
         *_owners(_of(events, Owned)),
+        *_overlaps(events),
         *_transactions(events, put, log),
         *_aborted_reads(put, seen, log),
     ]
@@ -210,24 +214,72 @@ def _not_delivered(delivered: list[Delivered], log: Log) -> Iterator[Violation]:
 
 def _commits(committed: list[Committed], fetched: list[Fetched]) -> Iterator[Violation]:
     for group in sorted({each.group for each in committed}):
-        mine = [each for each in committed if each.group == group]
+        mine = sorted((each for each in committed if each.group == group), key=lambda each: each.at)
         times = [each.at for each in mine]
-        highest = [-1, *accumulate((each.offset for each in mine), max)]
+        highest = [(-1, 0.0), *accumulate(((each.offset, each.at) for each in mine), max)]
         for each in fetched:
-            promised = highest[bisect_left(times, each.began)]
+            promised, at = highest[bisect_left(times, each.began)]
             if each.group == group and each.offset < promised:
                 text = f"{group} has {each.offset}, after {promised} had been acknowledged"
-                yield Violation("commit went back", text, each.at)
+                yield Violation("commit went back", text, at)
 
 
 def _owners(owned: list[Owned]) -> Iterator[Violation]:
     owners: dict[tuple[str, int, int], str] = {}
     for each in owned:
-        for partition in each.partitions:
+        for partition in each.partitions if each.generation >= 0 else ():
             other = owners.setdefault((each.group, each.generation, partition), each.member)
             if other != each.member:
                 text = f"partition {partition} in generation {each.generation} of {each.group}: {other}, {each.member}"
                 yield Violation("two owners", text, each.at)
+
+
+class _Span(NamedTuple):
+    """The time in which a member had a partition for sure: until it gave it up, or else began its last good commit."""
+
+    member: str
+    begin: float
+    end: float
+
+
+def _spans(events: Sequence[Event]) -> dict[str, list[_Span]]:
+    """Return the spans of each partition of a group.
+
+    Who loses a partition, or is killed, learns too late, or never, when its session has ended. But the broker takes no
+    commit of it after that.
+    """
+    commits = defaultdict[tuple[str, str], list[float]](list)
+    for commit in _of(events, Committed):
+        commits[commit.group, commit.member].append(commit.began)
+    spans = defaultdict[str, list[_Span]](list)
+    begun: dict[tuple[str, str], float] = {}
+
+    def close(place: str, member: str, at: float, *, lost: bool) -> None:
+        begin = begun.pop((place, member))
+        sure = max([begin, *(each for each in commits[place, member] if begin <= each <= at)])
+        spans[place].append(_Span(member, begin, sure if lost else at))
+
+    changes: list[Owned | Revoked] = [*_of(events, Owned), *_of(events, Revoked)]
+    for each in sorted(changes, key=lambda each: each.at):
+        for place in (place_of(each.group, partition) for partition in each.partitions):
+            if isinstance(each, Owned):
+                begun.setdefault((place, each.member), each.at)
+            elif (place, each.member) in begun:
+                close(place, each.member, each.at, lost=each.lost)
+    for place, member in list(begun):
+        close(place, member, inf, lost=True)
+    return spans
+
+
+def _overlaps(events: Sequence[Event]) -> Iterator[Violation]:
+    """Find partitions that were assigned to a member while another one had them."""
+    for place, spans in _spans(events).items():
+        last = _Span("", 0.0, 0.0)
+        for span in sorted(spans, key=lambda each: each.begin):
+            if span.begin < last.end and span.member != last.member:
+                early = f"{last.end - span.begin:.3f} s before {last.member} gave it up"
+                yield Violation("two owners", f"{span.member} was assigned {place} {early}", span.begin)
+            last = max(last, span, key=lambda each: each.end)
 
 
 def _transactions(events: Sequence[Event], put: list[Put], log: Log) -> Iterator[Violation]:

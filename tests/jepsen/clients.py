@@ -14,8 +14,8 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import kafka
 import kafka.errors
@@ -40,9 +40,11 @@ from tests.jepsen.history import (
     History,
     Log,
     Owned,
+    Revoked,
     Seen,
     Sent,
     now,
+    place_of,
     value_of,
 )
 
@@ -54,8 +56,12 @@ _UNANSWERED_MAX = 2000
 _TURN_SECONDS = 0.1
 # In each partition: what an instance of a reader sees that the one before saw too.
 _READ_AGAIN = 1000
-_SESSION_MS = 10_000
+# Longer than any fault stops a worker: so a member whose session has ended learns that before it may leave.
+SESSION_MS = 15_000
+# How long an instance of a member lives.
+LIFE_SECONDS = (5.0, 40.0)
 _END_SECONDS_MAX = 180.0
+Protocol: TypeAlias = Literal["classic", "consumer"]
 RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
 
 
@@ -213,48 +219,177 @@ class ReaderClient(Client):
             consumer.close()
 
 
+class Membership:
+    """One instance of a member of the group, as it writes down what it has, reads and commits."""
+
+    def __init__(self, history: History, instance: str) -> None:
+        self.owned: set[int] = set()
+        self._history = history
+        self._instance = instance
+        # When partitions were assigned of which it has got no record since.
+        self._fresh: dict[int, float] = {}
+
+    def assign(self, partitions: Sequence[int], at: float, generation: int = -1) -> None:
+        """Note partitions that it was assigned."""
+        self.owned.update(partitions)
+        self._fresh |= dict.fromkeys(partitions, at)
+        self._history.add(Owned(GROUP, generation, self._instance, tuple(partitions), at))
+
+    def revoke(self, partitions: Sequence[int], at: float, *, lost: bool) -> None:
+        """Note partitions that it gives up, or has lost."""
+        self.owned.difference_update(partitions)
+        self._history.add(Revoked(GROUP, self._instance, tuple(partitions), lost, at))
+
+    def deliver(self, partition: int, offset: int) -> None:
+        """Note a record; where it begins is the committed offset, or above that."""
+        if partition in self._fresh:
+            began = self._fresh.pop(partition)
+            self._history.add(Fetched(place_of(GROUP, partition), offset, began, now()))
+        self._history.add(Delivered(GROUP, partition, offset, now()))
+
+    def commit(self, partition: int, offset: int, began: float, at: float) -> None:
+        """Note a commit."""
+        self._history.add(Committed(place_of(GROUP, partition), offset, at, self._instance, began))
+
+
 class MemberClient(Client):
-    """kafka-python's consumer as a member of the group; commits after each poll."""
+    """kafka-python's consumer as a member of the group, by the classic protocol; commits after each poll."""
+
+    def __init__(self, name: str, bootstrap: str, history: History, *, seed: int, is_mixed: bool) -> None:
+        """`is_mixed` says that others use the consumer protocol."""
+        self._random = random.Random(seed)
+        self._is_mixed = is_mixed
+        super().__init__(name, bootstrap, history)
 
     def live(self, instance: str) -> None:
-        """Read as a member."""
+        """Read as a member for a while."""
+        until = now() + self._random.uniform(*LIFE_SECONDS)
+        is_mixed, member = self._is_mixed, Membership(self.history, instance)
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=self._bootstrap.split(","),
             group_id=GROUP,
             client_id=instance,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=_SESSION_MS,
+            session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=1000,
-            request_timeout_ms=15_000,
+            request_timeout_ms=SESSION_MS + 5_000,
             reconnect_backoff_ms=50,
             reconnect_backoff_max_ms=500,
             metadata_max_age_ms=5000,
         )
-        history = self.history
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # has no types
             def on_partitions_revoked(self, revoked: Any) -> None:
-                pass
+                member.revoke([each.partition for each in revoked], now(), lost=False)
+
+            def on_partitions_lost(self, lost: Any) -> None:
+                member.revoke([each.partition for each in lost], now(), lost=True)
 
             def on_partitions_assigned(self, assigned: Any) -> None:
-                generation = consumer._coordinator._generation.generation_id
-                partitions = tuple(sorted(each.partition for each in assigned))
-                history.add(Owned(GROUP, generation, instance, partitions, now()))
+                generation = -1 if is_mixed else consumer._coordinator._generation.generation_id
+                member.assign(sorted(each.partition for each in assigned), now(), generation)
 
         consumer.subscribe([TOPIC], listener=Listener())
         try:
-            while self.goes_on:
+            while self.goes_on and now() < until:
                 found = consumer.poll(timeout_ms=int(_TURN_SECONDS * 1000), max_records=500)
+                offsets = {}
                 for place, records in found.items():
-                    history.add(*(Delivered(GROUP, place.partition, each.offset, now()) for each in records))
+                    for each in records:
+                        member.deliver(place.partition, each.offset)
+                        offsets[place] = kafka.OffsetAndMetadata(each.offset + 1, "", -1)
                 # A commit that is refused is done again with the next records.
                 with contextlib.suppress(kafka.errors.KafkaError):
-                    if found:
-                        consumer.commit()
+                    if offsets:
+                        began = now()
+                        consumer.commit(offsets)
+                        for place, committed in offsets.items():
+                            member.commit(place.partition, committed.offset, began, now())
         finally:
             with contextlib.suppress(kafka.errors.KafkaError):
                 consumer.close(autocommit=False)
+
+
+class RdkafkaMemberClient(Client):
+    """librdkafka's consumer as a member of the group; commits after each poll."""
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, protocols: Sequence[Protocol], *, seed: int
+    ) -> None:
+        """Its instances use the protocols in turn."""
+        self._protocols = itertools.cycle(protocols)
+        self._random = random.Random(seed)
+        super().__init__(name, bootstrap, history)
+
+    def live(self, instance: str) -> None:
+        """Read as a member for a while."""
+        until = now() + self._random.uniform(*LIFE_SECONDS)
+        member = Membership(self.history, instance)
+        config: dict[str, Any] = {
+            "bootstrap.servers": self._bootstrap,
+            "group.id": GROUP,
+            "client.id": instance,
+            "enable.auto.commit": False,
+            # Where a log was cut off librdkafka drops what it has fetched before the end and goes on there, unless it
+            # has to report that: the next instance begins at the committed offset.
+            "auto.offset.reset": "error" if self._has_committed() else "earliest",
+            "fetch.wait.max.ms": 100,
+            "topic.metadata.refresh.interval.ms": 5000,
+            "socket.timeout.ms": 10_000,
+            **RECONNECT,
+        }
+        if next(self._protocols) == "consumer":
+            config["group.protocol"] = "consumer"  # the broker has the times
+        else:
+            config |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1000}
+        consumer = Consumer(config)
+
+        def on_assign(_consumer: Consumer, assigned: list[TopicPartition]) -> None:
+            member.assign([each.partition for each in assigned], now())
+
+        def on_revoke(_consumer: Consumer, revoked: list[TopicPartition]) -> None:
+            member.revoke([each.partition for each in revoked], now(), lost=False)
+
+        def on_lost(_consumer: Consumer, lost: list[TopicPartition]) -> None:
+            member.revoke([each.partition for each in lost], now(), lost=True)
+
+        consumer.subscribe([TOPIC], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        try:
+            while self.goes_on and now() < until:
+                self._read(consumer, member)
+        finally:
+            consumer.close()
+
+    def _has_committed(self) -> bool:
+        """Whether the group has an offset of each partition."""
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": GROUP, **RECONNECT})
+        try:
+            places = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
+            return all(each.offset >= 0 for each in consumer.committed(places, timeout=10.0))
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _read(consumer: Consumer, member: Membership) -> None:
+        offsets: dict[int, int] = {}
+        for message in consumer.consume(500, _TURN_SECONDS):
+            if (error := message.error()) is not None:
+                if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise KafkaException(error)
+                continue
+            partition, offset, _ = record_of(message)
+            member.deliver(partition, offset)
+            offsets[partition] = offset + 1
+        # It may have given up some that it got before in the same call.
+        places = [TopicPartition(TOPIC, *place) for place in offsets.items() if place[0] in member.owned]
+        if not places:
+            return
+        began = now()
+        with contextlib.suppress(KafkaException):
+            for each in consumer.commit(offsets=places, asynchronous=False) or ():
+                if each.error is None:
+                    member.commit(each.partition, each.offset, began, now())
 
 
 class CommitClient(Client):

@@ -62,7 +62,7 @@ class Delivered(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A member of a group was assigned partitions in a generation."""
+    """A member of a group was assigned partitions in a generation, -1 in a group of the consumer protocol."""
 
     group: str
     generation: int
@@ -71,12 +71,27 @@ class Owned(NamedTuple):
     at: float
 
 
+class Revoked(NamedTuple):
+    """A member of a group gives partitions up or, if they are `lost`, has learnt that it is no member any more."""
+
+    group: str
+    member: str
+    partitions: tuple[int, ...]
+    lost: bool
+    at: float
+
+
 class Committed(NamedTuple):
-    """A commit was acknowledged; the one who commits never goes back."""
+    """A commit was acknowledged, of a request sent at `began`; the one who commits never goes back.
+
+    Members of a group commit for it and a partition: `place_of` both.
+    """
 
     group: str
     offset: int
     at: float
+    member: str = ""
+    began: float = 0.0
 
 
 class Fetched(NamedTuple):
@@ -131,6 +146,7 @@ Event: TypeAlias = (
     | Seen
     | Delivered
     | Owned
+    | Revoked
     | Committed
     | Fetched
     | Put
@@ -145,6 +161,11 @@ Log: TypeAlias = dict[int, list[tuple[int, str]]]
 def value_of(producer: str, number: int) -> str:
     """Return the value that a producer sends, or sends in a transaction: no other is like it."""
     return f"{producer}/{number}"
+
+
+def place_of(group: str, partition: int) -> str:
+    """Return what the members of a group commit for."""
+    return f"{group}/{partition}"
 
 
 class History:

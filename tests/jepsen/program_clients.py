@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import signal
 import subprocess
+import threading
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.jepsen import programs
@@ -13,21 +18,23 @@ from tests.jepsen.clients import (
     COPIERS,
     COPIES,
     GROUP,
+    LIFE_SECONDS,
     PARTITIONS,
+    SESSION_MS,
     TOPIC,
     TRANSACTIONS,
     Client,
+    Membership,
+    Protocol,
     Reading,
 )
 from tests.jepsen.history import (
     Acknowledged,
     Committed,
     Committing,
-    Delivered,
     Ended,
     Fetched,
     History,
-    Owned,
     Put,
     Sent,
     now,
@@ -35,6 +42,8 @@ from tests.jepsen.history import (
 from tests.support import processes
 
 _NANOSECONDS = 1_000_000_000
+# Of the instances of a member.
+_KILLED = 0.3
 
 
 class Program(Client):
@@ -156,19 +165,68 @@ class JavaReader(Program):
 
 
 class JavaMember(Program):
-    """Kafka's consumer as a member of the group; commits after each poll."""
+    """Kafka's consumer as a member of the group; commits after each poll.
+
+    An instance leaves after a while, or is killed.
+    """
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, protocols: Sequence[Protocol], *, seed: int
+    ) -> None:
+        """Its instances use the protocols in turn."""
+        self._is_mixed = "consumer" in protocols
+        self._protocols = itertools.cycle(protocols)
+        self._random = random.Random(seed)
+        super().__init__(name, bootstrap, history)
+
+    def live(self, instance: str) -> None:
+        """Read as a member for a while."""
+        self._member = Membership(self.history, instance)
+        ending = threading.Timer(self._random.uniform(*LIFE_SECONDS), self._end_instance)
+        ending.start()
+        try:
+            super().live(instance)
+        finally:
+            ending.cancel()
+
+    def ended(self, code: int, failure: str) -> None:
+        """Go on with the next instance."""
+        if failure or code not in (0, -signal.SIGKILL):
+            raise OSError(failure or f"ended with {code}")
 
     def command(self, _instance: str) -> list[str]:
         """Return what starts it."""
-        return [*programs.java("Consume"), "member", self._bootstrap, TOPIC, str(PARTITIONS), GROUP]
+        work = (
+            "member",
+            self._bootstrap,
+            TOPIC,
+            str(PARTITIONS),
+            GROUP,
+            next(self._protocols),
+            str(SESSION_MS),
+        )
+        return [*programs.java("Consume"), *work]
 
-    def learn(self, instance: str, kind: str, rest: str) -> None:
-        """Note a record, or what it owns."""
+    def learn(self, _instance: str, kind: str, rest: str) -> None:
+        """Note a record, a commit, or what it owns; Java's times are of the same clock as this process's."""
         first, *others = map(int, rest.split())
         if kind == "owned":
-            self.history.add(Owned(GROUP, first, instance, tuple(others), now()))
+            generation, *partitions = others
+            self._member.assign(partitions, first / _NANOSECONDS, -1 if self._is_mixed else generation)
+        elif kind in ("revoked", "lost"):
+            self._member.revoke(others, first / _NANOSECONDS, lost=kind == "lost")
+        elif kind == "committed":
+            offset, began, at = others
+            self._member.commit(first, offset, began / _NANOSECONDS, at / _NANOSECONDS)
         else:
-            self.history.add(Delivered(GROUP, first, others[0], now()))
+            self._member.deliver(first, others[0])
+
+    def _end_instance(self) -> None:
+        process = self._process
+        if process and process.stdin and self._random.random() < _KILLED:
+            process.kill()
+        elif process and process.stdin:
+            process.stdin.close()
 
 
 class JavaCommits(Program):

@@ -18,6 +18,7 @@ from tests.jepsen.history import (
     Log,
     Owned,
     Put,
+    Revoked,
     Seen,
     Sent,
 )
@@ -47,6 +48,13 @@ EVENTS: list[Event] = [
     Committed("c", 2, 2.0),
     Fetched("c", 1, 1.9, 2.1),
     Fetched("c", 7, 3.0, 3.1),
+    Owned("k", -1, "a", (0, 1), 1.0),
+    Revoked("k", "a", (1,), lost=False, at=2.0),
+    Owned("k", -1, "b", (1,), 2.5),
+    Committed("k/0", 5, 4.0, "a", 3.5),
+    Owned("k", -1, "b", (0,), 5.0),
+    Revoked("k", "a", (0,), lost=True, at=6.0),
+    Fetched("k/0", 5, 5.0, 5.1),
 ]
 
 
@@ -90,6 +98,11 @@ def test_a_log_that_is_another(log: Log, found: list[str]) -> None:
         (Seen("later", 0, 3, "p/2", 3.0), ["skipped"]),
         (Fetched("c", 1, 2.5, 2.6), ["commit went back"]),
         (Owned("g", 2, "a", (1,), 1.0), ["two owners"]),
+        (Owned("k", -1, "c", (1,), 1.5), ["two owners"]),
+        (Owned("k", -1, "c", (0,), 3.0), ["two owners"]),
+        (Committed("k/0", 6, 5.5, "a", 5.4), ["two owners"]),
+        (Owned("k", -1, "c", (0,), 5.5), []),
+        (Fetched("k/0", 4, 5.2, 5.3), ["commit went back"]),
     ],
 )
 def test_an_event_that_must_not_be(event: Event, found: list[str]) -> None:

@@ -1,6 +1,7 @@
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -33,8 +34,12 @@ public final class Consume {
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", args[0].equals("member") ? "earliest" : "none");
         settings.put("isolation.level", "read_committed");
-        settings.put("session.timeout.ms", "10000");
-        settings.put("heartbeat.interval.ms", "1000");
+        if (args[0].equals("member") && args[5].equals("consumer")) {
+            settings.put("group.protocol", "consumer"); // the broker has the times
+        } else if (args[0].equals("member")) {
+            settings.put("session.timeout.ms", args[6]);
+            settings.put("heartbeat.interval.ms", "1000");
+        }
         settings.put("request.timeout.ms", "15000");
         settings.put("default.api.timeout.ms", "15000");
         settings.put("fetch.max.wait.ms", "100");
@@ -73,29 +78,45 @@ public final class Consume {
     private static void join(KafkaConsumer<String, String> consumer, String topic) {
         consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
             @Override
-            public void onPartitionsRevoked(Collection<TopicPartition> revoked) {}
+            public void onPartitionsRevoked(Collection<TopicPartition> revoked) {
+                Lines.write("revoked " + System.nanoTime() + " " + numbers(revoked));
+            }
+
+            @Override
+            public void onPartitionsLost(Collection<TopicPartition> lost) {
+                Lines.write("lost " + System.nanoTime() + " " + numbers(lost));
+            }
 
             @Override
             public void onPartitionsAssigned(Collection<TopicPartition> assigned) {
-                String owned = assigned.stream()
-                        .map(each -> Integer.toString(each.partition()))
-                        .collect(Collectors.joining(" "));
-                Lines.write("owned " + consumer.groupMetadata().generationId() + " " + owned);
+                int generation = consumer.groupMetadata().generationId();
+                Lines.write("owned " + System.nanoTime() + " " + generation + " " + numbers(assigned));
             }
         });
         while (going) {
             ConsumerRecords<String, String> records = consumer.poll(TURN);
+            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
             for (ConsumerRecord<String, String> record : records) {
                 Lines.write("delivered " + record.partition() + " " + record.offset());
+                offsets.put(
+                        new TopicPartition(topic, record.partition()), new OffsetAndMetadata(record.offset() + 1));
             }
-            if (!records.isEmpty()) {
+            if (!offsets.isEmpty()) {
                 try {
-                    consumer.commitSync();
+                    long began = System.nanoTime();
+                    consumer.commitSync(offsets);
+                    String times = began + " " + System.nanoTime();
+                    offsets.forEach((place, offset) ->
+                            Lines.write("committed " + place.partition() + " " + offset.offset() + " " + times));
                 } catch (KafkaException refused) {
                     // It is done again with the next records.
                 }
             }
         }
+    }
+
+    private static String numbers(Collection<TopicPartition> partitions) {
+        return partitions.stream().map(each -> Integer.toString(each.partition())).collect(Collectors.joining(" "));
     }
 
     private static void commit(KafkaConsumer<String, String> consumer, TopicPartition place, long offset)
