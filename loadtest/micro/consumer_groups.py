@@ -4,10 +4,9 @@ Run as `python loadtest/micro/consumer_groups.py` from the repository. Starts a 
 persistence. `heartbeat` is the server's own time of the script of a member that has all that it is to have (INFO
 commandstats). Then a tenth of the members leaves, and one that stays has the target computed and written: `assigned` is
 how long that takes as a whole, `Redis` the longest that one command of it holds the server (INFO latencystats, its
-highest percentile), `loop` the longest that other greenlets of the worker wait meanwhile, in CPU time: so the load of the
-machine makes no difference. `settled` is the time that
-all heartbeats together take then until every member has its target. `alone` is the longest that one command holds the
-server where a single member joins, gets all partitions and leaves.
+highest percentile), `loop` the longest that other greenlets of the worker wait meanwhile, in CPU time: other
+load makes no difference. `settled` is the time that all heartbeats together take then until every member has its
+target. `alone` is the longest that one command holds the server where a single member joins, gets all and leaves.
 """
 
 from __future__ import annotations
