@@ -12,6 +12,7 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
     handlers    one file per API key: from request to response
     security    who may connect, and what each may do
     transactions  the coordinator of transactions
+    share       share groups: records delivered to any member, and acknowledged one by one
     groups      consumer groups: membership, committed offsets, lag, expiry
     log         a partition's log: append, fetch, index, retention, compaction, the remote tier
     topics      the registry of topics, their configs, creation, deletion, placement

@@ -33,6 +33,7 @@ BELOW = {
     "topics": GROUND | {"redis", "telemetry", "cluster"},
     "log": GROUND | {"redis", "telemetry", "cluster", "topics"},
     "groups": GROUND | {"redis", "telemetry", "cluster", "topics", "log"},
+    "share": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups"},
     "transactions": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups"},
     "security": GROUND | {"redis", "telemetry", "cluster"},
     "handlers": GROUND

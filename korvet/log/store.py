@@ -175,6 +175,7 @@ class LogStore:
             compacted=(keys.clean(topic, index, 0, tag), keys.clean(topic, index, 1, tag)),
             open_transactions=keys.open_transactions(*of),
             aborted=keys.aborted(*of),
+            share_groups=keys.share_groups(*of),
             channel=keys.append_channel(*of),
             replicas=replicas,
             tag=tag,

@@ -106,6 +106,10 @@ class Keys:
         """Return one of the two streams that hold the compacted part of the log in turns; `which` is 0 or 1."""
         return self._side(topic, partition, tag, f"clean:{which}")
 
+    def share_groups(self, topic: str, partition: int, tag: str = "") -> str:
+        """Return the hash with the parts that share groups have of the partition."""
+        return self._side(topic, partition, tag, "share")
+
     def append_channel(self, topic: str, partition: int, tag: str = "") -> str:
         """Return the channel on which every append to the partition is announced: named as its stream."""
         return self.stream(topic, partition, tag)

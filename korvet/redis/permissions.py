@@ -12,9 +12,10 @@ COMMANDS = (
     *("cluster|slots", "cluster|info", "evalsha", "script|load", "multi", "exec", "wait"),
     *("spublish", "ssubscribe", "sunsubscribe", "time", "type", "exists", "del", "unlink"),
     *("get", "set", "setnx", "incr", "incrby"),
-    *("hget", "hmget", "hgetall", "hset", "hincrby", "hexists", "hdel", "hlen", "hscan"),
-    *("xadd", "xdel", "xgroup|create", "xgroup|destroy", "xgroup|setid", "xinfo|stream", "xlen"),
-    *("xrange", "xrevrange", "xsetid", "xtrim"),
+    *("hget", "hmget", "hgetall", "hset", "hincrby", "hexists", "hdel", "hkeys", "hlen", "hscan"),
+    *("xack", "xadd", "xclaim", "xdel", "xgroup|create", "xgroup|delconsumer", "xgroup|destroy"),
+    *("xgroup|setid", "xinfo|groups", "xinfo|stream", "xlen", "xpending", "xrange", "xrevrange"),
+    *("xsetid", "xtrim"),
     *("zadd", "zcard", "zcount", "zpopmin", "zrange", "zrangebyscore", "zrem", "zremrangebyrank"),
     *("zremrangebyscore", "zrevrange", "zrevrangebyscore", "zscan", "zscore"),
 )

@@ -180,5 +180,5 @@ def side_keys(names: Keys, topic: str, index: int, tag: str = "") -> tuple[str, 
     """Return the keys of a partition besides its stream and its state, as the scripts take them."""
     of = (topic, index, tag)
     clean = (names.clean(topic, index, which, tag) for which in (0, 1))
-    transactions = (names.open_transactions(*of), names.aborted(*of))
-    return (names.producers(*of), names.index(*of), names.moving(*of), *clean, *transactions)
+    others = (names.open_transactions(*of), names.aborted(*of), names.share_groups(*of))
+    return (names.producers(*of), names.index(*of), names.moving(*of), *clean, *others)

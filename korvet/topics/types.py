@@ -25,7 +25,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 
     `compacted` are the two streams that compaction writes to in turn; `open_transactions` and `aborted` are sorted sets
     of transactions. `replicas` is how many replicas of Redis the topic wants to have its records: min.insync.replicas
-    less the master. `tag` is the slot tag in its names, "" without one.
+    less the master. `tag` is the slot tag in its names, "" without one. `share_groups` is a hash.
     """
 
     topic: str
@@ -41,6 +41,7 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
     compacted: tuple[str, str]
     open_transactions: str
     aborted: str
+    share_groups: str
     channel: str
     replicas: int = 0
     tag: str = ""

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Fences a partition of a topic marked as deleted, and deletes its log and side keys, in bounded steps.
--- KEYS     state, stream, producers, index, moving, clean:0, clean:1, open, aborted
+-- KEYS     state, stream, producers, index, moving, clean:0, clean:1, open, aborted, share
 -- ARGV     topic id, most entries to free, most bytes of them, channel of the partition
 -- Returns  1 if the partition is deleted completely, 0 if it needs another step
 -- Errors   none

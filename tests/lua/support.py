@@ -22,7 +22,8 @@ MOVING = "{korvet:orders:0}:moving"
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
 OPEN, ABORTED = TRANSACTIONS = ("{korvet:orders:0}:open", "{korvet:orders:0}:aborted")
-SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN, *TRANSACTIONS)
+SHARE = "{korvet:orders:0}:share"
+SIDE_KEYS = (PRODUCERS, INDEX, MOVING, *CLEAN, *TRANSACTIONS, SHARE)
 """What a partition has besides its stream and its state."""
 REGISTRY = "korvet:topics"
 CHANGES = "{korvet:topics}:changes"

@@ -22,6 +22,7 @@ METHODS = (
     Keys.moving,
     Keys.open_transactions,
     Keys.aborted,
+    Keys.share_groups,
 )
 GROUP_METHODS = (
     Keys.group_offsets,

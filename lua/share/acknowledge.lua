@@ -1,0 +1,190 @@
+#!lua flags=allow-oom
+-- Takes what a member of a share group says of records that it has acquired: all of it or nothing.
+-- KEYS     stream, state, share
+-- ARGV     topic id, group, offset sequence bits, member, channel of the partition, ms of a lock, most deliveries; then for
+--          each range of offsets, in order, first and last offset and a type: 0 (gap), 1 (accept), 2 (release),
+--          3 (reject), 4 (renew: its lock begins again); without any, all that the member has is released
+-- Returns  1 if something is available again, and announced, else 0
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part),
+--          INVALID_RECORD_STATE (the member does not have one of them, or its lock has ended; there is no part)
+--
+-- What is released after its last delivery is done with. Records that have left the log are passed over.
+-- allow-oom: what is acknowledged is to be delivered no more, and frees memory.
+
+-- @include shared/lease
+-- @include shared/whole_number
+
+local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, group, bits, member, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local lock_ms, deliveries_max, first_range = tonumber(ARGV[6]), tonumber(ARGV[7]), 8
+local all = not ARGV[first_range]
+local RELEASE, RENEW = '2', '4'
+
+-- @include shared/share_begin
+-- @include shared/share_ranges
+-- @include shared/share_redis
+
+local function refuse(offset)
+  return redis.error_reply(string.format('INVALID_RECORD_STATE %s of group %s does not have offset %d of %s',
+    member, group, offset, stream))
+end
+
+local released = false
+if not header then
+  if all then
+    return 0
+  end
+  return refuse(tonumber(ARGV[first_range]))
+elseif kind == 'redis' then
+  local undelivered = read_group()
+  if not undelivered then
+    return all and 0 or refuse(tonumber(ARGV[first_range]))
+  end
+  local acked, freed, renewed = {}, {}, {}
+  local at, checked = first_range, not all and tonumber(ARGV[first_range]) -- all before it is the member's, or is gone
+  -- Passes over what the member does not have up to `to`, exclusive; returns the offset of a record that is there.
+  local function pass(to)
+    while ARGV[at] and checked < to do
+      local last = tonumber(ARGV[at + 1])
+      local stop = math.min(last + 1, to)
+      if checked < stop and stop > log_start then
+        local entry = redis.call('XRANGE', stream, id_of(math.max(checked, log_start)), id_of(stop - 1), 'COUNT', 1)[1]
+        if entry or stop > undelivered then
+          return entry and offset_of(entry[1]) or stop - 1
+        end
+      end
+      checked = math.max(checked, stop)
+      if checked <= last then
+        return
+      end
+      at = at + 3
+      checked = tonumber(ARGV[at] or checked)
+    end
+  end
+  local from = all and '-' or id_of(checked)
+  local to = all and '+' or id_of(tonumber(ARGV[#ARGV - 1]))
+  repeat
+    local rows = redis.call('XPENDING', stream, group, from, to, 1000, member)
+    for _, row in ipairs(rows) do
+      local id, idle, delivered = row[1], row[3], row[4]
+      local offset = offset_of(id)
+      local answer = all and RELEASE
+      if not all and offset then
+        local missing = pass(offset)
+        if missing then
+          return refuse(missing)
+        end
+        if ARGV[at] and checked == offset then
+          if idle >= lock_ms then
+            return refuse(offset)
+          end
+          answer, checked = ARGV[at + 2], offset + 1
+          if offset == tonumber(ARGV[at + 1]) then
+            at = at + 3
+            checked = tonumber(ARGV[at] or checked)
+          end
+        end
+      end
+      if answer == RENEW then
+        renewed[#renewed + 1] = id
+      elseif answer == RELEASE and delivered < deliveries_max then
+        freed[#freed + 1] = id
+      elseif answer then
+        acked[#acked + 1] = id
+      end
+      from = '(' .. id
+    end
+  until #rows < 1000
+  if not all then
+    local missing = pass(9007199254740992)
+    if missing then
+      return refuse(missing)
+    end
+  end
+
+  local function claim(owner, ids, ...)
+    local options = {...}
+    each_of(ids, function(...)
+      local args = {...}
+      args[#args + 1] = 'JUSTID'
+      for _, option in ipairs(options) do
+        args[#args + 1] = option
+      end
+      redis.call('XCLAIM', stream, group, owner, 0, unpack(args))
+    end)
+  end
+  each_of(acked, function(...) redis.call('XACK', stream, group, ...) end)
+  claim(member, renewed)
+  claim('korvet.released', freed, 'TIME', 0)
+  released = #freed > 0
+  if all and #redis.call('XPENDING', stream, group, '-', '+', 1, member) == 0 then
+    redis.call('XGROUP', 'DELCONSUMER', stream, group, member)
+  end
+  local first = first_pending(math.max(undelivered, log_start))
+  redis.call('HSET', share, 'h:' .. group, string.format('redis %d %d', first, lock_ms))
+else
+  local owners, ranges = read_ranges()
+  if not owners then
+    return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
+  end
+  local at, changed = first_range, false
+  local function put_as(answer, first, last, count)
+    if answer == RENEW then
+      put(first, last, count, member, now_ms + lock_ms)
+    elseif answer == RELEASE and count < deliveries_max then
+      put(first, last, count, '', 0)
+      released = released or last >= log_start
+    end
+  end
+  for n = 1, #ranges, 5 do
+    local first, last, count, owner, ends = unpack(ranges, n, n + 4)
+    owner = owners[owner] or ''
+    local is_members = owner == member and ends > now_ms
+    if all and owner == member then
+      changed = true
+      put_as(RELEASE, first, last, count)
+      first = last + 1
+    end
+    while not all and first <= last and ARGV[at] and tonumber(ARGV[at]) <= last do
+      local from, to = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+      if math.max(from, log_start) < first and to >= log_start then
+        return refuse(math.max(from, log_start))
+      end
+      from = math.max(from, first)
+      if to >= from then
+        if not is_members and math.min(to, last) >= log_start then
+          return refuse(math.max(from, log_start))
+        end
+        if first < from then
+          put(first, from - 1, count, owner, ends)
+        end
+        changed = true
+        put_as(ARGV[at + 2], from, math.min(to, last), count)
+        first = math.min(to, last) + 1
+      end
+      if to > last then
+        -- The range goes on in what comes next.
+        ARGV[at] = string.format('%d', last + 1)
+        break
+      end
+      at = at + 3
+    end
+    if first <= last then
+      put(first, last, count, owner, ends)
+    end
+  end
+  while ARGV[at] do
+    if tonumber(ARGV[at + 1]) >= log_start then
+      return refuse(math.max(tonumber(ARGV[at]), log_start))
+    end
+    at = at + 3
+  end
+  if changed then
+    write_ranges(math.max(next_offset, log_start))
+  end
+end
+if released then
+  redis.call('SPUBLISH', channel, string.format('%d', log_end))
+  return 1
+end
+return 0

@@ -1,0 +1,287 @@
+#!lua flags=allow-oom
+-- Gives a member of a share group what is available of the records that were read for it, or begins the group's part of a
+-- partition.
+-- KEYS     stream, state, share
+-- ARGV     topic id, group, offset sequence bits, member, where to begin if there is no part (offset; "": at no place),
+--          "redis" if the part is to be a Redis group, "ranges" if not ("": as it is), most records, "cut" if a run of
+--          offsets may be cut (else "whole"), ms of a lock, most deliveries, most records in flight, offset read from, end
+--          of what was read, leader epoch of what was read, number of the runs that were read and may be delivered; for
+--          each first and last offset; then those of what was read and is not to be delivered
+-- Returns  {lowest offset that may be acquired ("": none), ms until the first lock ends ("": none, or something was
+--          acquired); then for each range of acquired records first and last offset, delivery count}; nil if there is no
+--          part; "CONVERT", with nothing done, if it is a Redis group and is not to be one (share/convert)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
+--
+-- A lock that has ended is found here: its records are available, or done with after their last delivery. What was read in
+-- another leader epoch than the log's last may be something else by now: nothing of it is acquired.
+-- allow-oom: a group that acquires nothing works nothing off, and what it has in flight is limited.
+
+-- @include shared/lease
+-- @include shared/whole_number
+
+local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, group, bits, member = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local begin, wanted_kind, records_max, may_cut = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8] == 'cut'
+local lock_ms, deliveries_max, in_flight_max = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local read_start, read_end, read_epoch = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
+local first_run, after_runs = 16, 16 + 2 * tonumber(ARGV[15])
+
+-- @include shared/share_begin
+-- @include shared/share_ranges
+-- @include shared/share_redis
+
+if kind == 'redis' and wanted_kind == 'ranges' then
+  return 'CONVERT'
+end
+if not header and not begin then
+  return false
+end
+if read_epoch ~= epoch then
+  read_start, read_end, after_runs = 0, 0, first_run
+end
+
+local answer = {'', ''}
+local taken, run = 0, first_run
+local function give(first, last, count)
+  local size = #answer
+  taken = taken + last - first + 1
+  if size > 2 and answer[size - 1] == first - 1 and answer[size] == count then
+    answer[size - 1] = last
+  else
+    answer[size + 1], answer[size + 2], answer[size + 3] = first, last, count
+  end
+end
+local function answered(read_next, first_lock_end)
+  answer[1] = read_next and string.format('%d', read_next) or ''
+  answer[2] = first_lock_end and taken == 0 and string.format('%d', math.max(first_lock_end - now_ms, 0)) or ''
+  for at = 3, #answer do
+    answer[at] = string.format('%d', answer[at])
+  end
+  return answer
+end
+-- Calls with each run, or part of one, from `from` to `to`, both included, until it returns true, which is returned.
+local function each_run(from, to, call)
+  while run < after_runs and tonumber(ARGV[run + 1]) < from do
+    run = run + 2
+  end
+  local at = run -- a run may go on in the next range
+  while at < after_runs and tonumber(ARGV[at]) <= to do
+    if call(math.max(tonumber(ARGV[at]), from), math.min(tonumber(ARGV[at + 1]), to)) then
+      return true
+    end
+    at = at + 2
+  end
+end
+
+if not header then
+  kind = begin_kind(wanted_kind)
+  start, next_offset, in_flight = math.max(begin, log_start), math.max(begin, log_start), 0
+end
+
+if kind == 'redis' then
+  local undelivered, pending, entries_read = read_group()
+  if not undelivered then
+    -- Nobody has made it yet, or somebody has destroyed it.
+    undelivered, pending, entries_read = start, 0, false
+    create_group(start)
+  end
+  undelivered = math.max(undelivered, log_start)
+
+  local function ack(...)
+    pending = pending - redis.call('XACK', stream, group, ...)
+  end
+  local function available(from, to, count)
+    return pending > 0 and redis.call('XPENDING', stream, group, 'IDLE', lock_ms, from, to, count) or {}
+  end
+  local gone = {}
+  for _, row in ipairs(log_start > 0 and available('-', id_of(log_start - 1), 1000) or {}) do
+    gone[#gone + 1] = row[1]
+  end
+  each_of(gone, ack)
+
+  -- What is to be delivered again, by how often it was.
+  if read_start < read_end and records_max > 0 then
+    local rows = available(id_of(read_start), id_of(read_end - 1), math.min(records_max, 1000))
+    local by_count, claimed = {}, {}
+    gone = {}
+    for _, row in ipairs(rows) do
+      local offset, delivered = offset_of(row[1]), row[4]
+      if offset then
+        if delivered < deliveries_max and each_run(offset, offset, function() return true end) then
+          by_count[delivered] = by_count[delivered] or {}
+          table.insert(by_count[delivered], row[1])
+        else
+          gone[#gone + 1] = row[1] -- delivered often enough, or not in the log any more
+        end
+      end
+    end
+    each_of(gone, ack)
+    for delivered, ids in pairs(by_count) do
+      local count = delivered + 1
+      each_of(ids, function(...)
+        local args = {...}
+        args[#args + 1], args[#args + 2], args[#args + 3] = 'JUSTID', 'RETRYCOUNT', count
+        local found = redis.call('XCLAIM', stream, group, member, 0, unpack(args))
+        pending = pending - (#args - 3) + #found -- Redis drops what is not in the stream
+        for _, id in ipairs(found) do
+          claimed[id] = count
+        end
+      end)
+    end
+    for _, row in ipairs(rows) do
+      if claimed[row[1]] then
+        give(offset_of(row[1]), offset_of(row[1]), claimed[row[1]])
+      end
+    end
+  end
+
+  -- What nobody has had yet.
+  local room = math.min(records_max - taken, in_flight_max - pending)
+  if read_start <= undelivered and undelivered < read_end and records_max > 0 then
+    local again, to, ids = {}, read_end, {}
+    if pending > 0 then
+      -- Somebody may have set the group back: what is pending stays so.
+      for _, row in ipairs(redis.call('XPENDING', stream, group, id_of(undelivered), id_of(read_end - 1), 10000)) do
+        again[row[1]] = true
+      end
+    end
+    run = first_run
+    each_run(undelivered, read_end - 1, function(first, last)
+      for offset = first, last do
+        local id = id_of(offset)
+        if not again[id] then
+          if #ids >= room then
+            to = offset
+            return true
+          end
+          ids[#ids + 1] = id
+        end
+      end
+    end)
+    if to > undelivered then
+      each_of(ids, function(...)
+        local args = {...}
+        args[#args + 1], args[#args + 2], args[#args + 3], args[#args + 4] = 'FORCE', 'JUSTID', 'RETRYCOUNT', 1
+        local found = redis.call('XCLAIM', stream, group, member, 0, unpack(args))
+        pending = pending + #found
+        for _, id in ipairs(found) do
+          give(offset_of(id), offset_of(id), 1)
+        end
+      end)
+      local command = {'XGROUP', 'SETID', stream, group, id_of(to - 1)}
+      if entries_read then
+        for at = first_run, #ARGV, 2 do
+          local first, last = math.max(tonumber(ARGV[at]), undelivered), math.min(tonumber(ARGV[at + 1]), to - 1)
+          entries_read = entries_read + math.max(last - first + 1, 0)
+        end
+        command[6], command[7] = 'ENTRIESREAD', entries_read
+      end
+      redis.call(unpack(command))
+      undelivered = to
+    end
+  end
+
+  local now_first = string.format('redis %d %d', pending > 0 and first_pending(undelivered) or undelivered, lock_ms)
+  if now_first ~= header then
+    redis.call('HSET', share, 'h:' .. group, now_first)
+  end
+  local read_next = in_flight_max > pending and undelivered or nil
+  for _, row in ipairs(available('-', '+', 10)) do
+    local offset = offset_of(row[1])
+    if offset then
+      read_next = math.min(offset, read_next or offset)
+      break
+    end
+  end
+  if taken > 0 or pending == 0 then
+    return answered(read_next)
+  end
+  -- The longest idle time is found by halves, for no command tells it: what is sought lies between the two.
+  local known, above = 0, lock_ms
+  for _ = 1, 10 do
+    local middle = math.ceil((known + above) / 2)
+    local row = middle < above and redis.call('XPENDING', stream, group, 'IDLE', middle, '-', '+', 1)[1]
+    if row then
+      known = math.min(row[3], lock_ms)
+    else
+      above = middle
+    end
+  end
+  return answered(read_next, now_ms + lock_ms - known)
+end
+
+local owners, ranges = read_ranges()
+if not owners then
+  return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
+end
+local lock_end, first_lock_end, lowest, changed = now_ms + lock_ms, nil, nil, not header
+local function keep(first, last, count, owner, ends)
+  put(first, last, count, owner, ends)
+  if owner ~= '' then
+    first_lock_end = math.min(first_lock_end or ends, ends)
+  elseif last >= log_start then
+    lowest = lowest or math.max(first, log_start)
+  end
+end
+-- Gives a run as far as it goes, and returns the offset after that.
+local function acquire(first, last, count, room)
+  local size = math.min(last - first + 1, may_cut and math.min(records_max - taken, room) or in_flight_max)
+  keep(first, first + size - 1, count, member, lock_end)
+  give(first, first + size - 1, count)
+  return first + size
+end
+
+for at = 1, #ranges, 5 do
+  local first, last, count, owner, ends = unpack(ranges, at, at + 4)
+  owner = owners[owner] or ''
+  changed = changed or first < log_start
+  first = math.max(first, log_start)
+  if owner ~= '' and ends <= now_ms then
+    owner, ends, changed = '', 0, true
+  end
+  local from, to = math.max(first, read_start), math.min(last, read_end - 1)
+  if owner == '' and count >= deliveries_max then
+    changed = true
+  elseif owner ~= '' or from > to or taken >= records_max then
+    keep(first, last, count, owner, ends)
+  else
+    changed = true
+    if first < from then
+      keep(first, from - 1, count, '', 0)
+    end
+    local after = from -- what is in no run has left the log
+    each_run(from, to, function(run_first, run_last)
+      after = run_first
+      if taken < records_max then
+        after = acquire(run_first, run_last, count + 1, records_max)
+      end
+      if after <= run_last then
+        keep(after, run_last, count, '', 0)
+      end
+    end)
+    if to < last then
+      keep(to + 1, last, count, '', 0)
+    end
+  end
+end
+
+local undelivered = math.max(next_offset, log_start)
+if read_start <= undelivered and undelivered < read_end and records_max > 0 then
+  run = first_run
+  local stopped = each_run(undelivered, read_end - 1, function(first, last)
+    local room = in_flight_max - live
+    if taken >= records_max or room <= 0 then
+      undelivered = first
+      return true
+    end
+    undelivered = acquire(first, last, 1, room)
+    return undelivered <= last
+  end)
+  if not stopped then
+    undelivered = read_end
+  end
+end
+if changed or undelivered ~= next_offset then
+  write_ranges(undelivered)
+end
+return answered(lowest or live < in_flight_max and undelivered or nil, first_lock_end)

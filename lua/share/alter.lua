@@ -1,0 +1,33 @@
+#!lua flags=allow-oom
+-- Has a share group begin at an offset of a partition, whatever it has in flight.
+-- KEYS     stream, state, share
+-- ARGV     topic id, group, offset sequence bits, the offset, "redis" if a part that is not there yet is to be a Redis group
+--          else "ranges", ms of a lock
+-- Returns  1
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
+--
+-- A Redis group is made again, without what it had pending: plain workers that wait in it are refused once (NOGROUP).
+-- allow-oom: it takes no more memory than it frees.
+
+-- @include shared/lease
+-- @include shared/whole_number
+
+local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, group, bits, to = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local wanted_kind, new_lock_ms = ARGV[5], tonumber(ARGV[6])
+
+-- @include shared/share_begin
+-- @include shared/share_redis
+
+to = math.max(to, log_start)
+if begin_kind(wanted_kind) == 'redis' then
+  if read_group() then
+    redis.call('XGROUP', 'DESTROY', stream, group)
+  end
+  create_group(to)
+  redis.call('HSET', share, 'h:' .. group, string.format('redis %d %d', to, new_lock_ms))
+else
+  redis.call('HSET', share, 'h:' .. group, string.format('ranges %d %d 0', to, to))
+  redis.call('HDEL', share, 'r:' .. group)
+end
+return 1

@@ -1,0 +1,25 @@
+#!lua flags=no-writes
+-- Reads where a share group is in a partition.
+-- KEYS     stream, state, share
+-- ARGV     topic id, group, offset sequence bits
+-- Returns  {start, first offset that nobody has had yet, records in flight, the state's epochs}, texts; nil if there is no part
+-- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
+
+-- @include shared/whole_number
+
+local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+-- @include shared/share_begin
+-- @include shared/share_redis
+
+if not header then
+  return false
+end
+if kind == 'redis' then
+  local undelivered, pending = read_group()
+  next_offset, in_flight = math.max(undelivered or start, log_start), pending or 0
+  start = in_flight > 0 and first_pending(next_offset) or next_offset
+end
+return {string.format('%d', math.max(start, log_start)), string.format('%d', math.max(next_offset, log_start)),
+  string.format('%d', in_flight), held[6] or ''}

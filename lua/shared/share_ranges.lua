@@ -1,0 +1,66 @@
+-- A part of kind ranges: the ranges of offsets below `next_offset` that are not done with, each `first, last, delivery
+-- count, owner, end of its lock (ms)`. Who may have it has no owner, '', and no end, 0.
+-- Needs   share, group, log_start; of a part that is there its header (shared/share_begin)
+-- Leaves  read_ranges(), which returns owners and ranges, or nil if they are malformed: flat, the owner being a number in
+--         owners, 0 for none; put(first, last, count, owner, lock_end), which adds a range after those before, and
+--         `live`, the number of their records; write_ranges(next_offset), which writes what was put
+-- What lies below the start of the log is dropped. Neighbours of one state are one range.
+local new_owners, new_numbers, new_ranges, live = {}, {[''] = 0}, {}, 0
+
+local function read_ranges()
+  local text = redis.call('HGET', share, 'r:' .. group)
+  if not text then
+    if in_flight ~= 0 then
+      return
+    end
+    return {}, {}
+  end
+  local readable, owners, ranges = pcall(cmsgpack.unpack, text)
+  if not (readable and type(owners) == 'table' and type(ranges) == 'table' and #ranges % 5 == 0) then
+    return
+  end
+  local last, records = -1, 0
+  for at = 1, #ranges, 5 do
+    local first, count, owner, lock_end = ranges[at], ranges[at + 2], ranges[at + 3], ranges[at + 4]
+    if not (type(first) == 'number' and first > last and type(ranges[at + 1]) == 'number' and ranges[at + 1] >= first
+        and type(count) == 'number' and (owner == 0 or type(owners[owner]) == 'string')
+        and type(lock_end) == 'number') then
+      return
+    end
+    last = ranges[at + 1]
+    records = records + last - first + 1
+  end
+  if records ~= in_flight or last >= next_offset then
+    return
+  end
+  return owners, ranges
+end
+
+local function put(first, last, count, owner, lock_end)
+  first = math.max(first, log_start)
+  if first > last then
+    return
+  end
+  live = live + last - first + 1
+  local number, size = new_numbers[owner], #new_ranges
+  if not number then
+    number = #new_owners + 1
+    new_owners[number], new_numbers[owner] = owner, number
+  end
+  if new_ranges[size - 3] == first - 1 and new_ranges[size - 2] == count and new_ranges[size - 1] == number
+      and new_ranges[size] == lock_end then
+    new_ranges[size - 3] = last
+    return
+  end
+  new_ranges[size + 1], new_ranges[size + 2], new_ranges[size + 3] = first, last, count
+  new_ranges[size + 4], new_ranges[size + 5] = number, lock_end
+end
+
+local function write_ranges(to)
+  redis.call('HSET', share, 'h:' .. group, string.format('ranges %d %d %d', new_ranges[1] or to, to, live))
+  if new_ranges[1] then
+    redis.call('HSET', share, 'r:' .. group, cmsgpack.pack(new_owners, new_ranges))
+  else
+    redis.call('HDEL', share, 'r:' .. group)
+  end
+end

@@ -1,0 +1,55 @@
+-- A part of kind redis: a Redis group of the stream, whose pending entries are what is in flight.
+-- Needs   stream, group, bits
+-- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
+--         not delivered, its pending entries and how many it has read (false: unknown), or nil if there is no such group;
+--         create_group(start); first_pending(to), the offset of the first pending entry, or `to` without one; each_of(ids, call), which calls
+--         it with as many ids at once as Lua can pass
+local width = 2 ^ bits
+
+local function id_of(offset)
+  local ms = math.floor(offset / width)
+  return string.format('%d-%d', ms, offset - ms * width)
+end
+
+local function offset_of(id)
+  local ms, sequence = string.match(id, '^(%d+)-(%d+)$')
+  ms, sequence = tonumber(ms), tonumber(sequence)
+  return sequence < width and ms < 9007199254740992 / width and ms * width + sequence or nil
+end
+
+local function read_group()
+  if redis.call('EXISTS', stream) == 0 then
+    return nil
+  end
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local named = {}
+    for at = 1, #info, 2 do
+      named[info[at]] = info[at + 1]
+    end
+    if named.name == group then
+      local last = named['last-delivered-id']
+      local ms = tonumber(string.match(last, '^%d+'))
+      local offset = offset_of(last)
+      -- An id after the last offset of its millisecond is before the first of the next one.
+      local undelivered = last == '0-0' and 0 or offset and offset + 1 or math.min((ms + 1) * width, 9007199254740992)
+      return undelivered, named.pending, named['entries-read']
+    end
+  end
+end
+
+local function create_group(start)
+  redis.call('XGROUP', 'CREATE', stream, group, start > 0 and id_of(start - 1) or '0-0', 'MKSTREAM')
+end
+
+local function first_pending(to)
+  for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', 1)) do
+    return offset_of(row[1]) or to
+  end
+  return to
+end
+
+local function each_of(ids, call)
+  for at = 1, #ids, 1000 do
+    call(unpack(ids, at, math.min(at + 999, #ids)))
+  end
+end

@@ -1,0 +1,30 @@
+"""Fixtures: a share group's part of a partition, of each kind, in each format that can have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from korvet.redis.client import Redis
+from tests.share.support import Part
+from tests.support.log_bench import Bench
+
+
+@pytest.fixture(params=["record-redis", "record-ranges", "batch-ranges"])
+def part(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
+    """Give a part that has not begun."""
+    storage_format, _, kind = request.param.partition("-")
+    return Part(Bench(redis, raw_redis, storage_format), kind)
+
+
+@pytest.fixture
+def queue(record_bench: Bench) -> Part:
+    """Give one of kind redis."""
+    return Part(record_bench, "redis")
+
+
+@pytest.fixture(params=["record", "batch"])
+def ranges(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Part:
+    """Give one of kind ranges."""
+    return Part(Bench(redis, raw_redis, request.param), "ranges")

@@ -1,0 +1,196 @@
+"""A share group on a partition as the worker uses it: it reads where the store says, and acquires what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.trim import Trim, Trimmed, TrimStore
+from korvet.log.types import Fetched
+from korvet.share.store import SharePartitions
+from korvet.share.types import (
+    ACCEPT,
+    Acknowledged,
+    Acknowledgement,
+    AckRange,
+    Acquire,
+    Acquired,
+    Begin,
+    Readable,
+    ShareOffsets,
+    SharePolicy,
+)
+from tests.support.log_bench import Bench
+
+GROUP = "workers"
+POLICY = SharePolicy(lock_ms=60_000, delivery_limit=3, in_flight_max=100)
+
+Kind = Literal["redis", "ranges"]
+
+
+class Part:
+    """The part that group `workers` has of partition 0, of a kind."""
+
+    def __init__(self, bench: Bench, kind: Kind, policy: SharePolicy = POLICY) -> None:
+        self.bench, self.kind, self.policy = bench, kind, policy
+        self.raw: Any = bench.raw
+        self.store = SharePartitions(bench.redis)
+        self.partition = bench.partition
+        self.stream, self.share = self.partition.stream, self.partition.share_groups
+
+    def begin(self, start: int | None = 0, kind: Kind | None = None) -> Acquired | None:
+        """Begin, expect that to succeed."""
+        is_redis = (kind or self.kind) == "redis"
+        [begun] = self.store.begin([Begin(self.partition, GROUP, start, is_redis, self.policy)])
+        assert not isinstance(begun, KafkaError), begun
+        return begun
+
+    def readable(self, offset: int, count: int = 1000, archived: Sequence[tuple[int, int]] = ()) -> Readable:
+        """Read as a consumer does."""
+        return readable_of(self.bench.read(offset, count), offset, archived)
+
+    def ask(
+        self,
+        member: str = "m1",
+        count: int = 1000,
+        *,
+        readable: Readable | None = None,
+        at: int | None = None,
+        exact: bool = True,
+    ) -> Acquired | KafkaError | None:
+        """Acquire once of what was read, or of what is read `at` an offset."""
+        readable = readable or self.readable(self.next() if at is None else at)
+        [found] = self.store.acquire(
+            [Acquire(self.partition, GROUP, member, readable, count, exact, self.policy)]
+        )
+        return found
+
+    def asked(self, *args: Any, **options: Any) -> Acquired:
+        """Do so, expect that to succeed."""
+        found = self.ask(*args, **options)
+        assert isinstance(found, Acquired), found
+        return found
+
+    def next(self) -> int:
+        """Return where the store says that there is something to read, else the end."""
+        begun = self.begin(None)
+        assert begun is not None
+        return self.bench.bounds().high_watermark if begun.read_next is None else begun.read_next
+
+    def take(self, member: str = "m1", count: int = 1000) -> list[tuple[int, int]]:
+        """Acquire what there is, reading where the store says; return offsets and delivery counts."""
+        got: list[tuple[int, int]] = []
+        while count > len(got):
+            found = self.asked(member, count - len(got))
+            if not found.ranges:
+                break
+            got += offsets_in(found)
+        return got
+
+    def acknowledge(
+        self, *ranges: AckRange | int | tuple[int, int], member: str = "m1", type_: int = ACCEPT
+    ) -> Acknowledged | KafkaError:
+        """Acknowledge offsets, or ranges of them, in their order."""
+        given = [each if isinstance(each, AckRange) else _range(each, type_) for each in ranges]
+        [done] = self.store.acknowledge([Acknowledgement(self.partition, GROUP, member, given, self.policy)])
+        return done
+
+    def acknowledged(self, *ranges: AckRange | int | tuple[int, int], **options: Any) -> bool:
+        """Do so, expect that to succeed, and return whether something was released."""
+        done = self.acknowledge(*ranges, **options)
+        assert isinstance(done, Acknowledged), done
+        return done.released
+
+    def release(self, member: str = "m1") -> bool:
+        """Release all that a member has; return whether there was something."""
+        [done] = self.store.release(GROUP, member, [self.partition], self.policy)
+        assert isinstance(done, Acknowledged), done
+        return done.released
+
+    def expire(self, *offsets: int) -> None:
+        """Let locks end, all or those of these offsets, without waiting for them."""
+        # The clock that counts is the server's, so the locks are what is moved.
+        if self.kind == "redis":
+            rows = self.raw.xpending_range(self.stream, GROUP, "-", "+", 10_000)
+            for row in rows:
+                if not offsets or self.offset_of(row["message_id"]) in offsets:
+                    command = ("XCLAIM", self.stream, GROUP, row["consumer"], 0, row["message_id"])
+                    self.raw.eval(
+                        "return redis.call(unpack(ARGV))", 0, *command, "JUSTID", "IDLE", self.policy.lock_ms
+                    )
+            return
+        self.raw.eval(_EXPIRE, 1, self.share, f"r:{GROUP}", *offsets)
+
+    def trim(self, start: int) -> None:
+        """Move the start of the log, as retention or DeleteRecords does."""
+        [done] = TrimStore(self.bench.redis).trim([Trim(self.partition, start)])
+        assert isinstance(done, Trimmed), done
+
+    def offsets(self) -> ShareOffsets:
+        """Return where the group is."""
+        [found] = self.store.offsets(GROUP, [self.partition])
+        assert isinstance(found, ShareOffsets), found
+        return found
+
+    def state(self) -> tuple[int, int, int]:
+        """Return start, next and how many are in flight."""
+        return self.offsets()[:3]
+
+    def id_of(self, offset: int) -> str:
+        """Return the entry id of an offset in format `record`."""
+        return f"{offset >> self.bench.bits}-{offset & (1 << self.bench.bits) - 1}"
+
+    def offset_of(self, entry_id: bytes) -> int:
+        """Return the offset of an entry id."""
+        ms, sequence = entry_id.split(b"-")
+        return (int(ms) << self.bench.bits) + int(sequence)
+
+
+_EXPIRE = """
+local owners, ranges = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
+for at = 1, #ranges, 5 do
+  local hit = #ARGV == 1
+  for n = 2, #ARGV do
+    hit = hit or tonumber(ARGV[n]) >= ranges[at] and tonumber(ARGV[n]) <= ranges[at + 1]
+  end
+  if hit and ranges[at + 3] > 0 then
+    ranges[at + 4] = 1
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(owners, ranges))
+"""
+
+
+def readable_of(fetched: Fetched, offset: int, archived: Sequence[tuple[int, int]] = ()) -> Readable:
+    """Return what was read as the store takes it."""
+    epoch = fetched.epochs[-1].epoch if fetched.epochs else -1
+    if fetched.batches:
+        runs = [(each.base_offset, each.next_offset - 1) for each in fetched.batches]
+    else:
+        runs = list(runs_of([each[0] for each in fetched.records]))
+    end = fetched.next_offset if fetched.holds_any else fetched.visible_end
+    return Readable(offset, max(end, offset), runs, archived, epoch)
+
+
+def runs_of(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of consecutive offsets."""
+    for _, some in groupby(enumerate(offsets), lambda pair: pair[1] - pair[0]):
+        run = [offset for _, offset in some]
+        yield run[0], run[-1]
+
+
+def offsets_in(acquired: Acquired) -> list[tuple[int, int]]:
+    """Return each offset with its delivery count."""
+    return [(offset, count) for first, last, count in acquired.ranges for offset in range(first, last + 1)]
+
+
+def code_of(outcome: object) -> ErrorCode | None:
+    """Return the code of an error."""
+    return outcome.code if isinstance(outcome, KafkaError) else None
+
+
+def _range(of: int | tuple[int, int], type_: int) -> AckRange:
+    first, last = (of, of) if isinstance(of, int) else of
+    return AckRange(first, last, [type_])

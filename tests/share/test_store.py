@@ -1,0 +1,249 @@
+"""The parts of share groups in both kinds: acquired, acknowledged, released, counted, each as KIP-932 has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.share.types import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    AckRange,
+    Begin,
+    Readable,
+    ShareOffsets,
+)
+from tests.share.support import GROUP, Part, code_of, offsets_in
+
+
+def filled(part: Part, count: int = 10) -> list[int]:
+    """Append batches of one record, begin at the first of them, and return their offsets."""
+    offsets = [part.bench.append(b"v%d" % n) for n in range(count)]
+    part.begin(offsets[0])
+    return offsets
+
+
+def test_a_member_acquires_what_it_has_read_and_no_other_member_does(part: Part) -> None:
+    offsets = filled(part)
+    assert part.take("m1", 4) == [(each, 1) for each in offsets[:4]]
+    assert part.take("m2") == [(each, 1) for each in offsets[4:]]
+    assert part.take("m3") == []
+    assert part.state() == (offsets[0], offsets[-1] + 1, 10)
+
+
+def test_what_is_accepted_or_rejected_is_done_with(part: Part) -> None:
+    offsets = filled(part, 4)
+    part.take()
+    assert not part.acknowledged(offsets[0])
+    assert not part.acknowledged(offsets[1], type_=REJECT)
+    assert part.state() == (offsets[2], offsets[-1] + 1, 2)
+    assert not part.acknowledged(offsets[2], offsets[3])
+    assert part.state() == (offsets[-1] + 1, offsets[-1] + 1, 0)
+    assert part.take() == []
+
+
+def test_what_is_released_is_delivered_again_to_anybody(part: Part) -> None:
+    offsets = filled(part, 5)
+    part.take("m1")
+    assert part.acknowledged(offsets[1], offsets[3], type_=RELEASE)
+    assert part.take("m2") == [(offsets[1], 2), (offsets[3], 2)]
+    assert part.state()[2] == 5
+
+
+def test_a_lock_that_has_ended_is_no_lock(part: Part) -> None:
+    offsets = filled(part, 3)
+    part.take("m1")
+    part.expire()
+    assert code_of(part.acknowledge(offsets[0], member="m1")) is ErrorCode.INVALID_RECORD_STATE
+    assert part.take("m2") == [(each, 2) for each in offsets]
+    assert code_of(part.acknowledge(offsets[0], member="m1")) is ErrorCode.INVALID_RECORD_STATE
+    assert not part.acknowledged(offsets[0], member="m2")
+
+
+def test_an_acknowledgement_is_taken_as_a_whole_or_not_at_all(part: Part) -> None:
+    offsets = filled(part, 6)
+    part.take("m1", 3)
+    part.take("m2", 2)
+    before = part.state()
+    for wrong in (offsets[3], offsets[5], offsets[5] + 5):
+        assert code_of(part.acknowledge(offsets[0], wrong)) is ErrorCode.INVALID_RECORD_STATE
+        assert part.state() == before
+    assert not part.acknowledged(offsets[0])
+    assert code_of(part.acknowledge(offsets[0])) is ErrorCode.INVALID_RECORD_STATE
+    assert code_of(part.acknowledge(offsets[0], offsets[1])) is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_record_is_delivered_as_often_as_the_limit_says(part: Part) -> None:
+    [offset, other] = filled(part, 2)
+    for count in (1, 2):
+        assert (offset, count) in part.take()
+        assert part.acknowledged(offset, type_=RELEASE) == (count < 3)
+    assert part.take() == [(offset, 3)]
+    assert not part.acknowledged(offset, type_=RELEASE)
+    assert part.take() == []
+    assert part.state() == (other, other + 1, 1)
+
+
+def test_a_lock_that_ends_after_the_last_delivery_archives_the_record(part: Part) -> None:
+    [offset] = filled(part, 1)
+    for count in (1, 2, 3):
+        assert part.take() == [(offset, count)]
+        part.expire()
+    assert part.take() == []
+    assert part.state() == (offset + 1, offset + 1, 0)
+
+
+def test_a_renewed_lock_begins_again(part: Part) -> None:
+    offsets = filled(part, 3)
+    part.take()
+    part.policy = part.policy._replace(lock_ms=120_000)
+    assert not part.acknowledged(offsets[1], type_=RENEW)
+    part.expire(offsets[0], offsets[2])
+    assert part.take("m2") == [(offsets[0], 2), (offsets[2], 2)]
+    assert not part.acknowledged(offsets[1])
+
+
+def test_types_of_one_range_may_differ(part: Part) -> None:
+    offsets = filled(part, 1)
+    first = part.bench.append(b"a", b"b", b"c", b"d", b"e")
+    part.take()
+    part.acknowledged(offsets[0])
+    types = [ACCEPT, RELEASE, RENEW, REJECT, GAP]
+    assert part.acknowledged(AckRange(first, first + 4, types))
+    assert part.state() == (first + 1, first + 5, 2)
+    assert part.take("m2") == [(first + 1, 2)]
+    assert not part.acknowledged(first + 2)
+
+
+def test_no_more_are_in_flight_than_the_limit_says(part: Part) -> None:
+    offsets = filled(part, 10)
+    part.policy = part.policy._replace(in_flight_max=4)
+    assert len(part.take("m1")) == 4
+    found = part.asked("m2", at=offsets[4])
+    assert (found.ranges, found.read_next) == ([], None)
+    assert found.wake_ms is not None
+    assert 0 < found.wake_ms <= part.policy.lock_ms
+    part.acknowledged(offsets[1])
+    assert part.take("m2") == [(offsets[4], 1)]
+    # What is to be delivered again counts, and needs no room.
+    part.acknowledged(offsets[2], type_=RELEASE)
+    assert part.take("m2") == [(offsets[2], 2)]
+
+
+def test_the_worker_learns_where_to_read_next(part: Part) -> None:
+    offsets = filled(part, 4)
+    readable = part.readable(offsets[0])
+    assert part.asked("m1", 2, readable=readable).read_next == offsets[2]
+    assert part.asked("m1", readable=readable).read_next == offsets[-1] + 1
+    part.acknowledged(offsets[1], type_=RELEASE)
+    late = part.asked("m2", at=offsets[-1] + 1)
+    assert (late.ranges, late.read_next) == ([], offsets[1])
+
+
+def test_what_was_read_long_ago_is_not_acquired_twice(part: Part) -> None:
+    filled(part, 4)
+    readable = part.readable(part.next())
+    first = part.asked("m1", readable=readable)
+    assert len(offsets_in(first)) == 4
+    assert not part.asked("m2", readable=readable).ranges
+
+
+def test_a_member_that_leaves_releases_what_it_has(part: Part) -> None:
+    offsets = filled(part, 6)
+    part.take("m1", 2)
+    part.take("m2", 2)
+    part.take("m1", 2)
+    assert part.release("m1")
+    assert not part.release("m1")
+    assert part.take("m3") == [(each, 2) for each in (*offsets[:2], *offsets[4:])]
+    assert not part.acknowledged(offsets[2], offsets[3], member="m2")
+
+
+def test_records_that_nobody_is_to_get_are_passed_over(part: Part) -> None:
+    offsets = filled(part, 5)
+    archived = [(offsets[1], offsets[1]), (offsets[4], offsets[4])]
+    got = part.asked("m1", readable=part.readable(offsets[0], archived=archived))
+    assert offsets_in(got) == [(offsets[0], 1), (offsets[2], 1), (offsets[3], 1)]
+    assert got.read_next == offsets[-1] + 1
+    part.acknowledged(offsets[0], (offsets[2], offsets[2]), offsets[3])
+    assert part.state() == (offsets[-1] + 1, offsets[-1] + 1, 0)
+
+
+def test_what_leaves_the_log_while_it_is_released_is_passed_over(part: Part) -> None:
+    offsets = filled(part, 4)
+    part.take("m1")
+    part.acknowledged(offsets[1], offsets[2], type_=RELEASE)
+    got = part.asked("m2", readable=part.readable(offsets[0])._replace(runs=[(offsets[2], offsets[2])]))
+    assert offsets_in(got) == [(offsets[2], 2)]
+    assert part.state()[2] == 3
+
+
+def test_a_start_of_the_log_that_moves_takes_records_from_the_group(part: Part) -> None:
+    offsets = filled(part, 6)
+    part.take("m1", 4)
+    part.acknowledged(offsets[3], type_=RELEASE)
+    part.trim(offsets[2])
+    assert not part.acknowledged(offsets[0], offsets[2])
+    assert part.take("m2") == [(offsets[3], 2), (offsets[4], 1), (offsets[5], 1)]
+    part.trim(offsets[5] + 1)
+    part.expire()
+    assert part.take("m3") == []
+    assert part.state() == (offsets[5] + 1, offsets[5] + 1, 0)
+
+
+def test_what_was_read_in_another_leader_epoch_is_not_acquired(part: Part) -> None:
+    offsets = filled(part, 2)
+    readable = part.readable(offsets[0])
+    other = part.asked(readable=readable._replace(epoch=readable.epoch + 1))
+    assert (other.ranges, other.read_next) == ([], offsets[0])
+    assert offsets_in(part.asked(readable=readable)) == [(each, 1) for each in offsets]
+
+
+def test_a_group_that_has_no_part_begins_where_it_is_told(part: Part) -> None:
+    offsets = [part.bench.append(b"v") for _ in range(4)]
+    assert part.begin(None) is None
+    assert part.ask(readable=Readable(0, 0)) is None
+    begun = part.begin(offsets[2])
+    assert begun is not None
+    assert begun.read_next == offsets[2]
+    again = part.begin(offsets[0])
+    assert again == begun
+    assert part.take() == [(offsets[2], 1), (offsets[3], 1)]
+
+
+def test_a_group_may_be_set_to_another_offset_and_deleted(part: Part) -> None:
+    offsets = filled(part, 4)
+    part.take("m1", 3)
+    ask = Begin(part.partition, GROUP, offsets[1], part.kind == "redis", part.policy)
+    assert part.store.alter([ask]) == [None]
+    assert part.state() == (offsets[1], offsets[1], 0)
+    assert part.take() == [(each, 1) for each in offsets[1:]]
+    assert part.store.delete(GROUP, [part.partition]) == [True]
+    assert part.store.delete(GROUP, [part.partition]) == [False]
+    assert part.store.offsets(GROUP, [part.partition]) == [None]
+    assert part.begin(None) is None
+    assert part.store.alter([ask._replace(start=offsets[3])]) == [None]
+    assert part.take() == [(offsets[3], 1)]
+
+
+def test_a_part_of_another_topic_id_is_refused(part: Part) -> None:
+    filled(part)
+    part.partition = part.bench.at(0, topic_id="id-2")
+    assert code_of(part.ask(readable=Readable(0, 0))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(part.acknowledge(1)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("group", ["workers", "a:b", "r:workers", "größe x\n"])
+def test_groups_of_any_name_have_parts_of_their_own(part: Part, group: str) -> None:
+    offsets = filled(part, 3)
+    part.take("m1", 1)
+    [found] = part.store.offsets("other", [part.partition])
+    assert found is None
+    if group != GROUP:
+        part.store.begin([Begin(part.partition, group, offsets[1], part.kind == "redis", part.policy)])
+    [found] = part.store.offsets(group, [part.partition])
+    assert isinstance(found, ShareOffsets)
+    assert found.start == (offsets[0] if group == "workers" else offsets[1])
