@@ -377,6 +377,8 @@ class Compactor:
         self._tidied.discard(incarnation)
         running = _RunningPass(self._store, plan, under_way, check, self._decompressed_bytes_max)
         try:
+            # From the begin of a pass on, share groups begin none any more.
+            self._store.convert_redis_groups(plan.partition)
             done = running.run(self._buffer_bytes)
         except KafkaError:
             self._give_up(plan.partition, running.token)

@@ -28,6 +28,7 @@ from korvet.log.record_format import (
     Entry,
     timestamp_of,
 )
+from korvet.log.share_parts import convert_redis_groups
 from korvet.log.state import SEGMENTS, range_end, range_start
 from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -227,6 +228,10 @@ class CompactionStore:
                 source = state.segment
                 return CompactionPass(partition, token, source, target, start, dirty_start, end, int(last))
         raise malformed(partition.state, "the answer of compaction/begin")
+
+    def convert_redis_groups(self, partition: Partition) -> None:
+        """Convert what share groups have in Redis groups: entries that a pass moves leave the stream."""
+        convert_redis_groups(self._redis, partition)
 
     def read(self, under_way: CompactionPass, offset: int, entries_max: int) -> list[Entry]:
         """Return the first entries of a pass from `offset` on: compacted ones below `dirty_start`, then the log's."""

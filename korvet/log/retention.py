@@ -163,11 +163,11 @@ class Retention:
                 now_ms, extent = self._state(partition)
                 trimming = due(extent, policy, now_ms)
                 if trimming is not None:
-                    self._move(partition, trimming, check)
+                    self._move(partition, extent, trimming, check)
             trimming = self._expired(kept, extent, now_ms, check)
             if trimming is None:
                 return
-            self._move(partition, trimming, check)
+            self._move(partition, extent, trimming, check)
             if not extent.rows or trimming.start < extent.rows[0].offset:
                 return
             # The whole interval has gone: the one after it may begin with what is over too.
@@ -179,8 +179,10 @@ class Retention:
             raise extent
         return now_ms, extent
 
-    def _move(self, partition: Partition, trimming: Trimming, check: CheckStep) -> None:
+    def _move(self, partition: Partition, extent: TrimState, trimming: Trimming, check: CheckStep) -> None:
         check()
+        if extent.totals.archived > 0:
+            self._store.convert_redis_groups(partition)
         [outcome] = self._trimmer.move([LogPosition(partition, trimming.start)], trimming.reason)
         if not isinstance(outcome, Trimmed):
             raise outcome

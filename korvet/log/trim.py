@@ -17,6 +17,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log import high_watermark
 from korvet.log.index import STATE_FIELDS, Row, Totals, read_rows, read_totals
 from korvet.log.remote.archived import RemoteOffsetStore
+from korvet.log.share_parts import convert_redis_groups
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.redis import scripts
@@ -101,6 +102,10 @@ class TrimStore:
             _extent(partition, state, some, rows_max)
             for partition, state, some in zip(partitions, states, rows, strict=True)
         ]
+
+    def convert_redis_groups(self, partition: Partition) -> None:
+        """Convert what share groups have in Redis groups: what the remote tier keeps is to leave the stream."""
+        convert_redis_groups(self._redis, partition)
 
     def trim(self, trims: Sequence[Trim]) -> list[Trimmed | KafkaError]:
         """Do each step, all in one round trip.

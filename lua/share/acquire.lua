@@ -79,10 +79,10 @@ if not header then
 end
 
 if kind == 'redis' then
-  local undelivered, pending, entries_read = read_group()
+  local undelivered, pending, entries_read, lag = read_group()
   if not undelivered then
     -- Nobody has made it yet, or somebody has destroyed it.
-    undelivered, pending, entries_read = start, 0, false
+    undelivered, pending = start, 0
     create_group(start)
   end
   undelivered = math.max(undelivered, log_start)
@@ -169,6 +169,12 @@ if kind == 'redis' then
         end
       end)
       local command = {'XGROUP', 'SETID', stream, group, id_of(to - 1)}
+      if lag and not entries_read then
+        local info = redis.call('XINFO', 'STREAM', stream)
+        for at = 1, #info, 2 do
+          entries_read = info[at] == 'entries-added' and info[at + 1] - lag or entries_read
+        end
+      end
       if entries_read then
         for at = first_run, #ARGV, 2 do
           local first, last = math.max(tonumber(ARGV[at]), undelivered), math.min(tonumber(ARGV[at + 1]), to - 1)

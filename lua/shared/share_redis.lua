@@ -1,9 +1,9 @@
 -- A part of kind redis: a Redis group of the stream, whose pending entries are what is in flight.
 -- Needs   stream, group, bits
 -- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
---         not delivered, its pending entries and how many it has read (false: unknown), or nil if there is no such group;
---         create_group(start); first_pending(to), the offset of the first pending entry, or `to` without one; each_of(ids, call), which calls
---         it with as many ids at once as Lua can pass
+--         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
+--         group; create_group(start); first_pending(to), the offset of the first pending entry, or `to` without one;
+--         each_of(ids, call), which calls it with as many ids at once as Lua can pass
 local width = 2 ^ bits
 
 local function id_of(offset)
@@ -32,7 +32,7 @@ local function read_group()
       local offset = offset_of(last)
       -- An id after the last offset of its millisecond is before the first of the next one.
       local undelivered = last == '0-0' and 0 or offset and offset + 1 or math.min((ms + 1) * width, 9007199254740992)
-      return undelivered, named.pending, named['entries-read']
+      return undelivered, named.pending, named['entries-read'], named.lag
     end
   end
 end
