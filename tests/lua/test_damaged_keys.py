@@ -17,6 +17,7 @@ from tests.lua.support import (
     INDEX,
     MOVING,
     PRODUCERS,
+    SHARE,
     SIDE_KEYS,
     STATE,
     STREAM,
@@ -35,7 +36,7 @@ FIELDS = (
     *("clean", "clean_end", "clean_history", "clean_token", "lake_start", "epochs"),
 )
 CONTENTS = ("", "garbage", "nan", "inf", "-5", "1.5", "0x10", "1e300", "99999999999999999999")
-KEYS = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN)
+KEYS = (STREAM, STATE, PRODUCERS, INDEX, MOVING, *CLEAN, SHARE)
 ERRORS = ("KAFKA_STORAGE_ERROR ", "UNKNOWN_TOPIC_OR_PARTITION ", "OFFSET_OUT_OF_RANGE ", "WRONGTYPE ")
 APPENDS = {"log/append", "log/append_batch"}
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
@@ -52,7 +53,28 @@ def two_records(client: Any, log_of: LogOf) -> Log:
     log.appended("b")
     client.zadd(INDEX, {"2:200:5:5": log.next()})
     client.hset(STATE, mapping={"clean_token": "mine", "lake_start": "0"})
+    if isinstance(log, BatchLog):
+        row = "return cmsgpack.pack({'m'}, {tonumber(ARGV[1]), tonumber(ARGV[1]), 1, 1, 2^52})"
+        held = client.eval(row, 0, log.next() - 2)
+        client.hset(SHARE, mapping={"h:g": f"ranges {log.next() - 2} {log.next() - 1} 1", "r:g": held})
+    else:
+        client.xgroup_create(STREAM, "g", log.id_of(log.next() - 3))
+        client.xreadgroup("g", "m", {STREAM: ">"}, count=1)
+        client.hset(SHARE, "h:g", f"redis {log.next() - 2} 1000")
     return log
+
+
+def share_calls(log: Log) -> dict[str, list[Any]]:
+    """Return what the scripts of share groups take besides the topic id."""
+    end, bits, group = log.next(), -1 if isinstance(log, BatchLog) else log.bits, "g"
+    return {
+        "acquire": [group, bits, "m", "", "", 5, "cut", 1000, 5, 10, 0, end, EPOCH, 1, end - 1, end - 1],
+        "acknowledge": [group, bits, "m", STREAM, 1000, 5, end - 2, end - 2, 1],
+        "alter": [group, bits, 0, "redis", 1000],
+        "convert": [bits, group],
+        "delete": [group, bits],
+        "look": [group, bits],
+    }
 
 
 def calls(log: Log) -> dict[str, Call]:
@@ -86,6 +108,10 @@ def calls(log: Log) -> dict[str, Call]:
             [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"],
         ),
         "index/rebase": ((STATE, INDEX), [TOPIC_ID, 100, -1, -1]),
+        **{
+            f"share/{name}": ((STREAM, STATE, SHARE), [TOPIC_ID, *args])
+            for name, args in share_calls(log).items()
+        },
         "lake/mirror": ((STATE,), [TOPIC_ID, end, 0]),
         "lake/expire": ((STATE,), [TOPIC_ID, end]),
     }
@@ -124,7 +150,7 @@ def test_every_script_of_a_log_does_its_work_on_one_that_is_whole(raw_redis: Any
     for name in names:
         keys, args = calls(two_records(raw_redis, log_of))[name]
         run(raw_redis, name, keys, args)
-    folders = ("log/", "compaction/", "index/", "lake/")
+    folders = ("log/", "compaction/", "index/", "lake/", "share/")
     every = {script.name for script in scripts.all_scripts() if script.name.startswith(folders)}
     assert names == every - APPENDS - {"log/renumber" if log_of is BatchLog else "log/expel"}
 

@@ -25,6 +25,7 @@ from tests.lua.support import (
     MOVING,
     OPEN,
     PRODUCERS,
+    SHARE,
     SIDE_KEYS,
     STATE,
     STREAM,
@@ -39,6 +40,7 @@ from tests.lua.transaction.support import Transaction
 from tests.support.redis_cluster import RedisCluster
 
 Step = Callable[[], object]
+SHARE_KEYS = (STREAM, STATE, SHARE)
 KEEPER = ("{korvet:keeper}:lease", "{korvet:keeper}:fence")
 
 
@@ -270,6 +272,63 @@ def clear_a_topic_with_a_state_that_is_none(client: Any) -> Step:
     return clear_a_log(client, lambda: client.set(STATE, "no hash"))
 
 
+def a_part_of(client: Any, kind: str) -> list[Any]:
+    """Let a share group have acquired the only record; returns the arguments of its scripts, from the first on."""
+    log, offset = Log(client), (5 << 10) + 1
+    log.external("5-1", "a")
+    client.hset(STATE, "next", offset + 1)
+    client.hset(SHARE, "h:other", "ranges 0 0 0")
+    begin = [
+        TOPIC_ID,
+        "g",
+        10,
+        "m",
+        offset,
+        kind,
+        5,
+        "cut",
+        60_000,
+        5,
+        10,
+        offset,
+        offset + 1,
+        -1,
+        1,
+        offset,
+        offset,
+    ]
+    assert len(run(client, "share/acquire", SHARE_KEYS, begin)) == 5
+    return [*begin[:3], offset]
+
+
+def acknowledge_the_last_range(client: Any) -> Step:
+    *head, offset = a_part_of(client, "ranges")
+    args = [*head, "m", STREAM, 60_000, 5, offset, offset, 1]
+    return lambda: run(client, "share/acknowledge", SHARE_KEYS, args)
+
+
+def release_the_last_entry(client: Any) -> Step:
+    head = a_part_of(client, "redis")[:3]
+    return lambda: run(client, "share/acknowledge", SHARE_KEYS, [*head, "m", STREAM, 60_000, 1])
+
+
+def convert_a_part(client: Any) -> Step:
+    a_part_of(client, "redis")
+    # The end of a lock is a time.
+    return lambda: run(client, "share/convert", SHARE_KEYS, [TOPIC_ID, 10]) and client.hdel(SHARE, "r:g")
+
+
+def alter_a_part(client: Any) -> Step:
+    head = a_part_of(client, "redis")[:3]
+    return lambda: run(client, "share/alter", SHARE_KEYS, [*head, 0, "redis", 60_000])
+
+
+def delete_the_last_part(client: Any) -> Step:
+    head = a_part_of(client, "redis")[:3]
+    client.hdel(SHARE, "h:other")
+    return lambda: run(client, "share/delete", SHARE_KEYS, head)
+
+
 CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "index/rebase": (STREAM, rebase_the_only_row),
     "index/fill": (STREAM, fill_all_rows_again),
@@ -294,6 +353,11 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "consumer/downgrade": (OFFSETS, a_group_becomes_a_classic_one),
     "consumer/stage": (OFFSETS, what_is_staged_is_staged_again),
     "consumer/upgrade": (OFFSETS, a_group_becomes_one_of_consumers),
+    "share/acknowledge": (STREAM, acknowledge_the_last_range),
+    "share/acknowledge, of all": (STREAM, release_the_last_entry),
+    "share/convert": (STREAM, convert_a_part),
+    "share/alter": (STREAM, alter_a_part),
+    "share/delete": (STREAM, delete_the_last_part),
     "partition/create": (STREAM, create_over_a_former_topic),
     "topic/clear": (STREAM, clear_a_topic),
     "topic/clear, of what is no log": (STREAM, clear_a_topic_with_a_state_that_is_none),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, KafkaError
+from korvet.redis.keys import Keys
 from korvet.share.types import (
     ACCEPT,
     GAP,
@@ -12,11 +13,15 @@ from korvet.share.types import (
     RELEASE,
     RENEW,
     AckRange,
+    Acquired,
     Begin,
     Readable,
     ShareOffsets,
 )
-from tests.share.support import GROUP, Part, code_of, offsets_in
+from korvet.topics.deletion import TopicDeletion
+from tests.lua.support import announced
+from tests.share.support import GROUP, POLICY, Part, code_of, offsets_in
+from tests.support.log_bench import Bench
 
 
 def filled(part: Part, count: int = 10) -> list[int]:
@@ -247,3 +252,108 @@ def test_groups_of_any_name_have_parts_of_their_own(part: Part, group: str) -> N
     [found] = part.store.offsets(group, [part.partition])
     assert isinstance(found, ShareOffsets)
     assert found.start == (offsets[0] if group == "workers" else offsets[1])
+
+
+def test_whole_batches_are_acquired_unless_that_is_not_wanted(ranges: Part) -> None:
+    first = ranges.bench.append(b"a", b"b", b"c", b"d", b"e")
+    second = ranges.bench.append(b"f", b"g")
+    is_batch = ranges.bench.format == "batch"
+    ranges.begin(first)
+    got = ranges.asked("m1", 3, exact=False)
+    assert [tuple(each) for each in got.ranges] == [(first, first + (4 if is_batch else 2), 1)]
+    assert got.read_next == first + (5 if is_batch else 3)
+    ranges.release("m1")
+    got = ranges.asked("m1", 3, exact=True)
+    assert [tuple(each) for each in got.ranges] == [(first, first + 2, 2)]
+    ranges.acknowledged((first, first + 2))
+    ranges.policy = ranges.policy._replace(delivery_limit=9)
+    got = ranges.asked("m2", 3, exact=False)
+    again = [(first + 3, first + 4, 2)] if is_batch else []
+    taken = (
+        [*again, (second, second + 1, 1)] if is_batch else [(first + 3, first + 4, 1), (second, second, 1)]
+    )
+    assert [tuple(each) for each in got.ranges] == taken
+
+
+def test_a_batch_that_is_larger_than_what_may_be_in_flight_comes_in_parts(batch_bench: Bench) -> None:
+    part = Part(batch_bench, "ranges", POLICY._replace(in_flight_max=4))
+    first = part.bench.append(*[b"v"] * 10)
+    part.begin(first)
+    got = part.asked("m1", 2, exact=False)
+    assert [tuple(each) for each in got.ranges] == [(first, first + 3, 1)]
+    assert part.asked("m2", 2, at=first + 4, exact=False).read_next is None
+    part.acknowledged((first, first + 3))
+    got = part.asked("m1", 100, exact=False)
+    assert [tuple(each) for each in got.ranges] == [(first + 4, first + 7, 1)]
+
+
+@pytest.mark.parametrize(
+    "row", [b"", b"garbage", b"\x90\x91\x01", b"\x90\x95\x05\x04\x01\x00\x00", b"\x90\x90"]
+)
+def test_a_damaged_row_is_named_and_stays(ranges: Part, row: bytes) -> None:
+    offsets = filled(ranges, 3)
+    ranges.take()
+    ranges.raw.hset(ranges.share, f"r:{GROUP}", row)
+    for outcome in (
+        ranges.ask(readable=ranges.readable(offsets[0])),
+        ranges.acknowledge(offsets[0]),
+        *ranges.store.release(GROUP, "m1", [ranges.partition], ranges.policy),
+    ):
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert ranges.share in outcome.message
+    assert ranges.raw.hget(ranges.share, f"r:{GROUP}") == row
+
+
+def test_a_key_of_another_type_is_named_and_stays(part: Part) -> None:
+    filled(part, 3)
+    part.raw.delete(part.share)
+    part.raw.rpush(part.share, "of somebody else")
+    for outcome in (
+        part.ask(readable=Readable(0, 0)),
+        part.acknowledge(1),
+        *part.store.offsets(GROUP, [part.partition]),
+        *part.store.delete(GROUP, [part.partition]),
+    ):
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert part.share in outcome.message
+
+
+def test_a_part_goes_with_its_topic(part: Part) -> None:
+    filled(part, 3)
+    part.take("m1", 2)
+    row = part.bench.topics.load().rows[part.bench.topic]
+    for _ in TopicDeletion(part.bench.redis, Keys("korvet")).delete(row.name, row.id):
+        pass
+    assert not part.raw.exists(part.share, part.stream)
+    assert code_of(part.ask(readable=Readable(0, 0))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_several_partitions_are_asked_in_one_round_trip(part: Part) -> None:
+    offsets = [part.bench.append(b"v", partition=part.bench.at(index)) for index in (0, 1)]
+    partitions = [part.bench.at(index) for index in (0, 1)]
+    begin = [
+        Begin(each, GROUP, offset, part.kind == "redis", part.policy)
+        for each, offset in zip(partitions, offsets, strict=True)
+    ]
+    missing = begin[0]._replace(partition=part.bench.at(0, topic_id="id-2"))
+    first, wrong, second = part.store.begin([begin[0], missing, begin[1]])
+    assert code_of(wrong) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert isinstance(first, Acquired)
+    assert isinstance(second, Acquired)
+    assert [first.read_next, second.read_next] == offsets
+    [one, _, two] = part.store.offsets(GROUP, [partitions[0], part.bench.at(2), partitions[1]])
+    assert isinstance(one, ShareOffsets)
+    assert isinstance(two, ShareOffsets)
+    assert (one.start, two.start) == tuple(offsets)
+    assert one.leader_epoch == part.bench.epoch
+
+
+@pytest.mark.parametrize("type_", [ACCEPT, REJECT, GAP, RENEW])
+def test_only_a_release_wakes_those_that_wait(part: Part, type_: int) -> None:
+    offsets = filled(part, 2)
+    part.take()
+    with announced(part.raw, part.partition.channel, b"%d" % part.bench.bounds().high_watermark):
+        assert not part.acknowledged(offsets[0], type_=type_)
+        assert part.acknowledged(offsets[1], type_=RELEASE)
