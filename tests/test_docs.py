@@ -53,6 +53,7 @@ EXAMPLES = {
     "docs/cluster.md#Inside and outside of a container network": "tests/clients/test_listeners.py",
     "docs/configuration.md#Change them by clients": CHECKED,
     "docs/groups.md#List, describe, delete, reset": "tests/kcat/test_first_session.py",
+    "docs/share-groups.md#Plain Redis workers": "tests/share/test_worker.py",
     "docs/security.md#SASL": "a form",
     "docs/security.md#Users in Redis": CHECKED + "; tests/cli/test_users.py",
     "docs/security.md#Users of PLAIN in a file": "a form",

@@ -176,6 +176,13 @@ def test_the_lag_of_the_group_stays_what_redis_reports(queue: Part, offsets: lis
     assert (group["entries-read"], group["lag"], group["pending"]) == (10, 0, 9)
 
 
+def test_a_consumer_that_is_deleted_takes_with_it_what_it_had(queue: Part, offsets: list[int]) -> None:
+    assert queue.raw.xgroup_delconsumer(queue.stream, GROUP, "m1") == 4
+    assert code_of(queue.acknowledge(offsets[0])) is ErrorCode.INVALID_RECORD_STATE
+    assert queue.take("m1") == [(each, 1) for each in offsets[4:]]
+    assert queue.state()[0] == offsets[4]
+
+
 def test_a_member_leaves_no_consumer_behind(queue: Part, offsets: list[int]) -> None:
     queue.release("m1")
     assert [each["name"] for each in queue.raw.xinfo_consumers(queue.stream, GROUP)] == [b"korvet.released"]
