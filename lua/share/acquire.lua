@@ -13,7 +13,7 @@
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
 --
 -- A lock that has ended is found here: its records are available, or done with after their last delivery. What was read in
--- another leader epoch than the log's last may be something else by now: nothing of it is acquired.
+-- another leader epoch than the log's last, or past its end, Redis may have lost since: nothing of it is acquired.
 -- allow-oom: a group that acquires nothing works nothing off, and what it has in flight is limited.
 
 -- @include shared/lease
@@ -36,7 +36,7 @@ end
 if not header and not begin then
   return false
 end
-if read_epoch ~= epoch then
+if read_epoch ~= epoch or read_end > log_end then
   read_start, read_end, after_runs = 0, 0, first_run
 end
 
@@ -202,15 +202,19 @@ if kind == 'redis' then
   if taken > 0 or pending == 0 then
     return answered(read_next)
   end
-  -- The longest idle time is found by halves, for no command tells it: what is sought lies between the two.
+  -- No command tells the longest idle time of those that are locked. Mostly it is that of the first entry; else it is
+  -- sought between what is known and above, by halves in every other step.
   local known, above = 0, lock_ms
-  for _ = 1, 10 do
-    local middle = math.ceil((known + above) / 2)
-    local row = middle < above and redis.call('XPENDING', stream, group, 'IDLE', middle, '-', '+', 1)[1]
+  for step = 0, 14 do
+    local probe = step % 2 == 1 and known + 1 or step > 0 and math.ceil((known + above) / 2) or 0
+    if probe >= above then
+      break
+    end
+    local row = redis.call('XPENDING', stream, group, 'IDLE', probe, '-', '+', 1)[1]
     if row then
       known = math.min(row[3], lock_ms)
     else
-      above = middle
+      above = probe
     end
   end
   return answered(read_next, now_ms + lock_ms - known)
