@@ -90,6 +90,7 @@ EXAMPLES = {
     "docs/console.md#Require a token to read": "a form; tests/console/test_login.py and test_tls.py",
     "docs/security.md#Audit log": "lines of a log",
     "docs/redis-schema.md#Leader epochs": "a form",
+    "docs/redis-schema.md#Share groups": "a form",
     "docs/redis-schema.md#Transactions in a partition": "a form",
     "docs/redis-schema.md#The index": "a form",
 }

@@ -11,7 +11,7 @@ stored and cannot be read is a KafkaError KAFKA_STORAGE_ERROR that names the key
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from korvet.errors import KafkaError
 from korvet.log.epochs import NO_EPOCH, epoch_at, parse_epochs
@@ -78,10 +78,15 @@ class SharePartitions:
 
     def _begun(self, asks: Sequence[Begin]) -> list[Acquired | KafkaError | None]:
         calls: list[_Call] = []
-        for partition, group, start, redis_group, policy in asks:
-            kind = "redis" if redis_group else "ranges"
-            args = (group, partition.script_bits, "", "" if start is None else start, kind, 0, "cut", *policy)
-            calls.append((partition, [*args, 0, 0, NO_EPOCH, 0]))
+        for ask in asks:
+            args: list[Arg] = [
+                ask.group,
+                ask.partition.script_bits,
+                "",
+                "" if ask.start is None else ask.start,
+            ]
+            args += (_kind(ask), 0, "cut", *ask.policy, 0, 0, NO_EPOCH, 0)
+            calls.append((ask.partition, args))
         return self._run(_ACQUIRE, calls, _acquired)
 
     def acquire(self, asks: Sequence[Acquire]) -> list[Acquired | KafkaError | None]:
@@ -99,24 +104,22 @@ class SharePartitions:
         the log meanwhile are passed over. A record that is released after its last delivery is archived. Who waits for
         records is notified of those that are released, on the partition's channel.
         """
-        answers: list[Acknowledged | KafkaError] = [Acknowledged(released=False)] * len(given)
-        places = [place for place, each in enumerate(given) if each.ranges]
-        done = self._acknowledge([given[place] for place in places])
-        for place, outcome in zip(places, done, strict=True):
-            answers[place] = outcome
-        return answers
+        return self._acknowledge(given, "")
 
     def release(
         self, group: str, member: str, partitions: Sequence[Partition], policy: SharePolicy
     ) -> list[Acknowledged | KafkaError]:
         """Release all that a member has acquired; nothing is no error."""
-        return self._acknowledge([Acknowledgement(each, group, member, (), policy) for each in partitions])
+        given = [Acknowledgement(each, group, member, (), policy) for each in in_turns(partitions)]
+        return self._acknowledge(given, "all")
 
-    def _acknowledge(self, given: Sequence[Acknowledgement]) -> list[Acknowledged | KafkaError]:
+    def _acknowledge(
+        self, given: Sequence[Acknowledgement], what: Literal["", "all"]
+    ) -> list[Acknowledged | KafkaError]:
         calls: list[_Call] = []
         for partition, group, member, ranges, policy in given:
             args: list[Arg] = [group, partition.script_bits, member, partition.channel]
-            args += (policy.lock_ms, policy.delivery_limit)
+            args += (policy.lock_ms, policy.delivery_limit, what)
             for each in _runs_of_a_type(ranges):
                 args += each
             calls.append((partition, args))
@@ -128,10 +131,13 @@ class SharePartitions:
 
     def alter(self, asks: Sequence[Begin]) -> list[KafkaError | None]:
         """Have the group begin at a start (not None), whatever it has in flight; creates what is not there."""
-        calls: list[_Call] = []
-        for partition, group, start, redis_group, policy in asks:
-            kind = "redis" if redis_group else "ranges"
-            calls.append((partition, [group, partition.script_bits, start or 0, kind, policy.lock_ms]))
+        calls: list[_Call] = [
+            (
+                ask.partition,
+                [ask.group, ask.partition.script_bits, ask.start or 0, _kind(ask), ask.policy.lock_ms],
+            )
+            for ask in in_turns(asks)
+        ]
         return self._run(_ALTER, calls, lambda _: None)
 
     def delete(self, group: str, partitions: Sequence[Partition]) -> list[bool | KafkaError]:
@@ -153,6 +159,10 @@ class SharePartitions:
         return [
             parsed(of.share_groups, what, reply, parse) for (of, _), reply in zip(calls, replies, strict=True)
         ]
+
+
+def _kind(of: Begin) -> str:
+    return "redis" if of.redis_group and of.partition.format == "record" else "ranges"
 
 
 def _of_group(group: str, partitions: Sequence[Partition]) -> list[_Call]:

@@ -112,7 +112,7 @@ class Acknowledgement(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What came of it: whether some of it is there to be acquired again (`released`), by whoever waits for it."""
+    """What came of it: whether some of it is there to be acquired again (`released`)."""
 
     released: bool
 

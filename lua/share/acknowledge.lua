@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Takes what a member of a share group says of records that it has acquired: all of it or nothing.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits, member, channel of the partition, ms of a lock, most deliveries; then for
---          each range of offsets, in order, first and last offset and a type: 0 (gap), 1 (accept), 2 (release),
---          3 (reject), 4 (renew: its lock begins again); without any, all that the member has is released
+-- ARGV     topic id, group, offset sequence bits, member, channel of the partition, ms of a lock, most deliveries,
+--          "all" to release all that the member has; or else "" and for each range of offsets, in order, first and last
+--          offset and a type: 0 (gap), 1 (accept), 2 (release), 3 (reject), 4 (renew: its lock begins again)
 -- Returns  1 if something is available again, and announced, else 0
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part),
 --          INVALID_RECORD_STATE (the member does not have one of them, or its lock has ended; there is no part)
@@ -16,8 +16,8 @@
 
 local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits, member, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local lock_ms, deliveries_max, first_range = tonumber(ARGV[6]), tonumber(ARGV[7]), 8
-local all = not ARGV[first_range]
+local lock_ms, deliveries_max, first_range = tonumber(ARGV[6]), tonumber(ARGV[7]), 9
+local all = ARGV[8] == 'all'
 local RELEASE, RENEW = '2', '4'
 
 -- @include shared/share_begin
@@ -29,6 +29,9 @@ local function refuse(offset)
     member, group, offset, stream))
 end
 
+if not (all or ARGV[first_range]) then
+  return 0
+end
 local released = false
 if not header then
   if all then
@@ -138,7 +141,7 @@ else
   end
   for n = 1, #ranges, 5 do
     local first, last, count, owner, ends = unpack(ranges, n, n + 4)
-    owner = owners[owner] or ''
+    owner = owners[owner]
     local is_members = owner == member and ends > now_ms
     if all and owner == member then
       changed = true

@@ -93,6 +93,25 @@ if kind == 'redis' then
   local function available(from, to, count)
     return pending > 0 and redis.call('XPENDING', stream, group, 'IDLE', lock_ms, from, to, count) or {}
   end
+  -- Gives entries to the member; returns those that there are, for Redis drops what is not in the stream.
+  local function claim(ids, ...)
+    local options, found = {...}, {}
+    each_of(ids, function(...)
+      local args = {...}
+      args[#args + 1] = 'JUSTID'
+      for _, option in ipairs(options) do
+        args[#args + 1] = option
+      end
+      for _, id in ipairs(redis.call('XCLAIM', stream, group, member, 0, unpack(args))) do
+        found[#found + 1] = id
+      end
+    end)
+    pending = pending + #found
+    return found
+  end
+  local function is_in()
+    return true
+  end
   local gone = {}
   for _, row in ipairs(log_start > 0 and available('-', id_of(log_start - 1), 1000) or {}) do
     gone[#gone + 1] = row[1]
@@ -102,13 +121,13 @@ if kind == 'redis' then
   -- What is to be delivered again, by how often it was.
   if read_start < read_end and records_max > 0 then
     local rows = available(id_of(read_start), id_of(read_end - 1), math.min(records_max, 1000))
-    local by_count, claimed = {}, {}
+    local offsets, by_count, claimed = {}, {}, {}
     gone = {}
-    for _, row in ipairs(rows) do
+    for n, row in ipairs(rows) do
       local offset, delivered = offset_of(row[1]), row[4]
       if offset then
-        if delivered < deliveries_max and each_run(offset, offset, function() return true end) then
-          by_count[delivered] = by_count[delivered] or {}
+        if delivered < deliveries_max and each_run(offset, offset, is_in) then
+          offsets[n], by_count[delivered] = offset, by_count[delivered] or {}
           table.insert(by_count[delivered], row[1])
         else
           gone[#gone + 1] = row[1] -- delivered often enough, or not in the log any more
@@ -117,20 +136,14 @@ if kind == 'redis' then
     end
     each_of(gone, ack)
     for delivered, ids in pairs(by_count) do
-      local count = delivered + 1
-      each_of(ids, function(...)
-        local args = {...}
-        args[#args + 1], args[#args + 2], args[#args + 3] = 'JUSTID', 'RETRYCOUNT', count
-        local found = redis.call('XCLAIM', stream, group, member, 0, unpack(args))
-        pending = pending - (#args - 3) + #found -- Redis drops what is not in the stream
-        for _, id in ipairs(found) do
-          claimed[id] = count
-        end
-      end)
+      pending = pending - #ids
+      for _, id in ipairs(claim(ids, 'RETRYCOUNT', delivered + 1)) do
+        claimed[id] = delivered + 1
+      end
     end
-    for _, row in ipairs(rows) do
+    for n, row in ipairs(rows) do
       if claimed[row[1]] then
-        give(offset_of(row[1]), offset_of(row[1]), claimed[row[1]])
+        give(offsets[n], offsets[n], claimed[row[1]])
       end
     end
   end
@@ -138,7 +151,7 @@ if kind == 'redis' then
   -- What nobody has had yet.
   local room = math.min(records_max - taken, in_flight_max - pending)
   if read_start <= undelivered and undelivered < read_end and records_max > 0 then
-    local again, to, ids = {}, read_end, {}
+    local again, to, ids, offsets = {}, read_end, {}, {}
     if pending > 0 then
       -- Somebody may have set the group back: what is pending stays so.
       for _, row in ipairs(redis.call('XPENDING', stream, group, id_of(undelivered), id_of(read_end - 1), 10000)) do
@@ -154,20 +167,18 @@ if kind == 'redis' then
             to = offset
             return true
           end
-          ids[#ids + 1] = id
+          ids[#ids + 1], offsets[#offsets + 1] = id, offset
         end
       end
     end)
     if to > undelivered then
-      each_of(ids, function(...)
-        local args = {...}
-        args[#args + 1], args[#args + 2], args[#args + 3], args[#args + 4] = 'FORCE', 'JUSTID', 'RETRYCOUNT', 1
-        local found = redis.call('XCLAIM', stream, group, member, 0, unpack(args))
-        pending = pending + #found
-        for _, id in ipairs(found) do
-          give(offset_of(id), offset_of(id), 1)
-        end
-      end)
+      local at = 0
+      for _, id in ipairs(claim(ids, 'FORCE', 'RETRYCOUNT', 1)) do
+        repeat
+          at = at + 1
+        until ids[at] == id
+        give(offsets[at], offsets[at], 1)
+      end
       local command = {'XGROUP', 'SETID', stream, group, id_of(to - 1)}
       if lag and not entries_read then
         local info = redis.call('XINFO', 'STREAM', stream)
@@ -202,7 +213,7 @@ if kind == 'redis' then
   if taken > 0 or pending == 0 then
     return answered(read_next)
   end
-  -- No command tells the longest idle time of those that are locked. Mostly it is that of the first entry; else it is
+  -- No command returns the longest idle time of those that are locked. Mostly it is that of the first entry; else it is
   -- sought between what is known and above, by halves in every other step.
   local known, above = 0, lock_ms
   for step = 0, 14 do
@@ -241,9 +252,18 @@ local function acquire(first, last, count, room)
   return first + size
 end
 
+local again_count
+-- Gives a run that is delivered again.
+local function acquire_again(first, last)
+  local after = taken < records_max and acquire(first, last, again_count + 1, records_max) or first
+  if after <= last then
+    keep(after, last, again_count, '', 0)
+  end
+end
+
 for at = 1, #ranges, 5 do
   local first, last, count, owner, ends = unpack(ranges, at, at + 4)
-  owner = owners[owner] or ''
+  owner = owners[owner]
   changed = changed or first < log_start
   first = math.max(first, log_start)
   if owner ~= '' and ends <= now_ms then
@@ -259,16 +279,8 @@ for at = 1, #ranges, 5 do
     if first < from then
       keep(first, from - 1, count, '', 0)
     end
-    local after = from -- what is in no run has left the log
-    each_run(from, to, function(run_first, run_last)
-      after = run_first
-      if taken < records_max then
-        after = acquire(run_first, run_last, count + 1, records_max)
-      end
-      if after <= run_last then
-        keep(after, run_last, count, '', 0)
-      end
-    end)
+    again_count = count
+    each_run(from, to, acquire_again) -- what is in no run has left the log
     if to < last then
       keep(to + 1, last, count, '', 0)
     end

@@ -5,35 +5,35 @@
 --         owners, 0 for none; put(first, last, count, owner, lock_end), which adds a range after those before, and
 --         `live`, the number of their records; write_ranges(next_offset), which writes what was put
 -- What lies below the start of the log is dropped. Neighbours of one state are one range.
-local new_owners, new_numbers, new_ranges, live = {}, {[''] = 0}, {}, 0
+local new_owners, new_numbers, new_ranges, size, live = {}, {[''] = 0}, {}, 0, 0
+
+-- Fails, or returns false, if they are malformed.
+local function are_ranges(owners, ranges)
+  local last, records = -1, 0
+  owners[0] = ''
+  for at = 1, #ranges, 5 do
+    local first, stop, lock_end = ranges[at], ranges[at + 1], ranges[at + 4]
+    if not (first > last and stop >= first and ranges[at + 2] > 0 and owners[ranges[at + 3]] and lock_end >= 0) then
+      return false
+    end
+    records = records + stop - first + 1
+    last = stop
+  end
+  return records == in_flight and last < next_offset
+end
 
 local function read_ranges()
   local text = redis.call('HGET', share, 'r:' .. group)
-  if not text then
-    if in_flight ~= 0 then
-      return
+  local readable, owners, ranges = true, {}, {}
+  if text then
+    readable, owners, ranges = pcall(cmsgpack.unpack, text)
+  end
+  if readable then
+    local compared, are = pcall(are_ranges, owners, ranges)
+    if compared and are then
+      return owners, ranges
     end
-    return {}, {}
   end
-  local readable, owners, ranges = pcall(cmsgpack.unpack, text)
-  if not (readable and type(owners) == 'table' and type(ranges) == 'table' and #ranges % 5 == 0) then
-    return
-  end
-  local last, records = -1, 0
-  for at = 1, #ranges, 5 do
-    local first, count, owner, lock_end = ranges[at], ranges[at + 2], ranges[at + 3], ranges[at + 4]
-    if not (type(first) == 'number' and first > last and type(ranges[at + 1]) == 'number' and ranges[at + 1] >= first
-        and type(count) == 'number' and (owner == 0 or type(owners[owner]) == 'string')
-        and type(lock_end) == 'number') then
-      return
-    end
-    last = ranges[at + 1]
-    records = records + last - first + 1
-  end
-  if records ~= in_flight or last >= next_offset then
-    return
-  end
-  return owners, ranges
 end
 
 local function put(first, last, count, owner, lock_end)
@@ -42,7 +42,7 @@ local function put(first, last, count, owner, lock_end)
     return
   end
   live = live + last - first + 1
-  local number, size = new_numbers[owner], #new_ranges
+  local number = new_numbers[owner]
   if not number then
     number = #new_owners + 1
     new_owners[number], new_numbers[owner] = owner, number
@@ -54,6 +54,7 @@ local function put(first, last, count, owner, lock_end)
   end
   new_ranges[size + 1], new_ranges[size + 2], new_ranges[size + 3] = first, last, count
   new_ranges[size + 4], new_ranges[size + 5] = number, lock_end
+  size = size + 5
 end
 
 local function write_ranges(to)

@@ -11,7 +11,9 @@ import redis
 from tests.lua.group.support import Group
 from tests.lua.support import (
     CHANGES,
+    EPOCH,
     REGISTRY,
+    SHARE,
     SIDE_KEYS,
     STATE,
     STREAM,
@@ -174,3 +176,20 @@ def test_members_of_groups_go_on(raw_redis: Any) -> None:
         assert group.advance() > 0
         assert group.leave(("b", "")) == [b"NONE"]
     assert group.state() == "PreparingRebalance"
+
+
+@pytest.mark.parametrize("kind", ["redis", "ranges"])
+def test_a_share_group_works_on(raw_redis: Any, kind: str) -> None:
+    log = Log(raw_redis)
+    first = log.appended("a", "b")
+    head, keys = [TOPIC_ID, "g", log.bits, "m"], (STREAM, STATE, SHARE)
+    read = [first, first + 2, EPOCH, 1, first, first + 1]
+    with memory_left(raw_redis, -1):
+        assert (
+            run(raw_redis, "share/acquire", keys, [*head, first, kind, 1, "cut", 1000, 5, 10, *read])[3]
+            == b"%d" % first
+        )
+        assert run(raw_redis, "share/acknowledge", keys, [*head, STREAM, 1000, 5, "", first, first, 1]) == 0
+        assert run(raw_redis, "share/look", keys, head[:3])[:3] == [b"%d" % (first + 1)] * 2 + [b"0"]
+        assert run(raw_redis, "share/alter", keys, [*head[:3], first, kind, 1000]) == 1
+        assert run(raw_redis, "share/delete", keys, head[:3]) == 1

@@ -303,13 +303,13 @@ def a_part_of(client: Any, kind: str) -> list[Any]:
 
 def acknowledge_the_last_range(client: Any) -> Step:
     *head, offset = a_part_of(client, "ranges")
-    args = [*head, "m", STREAM, 60_000, 5, offset, offset, 1]
+    args = [*head, "m", STREAM, 60_000, 5, "", offset, offset, 1]
     return lambda: run(client, "share/acknowledge", SHARE_KEYS, args)
 
 
 def release_the_last_entry(client: Any) -> Step:
     head = a_part_of(client, "redis")[:3]
-    return lambda: run(client, "share/acknowledge", SHARE_KEYS, [*head, "m", STREAM, 60_000, 1])
+    return lambda: run(client, "share/acknowledge", SHARE_KEYS, [*head, "m", STREAM, 60_000, 1, "all"])
 
 
 def convert_a_part(client: Any) -> Step:

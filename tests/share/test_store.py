@@ -167,6 +167,14 @@ def test_a_member_that_leaves_releases_what_it_has(part: Part) -> None:
     assert not part.acknowledged(offsets[2], offsets[3], member="m2")
 
 
+def test_who_says_nothing_releases_nothing(part: Part) -> None:
+    offsets = filled(part, 2)
+    part.take()
+    assert not part.acknowledged()
+    assert not part.acknowledged(AckRange(offsets[0], offsets[0], []))
+    assert not part.acknowledged(*offsets)
+
+
 def test_records_that_nobody_is_to_get_are_passed_over(part: Part) -> None:
     offsets = filled(part, 5)
     archived = [(offsets[1], offsets[1]), (offsets[4], offsets[4])]
@@ -211,7 +219,7 @@ def test_what_was_read_in_another_leader_epoch_is_not_acquired(part: Part) -> No
     assert offsets_in(part.asked(readable=readable)) == [(each, 1) for each in offsets]
 
 
-def test_a_group_that_has_no_part_begins_where_it_is_told(part: Part) -> None:
+def test_a_group_that_has_no_part_begins_at_the_start_that_is_given(part: Part) -> None:
     offsets = [part.bench.append(b"v") for _ in range(4)]
     assert part.begin(None) is None
     assert part.ask(readable=Readable(0, 0)) is None
