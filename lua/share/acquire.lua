@@ -90,8 +90,21 @@ if kind == 'redis' then
   local function ack(...)
     pending = pending - redis.call('XACK', stream, group, ...)
   end
+  -- Redis looks at every pending entry for those that are idle. Where plain workers have many, only the next ones count.
+  local has_many = pending > 5000
   local function available(from, to, count)
-    return pending > 0 and redis.call('XPENDING', stream, group, 'IDLE', lock_ms, from, to, count) or {}
+    if pending == 0 then
+      return {}
+    elseif not has_many then
+      return redis.call('XPENDING', stream, group, 'IDLE', lock_ms, from, to, count)
+    end
+    local found = {}
+    for _, row in ipairs(redis.call('XPENDING', stream, group, from, to, 1000)) do
+      if row[3] >= lock_ms and #found < count then
+        found[#found + 1] = row
+      end
+    end
+    return found
   end
   -- Gives entries to the member; returns those that there are, for Redis drops what is not in the stream.
   local function claim(ids, ...)
@@ -216,7 +229,7 @@ if kind == 'redis' then
   -- No command returns the longest idle time of those that are locked. Mostly it is that of the first entry; else it is
   -- sought between what is known and above, by halves in every other step.
   local known, above = 0, lock_ms
-  for step = 0, 14 do
+  for step = 0, has_many and 0 or 14 do
     local probe = step % 2 == 1 and known + 1 or step > 0 and math.ceil((known + above) / 2) or 0
     if probe >= above then
       break

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.share.types import ACCEPT, RELEASE, RENEW, AckRange
-from tests.share.support import GROUP, Part, code_of
+from tests.share.support import GROUP, Part, code_of, offsets_in
 
 
 @pytest.fixture
@@ -165,6 +165,22 @@ def test_a_worker_with_more_in_flight_than_members_may_have_stops_them_alone(
     assert read(queue, 1) == offsets[7:8]
     assert not queue.acknowledged(*offsets[:4])
     assert queue.take("m2") == [(offsets[8], 1)]
+
+
+def test_what_workers_have_too_much_of_is_found_in_its_order(queue: Part) -> None:
+    queue.bench.external(6000)
+    queue.bench.logs.external.step(queue.partition)
+    queue.begin(0)
+    offsets = read(queue, 6000)
+    queue.expire(offsets[1], offsets[5000])
+    assert queue.take("m1") == [(offsets[1], 2)]
+    found = queue.asked("m1", at=offsets[4990])
+    assert offsets_in(found) == [(offsets[5000], 2)]
+    assert found.read_next is None
+    found = queue.asked("m1", at=offsets[0])
+    assert found.ranges == []
+    assert found.wake_ms is not None
+    assert found.wake_ms <= queue.policy.lock_ms
 
 
 def test_the_lag_of_the_group_stays_what_redis_reports(queue: Part, offsets: list[int]) -> None:
