@@ -139,8 +139,8 @@ def test_a_group_that_a_worker_has_made_is_adopted_with_what_is_pending(queue: P
     queue.raw.xack(queue.stream, GROUP, queue.id_of(made[1]))
     begun = queue.begin(made[5])
     assert begun is not None
-    assert begun.read_next == made[4]
-    assert queue.state() == (made[0], made[4], 3)
+    assert begun.read_next == made[3] + 1
+    assert queue.state() == (made[0], made[3] + 1, 3)
     queue.expire(made[2])
     assert queue.take("m1") == [(made[2], 2), (made[4], 1), (made[5], 1)]
 
