@@ -40,7 +40,7 @@ lake: $(VENV)/.lake ## install what the lake needs besides: Spark and Delta Lake
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal
 # What a change breaks first, without a broker's processes, clients of others or Java.
-FAST := tests/test_*.py tests/cluster tests/config tests/groups tests/handlers tests/log tests/lua tests/protocol tests/redis tests/topics
+FAST := tests/test_*.py tests/cluster tests/config tests/groups tests/handlers tests/log tests/lua tests/protocol tests/redis tests/share tests/topics
 
 check: lint ## run all checks and the fast tests, in two minutes; ARGS are flags of pytest
 	@echo "==> pytest, the fast tests"

@@ -45,7 +45,9 @@ class Readable(NamedTuple):
 
     `runs` are in order: in format `record` those of consecutive offsets, in format `batch` one for each batch. Nobody
     is to get what lies in `archived`, in order too: control records, records of aborted transactions. What lies in no
-    run is passed over. The leader epoch of the last entry of `Fetched.epochs` is `epoch`, NO_EPOCH without one.
+    run is passed over. The leader epoch of the last entry of `Fetched.epochs` is `epoch`, NO_EPOCH without one: without
+    it nothing is passed over either. New records are acquired only if `start` is not past the first of them that nobody
+    has had (`Acquired.read_next`), for what lies between may not have been read.
     """
 
     start: int
