@@ -37,11 +37,11 @@ BELOW = {
     "transactions": GROUND | {"redis", "telemetry", "cluster", "topics", "log", "groups"},
     "security": GROUND | {"redis", "telemetry", "cluster"},
     "handlers": GROUND
-    | {"redis", "telemetry", "cluster", "topics", "log", "groups", "transactions", "security"},
+    | {"redis", "telemetry", "cluster", "topics", "log", "groups", "share", "transactions", "security"},
     "admin": {"errors", "config", "protocol"},
     "console": GROUND | {"telemetry", "admin"},
     "server": GROUND
-    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "transactions"}
+    | {"java", "extras", "redis", "telemetry", "cluster", "topics", "log", "groups", "share", "transactions"}
     | {"security", "handlers", "admin", "console"},  # the console asks its broker as any client does
     "doctor": GROUND
     | {"java", "redis", "telemetry", "cluster", "topics", "log", "security", "admin", "console", "server"},

@@ -1,8 +1,9 @@
-"""Requests about consumer groups: list, describe and delete them. Reached as `AdminClient.groups`.
+"""Requests about groups: list, describe and delete them. Reached as `AdminClient.groups`.
 
 Brokers pass on the assignments of members of classic groups without reading them, so a client can put any bytes there.
-They are read here for the protocol type `consumer`. Groups of the consumer protocol (KIP-848) have a request of their
-own, which brokers since Kafka 4.0 serve: it is asked for those that are no classic groups.
+They are read here for the protocol type `consumer`. Groups of the consumer protocol (KIP-848), share groups (KIP-932)
+and streams groups (KIP-1071) have requests of their own, which brokers since Kafka 4.0, 4.1 and 4.2 serve: those that
+are no classic groups are asked for by them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from korvet.admin.routing import Attempt, ClusterClient
 from korvet.admin.types import Outcomes, TopicPartition, group_name_error
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.compile import decode
-from korvet.protocol.messages import consumer_group_describe, describe_groups
+from korvet.protocol.messages import (
+    consumer_group_describe,
+    describe_groups,
+    share_group_describe,
+    streams_group_describe,
+)
 from korvet.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from korvet.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from korvet.protocol.schema import Api, Message, Part
@@ -26,8 +32,8 @@ from korvet.protocol.wire import int16, int32, string
 EMPTY = "Empty"
 """The state of a group without members that has committed offsets."""
 
-CLASSIC, CONSUMER = "classic", "consumer"
-"""The types of groups: of the classic protocol, and of the consumer protocol."""
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+"""The types of groups: of the classic protocol, of the consumer protocol, share groups, and streams groups."""
 
 _DEAD = "Dead"
 
@@ -61,7 +67,7 @@ class Member(msgspec.Struct, frozen=True):
     """A member of a group; only a static one has an `instance_id`.
 
     `partitions` are None if the group is not of consumers, or `assignment` cannot be read. In a group of the consumer
-    protocol there are only partitions.
+    protocol, and in a share group, there are only partitions.
     """
 
     member_id: str
@@ -73,7 +79,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """A group. `protocol` is the assignor that its members have chosen; empty until then. `type` as in a list."""
+    """A group. `protocol` is its assignor, empty until its members have chosen one. `type` as in a list."""
 
     group_id: str
     state: str
@@ -122,11 +128,29 @@ class Groups:
             request = describe_groups.DescribeGroupsRequest(groups=[*keys])
             response = attempt.send(request, describe_groups.DescribeGroupsResponse)
             found = {each.group_id: _description(each) for each in response.groups}
-            others = [each for each, outcome in found.items() if isinstance(outcome, GroupIdNotFoundError)]
-            if others and attempt.serves(consumer_group_describe.ConsumerGroupDescribeRequest):
-                asked = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=others)
+            consumers = _not_found(found)
+            if consumers and attempt.serves(consumer_group_describe.ConsumerGroupDescribeRequest):
+                asked = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=consumers)
                 answer = attempt.send(asked, consumer_group_describe.ConsumerGroupDescribeResponse)
-                found |= {each.group_id: _consumer_description(each) for each in answer.groups}
+                found |= {each.group_id: _assigned_description(each, CONSUMER) for each in answer.groups}
+            shares = _not_found(found)
+            if shares and attempt.serves(share_group_describe.ShareGroupDescribeRequest):
+                asked_of = share_group_describe.ShareGroupDescribeRequest(group_ids=shares)
+                answered = attempt.send(asked_of, share_group_describe.ShareGroupDescribeResponse)
+                found |= {
+                    each.group_id: _assigned_description(each, SHARE)
+                    for each in answered.groups
+                    if each.error_code != ErrorCode.UNSUPPORTED_VERSION  # the cluster has none
+                }
+            streams = _not_found(found)
+            if streams and attempt.serves(streams_group_describe.StreamsGroupDescribeRequest):
+                asked_last = streams_group_describe.StreamsGroupDescribeRequest(group_ids=streams)
+                last = attempt.send(asked_last, streams_group_describe.StreamsGroupDescribeResponse)
+                found |= {
+                    each.group_id: _streams_description(each)
+                    for each in last.groups
+                    if each.error_code != ErrorCode.UNSUPPORTED_VERSION
+                }
             return found
 
         return self._client.for_each(group_ids, self._client.to_coordinators, ask, error_of=group_name_error)
@@ -172,14 +196,20 @@ def _description(group: describe_groups.DescribedGroup) -> GroupDescription | Ad
     )
 
 
-def _consumer_description(group: consumer_group_describe.DescribedGroup) -> GroupDescription | AdminError:
+def _not_found(outcomes: Outcomes[str, GroupDescription]) -> list[str]:
+    return [each for each, outcome in outcomes.items() if isinstance(outcome, GroupIdNotFoundError)]
+
+
+def _assigned_description(
+    group: consumer_group_describe.DescribedGroup | share_group_describe.DescribedGroup, kind: str
+) -> GroupDescription | AdminError:
     error = error_in(group.error_code, group.error_message)
     if error is not None:
         return error
     members = [
         Member(
             each.member_id,
-            each.instance_id,
+            each.instance_id if isinstance(each, consumer_group_describe.Member) else None,
             each.client_id,
             each.client_host,
             b"",
@@ -192,9 +222,40 @@ def _consumer_description(group: consumer_group_describe.DescribedGroup) -> Grou
         for each in group.members
     ]
     members.sort(key=lambda member: (member.client_id, member.member_id))
-    return GroupDescription(
-        group.group_id, group.group_state, CONSUMER, group.assignor_name, members, CONSUMER
-    )
+    return GroupDescription(group.group_id, group.group_state, kind, group.assignor_name, members, kind)
+
+
+def _streams_description(group: streams_group_describe.DescribedGroup) -> GroupDescription | AdminError:
+    """Members have the partitions that their active tasks read.
+
+    If a subtopology reads topics of several sizes there may be partitions among them that do not exist.
+    """
+    error = error_in(group.error_code, group.error_message)
+    if error is not None:
+        return error
+    subtopologies = (group.topology.subtopologies if group.topology else None) or ()
+    inputs = {
+        each.subtopology_id: (*each.source_topics, *(topic.name for topic in each.repartition_source_topics))
+        for each in subtopologies
+    }
+    members = [
+        Member(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            b"",
+            sorted(
+                TopicPartition(topic, index)
+                for tasks in each.assignment.active_tasks
+                for topic in inputs.get(tasks.subtopology_id, ())
+                for index in tasks.partitions
+            ),
+        )
+        for each in group.members
+    ]
+    members.sort(key=lambda member: (member.client_id, member.member_id))
+    return GroupDescription(group.group_id, group.group_state, STREAMS, "", members, STREAMS)
 
 
 def partitions_of(assignment: bytes) -> list[TopicPartition] | None:

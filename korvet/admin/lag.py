@@ -1,9 +1,9 @@
-"""The lag of consumer groups: from offsets, as any client can compute it, and as a broker of Korvet has counted it.
+"""The lag of groups: from offsets, as any client can compute it, and as a broker of Korvet has counted it.
 
 Kafka's protocol has offsets, no counts. Where offsets are dense their difference is the count, apart from records that
 compaction has removed. In Korvet's storage format `record` an offset has a time in its upper bits, and a difference is
 no count: for such a log only a lag of 0 is known. A broker of Korvet counts the lag in both formats, in
-records and in seconds, and publishes it in /metrics.
+records and in seconds, and publishes it in /metrics. The lag of a share group is in its broker's answer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import http.client
 import math
 import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 
 import msgspec
@@ -25,9 +26,9 @@ from korvet.admin.errors import (
     ConnectionFailedError,
     UnknownTopicOrPartitionError,
 )
-from korvet.admin.groups import GroupDescription, Member
-from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset
-from korvet.admin.types import TIME_CODED_FROM, TopicPartition
+from korvet.admin.groups import SHARE, STREAMS, GroupDescription, Member
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, LogOffset, ShareGroupOffset
+from korvet.admin.types import TIME_CODED_FROM, TopicPartition, settled
 
 
 def lag_of(committed: int, start: int, end: int) -> int | None:
@@ -44,8 +45,9 @@ GroupPartition = tuple[str, TopicPartition]
 class PartitionProgress(msgspec.Struct, frozen=True):
     """A partition that a group has committed an offset of, or that a member reads. None is absent or not known.
 
-    `start` and `end` are None if the partition is deleted. `lag` is in records, `lag_seconds` is the age of the oldest
-    of them.
+    In place of a committed offset a share group has the first offset that it is not done with, and no `member`, since
+    several may have the partition. `start` and `end` are those of the log, None if the partition is deleted. `lag` is
+    in records, `lag_seconds` is the age of the oldest of them.
     """
 
     partition: TopicPartition
@@ -69,16 +71,37 @@ def progress_of(
     groups: Iterable[GroupDescription],
     counted: Mapping[GroupPartition, int],
     ages: Mapping[GroupPartition, float] | None = None,
+    *,
+    assigned_only: bool = False,
 ) -> dict[str, list[PartitionProgress]]:
     """Return the partitions of each group, sorted. Raises AdminError.
 
     `counted` are the lags that a broker has counted, and `ages` the ages in seconds. They are older than the offsets:
-    they override the lag by offsets only if that is not 0, and something is still committed.
+    they override the lag by offsets only if that is not 0, and something is still committed. The lag of a share group
+    is as its broker answers; with `assigned_only` it is asked for partitions that members have, not for all that
+    there are: a broker of Korvet looks at each.
     """
     found = {}
+    known: dict[GroupPartition, int | None] = {**counted}
+    phantoms: dict[str, AbstractSet[TopicPartition]] = {}
+    groups = list(groups)
+    shares = _of_share_groups(admin, groups, assigned_only=assigned_only)
     for group in groups:
-        readers = {key: member for member in group.members for key in member.partitions or ()}
-        found[group.group_id] = (readers, admin.offsets.committed(group.group_id))
+        group_id = group.group_id
+        readers: dict[TopicPartition, Member | None] = {
+            key: None if group.type == SHARE else member
+            for member in group.members
+            for key in member.partitions or ()
+        }
+        if group.type == STREAMS:
+            phantoms[group_id] = readers.keys()  # some of which may not exist
+        if group.type == SHARE:
+            begun = shares[group_id]
+            known.update({(group_id, key): each.lag for key, each in begun.items()})
+            committed = {key: CommittedOffset(each.start, each.leader_epoch) for key, each in begun.items()}
+        else:
+            committed = admin.offsets.committed(group_id)
+        found[group_id] = (readers, committed)
     # After the committed offsets, and at once for all groups, so that these are in the logs.
     partitions = {key for readers, committed in found.values() for key in (*readers, *committed)}
     starts = _existing(admin.offsets.at(dict.fromkeys(partitions, EARLIEST)))
@@ -88,17 +111,33 @@ def progress_of(
         rows = []
         for key in sorted(readers.keys() | committed.keys()):
             offset, start, end = committed.get(key), starts.get(key), ends.get(key)
+            if key in phantoms.get(group_id, ()) and not (offset or end):
+                continue
             lag: int | None = None
             seconds: float | None = None
             if offset and start and end:
-                lag, seconds = lag_of(offset.offset, start.offset, end.offset), 0.0
+                lag = lag_of(offset.offset, start.offset, end.offset)
                 if lag != 0:
-                    lag = counted.get((group_id, key), lag)
-                    seconds = (ages or {}).get((group_id, key))
-            log_start, log_end = start.offset if start else None, end.offset if end else None
+                    lag = known.get((group_id, key), lag)
+                seconds = 0.0 if lag == 0 else (ages or {}).get((group_id, key))
+            log_start = start.offset if start else None
+            log_end = end.offset if end else None
             rows.append(PartitionProgress(key, offset, log_end, lag, readers.get(key), seconds, log_start))
         progress[group_id] = rows
     return progress
+
+
+def _of_share_groups(
+    admin: AdminClient, groups: Iterable[GroupDescription], *, assigned_only: bool
+) -> dict[str, dict[TopicPartition, ShareGroupOffset]]:
+    asked = {
+        group.group_id: [key for member in group.members for key in member.partitions or ()]
+        if assigned_only
+        else None
+        for group in groups
+        if group.type == SHARE
+    }
+    return settled(admin.offsets.of_share_groups(asked))
 
 
 def _existing(outcomes: Mapping[TopicPartition, LogOffset | AdminError]) -> dict[TopicPartition, LogOffset]:

@@ -19,11 +19,18 @@ from korvet.admin.types import (
     by_topic,
     group_name_error,
     indexes_by_topic,
+    known,
     name_error,
     partitions_in,
     settled,
 )
-from korvet.protocol.messages import list_offsets, offset_commit, offset_delete, offset_fetch
+from korvet.protocol.messages import (
+    describe_share_group_offsets,
+    list_offsets,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+)
 from korvet.protocol.types import SpecialTimestamp
 
 EARLIEST = int(SpecialTimestamp.EARLIEST)
@@ -46,6 +53,17 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+class ShareGroupOffset(msgspec.Struct, frozen=True):
+    """Where a share group is in a partition. `lag` counts the records from `start` on that it is not done with.
+
+    `lag` is None if the broker does not know it, or is too old to report it (before KIP-1226).
+    """
+
+    start: int
+    leader_epoch: int
+    lag: int | None
 
 
 class LogOffset(msgspec.Struct, frozen=True):
@@ -120,6 +138,30 @@ class Offsets:
 
         route = self._client.to_coordinators
         return settled(self._client.for_each([group_id], route, ask, error_of=group_name_error))[group_id]
+
+    def of_share_groups(
+        self, groups: Mapping[str, Iterable[TopicPartition] | None]
+    ) -> Outcomes[str, dict[TopicPartition, ShareGroupOffset]]:
+        """Return where share groups are in these partitions, None for all, or an error; what was not begun is left out.
+
+        An unknown group has none, and neither have those of a broker that is too old to report them.
+
+            >>> shares = admin.offsets.of_share_groups({"jobs": None})
+        """
+
+        def ask(
+            attempt: Attempt, keys: Sequence[str]
+        ) -> Outcomes[str, dict[TopicPartition, ShareGroupOffset]]:
+            if not attempt.serves(describe_share_group_offsets.DescribeShareGroupOffsetsRequest):
+                return {key: {} for key in keys}
+            request = describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+                groups=[_share_group_asked(key, groups[key]) for key in keys]
+            )
+            response = attempt.send(request, describe_share_group_offsets.DescribeShareGroupOffsetsResponse)
+            return {each.group_id: _share_offsets(each) for each in response.groups}
+
+        route = self._client.to_coordinators
+        return self._client.for_each(groups, route, ask, error_of=group_name_error)
 
     def alter(self, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> _Errors:
         """Commit offsets for a group without members. Returns None or an error for each.
@@ -280,6 +322,38 @@ def _fetched(response: offset_fetch.OffsetFetchResponse) -> _Committed | AdminEr
             found[key] = CommittedOffset(
                 each.committed_offset, each.committed_leader_epoch, each.metadata or ""
             )
+    return failed or found
+
+
+def _share_group_asked(
+    group_id: str, partitions: Iterable[TopicPartition] | None
+) -> describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup:
+    topics = None
+    if partitions is not None:
+        topics = [
+            describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(
+                topic_name=name, partitions=indexes
+            )
+            for name, indexes in indexes_by_topic(set(partitions))
+        ]
+    return describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(
+        group_id=group_id, topics=topics
+    )
+
+
+def _share_offsets(
+    group: describe_share_group_offsets.DescribeShareGroupOffsetsResponseGroup,
+) -> dict[TopicPartition, ShareGroupOffset] | AdminError:
+    failed: AdminError | None = error_in(group.error_code, group.error_message)
+    if isinstance(failed, GroupIdNotFoundError):  # what Kafka answers
+        return {}
+    found = {}
+    for topic in group.topics:
+        for each in topic.partitions:
+            key = TopicPartition(topic.topic_name, each.partition_index)
+            failed = failed or error_in(each.error_code, each.error_message or f"partition {key}")
+            if each.start_offset != NO_OFFSET:
+                found[key] = ShareGroupOffset(each.start_offset, each.leader_epoch, known(each.lag))
     return failed or found
 
 

@@ -1,4 +1,4 @@
-"""`korvet groups`: lists, describes and deletes consumer groups, and resets their committed offsets."""
+"""`korvet groups`: lists, describes and deletes groups, and resets their committed offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import parse_address
 from korvet.admin.errors import AdminError
-from korvet.admin.groups import CLASSIC, CONSUMER, GroupDescription
+from korvet.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS, GroupDescription
 from korvet.admin.lag import CountedLags, PartitionProgress, counted_lags, progress_of
 from korvet.admin.offsets import EARLIEST, LATEST, ShiftBy, Target, ToOffset, ToTimestamp
 from korvet.admin.types import TopicPartition
@@ -62,7 +62,7 @@ class _GroupState(click.Choice):  # type: ignore[type-arg]  # before click 8.2 i
 
 @click.group(cls=CommandGroup)
 def groups() -> None:
-    """List, describe and delete consumer groups, and reset their offsets; of any Kafka cluster."""
+    """List, describe and delete groups, and reset committed offsets; of any Kafka cluster."""
 
 
 @groups.command("list")
@@ -77,8 +77,8 @@ def groups() -> None:
     "--type",
     "types",
     metavar="TYPE",
-    text="Only groups of this type, classic or consumer",
-    kind=click.Choice((CLASSIC, CONSUMER), case_sensitive=False),
+    text="Only groups of this type: classic, consumer, share or streams",
+    kind=click.Choice((CLASSIC, CONSUMER, SHARE, STREAMS), case_sensitive=False),
 )
 @with_admin
 def list_groups(
@@ -132,6 +132,9 @@ def describe(
     it is what the cluster has counted, at most log.figures.interval.ms ago, or 10 ms for each
     partition of the cluster if that is longer, and five minutes at most, with the age of the oldest of these records
     in seconds; "uncounted" if it has not been counted yet. Give all brokers, since one of them counts for all.
+
+    A share group has a start in place of a committed offset: the first record that it is not done with. Its lag is what
+    its broker counts: the records from there on that it is not done with, those that members have now among them.
     """
     if all_groups == bool(group_ids):
         raise click.UsageError("name groups, or give --all-groups")
@@ -151,7 +154,7 @@ def describe(
             if members:
                 _print_members(row["members"])
             else:
-                _print_partitions(row["offsets"], ages=bool(ops))
+                _print_partitions(row["offsets"], ages=bool(ops), is_share=row["type"] == SHARE)
     report_failures("group", outcomes)
 
 
@@ -169,10 +172,12 @@ def _counted(ops: Sequence[str], timeout: float) -> CountedLags:
     return found
 
 
-def _row(progress: PartitionProgress) -> dict[str, Any]:
-    committed, member = progress.committed, progress.member
+def _row(progress: PartitionProgress, *, is_share: bool) -> dict[str, Any]:
+    at, member = progress.committed, progress.member
+    committed = None if is_share else at
     return {
         **progress.partition._asdict(),
+        "start": at.offset if at and is_share else None,
         "committed": committed.offset if committed else None,
         "metadata": committed.metadata if committed else None,
         "end": progress.end,
@@ -201,7 +206,7 @@ def _as_object(group: GroupDescription, progress: Sequence[PartitionProgress]) -
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
         "members": members,
-        "offsets": [_row(each) for each in progress],
+        "offsets": [_row(each, is_share=group.type == SHARE) for each in progress],
     }
 
 
@@ -214,8 +219,9 @@ def _print_members(members: Sequence[dict[str, Any]]) -> None:
     print_rows(columns, rows, empty="no members")
 
 
-def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool) -> None:
-    columns = {name: name.capitalize() for name in ("topic", "partition", "committed", "end", "lag")}
+def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool, is_share: bool) -> None:
+    at = "start" if is_share else "committed"
+    columns = {name: name.capitalize() for name in ("topic", "partition", at, "end", "lag")}
     if ages:
         columns["lag_seconds"] = "Seconds"
         rows = [
@@ -227,14 +233,16 @@ def _print_partitions(rows: Sequence[dict[str, Any]], *, ages: bool) -> None:
     rows = [
         row if row["uncommitted"] is None else row | {"lag": f"up to {row['uncommitted']}"} for row in rows
     ]
-    columns["member"] = "Member"
-    numbers = ("Partition", "Committed", "End", "Lag", "Seconds")
-    print_rows(columns, rows, numbers, empty="no committed offsets and no assigned partitions")
+    if not is_share:
+        columns["member"] = "Member"
+    numbers = ("Partition", "Start", "Committed", "End", "Lag", "Seconds")
+    empty = f"no {'starts' if is_share else 'committed offsets'} and no assigned partitions"
+    print_rows(columns, rows, numbers, empty=empty)
 
 
 def _not_counted(row: Mapping[str, Any]) -> dict[str, str]:
     """Return what a row shows for what a broker could count and has not: it may take log.figures.interval.ms."""
-    if row["committed"] is None or row["end"] is None:
+    if (row["committed"] is None and row["start"] is None) or row["end"] is None:
         return {}
     return {name: _UNCOUNTED for name in ("lag", "lag_seconds") if row[name] is None}
 
@@ -244,7 +252,7 @@ def _not_counted(row: Mapping[str, Any]) -> dict[str, str]:
 @yes_option
 @with_admin
 def delete(admin: AdminClient, group_ids: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
-    """Delete groups that have no members, with all their committed offsets."""
+    """Delete groups that have no members, with all their committed offsets; of share groups all that they have read."""
     question = f"Delete {', '.join(group_ids)} with all committed offsets?"
     confirm(question, "nothing is deleted", yes=yes)
     print_outcomes("group", "deleted", admin.groups.delete(group_ids), as_json=as_json)

@@ -52,7 +52,7 @@ _COMMANDS = {
     ),
     "groups": (
         "korvet.cli.groups",
-        "List, describe and delete consumer groups, and reset their offsets; of any Kafka cluster.",
+        "List, describe and delete groups, and reset committed offsets; of any Kafka cluster.",
     ),
     "quotas": (
         "korvet.cli.quotas",

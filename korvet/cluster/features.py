@@ -2,8 +2,9 @@
 
 `transaction.version`: at level 2 clients use the second protocol of transactions (KIP-890): the epoch of a producer
 rises with each transaction, and partitions join one by being written to. Below it clients add partitions by requests of
-their own. `group.version`: at level 1 groups may use the consumer protocol (KIP-848). A cluster on which nothing was
-set has every feature at its highest level.
+their own. `group.version`: at level 1 groups may use the consumer protocol (KIP-848). `share.version`: at level 1 there
+are share groups (KIP-932). `streams.version`: at level 1 there are streams groups (KIP-1071). A cluster on which
+nothing was set has every feature at its highest level.
 """
 
 from __future__ import annotations
@@ -22,8 +23,15 @@ FEED_MEMBER = "/features"
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 
-SUPPORTED: Mapping[str, int] = {GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
+SUPPORTED: Mapping[str, int] = {
+    GROUP_VERSION: 1,
+    SHARE_VERSION: 1,
+    STREAMS_VERSION: 1,
+    TRANSACTION_VERSION: 2,
+}
 """The highest level of each feature; the lowest is 0, without it."""
 
 _ROW = "finalized"
@@ -80,6 +88,16 @@ class Features:
     def group_version(self) -> int:
         """The level of `group.version`: 0 or 1."""
         return self.finalized[GROUP_VERSION]
+
+    @property
+    def share_version(self) -> int:
+        """The level of `share.version`: 0 or 1."""
+        return self.finalized[SHARE_VERSION]
+
+    @property
+    def streams_version(self) -> int:
+        """The level of `streams.version`: 0 or 1."""
+        return self.finalized[STREAMS_VERSION]
 
     def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
         """Change features, all or none, or only find out whether they could be; they count here when it returns.

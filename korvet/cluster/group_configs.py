@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from korvet.cluster.rows import RowStore
-from korvet.config.group_configs import GROUP_CONFIGS, HEARTBEAT_INTERVAL_MS, LIMITS, SESSION_TIMEOUT_MS
+from korvet.config import values
+from korvet.config.definition import Value
+from korvet.config.group_configs import (
+    GROUP_CONFIGS,
+    ISOLATION_LEVEL,
+    LIMITS,
+    LOCK_DURATION_MS,
+    NUM_STANDBY_REPLICAS,
+    OFFSET_RESET,
+    STREAMS_INITIAL_REBALANCE_DELAY_MS,
+    TIMES,
+)
 from korvet.config.settings import SETTINGS, Settings
 from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.redis.client import Redis
@@ -45,13 +56,33 @@ class GroupConfigs:
         """Return the configs that are set on a group; a name may be one of another version of Korvet."""
         return self._by_group.get(group, {})
 
-    def session_ms(self, group: str) -> int:
-        """Return the session timeout of the members of a group."""
-        return self._value(group, SESSION_TIMEOUT_MS)
+    def session_ms(self, group: str, kind: str) -> int:
+        """Return the session timeout of the members of a group of this type."""
+        return self._value(group, f"{kind}.session.timeout.ms")
 
-    def heartbeat_ms(self, group: str) -> int:
-        """Return the pause between two heartbeats of a member of a group."""
-        return self._value(group, HEARTBEAT_INTERVAL_MS)
+    def heartbeat_ms(self, group: str, kind: str) -> int:
+        """Return the pause between two heartbeats of a member of a group of this type."""
+        return self._value(group, f"{kind}.heartbeat.interval.ms")
+
+    def standbys(self, group: str) -> int:
+        """Return how many standby tasks each stateful task of a streams group has."""
+        return self._value(group, NUM_STANDBY_REPLICAS)
+
+    def initial_rebalance_delay_ms(self, group: str) -> int:
+        """Return how long the first assignment of a streams group waits."""
+        return self._value(group, STREAMS_INITIAL_REBALANCE_DELAY_MS)
+
+    def lock_ms(self, group: str) -> int:
+        """Return how long a member of a share group has a record that it has acquired."""
+        return self._value(group, LOCK_DURATION_MS)
+
+    def share_reset(self, group: str) -> str | int:
+        """Return where a share group begins in a partition (values.parse_share_reset)."""
+        return values.parse_share_reset(str(self._effective(group, OFFSET_RESET)))
+
+    def is_committed(self, group: str) -> bool:
+        """Return whether a share group gets committed records only."""
+        return self._effective(group, ISOLATION_LEVEL) == "read_committed"
 
     def alter(
         self, group: str, change: Callable[[GroupRow], GroupRow], *, validate_only: bool = False
@@ -74,26 +105,29 @@ class GroupConfigs:
         self.refresh()
 
     def _value(self, group: str, name: str, row: Mapping[str, str] | None = None) -> int:
+        return int(self._effective(group, name, row))
+
+    def _effective(self, group: str, name: str, row: Mapping[str, str] | None = None) -> Value:
         definition = GROUP_CONFIGS[name]
         text = (self.overrides(group) if row is None else row).get(name)
         try:
-            found = definition.value(self._settings) if text is None else definition.parse(text)
+            return definition.value(self._settings) if text is None else definition.parse(text)
         except ConfigError:  # a row that another version has written
-            found = definition.value(self._settings)
-        return int(found)
+            return definition.value(self._settings)
 
     def _check(self, row: GroupRow) -> None:
         """Raise KafkaError INVALID_CONFIG for a value out of its limits, or values that contradict each other."""
         for name, (least, most) in LIMITS.items():
             value = self._value("", name, row)
             for limit, word, refused in (
-                (least, "greater", value < self._limit(least)),
-                (most, "less", value > self._limit(most)),
+                (least, "greater", least and value < self._limit(least)),
+                (most, "less", most and value > self._limit(most)),
             ):
                 if name in row and refused:
                     raise _invalid(f"{name} must be {word} than or equal to {limit}")
-        if self._value("", SESSION_TIMEOUT_MS, row) <= self._value("", HEARTBEAT_INTERVAL_MS, row):
-            raise _invalid(f"{SESSION_TIMEOUT_MS} must be greater than {HEARTBEAT_INTERVAL_MS}")
+        for session, heartbeat in TIMES:
+            if self._value("", session, row) <= self._value("", heartbeat, row):
+                raise _invalid(f"{session} must be greater than {heartbeat}")
 
     def _limit(self, setting: str) -> int:
         return int(SETTINGS[setting].value(self._settings))

@@ -7,6 +7,8 @@ One ConfigDef stands for each setting of a broker (settings.py) and each config 
 from __future__ import annotations
 
 import re
+from dataclasses import Field
+from typing import get_args
 
 import msgspec
 
@@ -167,3 +169,22 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
 def quoted(text: str) -> str:
     """Write a text so that it stays one short line with any content."""
     return ascii(text if len(text) <= _REFUSED_CHARS_MAX else text[:_REFUSED_CHARS_MAX] + "...")
+
+
+_TYPES = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, int: ConfigType.INT}
+
+
+def definition_of(each: Field[Value], hint: type) -> ConfigDef:
+    """Return the definition of a setting from the field that declares it, and its type."""
+    described: ConfigDef = each.metadata["config"]
+    config_type = _TYPES.get(hint, described.type)
+    if config_type is ConfigType.INT and described.most > INT32_MAX:
+        config_type = ConfigType.LONG
+    return msgspec.structs.replace(
+        described,
+        name=each.name.replace("_", "."),
+        attribute=each.name,
+        default=each.default,
+        choices=get_args(hint) or described.choices,
+        type=ConfigType.PASSWORD if described.secret else config_type,
+    )

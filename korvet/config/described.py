@@ -71,7 +71,7 @@ def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEn
             each,
             (
                 *((_synonym(each, overrides[name], ConfigSource.GROUP),) if name in overrides else ()),
-                *synonyms(BROKER_CONFIGS[each.inherits], layers),
+                *synonyms(BROKER_CONFIGS[each.inherits] if each.inherits else each, layers),
             ),
         )
         for name, each in GROUP_CONFIGS.items()

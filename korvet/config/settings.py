@@ -7,13 +7,13 @@ documentation, "Broker Configs"); the name of one of Korvet's own ends with its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 
 from korvet.config import values
-from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value
+from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value, definition_of
 from korvet.config.listeners import (
     PROTOCOL_MAP,
     SASL_MECHANISMS,
@@ -494,9 +494,7 @@ class Settings:
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = _setting(
         10_000, "Pause between two searches of the keeper for transactions past their timeout.", least=1
     )
-    group_initial_rebalance_delay_ms: int = _setting(
-        3_000, "How long the first rebalance of a group waits for more members."
-    )
+    group_initial_rebalance_delay_ms: int = _setting(3_000, "How long the first rebalance of a group waits.")
     group_min_session_timeout_ms: int = _setting(6_000, "Least session timeout of a classic member.", 1)
     group_max_session_timeout_ms: int = _setting(1_800_000, "Largest session timeout of a classic member.", 1)
     group_max_size: int = _setting(INT32_MAX, "Most members of a group.", least=1)
@@ -519,14 +517,34 @@ class Settings:
     group_consumer_regex_refresh_interval_ms: int = _setting(
         600_000, "Pause between two matches of a regular expression while no topic changes.", 10_000
     )
+    group_share_session_timeout_ms: int = _setting(45_000, "Session timeout of a share group's members.", 1)
+    group_share_min_session_timeout_ms: int = _setting(45_000, "Least session timeout of a share group.", 1)
+    group_share_max_session_timeout_ms: int = _setting(60_000, "Largest one of a share group.", 1)
+    group_share_heartbeat_interval_ms: int = _setting(5_000, "Heartbeat interval of a share group.", 1)
+    group_share_min_heartbeat_interval_ms: int = _setting(5_000, "Least such pause of a share group.", 1)
+    group_share_max_heartbeat_interval_ms: int = _setting(15_000, "Largest such pause of a share group.", 1)
+    group_share_max_size: int = _setting(200, "Most members of a share group.", 1, 1_000)
+    group_share_assignors: str = _setting("simple", "Assignors.", choices=("simple",), type=ConfigType.LIST)
+    group_share_record_lock_duration_ms: int = _setting(30_000, "Lock of acquired records.", 1_000, 3_600_000)
+    group_share_min_record_lock_duration_ms: int = _setting(15_000, "Least lock of a group.", 1_000, 30_000)
+    group_share_max_record_lock_duration_ms: int = _setting(60_000, "Largest one.", 30_000, 3_600_000)
+    group_share_delivery_count_limit: int = _setting(5, "Most deliveries of a record.", 2, 10)
+    group_share_partition_max_record_locks: int = _setting(2_000, "Most locks of a log.", 100, 2_000)
+    group_share_max_share_sessions: int = _setting(2_000, "Share sessions of a broker, in all workers.", 1)
+    group_streams_session_timeout_ms: int = _setting(45_000, "Session timeout of streams members.", 1)
+    group_streams_min_session_timeout_ms: int = _setting(45_000, "Least one of a streams group.", 1)
+    group_streams_max_session_timeout_ms: int = _setting(60_000, "Largest one of a streams group.", 1)
+    group_streams_heartbeat_interval_ms: int = _setting(5_000, "Heartbeat interval of a streams group.", 1)
+    group_streams_min_heartbeat_interval_ms: int = _setting(5_000, "Least such pause of a streams group.", 1)
+    group_streams_max_heartbeat_interval_ms: int = _setting(15_000, "Largest such pause of such a group.", 1)
+    group_streams_max_size: int = _setting(INT32_MAX, "Most members of a streams group.", 1)
+    group_streams_num_standby_replicas: int = _setting(0, "Standby tasks of each stateful task.")
+    group_streams_max_standby_replicas: int = _setting(2, "Most standby tasks that a group may have of each.")
+    group_streams_initial_rebalance_delay_ms: int = _setting(3_000, "How long its first assignment waits.")
     offsets_retention_minutes: int = _setting(10_080, "How long an empty group keeps its offsets.", 1)
-    offsets_retention_check_interval_ms: int = _setting(
-        600_000, "Pause between two searches of the keeper for expired offsets.", 1, INT64_MAX
-    )
+    offsets_retention_check_interval_ms: int = _setting(600_000, "How often that is looked at.", 1, INT64_MAX)
     offset_metadata_max_bytes: int = _setting(4_096, "Largest metadata text of a committed offset.")
-    group_mirror: bool = _setting(
-        True, "Show committed offsets to users of Redis, as consumer groups of the streams."
-    )
+    group_mirror: bool = _setting(True, "Show committed offsets as Redis groups of the streams.")
     log_figures_interval_ms: int = _setting(
         15_000,
         "Pause between two collections of the sizes and ages of logs, and of groups' lag, for /metrics, by the keeper;"
@@ -573,27 +591,9 @@ class Settings:
         ]
 
 
-_TYPES = {bool: ConfigType.BOOLEAN, float: ConfigType.DOUBLE, int: ConfigType.INT}
-
-
-def _definition(each: Field[Value], hint: type) -> ConfigDef:
-    described: ConfigDef = each.metadata["config"]
-    config_type = _TYPES.get(hint, described.type)
-    if config_type is ConfigType.INT and described.most > INT32_MAX:
-        config_type = ConfigType.LONG
-    return msgspec.structs.replace(
-        described,
-        name=each.name.replace("_", "."),
-        attribute=each.name,
-        default=each.default,
-        choices=get_args(hint) or described.choices,
-        type=ConfigType.PASSWORD if described.secret else config_type,
-    )
-
-
 _HINTS = get_type_hints(Settings)
 SETTINGS = {
     each.name: each
-    for each in (_definition(field, _HINTS[field.name]) for field in fields(Settings) if field.metadata)
+    for each in (definition_of(field, _HINTS[field.name]) for field in fields(Settings) if field.metadata)
 }
 """The definitions by name, in the order of their declaration."""

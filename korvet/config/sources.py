@@ -120,6 +120,13 @@ def check_together(settings: Settings, origins: Mapping[str, str]) -> None:
         ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
         ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
         ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
+        ("group.share.min.session.timeout.ms", "group.share.session.timeout.ms"),
+        ("group.share.session.timeout.ms", "group.share.max.session.timeout.ms"),
+        ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms"),
+        ("group.share.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+        ("group.share.heartbeat.interval.ms", "group.share.session.timeout.ms"),
+        ("group.share.min.record.lock.duration.ms", "group.share.record.lock.duration.ms"),
+        ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
         ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
         # A request that is larger than all memory for requests could never be read.
         ("socket.request.max.bytes", "queued.max.request.bytes"),

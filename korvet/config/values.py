@@ -192,6 +192,34 @@ spark_master = _matching(
 )
 
 
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+_DURATION = re.compile(
+    r"\+?P(?=.)(?:([0-9]{1,6})D)?(?:T(?=.)(?:([0-9]{1,8})H)?(?:([0-9]{1,10})M)?(?:([0-9]{1,12}(?:[.,][0-9]{0,9})?)S)?)?",
+    re.IGNORECASE,
+)
+_UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
+
+
+def share_reset(text: str) -> str:
+    """Allow earliest, latest, or by_duration: and a time in the form of ISO 8601."""
+    try:
+        parse_share_reset(text)
+    except ValueError:
+        return "latest, earliest, or by_duration:PnDTnHnMn.nS"
+    return ""
+
+
+def parse_share_reset(text: str) -> str | int:
+    """Read share.auto.offset.reset: earliest, latest, or the time of by_duration in ms. Raises ValueError."""
+    if text in (EARLIEST, LATEST):
+        return text
+    found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+    if found is None:
+        raise ValueError(f"{text!r} is no strategy")
+    parts = zip(found.groups(), _UNITS_MS, strict=True)
+    return sum(round(float(part.replace(",", ".")) * unit) for part, unit in parts if part)
+
+
 def pem(text: str) -> str:
     """Allow PEM blocks, with line ends or, as in a file of Java properties, with blanks in their place."""
     return "" if not text or _PEM.fullmatch(text.strip()) else "-----BEGIN ...----- PEM -----END ...-----"

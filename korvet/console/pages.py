@@ -289,7 +289,7 @@ def groups(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str
     described = client.groups.describe([each.group_id for each in page])
     found = [each for each in described.values() if isinstance(each, GroupDescription)]
     counted = metrics.counted()
-    progress = progress_of(client, found, counted.lags)
+    progress = progress_of(client, found, counted.lags, assigned_only=True)
     rows = [
         _summary(
             each.group_id, described[each.group_id], progress.get(each.group_id, ()), each.state, counted
@@ -304,7 +304,8 @@ def group(client: ApiClient, metrics: ConsoleMetrics, query: Query) -> dict[str,
     """Return one group with its members and offsets. Raises AdminError.
 
     The lag in records is the difference of offsets where these are dense, else the one that the keeper counted last.
-    Where nothing is committed there is no lag; `uncommitted` is how many records the log has then.
+    Where nothing is committed there is no lag; `uncommitted` is how many records the log has then. `committed` of a
+    share group is where it starts.
     """
     name = query.text("name")
     described = settled(client.groups.describe([name]))[name]

@@ -7,7 +7,8 @@ Kafka's rules for offsets.retention.minutes, counted from when
                                                                      consumer protocol, for topics that no member is
                                                                      subscribed to
 A client may set a retention of its own (OffsetCommit 2 to 4), which counts from its commit. Offsets of a deleted topic
-expire at once. While a transaction is to commit an offset, that of its partition stays, and the group.
+expire at once. While a transaction is to commit an offset, that of its partition stays, and the group. A share group
+has no offsets, and stays until it is deleted, as in Kafka: what it has read is stored with the partitions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from korvet.groups.consumer.subscriptions import subscribed_among
 from korvet.groups.listing import subscribed_topics
 from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore, StoredOffset
 from korvet.groups.store import GroupStore
-from korvet.groups.types import CONSUMER, STABLE
+from korvet.groups.types import CONSUMER, SHARE, STABLE
 from korvet.protocol.types import TopicPartition
 
 
@@ -73,6 +74,8 @@ class OffsetExpiry:
         if isinstance(version, KafkaError):
             raise version
         stored = [each for each in self._offsets.stored(group) if each.at not in pending]
+        if version.protocol_type == SHARE.encode():
+            return DeletedOffsets(done=True, offsets=0, group=False)
         if version.is_empty:
             # Former members may come back: the time counts from when the last one left, or committed.
             empty_since_ms = int(version.since) if version.protocol_type and version.since.isdigit() else 0

@@ -12,12 +12,13 @@ from typing import NamedTuple, cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.consumer.subscriptions import names_of, subscribed_among
 from korvet.groups.consumer.types import Owned, text_of
 from korvet.groups.embedded_protocol import parse_subscription
 from korvet.groups.offsets import ANY_ROW, GroupVersion, OffsetStore
 from korvet.groups.store import GroupStore
-from korvet.groups.types import CONSUMER, DEAD, UNKNOWN, StoredGroup
+from korvet.groups.types import CONSUMER, DEAD, EMPTY, SHARE, STREAMS, UNKNOWN, StoredGroup
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys, decode_group_id
@@ -26,7 +27,10 @@ from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.types import TopicRef
 
 CLASSIC = "classic"
-"""The type of a group of the classic protocol; of the consumer protocol it is CONSUMER."""
+"""The type of a group of the classic protocol; of the others it is CONSUMER, and SHARE."""
+
+DEFAULT_ASSIGNORS = {CONSUMER: "uniform", SHARE: "simple"}
+"""What a group is said to use that has no assignment yet."""
 
 _PAGE = 500
 """Groups of one round trip: a millisecond of Redis."""
@@ -45,7 +49,7 @@ class ListedGroup(NamedTuple):
 
 
 class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a group of the consumer protocol; its partitions are by topic name."""
+    """A member of a group of the consumer protocol, or a share group; its partitions are by topic name."""
 
     member_id: str
     instance: str
@@ -61,7 +65,7 @@ class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of the consumer protocol, and the ids of the topics that its members have."""
+    """A group of the consumer protocol, or a share group, and the ids of the topics that its members have."""
 
     state: str
     epoch: int
@@ -72,12 +76,13 @@ class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupSummary(NamedTuple):
-    """A group in numbers: `members` have joined."""
+    """A group in numbers: `members` have joined. `kind` is its type."""
 
     group: str
     state: str
     generation: int
     members: int
+    kind: str = CLASSIC
 
 
 class GroupList:
@@ -99,7 +104,9 @@ class GroupList:
     def summaries(self, names: Sequence[str]) -> list[GroupSummary | KafkaError]:
         """Return those groups that exist, all in one round trip; KAFKA_STORAGE_ERROR names a damaged one."""
         keys = [self._keys.group_state(name) for name in names]
-        replies = self._redis.pipeline([("HMGET", key, "state", "generation", "size") for key in keys])
+        replies = self._redis.pipeline(
+            [("HMGET", key, "state", "generation", "size", "type") for key in keys]
+        )
 
         found = [
             parsed(key, "a field", reply, partial(_summary, name))
@@ -128,11 +135,13 @@ class GroupList:
 
 
 def _summary(group: str, fields: Sequence[bytes | None]) -> GroupSummary | None:
-    state, generation, members = fields
+    state, generation, members, kind = fields
     if state is None:
         return None
     # A group with nothing but committed offsets never had members.
-    return GroupSummary(group, _text(state), int(generation or 0), int(members or 0))
+    return GroupSummary(
+        group, _text(state), int(generation or 0), int(members or 0), _text(kind) if kind else CLASSIC
+    )
 
 
 class GroupAdmin:
@@ -165,17 +174,21 @@ class GroupAdmin:
 
     def describe_consumer_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
         """Return each group of the consumer protocol as it is now, or its error; GROUP_ID_NOT_FOUND for any other."""
-        return [self._described(group) for group in groups]
+        return [self._described(group, self._groups.consumers) for group in groups]
 
-    def _described(self, group: str) -> DescribedConsumerGroup | KafkaError:
-        store = self._groups.consumers
+    def describe_share_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
+        """Return each share group as it is now, or its error; GROUP_ID_NOT_FOUND for any other."""
+        return [self._described(group, self._groups.shares) for group in groups]
+
+    def _described(self, group: str, store: ConsumerStore) -> DescribedConsumerGroup | KafkaError:
+        kind = store.kind
         try:
             fields = store.fields(group)
-            members = store.all_members(group) if fields.kind else []
+            members = store.all_members(group) if fields.kind == kind else []
         except KafkaError as error:
             return error.without_frames()
-        if not fields.kind:
-            what = f"Group {group} is not a consumer group." if fields.state else f"Group {group} not found."
+        if fields.kind != kind:
+            what = f"Group {group} is not a {kind} group." if fields.state else f"Group {group} not found."
             return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
         self._topics.refresh()
         names = {id_text(each.id): each.name for each in self._topics.list_cached()}
@@ -200,10 +213,18 @@ class GroupAdmin:
             state=fields.state,
             epoch=fields.epoch,
             assignment_epoch=fields.assignment_epoch,
-            assignor=fields.assignor or "uniform",
+            assignor=fields.assignor or DEFAULT_ASSIGNORS[kind],
             members=described,
             topic_ids={name: topic_id for topic_id, name in names.items() if name in used},
         )
+
+    def is_empty_share_group(self, group: str) -> bool:
+        """Whether it is a share group without members: what it has of partitions is to be deleted before it."""
+        fields = self._groups.shares.fields(group)
+        if fields.kind == SHARE and fields.size:
+            self._groups.advance(group)  # as in `delete`
+            fields = self._groups.shares.fields(group)
+        return fields.kind == SHARE and not fields.size
 
     def delete(self, group: str) -> None:
         """Delete a group; raises KafkaError NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, KAFKA_STORAGE_ERROR."""
@@ -230,7 +251,12 @@ class GroupAdmin:
             if isinstance(described, KafkaError):
                 raise described
             subscribed: set[str] | None
-            if described.kind:
+            if described.kind == SHARE:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group} is not a consumer group.")
+            if described.kind == STREAMS:
+                topology = self._groups.streams.common(group).topology
+                subscribed = set() if topology is None or described.state == EMPTY else topology.topics
+            elif described.kind:
                 members = self._groups.consumers.all_members(group)
                 subscribed = subscribed_among(members, {each.topic for each in partitions})
             else:

@@ -23,7 +23,7 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.mirror import CommitMirror
 from korvet.groups.schedule import Schedule
-from korvet.groups.types import EMPTY
+from korvet.groups.types import CONSUMER, EMPTY, STREAMS
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
@@ -309,8 +309,8 @@ class OffsetStore:
         state, kind, row, epoch_row = cast("list[bytes | None]", found)
         if state is None and epoch >= 0:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group}.")
-        if kind is None:
-            return
+        if kind not in (CONSUMER.encode(), STREAMS.encode()):
+            return  # a share group commits nothing, and Kafka says no more than that
         if row is None or epoch_row is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {member}")
         if not epoch_row.startswith(b'{"epoch":%d,' % epoch):

@@ -14,8 +14,10 @@ import msgspec
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.schedule import Schedule
+from korvet.groups.streams.store import StreamsStore
 from korvet.groups.types import (
     DEAD,
+    SHARE,
     Joined,
     JoinedMember,
     JoinOutcome,
@@ -45,10 +47,10 @@ _LOOK = scripts.get("group/look")
 
 
 class ConsumerGroupError(KafkaError):
-    """The group is one of the consumer protocol, and has members."""
+    """The group is one of the consumer protocol, and has members, or it is a share group."""
 
     def __init__(self, group: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} uses the consumer protocol")
+        super().__init__(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} is no classic group")
 
 
 class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,10 @@ class GroupStore:
         """The list of groups, which gets the deadlines that transitions make a little later."""
         self.consumers = ConsumerStore(redis, keys, self.schedule)
         """The groups of the consumer protocol."""
+        self.shares = ConsumerStore(redis, keys, self.schedule, SHARE)
+        """The share groups."""
+        self.streams = StreamsStore(redis, keys, self.schedule)
+        """The streams groups."""
         self._size_max = size_max
         self._initial_delay_ms = initial_delay_ms
 

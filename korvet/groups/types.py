@@ -14,6 +14,12 @@ EMPTY, STABLE, DEAD, UNKNOWN = "Empty", "Stable", "Dead", "Unknown"
 CONSUMER = "consumer"
 """The protocol type of consumers, and the type of a group of the consumer protocol."""
 
+SHARE = "share"
+"""The type of a share group (KIP-932), and its protocol type."""
+
+STREAMS = "streams"
+"""The type of a streams group (KIP-1071), and its protocol type."""
+
 NamedBytes = tuple[tuple[str, bytes], ...]
 """Metadata by the name of the protocol, or assignments by member id."""
 
@@ -117,7 +123,7 @@ class StoredMember(NamedTuple):
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group as it is stored: `since_ms` is when its `state` began; `kind` is "consumer" for the consumer protocol."""
+    """A group as it is stored: `since_ms` is when its `state` began; `kind` is its type, "" for a classic one."""
 
     state: str
     generation: int

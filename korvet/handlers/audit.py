@@ -151,6 +151,14 @@ def _features(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401
         yield f"feature {each.feature} ({each.max_version_level})", response.error_code
 
 
+def _share_topics(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    group = f"group {request.group_id}"
+    if response.error_code:
+        yield group, response.error_code
+    for topic in response.responses:
+        yield f"{group} topic {topic.topic_name}", topic.error_code
+
+
 CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     19: _topics("topics"),  # CreateTopics
     20: _topics("responses"),  # DeleteTopics
@@ -168,6 +176,7 @@ CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     49: _quotas,  # AlterClientQuotas
     51: _credentials,  # AlterUserScramCredentials
     57: _features,  # UpdateFeatures
+    92: _share_topics,  # DeleteShareGroupOffsets
 }
 """By API key: what a request was to change, and with which outcome; 42 is DeleteGroups.
 

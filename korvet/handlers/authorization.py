@@ -82,7 +82,7 @@ def _cluster(operation: AclOperation) -> Whole:
 
 
 def _group(operation: AclOperation) -> Whole:
-    return Whole(operation, (GROUP,), lambda request: (GROUP, request.group_id))
+    return Whole(operation, (GROUP,), lambda request: (GROUP, request.group_id or ""))
 
 
 def _topics(
@@ -252,6 +252,15 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     69: (_names(GROUP, DESCRIBE, "group_ids", "groups"), Own([(DESCRIBE, TOPIC)])),  # ConsumerGroupDescribe
     74: (_cluster(DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (Own([(DESCRIBE, TOPIC)]),),  # DescribeTopicPartitions
+    76: (_group(READ), Own([(DESCRIBE, TOPIC)])),  # ShareGroupHeartbeat
+    77: (_names(GROUP, DESCRIBE, "group_ids", "groups"), Own([(DESCRIBE, TOPIC)])),  # ShareGroupDescribe
+    78: (_group(READ), Own([(READ, TOPIC)])),  # ShareFetch: of a session's partitions too
+    79: (_group(READ), Own([(READ, TOPIC)])),  # ShareAcknowledge
+    88: (_group(READ), Own([(DESCRIBE, TOPIC), (CREATE, TOPIC), (CREATE, CLUSTER)])),  # StreamsGroupHeartbeat
+    89: (_names(GROUP, DESCRIBE, "group_ids", "groups"), Own([(DESCRIBE, TOPIC)])),  # StreamsGroupDescribe
+    90: (Own([(DESCRIBE, GROUP), (DESCRIBE, TOPIC)]),),  # DescribeShareGroupOffsets
+    91: (_group(READ), Own([(READ, TOPIC)])),  # AlterShareGroupOffsets
+    92: (_group(DELETE), Own([(READ, TOPIC)])),  # DeleteShareGroupOffsets
 }
 """The rules of each API that is served, by its key; none: it needs no rights."""
 

@@ -8,11 +8,17 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from korvet.cluster.features import Features
 from korvet.errors import ErrorCode, KafkaError, LeaseEndedError, StorageUnavailableError
+from korvet.groups.listing import DescribedConsumerGroup
 from korvet.handlers.context import Caller
 from korvet.protocol.schema import Message
 from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
 from korvet.security.acls import CLUSTER_NAME
+from korvet.security.authorizer import ALL_RIGHTS, refusal
+from korvet.topics.registry import TopicRegistry, unknown_id
+from korvet.topics.types import TopicRef
+from korvet.turns import in_turns
 
 
 class _NamedTopic(Protocol):
@@ -96,10 +102,10 @@ def each_done(
     """
     results: list[Result] = []
     is_any_done = False
-    for item, refusal in items:
+    for item, error_before in items:
         try:
-            if refusal is not None:
-                raise refusal
+            if error_before is not None:
+                raise error_before
             results.append(do(item))
             is_any_done = True
         except KafkaError as error:
@@ -109,6 +115,29 @@ def each_done(
             is_any_done = is_any_done or isinstance(error, StorageUnavailableError)
             results.append(failed(item, error.without_frames()))
     return results
+
+
+def require_share_groups(features: Features) -> None:
+    """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no share groups, as Kafka does."""
+    if not features.share_version:
+        message = "the feature share.version is 0: there are no share groups"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+def require_streams_groups(features: Features) -> None:
+    """Raise KafkaError UNSUPPORTED_VERSION if the cluster has no streams groups, as Kafka does."""
+    if not features.streams_version:
+        message = "the feature streams.version is 0: there are no streams groups"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+def hidden_topics(group: DescribedConsumerGroup, caller: Caller) -> KafkaError | None:
+    """Return the error for a group whose members have topics that the caller may not describe."""
+    names = {name for member in group.members for owned in (member.assigned, member.target) for name in owned}
+    if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
+        return None
+    message = "The group has described topic(s) that the client is not authorized to describe."
+    return KafkaError(refusal(AclResourceType.TOPIC).code, message)
 
 
 def authorized(
@@ -123,3 +152,28 @@ def authorized_on_cluster(caller: Caller, *, requested: bool) -> int:
     if requested and not caller.rights.allows_cluster(AclOperation.DESCRIBE):
         return 0
     return authorized(caller, AclResourceType.CLUSTER, requested=requested)
+
+
+def unreadable_topics(
+    caller: Caller, registry: TopicRegistry, topics: Iterable[TopicRef]
+) -> dict[TopicRef, KafkaError]:
+    """Return which topics may not be read, and why; without the right nobody learns whether a name exists."""
+    if caller.rights is ALL_RIGHTS:
+        return {}
+    refused: dict[TopicRef, KafkaError] = {}
+    refreshed = False
+    for topic in dict.fromkeys(in_turns(topics)):
+        name = topic.name
+        if topic.id is not None:
+            found = registry.cached(topic)
+            if found is None and not refreshed:
+                refreshed = True
+                registry.refresh()
+                found = registry.cached(topic)
+            if found is None:
+                refused[topic] = unknown_id()
+                continue
+            name = found.name
+        if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
+            refused[topic] = refusal(AclResourceType.TOPIC)
+    return refused

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
-from korvet.handlers.common import authorized, error_message, group_error_code
+from korvet.handlers.common import authorized, error_message, group_error_code, hidden_topics
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import consumer_group_describe as wire
-from korvet.protocol.types import AclOperation, AclResourceType
-from korvet.security.authorizer import refusal
+from korvet.protocol.types import AclResourceType
 from korvet.topics.registry import id_bytes
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -25,7 +24,7 @@ def handle(
     names = list(dict.fromkeys(request.group_ids))
     groups = []
     for group, outcome in zip(names, api.admin.describe_consumer_groups(names), strict=True):
-        error = outcome if isinstance(outcome, KafkaError) else _hidden(outcome, caller)
+        error = outcome if isinstance(outcome, KafkaError) else hidden_topics(outcome, caller)
         if error is not None or isinstance(outcome, KafkaError):
             groups.append(_refused(group, error))
             continue
@@ -41,14 +40,6 @@ def refuse(
 ) -> wire.ConsumerGroupDescribeResponse:
     """Answer every group with the error."""
     return wire.ConsumerGroupDescribeResponse(groups=[_refused(each, error) for each in request.group_ids])
-
-
-def _hidden(found: DescribedConsumerGroup, caller: Caller) -> KafkaError | None:
-    names = {name for member in found.members for owned in (member.assigned, member.target) for name in owned}
-    if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
-        return None
-    message = "The group has described topic(s) that the client is not authorized to describe."
-    return KafkaError(refusal(AclResourceType.TOPIC).code, message)
 
 
 def _described(group: str, found: DescribedConsumerGroup, operations: int) -> wire.DescribedGroup:

@@ -21,6 +21,8 @@ from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
 from korvet.groups.pending import PendingOffsets
+from korvet.groups.share.coordinator import ShareGroups
+from korvet.groups.streams.coordinator import StreamsGroups
 from korvet.log.append import Appender
 from korvet.log.epochs import LeaderEpochs
 from korvet.log.failures import Failures
@@ -37,6 +39,12 @@ from korvet.security.authorizer import ALL_RIGHTS, Authorizer, Rights
 from korvet.security.client_quotas import ClientQuotas, Mutations
 from korvet.security.credentials import UserCredentials
 from korvet.security.session import Principal, Session
+from korvet.share.acknowledge import Acknowledger
+from korvet.share.deletion import ShareDeletion
+from korvet.share.fetch import ShareFetcher
+from korvet.share.offsets import ShareGroupOffsets
+from korvet.share.policies import SharePolicies
+from korvet.share.sessions import ShareSessions
 from korvet.telemetry.request_timer import NO_TIMER, RequestTimer
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config_admin import ConfigAdmin
@@ -52,7 +60,7 @@ class Caller(msgspec.Struct, frozen=True):
     `timer` measures the stages of a request whose handler is `timed`. `fetched` is charged with fetched records until
     the response is sent. `not_after_ms` is set for a request that is late: it must not replace what was written after
     that time (ms, Redis' clock). `fetch_max_bytes` is what its quota lets a client fetch at once. `rights` are those of
-    its principal.
+    its principal. `is_gone` says whether its connection has ended meanwhile.
     """
 
     client_id: str | None
@@ -64,6 +72,7 @@ class Caller(msgspec.Struct, frozen=True):
     not_after_ms: int = 0
     fetch_max_bytes: int = INT32_MAX
     rights: Rights = ALL_RIGHTS
+    is_gone: Callable[[], bool] = lambda: False
 
     @property
     def peer(self) -> str:
@@ -106,10 +115,13 @@ class LogApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
-    """For requests about consumer groups and their committed offsets."""
+    """For requests about groups, and committed offsets."""
 
     coordinator: GroupCoordinator
     consumer_groups: ConsumerGroups
+    share_groups: ShareGroups
+    share_deletion: ShareDeletion
+    streams_groups: StreamsGroups
     features: Features
     committed: CommittedOffsets
     pending: PendingOffsets
@@ -121,6 +133,20 @@ class GroupApi(msgspec.Struct, frozen=True, kw_only=True):
         """Send what follows requests a little later: this worker stops."""
         self.coordinator.flush()
         self.committed.flush()
+
+
+class ShareApi(msgspec.Struct, frozen=True, kw_only=True):
+    """For requests about records of share groups, and where these are."""
+
+    live: LiveSettings
+    topics: TopicRegistry
+    features: Features
+    policies: SharePolicies
+    sessions: ShareSessions
+    fetcher: ShareFetcher
+    acknowledger: Acknowledger
+    offsets: ShareGroupOffsets
+    traffic: TopicCounters
 
 
 class TransactionApi(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +195,7 @@ class Apis(NamedTuple):
 
     log: LogApi
     groups: GroupApi
+    share: ShareApi
     transactions: TransactionApi
     topics: TopicApi
     cluster: ClusterApi

@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42), versions 0-2: deletes groups that have no members, each by one atomic script."""
+"""DeleteGroups (key 42), versions 0-2: deletes groups that have no members, each by one atomic script.
+
+What a share group has of partitions is deleted before it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ def handle(request: wire.DeleteGroupsRequest, _caller: Caller, api: GroupApi) ->
     """Delete each group; the failure of one leaves the others unaffected. One named twice is deleted once."""
 
     def delete(group: str) -> wire.DeletableGroupResult:
+        if api.admin.is_empty_share_group(group):
+            api.share_deletion.delete_parts(group)
         api.admin.delete(group)
         return _result(group, None)
 

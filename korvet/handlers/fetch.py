@@ -14,6 +14,7 @@ from functools import partial
 from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.handlers.common import unreadable_topics
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.collect import FetchPartitionSpec, FetchResult
@@ -26,11 +27,10 @@ from korvet.log.fetch_sessions import (
 from korvet.log.fetch_set import FetchSet
 from korvet.log.types import FetchLimits
 from korvet.protocol.messages import fetch as wire
-from korvet.protocol.types import AclOperation, AclResourceType, IsolationLevel
+from korvet.protocol.types import IsolationLevel
 from korvet.protocol.wire import ZERO_UUID
-from korvet.security.authorizer import ALL_RIGHTS, refusal
 from korvet.telemetry.request_timer import DECODE
-from korvet.topics.registry import Topic, TopicRegistry, unknown_id
+from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.turns import in_turns
 
@@ -56,7 +56,7 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
             return _continue(session, request, caller, api)
     else:
         api.sessions.close(request.session_id, caller.session)
-    refused = _refused(caller, api.topics, (each.topic for each in refs))
+    refused = unreadable_topics(caller, api.topics, (each.topic for each in refs))
     asked: list[Ref | KafkaError] = list(refs)
     are_unique = len({(ref.topic, ref.partition) for ref in in_turns(refs)}) == len(refs)
     if not are_unique:
@@ -102,7 +102,7 @@ def _continue(
         return found
 
     try:
-        refused = partial(_refused, caller, api.topics)
+        refused = partial(unreadable_topics, caller, api.topics)
         answered = session.fetch(api.topics, refused, reading.spec, read, reading.wait_ms)
     except BaseException:
         # Its client does not know what was answered, and begins again.
@@ -183,31 +183,6 @@ def _forgotten(request: wire.FetchRequest, caller: Caller) -> list[tuple[TopicRe
         (TopicRef(each.topic, each.topic_id if by_id else None), list(each.partitions))
         for each in request.forgotten_topics_data
     ]
-
-
-def _refused(
-    caller: Caller, registry: TopicRegistry, topics: Iterable[TopicRef]
-) -> dict[TopicRef, KafkaError]:
-    """Return which topics may not be read, and why; without the right nobody learns whether a name exists."""
-    if caller.rights is ALL_RIGHTS:
-        return {}
-    refused: dict[TopicRef, KafkaError] = {}
-    refreshed = False
-    for topic in dict.fromkeys(in_turns(topics)):
-        name = topic.name
-        if topic.id is not None:
-            found = registry.cached(topic)
-            if found is None and not refreshed:
-                refreshed = True
-                registry.refresh()
-                found = registry.cached(topic)
-            if found is None:
-                refused[topic] = unknown_id()
-                continue
-            name = found.name
-        if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
-            refused[topic] = refusal(AclResourceType.TOPIC)
-    return refused
 
 
 def _topics(

@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), versions 0-6: the broker that coordinates a group or the transactions of an id.
 
-Any can; it spreads the load. Version 4 asks for many keys and answers for each (KIP-699). Share groups are not
-supported: such a client is to fail at once, with the reason.
+Any can; it spreads the load. Version 4 asks for many keys and answers for each (KIP-699). The members of a share group
+ask for the group. The coordinators of the state that it has in a partition, of which brokers of Kafka ask, are none
+here: who asks is to fail at once, with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def handle(
     """Answer each key with a live broker, the same one as long as it lives, at its address on the caller's listener."""
     if request.key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         is_share = request.key_type == CoordinatorType.SHARE
-        message = "share groups are not supported" if is_share else "the coordinator type is unknown"
+        message = "share-group state has no coordinators" if is_share else "the coordinator type is unknown"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     live = api.cluster.refresh().on(caller.listener)
 

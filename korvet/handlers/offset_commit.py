@@ -17,7 +17,6 @@ from korvet.handlers.registry import register
 from korvet.protocol.messages import offset_commit as wire
 from korvet.topics.types import PartitionRef, TopicRef
 
-GROUP_ID_NOT_FOUND_VERSION_FIRST = 9
 MEMBER_EPOCH_VERSION_FIRST = 9
 TOPIC_ID_VERSION_FIRST = 10
 RETENTION_OF_BROKER = -1
@@ -49,13 +48,7 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
         for topic in request.topics
         for each in topic.partitions
     ]
-    try:
-        outcomes = api.committed.commit(by, offsets, caller.not_after_ms)
-    except KafkaError as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND and caller.version < GROUP_ID_NOT_FOUND_VERSION_FIRST:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
-        raise
-    return _response(request, outcomes)
+    return _response(request, api.committed.commit(by, offsets, caller.not_after_ms))
 
 
 def refuse(

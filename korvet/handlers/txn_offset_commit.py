@@ -59,7 +59,7 @@ def refuse(
     """Answer every partition with the error."""
     # Producers abort the transaction at both, and go on; they know no PRODUCER_FENCED here.
     code = transaction_error_code(error, knows_fenced=False)
-    if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH):
+    if code is ErrorCode.STALE_MEMBER_EPOCH:
         code = ErrorCode.ILLEGAL_GENERATION
     elif code is ErrorCode.INVALID_TXN_STATE and caller.version >= ABORTABLE_VERSION_FIRST:
         code = ErrorCode.TRANSACTION_ABORTABLE

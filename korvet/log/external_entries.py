@@ -102,7 +102,13 @@ class ExternalEntries:
 def _call(partition: Partition) -> ScriptCall:
     if partition.format == "batch":
         return _EXPEL, (partition.stream, partition.state), (partition.topic_id, _STEP_ENTRIES_MAX)
-    keys = (partition.stream, partition.state, partition.moving, partition.index_key)
+    keys = (
+        partition.stream,
+        partition.state,
+        partition.moving,
+        partition.index_key,
+        partition.share_groups,
+    )
     limits = (_STEP_ENTRIES_MAX, _STEP_BYTES_MAX)
     return _RENUMBER, keys, [partition.topic_id, NO_EPOCH, partition.bits, *limits, partition.channel]
 

@@ -136,12 +136,19 @@ class Replicas:
             message = f"{found} servers of Redis are in sync, and {setting}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
-    def confirm_call(self, change: Callable[[], T], unconfirmed: ErrorCode, *, refuses: bool = True) -> T:
+    def confirm_call(
+        self,
+        change: Callable[[], T],
+        unconfirmed: ErrorCode,
+        *,
+        refuses: bool = True,
+        changed: Callable[[T], bool] = lambda _result: True,
+    ) -> T:
         """Make a change of groups, topics or configs, and return its result once the replicas have it.
 
         Raises KafkaError `unconfirmed`: before anything is done on a node of which too few replicas are in sync, or if
         too few have the change in time; then it is made, but a failover may lose it.
-        Without `refuses` it is always made.
+        Without `refuses` it is always made. If nothing was `changed`, by its result, no replica is asked.
         """
         if not self.least:
             return change()
@@ -157,6 +164,8 @@ class Replicas:
 
         with self._appends.before_scripts(before):
             result = change()
+        if not changed(result):
+            return result
         rounds = [
             (history, self.of(node), self.of(node).begin(self.least)) for node, history in histories.values()
         ]

@@ -17,6 +17,7 @@ import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import gevent
 import msgspec
@@ -34,13 +35,16 @@ from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets, OffsetStore
 from korvet.groups.pending import PendingOffsets
+from korvet.groups.share.coordinator import ShareGroups
 from korvet.groups.store import GroupStore
+from korvet.groups.streams.coordinator import StreamsGroups
 from korvet.handlers.context import (
     Apis,
     ClusterApi,
     GroupApi,
     LogApi,
     SecurityApi,
+    ShareApi,
     TopicApi,
     TransactionApi,
 )
@@ -85,6 +89,14 @@ from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
 from korvet.server.supervisor.startup import worker_count
+from korvet.share.acknowledge import Acknowledger
+from korvet.share.deletion import ShareDeletion
+from korvet.share.fetch import ShareFetcher
+from korvet.share.offsets import ShareGroupOffsets
+from korvet.share.policies import SharePolicies
+from korvet.share.positions import Positions
+from korvet.share.sessions import ShareSessions
+from korvet.share.store import SharePartitions
 from korvet.telemetry import metrics
 from korvet.telemetry.request_metrics import REDIS_METRICS, REQUEST_METRICS
 from korvet.telemetry.snapshot import own_file
@@ -227,6 +239,7 @@ def main(
         acceptor.leave_to_others()
     acceptor.close()
     apis.log.fetcher.drain()
+    apis.share.fetcher.drain()
     apis.groups.coordinator.drain()
     cut_off = acceptor.drain(settings.drain_timeout_ms / 1000)
     apis.flush()
@@ -294,17 +307,10 @@ def build_apis(
     `usage` counts for the broker what its clients use.
     """
     keys = Keys(settings.namespace)
-    log = LogStore(
-        storage.redis,
-        storage.reads,
-        keys,
-        decompressed_bytes_max=settings.record_decompressed_max_bytes,
-        replicas=storage.replicas,
-        on_lost=metrics.LOGS_CUT.inc,
-    )
+    logs = _logs(settings, storage, keys)
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
-    topics = TopicRegistry(TopicStore(storage.redis, keys), settings, log.partition)
+    topics = TopicRegistry(TopicStore(storage.redis, keys), settings, logs.store.partition)
     live.follow(topics.apply_settings)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
     cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
@@ -315,17 +321,18 @@ def build_apis(
     features = Features(storage.redis, keys)
     group_configs = GroupConfigs(storage.redis, keys, settings)
     group_api = _group_api(settings, storage, topics, features, group_configs)
-    log_api = _log_api(settings, storage, log, topics, live, pressure, pending=group_api.pending)
+    log_api = _log_api(settings, storage, logs, topics, live, pressure, pending=group_api.pending)
     return Apis(
         log=log_api,
         groups=group_api,
+        share=_share_api(settings, storage, logs, log_api, group_api, group_configs),
         transactions=_transaction_api(log_api, group_api, cluster),
         topics=TopicApi(
             live=live,
             topics=topics,
             cluster=cluster,
             replicas=storage.replicas,
-            epochs=log.epochs,
+            epochs=logs.store.epochs,
             quotas=quotas,
         ),
         cluster=ClusterApi(
@@ -339,9 +346,34 @@ def build_apis(
         security=SecurityApi(
             users=UserCredentials(storage.redis, keys),
             quotas=quotas,
-            authorizer=_authorizer(settings, storage, log.epochs),
+            authorizer=_authorizer(settings, storage, logs.store.epochs),
         ),
     )
+
+
+class _Logs(NamedTuple):
+    """The logs in Redis, and the part of them that the remote tier holds."""
+
+    store: LogStore
+    remote: RemoteTier
+
+
+def _logs(settings: Settings, storage: Storage, keys: Keys) -> _Logs:
+    store = LogStore(
+        storage.redis,
+        storage.reads,
+        keys,
+        decompressed_bytes_max=settings.record_decompressed_max_bytes,
+        replicas=storage.replicas,
+        on_lost=metrics.LOGS_CUT.inc,
+    )
+    remote = RemoteTier(
+        storage.remote,
+        wait_ms=settings.remote_fetch_max_wait_ms,
+        timeout_ms=settings.remote_list_offsets_request_timeout_ms,
+        count_error=metrics.LAKE_READ_ERRORS.inc,
+    )
+    return _Logs(store, remote)
 
 
 def _authorizer(settings: Settings, storage: Storage, epochs: LeaderEpochs) -> Authorizer | None:
@@ -354,19 +386,14 @@ def _authorizer(settings: Settings, storage: Storage, epochs: LeaderEpochs) -> A
 def _log_api(
     settings: Settings,
     storage: Storage,
-    log: LogStore,
+    logs: _Logs,
     topics: TopicRegistry,
     live: LiveSettings,
     pressure: Backpressure,
     *,
     pending: PendingOffsets,
 ) -> LogApi:
-    remote = RemoteTier(
-        storage.remote,
-        wait_ms=settings.remote_fetch_max_wait_ms,
-        timeout_ms=settings.remote_list_offsets_request_timeout_ms,
-        count_error=metrics.LAKE_READ_ERRORS.inc,
-    )
+    log, remote = logs
     trim_store = TrimStore(storage.redis)
     trimmer = Trimmer(
         log, trim_store, lambda reason, records: metrics.LOG_TRIMMED_RECORDS.labels(reason).inc(records)
@@ -440,12 +467,54 @@ def _group_api(
             REQUEST_METRICS.parked,
         ),
         consumer_groups=consumer_groups,
+        share_groups=ShareGroups(store.shares, topics, configs, settings, storage.subscriptions),
+        share_deletion=ShareDeletion(SharePartitions(storage.redis), topics),
+        streams_groups=StreamsGroups(store.streams, topics, configs, settings, storage.subscriptions),
         features=features,
         committed=CommittedOffsets(offsets, topics, settings),
         pending=PendingOffsets(offsets, topics, settings),
         admin=GroupAdmin(store, GroupList(storage.redis, keys), offsets, topics),
         topics=topics,
         replicas=storage.replicas,
+    )
+
+
+def _share_api(
+    settings: Settings,
+    storage: Storage,
+    logs: _Logs,
+    of: LogApi,
+    groups: GroupApi,
+    configs: GroupConfigs,
+) -> ShareApi:
+    store = SharePartitions(storage.redis)
+    policies = SharePolicies(configs, settings)
+    offsets = ShareGroupOffsets(
+        store, groups.share_groups.store, IndexStore(storage.redis), of.topics, policies
+    )
+    positions = Positions(store, of.offsets, storage.replicas, offsets.check_group)
+    slots = math.ceil(settings.group_share_max_share_sessions / worker_count(settings))
+    return ShareApi(
+        live=of.live,
+        topics=of.topics,
+        features=groups.features,
+        policies=policies,
+        sessions=ShareSessions(
+            storage.subscriptions,
+            slots,
+            lambda group, member, some: store.release(group, member, some, policies.of(group)),
+        ),
+        fetcher=ShareFetcher(
+            logs.store,
+            store,
+            positions,
+            logs.remote,
+            storage.replicas,
+            on_park=partial(REQUEST_METRICS.parked, "ShareFetch"),
+        ),
+        acknowledger=Acknowledger(store, of.topics, storage.replicas),
+        offsets=offsets,
+        traffic=of.traffic,
     )
 
 

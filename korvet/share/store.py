@@ -22,6 +22,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.replies import parsed
 from korvet.redis.scripts import Script
 from korvet.share.types import (
+    RELEASE,
     Acknowledged,
     Acknowledgement,
     AckRange,
@@ -29,6 +30,7 @@ from korvet.share.types import (
     Acquired,
     AcquiredRange,
     Begin,
+    HeldRanges,
     ShareOffsets,
     SharePolicy,
 )
@@ -40,6 +42,9 @@ _ACKNOWLEDGE = scripts.get("share/acknowledge")
 _ALTER = scripts.get("share/alter")
 _DELETE = scripts.get("share/delete")
 _LOOK = scripts.get("share/look")
+
+_HEADER = b"h:"
+"""Begins the field of a group's part; the rest is the group id."""
 
 _TO_BE_CONVERTED = Acquired()
 
@@ -102,24 +107,34 @@ class SharePartitions:
 
         INVALID_RECORD_STATE: of one of them the lock has ended, or it was never this member's. Records that have left
         the log meanwhile are passed over. A record that is released after its last delivery is archived. Who waits for
-        records is notified of those that are released, on the partition's channel.
+        records is notified of those that are released, and when no more so much is in flight that nothing else is
+        delivered, on the partition's channel.
         """
         return self._acknowledge(given, "")
 
     def release(
-        self, group: str, member: str, partitions: Sequence[Partition], policy: SharePolicy
+        self, group: str, member: str, held: Sequence[HeldRanges], policy: SharePolicy
     ) -> list[Acknowledged | KafkaError]:
-        """Release all that a member has acquired; nothing is no error."""
-        given = [Acknowledgement(each, group, member, (), policy) for each in in_turns(partitions)]
-        return self._acknowledge(given, "all")
+        """Release what a member still has of what it acquired; nothing is no error."""
+        given = [
+            Acknowledgement(
+                each.partition,
+                group,
+                member,
+                [AckRange(first, last, [RELEASE]) for first, last in each.in_order()],
+                policy,
+            )
+            for each in in_turns(held)
+        ]
+        return self._acknowledge(given, "session")
 
     def _acknowledge(
-        self, given: Sequence[Acknowledgement], what: Literal["", "all"]
+        self, given: Sequence[Acknowledgement], what: Literal["", "session"]
     ) -> list[Acknowledged | KafkaError]:
         calls: list[_Call] = []
         for partition, group, member, ranges, policy in given:
             args: list[Arg] = [group, partition.script_bits, member, partition.channel]
-            args += (policy.lock_ms, policy.delivery_limit, what)
+            args += (*policy, what)
             for each in _runs_of_a_type(ranges):
                 args += each
             calls.append((partition, args))
@@ -128,6 +143,14 @@ class SharePartitions:
     def offsets(self, group: str, partitions: Sequence[Partition]) -> list[ShareOffsets | KafkaError | None]:
         """Return where the group is in each partition; None: it has no part of it."""
         return self._run(_LOOK, _of_group(group, partitions), _offsets)
+
+    def groups(self, partitions: Sequence[Partition]) -> list[set[str] | KafkaError]:
+        """Return which groups have a part of each partition, in one round trip; it may be of a topic before."""
+        replies = self._redis.pipeline([("HKEYS", each.share_groups) for each in in_turns(partitions)])
+        return [
+            parsed(of.share_groups, "a field", reply, _group_names)
+            for of, reply in zip(partitions, replies, strict=True)
+        ]
 
     def alter(self, asks: Sequence[Begin]) -> list[KafkaError | None]:
         """Have the group begin at a start (not None), whatever it has in flight; creates what is not there."""
@@ -223,8 +246,13 @@ def _acquired(reply: list[bytes] | bytes | None) -> Acquired | None:
         return _TO_BE_CONVERTED
     read_next, wake_ms, *rest = reply
     numbers = [int(each) for each in rest]
-    ranges = [AcquiredRange(*numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+    # What is new may come before what is delivered again, if a Redis client has set the group back (XGROUP SETID).
+    ranges = sorted(AcquiredRange(*numbers[at : at + 3]) for at in range(0, len(numbers), 3))
     return Acquired(ranges, int(read_next) if read_next else None, int(wake_ms) if wake_ms else None)
+
+
+def _group_names(fields: Iterable[bytes]) -> set[str]:
+    return {field[len(_HEADER) :].decode() for field in fields if field.startswith(_HEADER)}
 
 
 def _offsets(reply: list[bytes] | None) -> ShareOffsets | None:

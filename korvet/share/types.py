@@ -5,13 +5,16 @@ Offsets are those of the log. A range goes from `first` to `last`, both included
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from korvet.topics.types import Partition
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 """Types of acknowledgement, as on the wire (KIP-932, KIP-1222)."""
+
+HELD_RANGES_MAX = 500
+"""Ranges of a partition that a session remembers: each is what one fetch acquired, or several in a row."""
 
 
 class SharePolicy(NamedTuple):
@@ -87,12 +90,41 @@ class Acquired(NamedTuple):
     `read_next` is the lowest offset that may be acquired now, maybe one that was read already and exceeded
     `records_max`; where nothing is to be delivered again it is the first that nobody has had yet, be it in the log or
     not. None: so much is in flight that nothing else is delivered. `wake_ms` is how long until the first lock ends,
-    None if there is none; it is known only if nothing was acquired.
+    None if there is none; it is known only if nothing was acquired, and is a second at most where something that may be
+    acquired was not read.
     """
 
     ranges: Sequence[AcquiredRange] = ()
     read_next: int | None = None
     wake_ms: int | None = None
+
+
+class HeldRanges:
+    """What a session has acquired of a partition: the last ranges of offsets, HELD_RANGES_MAX at most.
+
+    Some of it may have been acknowledged since, and locks may have ended.
+    """
+
+    __slots__ = ("partition", "ranges")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.ranges: list[tuple[int, int]] = []
+
+    def add(self, acquired: Iterable[AcquiredRange]) -> None:
+        """Add ranges; one that goes on where the last one ends is one with it."""
+        for first, last, _ in acquired:
+            start = self.ranges.pop()[0] if self.ranges and self.ranges[-1][1] == first - 1 else first
+            self.ranges.append((start, last))
+        del self.ranges[:-HELD_RANGES_MAX]
+
+    def in_order(self) -> Iterator[tuple[int, int]]:
+        """Yield them in order, each offset once."""
+        end = 0
+        for first, last in sorted(self.ranges):
+            if last >= end:
+                yield max(first, end), last
+                end = last + 1
 
 
 class AckRange(NamedTuple):

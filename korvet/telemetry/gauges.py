@@ -134,8 +134,8 @@ GROUP_LAGS = MetricTable(
     ("group", "topic", "partition"),
     gauge(
         "korvet_consumer_group_lag_records",
-        "Number of records that the group has not committed. Above metrics.partitions.max partitions of groups it"
-        " is the sum by topic, and group (other) is all other groups.",
+        "Number of records that the group has not committed, or that a share group is not done with. Above"
+        " metrics.partitions.max partitions of groups it is the sum by topic, and group (other) is all other groups.",
         "records",
     ),
     gauge(

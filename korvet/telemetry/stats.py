@@ -17,9 +17,9 @@ OTHER = "(other)"
 
 GROUP_STATES = (
     *("PreparingRebalance", "CompletingRebalance", "Stable", "Empty"),
-    *("Assigning", "Reconciling"),
+    *("Assigning", "Reconciling", "NotReady"),
 )
-"""Kafka's names for the states of a group that exists; the last two are those of the consumer protocol."""
+"""Kafka's names for the states of a group that exists; the last three are those of groups that brokers assign."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,9 @@ from korvet.share.types import (
     AckRange,
     Acquire,
     Acquired,
+    AcquiredRange,
     Begin,
+    HeldRanges,
     Readable,
     SharePolicy,
 )
@@ -91,7 +93,9 @@ class Part:
 
     def release(self, member: str) -> None:
         """Release all that a member has."""
-        self._store.release("g", member, [self._partition], POLICY)
+        held = HeldRanges(self._partition)
+        held.add([AcquiredRange(self.offsets[0], self.offsets[-1], 1)])
+        self._store.release("g", member, [held], POLICY)
 
     def crumble(self, count: int) -> None:
         """Have that many records in flight, in as many ranges."""

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Writes a part of a new target assignment, and with the last part makes it that of the group (KIP-848).
+-- Writes a part of a new target assignment, and with the last part makes it that of the group (KIP-848, KIP-932).
 -- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, token of the caller (consumer/claim), group epoch that the assignment is for, 1 with the last part (else
---          0), assignor, what the members subscribe to (JSON), a digest of the topics that this is; then for each member
---          its id and its target row; 1,000 at most
+-- ARGV     channel of the group, its type, token of the caller (consumer/claim), group epoch that the assignment is for, 1 with
+--          the last part (else 0), assignor, what the members subscribe to (JSON), a digest of the topics that this is; then for
+--          each member its id and its target row; 1,000 at most
 -- Returns  1, or 0 if the caller has the right no longer, and nothing is done
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
@@ -13,11 +13,11 @@
 -- @include shared/clock
 
 local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, token, epoch, is_last = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-local assignor, subscriptions, digest, first = ARGV[5], ARGV[6], ARGV[7], 8
+local channel, kind_asked, token, epoch, is_last = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+local assignor, subscriptions, digest, first = ARGV[6], ARGV[7], ARGV[8], 9
 -- @include shared/consumer_state
 
-if kind ~= 'consumer' or redis.call('HGET', group, 'assigner') ~= token or epoch <= assignment_epoch then
+if kind ~= kind_asked or redis.call('HGET', group, 'assigner') ~= token or epoch <= assignment_epoch then
   return 0
 end
 local fields = {}

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Begins a new epoch of a group of the consumer protocol: the topics that its members subscribe to have changed (KIP-848).
+-- Begins a new epoch of a group: the topics that its members subscribe to have changed (KIP-848, KIP-932).
 -- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, group epoch and digest of the topics as the caller has read them, what the members subscribe
---          to (JSON) by the topics that there are now
+-- ARGV     channel of the group, its type, group epoch and digest of the topics as the caller has read them, what the members
+--          subscribe to (JSON) by the topics that there are now
 -- Returns  1, or 0 if there is another epoch or digest by now, and nothing is done
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
@@ -11,10 +11,10 @@
 -- @include shared/clock
 
 local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, epoch, digest, subscriptions = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local channel, kind_asked, epoch, digest, subscriptions = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 -- @include shared/consumer_state
 
-if kind ~= 'consumer' or generation ~= epoch or (redis.call('HGET', group, 'digest') or '') ~= digest then
+if kind ~= kind_asked or generation ~= epoch or (redis.call('HGET', group, 'digest') or '') ~= digest then
   return 0
 end
 generation, announced = generation + 1, true

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Gives one caller at a time the right to compute the target assignment of a group of the consumer protocol (KIP-848).
+-- Gives one caller at a time the right to compute the target assignment of a group (KIP-848, KIP-932).
 -- KEYS     group
--- ARGV     channel of the group, token of the caller, ms after which the right ends ("0": the caller gives it back)
+-- ARGV     channel of the group, its type, token of the caller, ms after which the right ends ("0": the caller gives it back)
 -- Returns  {1 if the caller has the right, else 0, group epoch, assignment epoch, ms that another caller's right lasts}
 -- Errors   GROUP_ID_NOT_FOUND
 --
@@ -11,11 +11,11 @@
 -- @include shared/clock
 
 local group = KEYS[1]
-local channel, token, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local channel, kind_asked, token, lease_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local held = redis.call('HMGET', group, 'type', 'generation', 'assignment_epoch', 'assigner', 'assigner_until', 'state')
-if held[1] ~= 'consumer' then
-  return redis.error_reply('GROUP_ID_NOT_FOUND there is no such group of the consumer protocol')
+if held[1] ~= kind_asked then
+  return redis.error_reply('GROUP_ID_NOT_FOUND there is no such ' .. kind_asked .. ' group')
 end
 local generation, assignment_epoch = tonumber(held[2]), tonumber(held[3])
 if lease_ms == 0 then

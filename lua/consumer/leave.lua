@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- Removes members from a group of the consumer protocol, or notes that static ones will be back (KIP-848).
+-- Removes members from a group of the consumer protocol or a share group, or notes that static ones will be back (KIP-848,
+-- KIP-932).
 -- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, and for each member its id ("": the holder of the instance id), its instance id ("" for
---          none), and "-1" if it leaves, "-2" if it will be back, "-3" if it leaves by the classic protocol: an id is then that of
---          a member which uses that
+-- ARGV     channel of the group, its type, and for each member its id ("": the holder of the instance id), its instance id
+--          ("" for none), and "-1" if it leaves, "-2" if it will be back, "-3" if it leaves by the classic protocol: an id is
+--          then that of a member which uses that
 -- Returns  {when (ms) something is due, -1 if nothing is, members left, members left that use the classic protocol, and for each
 --          member "NONE", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", or "AGAIN": it had to free more partitions than is done at
 --          once, or those before it had}
@@ -16,12 +17,12 @@
 -- @include shared/lease
 
 local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, first = ARGV[1], 2
+local channel, kind_asked, first = ARGV[1], ARGV[2], 3
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
-if kind ~= 'consumer' then
-  return redis.error_reply('GROUP_ID_NOT_FOUND there is no such group of the consumer protocol')
+if kind ~= kind_asked then
+  return redis.error_reply('GROUP_ID_NOT_FOUND there is no such ' .. kind_asked .. ' group')
 end
 
 -- Whether that is done.

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- Writes a member of a group of the consumer protocol, if neither it nor the target assignment has changed since the caller
--- read them (KIP-848). Creates the group, and makes an empty classic one a group of this protocol.
+-- Writes a member of a group of the consumer protocol (KIP-848) or of a share group (KIP-932), if neither it nor the target
+-- assignment has changed since the caller read them. Creates the group, and makes an empty classic one a group of the consumer
+-- protocol; nothing that exists becomes a share group, nor a share group anything else.
 -- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, group id, when it was listed (shared/listed), member id, its epoch row as read ("": it is no
---          member), instance id ("" for none), id and epoch row of the member whose place it takes ("": none), its new row
+-- ARGV     channel of the group, its type, group id, when it was listed (shared/listed), member id, its epoch row as read
+--          ("": it is no member), instance id ("" for none), id and epoch row of the member whose place it takes ("": none), its new row
 --          ("": as it is), its protocols as a classic member ("" for none), new epoch, new previous epoch, new phase, ms until it must
 --          have done its part ("0": nothing is to be done, "": as it was), new assignment row ("": as it is), session
 --          timeout (ms), 1 to begin a new group epoch (else 0), most members, assignment epoch as read, number of
@@ -15,29 +16,29 @@
 --          cannot be read)
 --
 -- A partition has one owner until it reports that it has revoked it: the caller that wants one which somebody has is refused.
--- allow-oom: consumers read on when memory is full; group.consumer.max.size bounds what they take.
+-- allow-oom: consumers read on when memory is full; group.consumer.max.size or group.share.max.size bounds what they take.
 
 -- @include shared/lease
 
 local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local channel, group_id, listed_at = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local member, epoch_row_read, instance, replaced, replaced_row = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local row_text, protocols, epoch, previous, phase = ARGV[9], ARGV[10], tonumber(ARGV[11]), ARGV[12], ARGV[13]
-local by_ms, current, session_ms = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local bumps, size_max, assignment_epoch_read = ARGV[17] == '1', tonumber(ARGV[18]), tonumber(ARGV[19])
-local first_released, first_acquired = 21, 21 + tonumber(ARGV[20])
+local channel, kind_asked, group_id, listed_at = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local member, epoch_row_read, instance, replaced, replaced_row = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local row_text, protocols, epoch, previous, phase = ARGV[10], ARGV[11], tonumber(ARGV[12]), ARGV[13], ARGV[14]
+local by_ms, current, session_ms = ARGV[15], ARGV[16], tonumber(ARGV[17])
+local bumps, size_max, assignment_epoch_read = ARGV[18] == '1', tonumber(ARGV[19]), tonumber(ARGV[20])
+local first_released, first_acquired = 22, 22 + tonumber(ARGV[21])
 -- @include shared/listed
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
-local is_new_group = kind ~= 'consumer'
+local is_new_group = kind ~= kind_asked
 if is_new_group then
-  if state_before and state_before ~= 'Empty' then
+  if state_before and (state_before ~= 'Empty' or kind or kind_asked == 'share') then
     return {0, -1, generation}
   elseif not state_before and not is_listed(listed_at) then
     return {'UNLISTED', now_ms}
   end
-  assignment_epoch, size, stable, classic = generation, 0, 0, 0
+  kind, assignment_epoch, size, stable, classic = kind_asked, generation, 0, 0, 0
 end
 local function epoch_row_in(name)
   return not is_new_group and redis.call('HGET', members, 'e:' .. name) or ''

@@ -6,9 +6,9 @@
 --          transaction that has ended for one (group/end_transaction)
 -- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- Several may call this at once: what was done is not done again. Of a group of the consumer protocol it removes some at once,
--- whose sessions have ended or who have not revoked partitions in time, and the rest at the next call; one that has many
--- partitions it removes by several calls, and returns 0 until that is done.
+-- Several may call this at once: what was done is not done again. Of a group of the consumer protocol, a share or streams group, it
+-- removes some at once, whose sessions have ended or who have not revoked partitions in time, and the rest at the next call; one
+-- that has many partitions it removes by several calls, and returns 0 until that is done.
 -- allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/clock
@@ -20,7 +20,7 @@ local removed_at_once = 100
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
-if kind == 'consumer' then
+if kind then
   local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', whole(now_ms), 'LIMIT', 0, removed_at_once)
   local size_before = size
   local some, freed = {}, 0

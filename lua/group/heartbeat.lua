@@ -3,7 +3,7 @@
 -- KEYS     group, members, deadlines
 -- ARGV     member id, instance id ("" if it is not static), generation
 -- Returns  1
--- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 --          REBALANCE_IN_PROGRESS (the session is renewed), KAFKA_STORAGE_ERROR (a row that cannot be read)
 --
@@ -31,7 +31,7 @@ if not session_ms then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. members .. ': the row of member ' .. member .. ' is malformed')
 end
 local stored = redis.call('HMGET', group, 'state', 'generation', 'type')
-if stored[3] == 'consumer' then
+if stored[3] then
   return redis.error_reply('GROUP_ID_NOT_FOUND the group is no classic group')
 end
 if stored[2] ~= ARGV[3] then

@@ -12,7 +12,7 @@
 --          else 0, and for the leader of each member: its id, its instance id or "", its protocols}, or
 --          {"REFUSED", due, error, message} if something was done: MEMBER_ID_REQUIRED (the id is kept for a session
 --          timeout), GROUP_MAX_SIZE_REACHED (the member is removed)
--- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
 --          GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

@@ -5,7 +5,7 @@
 --          for none)
 -- Returns  {when (ms, Redis' clock) something is due in the group, -1 if nothing is, and for each member "NONE",
 --          "UNKNOWN_MEMBER_ID" or "FENCED_INSTANCE_ID"}
--- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored
 --          cannot be read)
 --

@@ -5,15 +5,15 @@
 -- Returns  {"WAIT", ms until something is due (-1: nothing is)},
 --          {"JOINED", when something is due, member id, generation, protocol type, protocol, leader, 0, and for the leader of each
 --          member: its id, its instance id or "", its protocols} or {"SYNCED", -1, protocol type, protocol, assignment}
--- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+-- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here),
 --          UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR
 
 -- @include shared/clock
 
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local what, member, instance, asked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-if redis.call('HGET', group, 'type') == 'consumer' then
-  return redis.error_reply('REBALANCE_IN_PROGRESS the group uses the consumer protocol now')
+if redis.call('HGET', group, 'type') then
+  return redis.error_reply('REBALANCE_IN_PROGRESS the group uses another protocol now')
 end
 -- @include shared/group_state
 -- @include shared/group_reply

@@ -13,7 +13,7 @@
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local channel = ARGV[1]
 
-if redis.call('HGET', group, 'type') == 'consumer' then
+if redis.call('HGET', group, 'type') then
   -- Not of 0: members that are being removed.
   local all = redis.call('ZRANGEBYSCORE', deadlines, '(0', '+inf')
   for start = 1, #all, 1000 do

@@ -6,7 +6,7 @@
 -- Returns  {"SYNCED", when (ms, Redis' clock) something is due if that may be earlier than before (else -1), protocol type,
 --          protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)} if the leader has not brought
 --          assignments yet
--- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members),
+-- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 --          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Takes external entries (XADDs by others) into a partition's log: advances its end over those whose ids are offsets,
 -- and moves the others, with all that follow, to free offsets in their order. One bounded step.
--- KEYS     stream, state, moving, index
+-- KEYS     stream, state, moving, index, share
 -- ARGV     topic id, leader epoch, offset sequence bits, most entries to look at or move, most bytes of them, channel
 -- Returns  {entries that came to a new offset, 1 if another step is needed else 0, high watermark}
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a
@@ -14,10 +14,12 @@
 -- The field `moving` of the state closes the log meanwhile: nothing is appended to it, and readers stop at `next`. An external
 -- entry that arrives between two steps lands past `next`, where 1. finds it and puts it after all others. Every
 -- entry is always in exactly one of the two streams; a crash between two steps leaves work for the next caller.
+-- A share group that is a Redis group of the stream gets what it has read past `next` again, for it knows records by their
+-- ids, and these are other records' then.
 -- What comes into the log is counted there, once: records, bytes, timestamps, and the rows of the index.
 -- allow-oom: a log is readable when memory is full, and what is moved leaves as much as it takes.
 
-local stream, state, moving, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, state, moving, index, share = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local topic_id, leader_epoch, width = ARGV[1], ARGV[2], 2 ^ tonumber(ARGV[3])
 local limit, bytes_left, channel = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
@@ -135,6 +137,33 @@ local function stream_ids()
   return named['last-generated-id'], named['entries-added'], named['max-deleted-entry-id']
 end
 
+-- The Redis groups that are parts of share groups, by name (shared/share_begin).
+local share_groups = {}
+local share_fields = redis.pcall('HKEYS', share)
+for _, field in ipairs(share_fields.err and {} or share_fields) do
+  if string.find(field, '^h:') and string.find(redis.call('HGET', share, field), '^redis ') then
+    share_groups[string.sub(field, 3)] = true
+  end
+end
+
+-- Has those that are past `next` go on there.
+local function set_groups_back()
+  if not next(share_groups) or redis.call('EXISTS', stream) == 0 then
+    return
+  end
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local named = {}
+    for at = 1, #info, 2 do
+      named[info[at]] = info[at + 1]
+    end
+    local offset, ms = offset_of(named['last-delivered-id'])
+    if share_groups[named.name] and (offset or (ms + 1) * width) >= next_offset then
+      local last = next_offset > 0 and id_of(next_offset - 1) or '0-0'
+      redis.call('XGROUP', 'SETID', stream, named.name, last)
+    end
+  end
+end
+
 -- Makes the log's last offset the stream's last id again, so that XADD takes the next one. XSETID refuses an id below
 -- the largest deleted one, so that one is put back first: what was moved is not deleted. 0-0 would not be taken.
 local function set_back(last_id, added, deleted, to_next)
@@ -147,6 +176,7 @@ local function set_back(last_id, added, deleted, to_next)
   redis.call('XSETID', stream, last_id, 'ENTRIESADDED', added, 'MAXDELETEDID', deleted)
   if to_next then
     redis.call('XSETID', stream, end_id)
+    set_groups_back()
   end
 end
 
@@ -170,6 +200,9 @@ local function evacuate()
     end
     if #ids > 0 then
       redis.call('XDEL', stream, unpack(ids))
+      for group in pairs(share_groups) do
+        redis.call('XACK', stream, group, unpack(ids))
+      end
     end
     moved = moved + #ids
     if #entries == 0 then

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- Takes what a member of a share group says of records that it has acquired: all of it or nothing.
 -- KEYS     stream, state, share
--- ARGV     topic id, group, offset sequence bits, member, channel of the partition, ms of a lock, most deliveries,
---          "all" to release all that the member has; or else "" and for each range of offsets, in order, first and last
---          offset and a type: 0 (gap), 1 (accept), 2 (release), 3 (reject), 4 (renew: its lock begins again)
--- Returns  1 if something is available again, and announced, else 0
+-- ARGV     topic id, group, offset sequence bits, member, channel of the partition, ms of a lock, most deliveries, most
+--          records in flight, "session" to release what the member has of the ranges, or else ""; for each range of offsets, in
+--          order, first and last offset and a type: 0 (gap), 1 (accept), 2 (release), 3 (reject), 4 (renew: its lock begins again)
+-- Returns  1 if something is available again, else 0; that is announced, and that no more so much is in flight that nothing
+--          else is delivered
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part),
 --          INVALID_RECORD_STATE (the member does not have one of them, or its lock has ended; there is no part)
 --
@@ -16,10 +17,11 @@
 
 local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits, member, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local lock_ms, deliveries_max, first_range = tonumber(ARGV[6]), tonumber(ARGV[7]), 9
-local all = ARGV[8] == 'all'
+local lock_ms, deliveries_max, in_flight_max = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local by_session, first_range = ARGV[9] == 'session', 10
 local RELEASE, RENEW = '2', '4'
 
+local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/share_redis
@@ -29,22 +31,22 @@ local function refuse(offset)
     member, group, offset, stream))
 end
 
-if not (all or ARGV[first_range]) then
+if not ARGV[first_range] then
   return 0
 end
-local released = false
+local released, has_room = false, false
 if not header then
-  if all then
+  if by_session then
     return 0
   end
   return refuse(tonumber(ARGV[first_range]))
 elseif kind == 'redis' then
-  local undelivered = read_group()
+  local undelivered, pending = read_group()
   if not undelivered then
-    return all and 0 or refuse(tonumber(ARGV[first_range]))
+    return by_session and 0 or refuse(tonumber(ARGV[first_range]))
   end
   local acked, freed, renewed = {}, {}, {}
-  local at, checked = first_range, not all and tonumber(ARGV[first_range]) -- all before it is the member's, or is gone
+  local at, checked = first_range, tonumber(ARGV[first_range]) -- all before it is the member's, or is gone
   -- Passes over what the member does not have up to `to`, exclusive; returns the offset of a record that is there.
   local function pass(to)
     while ARGV[at] and checked < to do
@@ -64,15 +66,19 @@ elseif kind == 'redis' then
       checked = tonumber(ARGV[at] or checked)
     end
   end
-  local from = all and '-' or id_of(checked)
-  local to = all and '+' or id_of(tonumber(ARGV[#ARGV - 1]))
+  local from, to = id_of(checked), id_of(tonumber(ARGV[#ARGV - 1]))
   repeat
     local rows = redis.call('XPENDING', stream, group, from, to, 1000, member)
     for _, row in ipairs(rows) do
       local id, idle, delivered = row[1], row[3], row[4]
       local offset = offset_of(id)
-      local answer = all and RELEASE
-      if not all and offset then
+      local answer
+      if by_session then
+        while offset and ARGV[at] and tonumber(ARGV[at + 1]) < offset do
+          at = at + 3
+        end
+        answer = offset and ARGV[at] and tonumber(ARGV[at]) <= offset and RELEASE
+      elseif offset then
         local missing = pass(offset)
         if missing then
           return refuse(missing)
@@ -98,7 +104,7 @@ elseif kind == 'redis' then
       from = '(' .. id
     end
   until #rows < 1000
-  if not all then
+  if not by_session then
     local missing = pass(9007199254740992)
     if missing then
       return refuse(missing)
@@ -119,8 +125,8 @@ elseif kind == 'redis' then
   each_of(acked, function(...) redis.call('XACK', stream, group, ...) end)
   claim(member, renewed)
   claim('korvet.released', freed, 'TIME', 0)
-  released = #freed > 0
-  if all and #redis.call('XPENDING', stream, group, '-', '+', 1, member) == 0 then
+  released, has_room = #freed > 0, pending >= in_flight_max and pending - #acked < in_flight_max
+  if by_session and #redis.call('XPENDING', stream, group, '-', '+', 1, member) == 0 then
     redis.call('XGROUP', 'DELCONSUMER', stream, group, member)
   end
   local first = first_pending(math.max(undelivered, log_start))
@@ -143,12 +149,19 @@ else
     local first, last, count, owner, ends = unpack(ranges, n, n + 4)
     owner = owners[owner]
     local is_members = owner == member and ends > now_ms
-    if all and owner == member then
-      changed = true
-      put_as(RELEASE, first, last, count)
-      first = last + 1
+    while by_session and owner == member and ARGV[at] and tonumber(ARGV[at]) <= last do
+      local from, to = math.max(tonumber(ARGV[at]), first), math.min(tonumber(ARGV[at + 1]), last)
+      if from <= to then
+        put(first, from - 1, count, owner, ends)
+        put_as(RELEASE, from, to, count)
+        changed, first = true, to + 1
+      end
+      if tonumber(ARGV[at + 1]) > last then
+        break
+      end
+      at = at + 3
     end
-    while not all and first <= last and ARGV[at] and tonumber(ARGV[at]) <= last do
+    while not by_session and first <= last and ARGV[at] and tonumber(ARGV[at]) <= last do
       local from, to = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
       if math.max(from, log_start) < first and to >= log_start then
         return refuse(math.max(from, log_start))
@@ -176,7 +189,7 @@ else
       put(first, last, count, owner, ends)
     end
   end
-  while ARGV[at] do
+  while not by_session and ARGV[at] do
     if tonumber(ARGV[at + 1]) >= log_start then
       return refuse(math.max(tonumber(ARGV[at]), log_start))
     end
@@ -184,10 +197,10 @@ else
   end
   if changed then
     write_ranges(math.max(next_offset, log_start))
+    has_room = in_flight >= in_flight_max and live < in_flight_max
   end
 end
-if released then
+if released or has_room then
   redis.call('SPUBLISH', channel, string.format('%d', log_end))
-  return 1
 end
-return 0
+return released and 1 or 0

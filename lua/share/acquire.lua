@@ -26,6 +26,7 @@ local lock_ms, deliveries_max, in_flight_max = tonumber(ARGV[9]), tonumber(ARGV[
 local read_start, read_end, read_epoch = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
 local first_run, after_runs = 16, 16 + 2 * tonumber(ARGV[15])
 
+local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/share_redis
@@ -85,6 +86,7 @@ if kind == 'redis' then
     undelivered, pending = start, 0
     create_group(start)
   end
+  local is_behind = undelivered < log_start -- it has not read what was trimmed: nobody knows how many that were
   undelivered = math.max(undelivered, log_start)
 
   local function ack(...)
@@ -125,9 +127,9 @@ if kind == 'redis' then
   local function is_in()
     return true
   end
-  local gone = {}
+  local gone, former = {}, {}
   for _, row in ipairs(log_start > 0 and available('-', id_of(log_start - 1), 1000) or {}) do
-    gone[#gone + 1] = row[1]
+    gone[#gone + 1], former[row[2]] = row[1], true
   end
   each_of(gone, ack)
 
@@ -138,13 +140,12 @@ if kind == 'redis' then
     gone = {}
     for n, row in ipairs(rows) do
       local offset, delivered = offset_of(row[1]), row[4]
-      if offset then
-        if delivered < deliveries_max and each_run(offset, offset, is_in) then
-          offsets[n], by_count[delivered] = offset, by_count[delivered] or {}
-          table.insert(by_count[delivered], row[1])
-        else
-          gone[#gone + 1] = row[1] -- delivered often enough, or not in the log any more
-        end
+      former[row[2]] = true
+      if offset and delivered < deliveries_max and each_run(offset, offset, is_in) then
+        offsets[n], by_count[delivered] = offset, by_count[delivered] or {}
+        table.insert(by_count[delivered], row[1])
+      else
+        gone[#gone + 1] = row[1] -- delivered often enough, or not in the log under this id
       end
     end
     each_of(gone, ack)
@@ -193,13 +194,13 @@ if kind == 'redis' then
         give(offsets[at], offsets[at], 1)
       end
       local command = {'XGROUP', 'SETID', stream, group, id_of(to - 1)}
-      if lag and not entries_read then
+      if lag and not entries_read and not is_behind then
         local info = redis.call('XINFO', 'STREAM', stream)
         for at = 1, #info, 2 do
           entries_read = info[at] == 'entries-added' and info[at + 1] - lag or entries_read
         end
       end
-      if entries_read then
+      if entries_read and not is_behind then
         for at = first_run, #ARGV, 2 do
           local first, last = math.max(tonumber(ARGV[at]), undelivered), math.min(tonumber(ARGV[at + 1]), to - 1)
           entries_read = entries_read + math.max(last - first + 1, 0)
@@ -211,18 +212,37 @@ if kind == 'redis' then
     end
   end
 
+  local lowest
+  -- Burst entries that somebody has read before they were moved (log/renumber) must not hide those with an offset.
+  for count = 10, 1000, 990 do
+    gone = {}
+    for _, row in ipairs(available('-', '+', count)) do
+      local offset = offset_of(row[1])
+      if offset then
+        lowest = offset
+        break
+      end
+      gone[#gone + 1], former[row[2]] = row[1], true
+    end
+    each_of(gone, ack)
+    if #gone < count then
+      break
+    end
+  end
+  former[member], former['korvet.released'] = nil, nil
+  for owner in pairs(former) do
+    -- A member that is gone does not come back, and who still reads under that name makes its consumer again.
+    if #redis.call('XPENDING', stream, group, '-', '+', 1, owner) == 0 then
+      redis.call('XGROUP', 'DELCONSUMER', stream, group, owner)
+    end
+  end
+
   local now_first = string.format('redis %d %d', pending > 0 and first_pending(undelivered) or undelivered, lock_ms)
   if now_first ~= header then
     redis.call('HSET', share, 'h:' .. group, now_first)
   end
   local read_next = in_flight_max > pending and undelivered or nil
-  for _, row in ipairs(available('-', '+', 10)) do
-    local offset = offset_of(row[1])
-    if offset then
-      read_next = math.min(offset, read_next or offset)
-      break
-    end
-  end
+  read_next = lowest and math.min(lowest, read_next or lowest) or read_next
   if taken > 0 or pending == 0 then
     return answered(read_next)
   end
@@ -240,6 +260,10 @@ if kind == 'redis' then
     else
       above = probe
     end
+  end
+  if known >= lock_ms then
+    -- What is available cannot be read, as in an open transaction, and hides which lock ends first.
+    known = lock_ms - math.min(lock_ms, 1000)
   end
   return answered(read_next, now_ms + lock_ms - known)
 end

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Has a share group begin at an offset of a partition, whatever it has in flight.
+-- Has a share group begin at an offset of a partition, within its log, whatever it has in flight.
 -- KEYS     stream, state, share
 -- ARGV     topic id, group, offset sequence bits, the offset, "redis" if a part that is not there yet is to be a Redis group
 --          else "ranges", ms of a lock
 -- Returns  1
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
 -- A Redis group is made again, without what it had pending: plain workers that wait in it are refused once (NOGROUP).
 -- allow-oom: it takes no more memory than it frees.
@@ -16,10 +16,11 @@ local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits, to = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local wanted_kind, new_lock_ms = ARGV[5], tonumber(ARGV[6])
 
+local is_replaced = true
 -- @include shared/share_begin
 -- @include shared/share_redis
 
-to = math.max(to, log_start)
+to = math.min(math.max(to, log_start), log_end)
 if begin_kind(wanted_kind) == 'redis' then
   if read_group() then
     redis.call('XGROUP', 'DESTROY', stream, group)

@@ -7,7 +7,8 @@
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part; too much is pending)
 --
 -- What is pending keeps its owner and its delivery count, and its lock ends when it would have ended. Pending entries whose
--- id is no offset are nothing that a consumer could get. allow-oom: a row takes less than what was pending.
+-- id is no offset are nothing that a consumer could get; those past the position of a group that was set back are
+-- forgotten, and delivered as if for the first time. allow-oom: a row takes less than what was pending.
 
 -- @include shared/whole_number
 
@@ -25,6 +26,7 @@ if not group then
   return 0
 end
 
+local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_ranges
 -- @include shared/share_redis
@@ -44,7 +46,7 @@ for _, row in ipairs(pending and redis.call('XPENDING', stream, group, '-', '+',
   local offset, owner, idle, count = offset_of(row[1]), row[2], row[3], row[4]
   if offset and offset < undelivered then
     local is_locked = idle < lock_ms_then
-    put(offset, offset, count, is_locked and owner or '', is_locked and now_ms + lock_ms_then - idle or 0)
+    put(offset, offset, math.max(count, 1), is_locked and owner or '', is_locked and now_ms + lock_ms_then - idle or 0)
   end
 end
 write_ranges(undelivered)

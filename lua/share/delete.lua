@@ -3,7 +3,7 @@
 -- KEYS     stream, state, share
 -- ARGV     topic id, group, offset sequence bits
 -- Returns  1 if there was a part, 0 if not
--- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
 -- A Redis group that is no share group's stays. allow-oom: this frees memory.
 
@@ -13,6 +13,7 @@
 local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
+local is_replaced = true
 -- @include shared/share_begin
 -- @include shared/share_redis
 

@@ -10,6 +10,7 @@
 local stream, state, share = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
+local is_replaced = false
 -- @include shared/share_begin
 -- @include shared/share_redis
 

@@ -1,6 +1,8 @@
--- A group of the consumer protocol as it is stored (KIP-848), and what its scripts have in common.
+-- A group of the consumer protocol (KIP-848), a share group (KIP-932) or a streams group (KIP-1071) as it is stored, and what
+-- their scripts have in common. Partitions of a share group have no owners: several members may have one. Members of a streams
+-- group have tasks in place of partitions (korvet/groups/streams/types.py).
 -- Needs   group, members, deadlines, assignments, channel, now_ms
--- Leaves  kind: "consumer" if it is such a group, state_before (false: there is no group), generation: its epoch,
+-- Leaves  kind: "consumer", "share" or "streams" if it is such a group, state_before (false: there is no group), generation: its epoch,
 --         assignment_epoch, size, stable: how many members have what they are to have, classic: how many use the classic
 --         protocol, resumed_ms, freed_at_once, whole(), epoch_row_of(), is_stable(), row_of(), count_protocols(), release(),
 --         first_of(), member_of(), remove(), remove_some(), due_at(), finish()
@@ -13,10 +15,10 @@ end
 local kind, state_before = held[1], held[2]
 local generation, assignment_epoch, size = tonumber(held[3] or 0), tonumber(held[4] or 0), tonumber(held[5] or 0)
 local stable, classic, resumed_ms = tonumber(held[6] or 0), tonumber(held[7] or 0), tonumber(held[8] or 0)
-if kind == 'consumer' and not (generation and assignment_epoch and size and stable and classic and resumed_ms) then
+if kind and not (generation and assignment_epoch and size and stable and classic and resumed_ms) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': an epoch or a count is no number')
 end
-for key, type_wanted in pairs(kind == 'consumer' and {[members] = 'hash', [deadlines] = 'zset', [assignments] = 'hash'} or {}) do
+for key, type_wanted in pairs(kind and {[members] = 'hash', [deadlines] = 'zset', [assignments] = 'hash'} or {}) do
   local found = redis.call('TYPE', key).ok
   if found ~= type_wanted and found ~= 'none' then
     return redis.error_reply('KAFKA_STORAGE_ERROR ' .. key .. ': it is a ' .. found .. ', and no ' .. type_wanted)
@@ -101,6 +103,9 @@ end
 
 -- Frees partitions that are still the member's.
 local function release(member, fields)
+  if kind == 'share' then
+    return
+  end
   for start = 1, #fields, 1000 do
     local last, own = math.min(start + 999, #fields), {}
     for at, owner in ipairs(redis.call('HMGET', assignments, unpack(fields, start, last))) do
@@ -141,7 +146,7 @@ local function remove(member)
   if not found then
     return
   end
-  local owned, others = found.owned, found.others
+  local owned, others = found.owned, kind ~= 'share' and found.others
   release(member, owned)
   while others do
     owned, others = first_of(others)
@@ -165,7 +170,7 @@ end
 -- Removes a member, or begins to if it owns more than is freed at once; returns whether it is gone.
 local function remove_some(member)
   local found = member_of(member)
-  if not found or not found.others then
+  if not found or not found.others or kind == 'share' then
     remove(member)
     return true
   end
@@ -191,14 +196,19 @@ local function finish()
   local state = 'Stable'
   if size == 0 then
     state = 'Empty'
+    redis.call('HDEL', group, 'ends_by') -- who asked all members of a streams group to end: they have
+  elseif kind == 'share' then
+    state = 'Stable' -- a member has its target with its next heartbeat, whatever others have
+  elseif kind == 'streams' and (redis.call('HGET', group, 'assignor') or '') == '' then
+    state = 'NotReady' -- topics are missing, or have other numbers of partitions than they need
   elseif generation > assignment_epoch then
     state = 'Assigning'
   elseif stable < size then
     state = 'Reconciling'
   end
-  redis.call('HSET', group, 'type', 'consumer', 'state', state, 'generation', whole(generation), 'assignment_epoch',
+  redis.call('HSET', group, 'type', kind, 'state', state, 'generation', whole(generation), 'assignment_epoch',
     whole(assignment_epoch), 'size', whole(size), 'stable', whole(stable), 'classic', whole(classic), 'protocol_type',
-    'consumer')
+    kind)
   if state ~= state_before then
     redis.call('HSET', group, 'since', whole(now_ms))
   end

@@ -13,8 +13,8 @@ for at = 1, #flat, 2 do
   stored[flat[at]] = flat[at + 1]
 end
 
--- An empty one becomes a classic group with the first member that joins so.
-if stored.type == 'consumer' and stored.state ~= 'Empty' then
+-- An empty one of the consumer protocol becomes a classic group with the first member that joins so.
+if stored.type == 'share' or stored.type and stored.state ~= 'Empty' then
   return redis.error_reply('GROUP_ID_NOT_FOUND the group is no classic group')
 end
 

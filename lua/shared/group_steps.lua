@@ -205,7 +205,7 @@ local function finish()
   }
   if stored.type then
     redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions',
-      'digest', 'assigner', 'assigner_until')
+      'digest', 'assigner', 'assigner_until', 'topology', 'delayed_until', 'ends_by', 'endpoints')
   end
   if state ~= state_before then
     fields[#fields + 1] = 'since'

@@ -1,5 +1,5 @@
 -- The first part of a script about a group's part of a partition, in place: the log, and the header of the part.
--- Needs   stream, state, share, topic_id, group
+-- Needs   stream, state, share, topic_id, group, is_replaced (true: a malformed header is as none, but for its kind)
 -- Leaves  log_start (the first offset that there is, the lake included), log_end, epoch (the log's last, "-1" without one),
 --         held (the state's fields), header (false without a part), kind ("redis" or "ranges"; nil without a part), start;
 --         of kind ranges also next_offset and in_flight, of kind redis lock_ms_then, that of the last change;
@@ -32,7 +32,10 @@ if header then
   elseif kind == 'redis' then
     lock_ms_then = second
   end
-  if not (start and (next_offset and in_flight or lock_ms_then)) then
+  local is_whole = start and (next_offset and in_flight or lock_ms_then)
+  if is_replaced and not is_whole then
+    kind = string.match(header, '^redis') or string.match(header, '^ranges')
+  elseif not is_whole then
     return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field h:' .. group .. ' is malformed')
   end
 end

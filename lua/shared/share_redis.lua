@@ -2,7 +2,7 @@
 -- Needs   stream, group, bits
 -- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
---         group; create_group(start); first_pending(to), the offset of the first pending entry, or `to` without one;
+--         group; create_group(start); first_pending(to), the offset of the first pending entry, at most `to`;
 --         each_of(ids, call), which calls it with as many ids at once as Lua can pass
 local width = 2 ^ bits
 
@@ -17,6 +17,11 @@ local function offset_of(id)
   return sequence < width and ms < 9007199254740992 / width and ms * width + sequence or nil
 end
 
+-- An id after the last offset of its millisecond is before the first of the next one.
+local function position_of(id)
+  return offset_of(id) or math.min((tonumber(string.match(id, '^%d+')) + 1) * width, 9007199254740992)
+end
+
 local function read_group()
   if redis.call('EXISTS', stream) == 0 then
     return nil
@@ -28,10 +33,7 @@ local function read_group()
     end
     if named.name == group then
       local last = named['last-delivered-id']
-      local ms = tonumber(string.match(last, '^%d+'))
-      local offset = offset_of(last)
-      -- An id after the last offset of its millisecond is before the first of the next one.
-      local undelivered = last == '0-0' and 0 or offset and offset + 1 or math.min((ms + 1) * width, 9007199254740992)
+      local undelivered = last == '0-0' and 0 or position_of(last) + (offset_of(last) and 1 or 0)
       return undelivered, named.pending, named['entries-read'], named.lag
     end
   end
@@ -42,10 +44,8 @@ local function create_group(start)
 end
 
 local function first_pending(to)
-  for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', 1)) do
-    return offset_of(row[1]) or to
-  end
-  return to
+  local row = redis.call('XPENDING', stream, group, '-', '+', 1)[1]
+  return math.min(row and position_of(row[1]) or to, to)
 end
 
 local function each_of(ids, call)

@@ -43,10 +43,14 @@ def test_features_are_returned(broker: Broker, admin: AdminClient) -> None:
     assert features.epoch >= 0
     assert features.supported == {
         "group.version": FeatureLevels(0, 1),
+        "share.version": FeatureLevels(0, 1),
+        "streams.version": FeatureLevels(0, 1),
         "transaction.version": FeatureLevels(0, 2),
     }
     assert features.finalized == {
         "group.version": FeatureLevels(1, 1),
+        "share.version": FeatureLevels(1, 1),
+        "streams.version": FeatureLevels(1, 1),
         "transaction.version": FeatureLevels(2, 2),
     }
     with AdminClient(broker.bootstrap) as other:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 
 from korvet.admin.client import AdminClient
@@ -11,11 +12,14 @@ from korvet.admin.errors import (
     GroupIdNotFoundError,
 )
 from korvet.admin.groups import Group, GroupDescription, partitions_of
+from korvet.admin.lag import progress_of
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
+from korvet.protocol.types import FeatureUpgradeType
 from tests.admin.outcomes import code_of
 from tests.support.broker import Broker
-from tests.support.group_consumer import joined
+from tests.support.group_consumer import joined, sharing, streaming
+from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 
@@ -78,6 +82,67 @@ def test_a_group_of_the_consumer_protocol_is_described_as_any_other(
         assert listed[name] == "consumer"
         assert other not in listed
         assert code_of(admin.groups.delete([name])[name]) is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_share_group_is_described_as_any_other(admin: AdminClient, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    missing = f"{name} missing"
+    with sharing(client, name, name) as member_id:
+        described = admin.groups.describe([missing, name])
+        assert isinstance(described[missing], GroupIdNotFoundError)
+        found = settled({name: described[name]})[name]
+        assert (found.type, found.protocol_type, found.protocol, found.state) == (
+            *("share", "share"),
+            *("simple", "Stable"),
+        )
+        [member] = found.members
+        assert (member.member_id, member.instance_id) == (member_id, None)
+        assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
+        assert [each.type for each in admin.groups.list(types=["share"]) if each.group_id == name] == [
+            "share"
+        ]
+        assert code_of(admin.groups.delete([name])[name]) is ErrorCode.NON_EMPTY_GROUP
+        progress = progress_of(admin, [found], {})[name]
+        assert [(each.committed, each.lag, each.uncommitted, each.member) for each in progress] == [
+            (None, None, 0, None)
+        ] * 2
+
+    def is_described() -> bool:
+        return isinstance(admin.groups.describe([name])[name], GroupDescription)
+
+    admin.cluster.update_features({"share.version": 0}, FeatureUpgradeType.SAFE_DOWNGRADE)
+    try:
+        wait_until(lambda: not is_described(), "the cluster has no share groups")
+        assert isinstance(admin.groups.describe([name])[name], GroupIdNotFoundError)
+    finally:
+        admin.cluster.update_features({"share.version": 1})
+        wait_until(is_described, "it has them again")
+    settled(admin.groups.delete([name]))
+
+
+def test_a_streams_group_is_described_by_the_partitions_that_its_tasks_read(
+    admin: AdminClient, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    with streaming(client, name, name) as member_id:
+        [found] = settled(admin.groups.describe([name])).values()
+        assert (found.type, found.protocol_type, found.state) == ("streams", "streams", "Stable")
+        [member] = found.members
+        assert (member.member_id, member.instance_id) == (member_id, None)
+        assert member.partitions == [TopicPartition(name, 0), TopicPartition(name, 1)]
+        assert [each.type for each in admin.groups.list(types=["streams"]) if each.group_id == name] == [
+            "streams"
+        ]
+        assert code_of(admin.groups.delete([name])[name]) is ErrorCode.NON_EMPTY_GROUP
+        more = msgspec.structs.replace(
+            member, partitions=[*(member.partitions or ()), TopicPartition(name, 2)]
+        )
+        progress = progress_of(admin, [msgspec.structs.replace(found, members=[more])], {})[name]
+        assert [(each.partition.partition, each.lag, each.end) for each in progress] == [
+            (0, None, 0),
+            (1, None, 0),
+        ]
+    settled(admin.groups.delete([name]))
 
 
 def test_a_group_with_members_is_not_deleted_and_takes_no_offsets(

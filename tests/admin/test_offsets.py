@@ -10,13 +10,14 @@ from korvet.admin.errors import (
     GroupIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset
+from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, ShareGroupOffset
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
 from tests.support.batches import Record
 from tests.support.broker import Broker
 from tests.support.group_consumer import joined
+from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
 
@@ -51,6 +52,25 @@ def test_what_cannot_be_committed_keeps_nothing_else_from_being(
     assert code_of(outcomes[one]) is ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert isinstance(outcomes[two], UnknownTopicOrPartitionError)
     assert admin.offsets.committed(name) == {zero: CommittedOffset(4)}
+
+
+def test_share_groups_are_where_they_have_begun(admin: AdminClient, client: Client, name: str) -> None:
+    topic_id = client.create(name, partitions=3)
+    zero, one, two = (TopicPartition(name, index) for index in range(3))
+    consumer = ShareConsumer(client, name, name).on(topic_id, 0, 2)
+    assert consumer.poll() == []
+    start = client.append(name, b"1", b"2", b"3")
+    consumer.accept(consumer.poll()[:1])
+    nobody = f"{name} nobody"
+    found = settled(admin.offsets.of_share_groups({name: None, nobody: None}))
+    assert found[nobody] == {}
+    assert found[name].keys() == {zero, two}
+    assert found[name][zero] == ShareGroupOffset(start + 1, client.leader_epoch(name), 2)
+    assert found[name][two].lag == 0
+    assert settled(admin.offsets.of_share_groups({name: [zero, one], nobody: []})) == {
+        name: {zero: found[name][zero]},
+        nobody: {},
+    }
 
 
 @pytest.mark.parametrize("group", ["grüße", "{a}%b:c", " ", "x" * 5000])

@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.test_reading import PAGES, heading
 from tests.support.broker import Broker
 from tests.support.console import TOKEN, Caller
+from tests.support.group_consumer import sharing
+from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
 UNNAMED = """() => [...document.querySelectorAll("a, button, input, select, textarea, [tabindex='0'], svg[role=img]")]
@@ -250,3 +252,31 @@ def test_offsets_are_shown_before_they_are_reset(
     reset.click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert console.data("group", name=name)["offsets"][0]["committed"] == "0"
+
+
+def test_a_share_group_has_members_and_starts_and_none_of_them_is_reset(
+    page: Page, console: Caller, client: Client, name: str
+) -> None:
+    topic_id = client.create(name)
+    with sharing(client, name, name) as member_id:
+        page.goto(f"/#/group?name={name}")
+        heading(page, name)
+        expect(page.locator("main")).to_contain_text("1 partition: The group has not begun")
+        consumer = ShareConsumer(client, name, joins=False).on(topic_id)
+        consumer.id = member_id
+        assert consumer.poll() == []
+        client.append(name, b"one", b"two")
+        page.reload()
+        unlock(page)
+        expect(page.locator("main")).to_contain_text("1 member · share group · simple · lag 2")
+        expect(page.get_by_role("table", name="Members")).to_contain_text(member_id)
+        expect(page.get_by_role("table", name="Partitions").get_by_role("columnheader")).to_have_text(
+            ["Topic", "Partition", "Start", "End", "Lag"]
+        )
+        expect(page.get_by_role("button", name="Reset offsets")).to_have_count(0)
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("What it has read is forgotten.")
+    page.get_by_label("Type the name").fill(name)
+    page.get_by_role("button", name="Delete group").click()
+    heading(page, "Groups")
+    assert console.get("/api/group", name=name).status == 404

@@ -29,18 +29,18 @@ def listed(broker: Broker) -> list[list[str]]:
 
 
 def test_levels_are_listed_and_set(broker: Broker) -> None:
-    group = ["group.version", "0-1", "1"]
-    assert listed(broker) == [["Feature", "Supported", "Finalized"], group, [NAME, "0-2", "2"]]
+    others = [["group.version", "0-1", "1"], ["share.version", "0-1", "1"], ["streams.version", "0-1", "1"]]
+    assert listed(broker) == [["Feature", "Supported", "Finalized"], *others, [NAME, "0-2", "2"]]
     said = done(features(broker, "set", f"{NAME}=1", "--downgrade", "safe", "--validate-only"))
     assert said == f"could be set {NAME}=1\n"
-    assert listed(broker)[1:] == [group, [NAME, "0-2", "2"]]
+    assert listed(broker)[1:] == [*others, [NAME, "0-2", "2"]]
     assert done(features(broker, "set", f"{NAME}=1", "--downgrade", "safe")) == f"set {NAME}=1\n"
-    assert listed(broker)[1:] == [group, [NAME, "0-2", "1"]]
+    assert listed(broker)[1:] == [*others, [NAME, "0-2", "1"]]
     done(features(broker, "set", f"{NAME}=0", "--downgrade", "unsafe"))
-    assert listed(broker)[1:] == [group, [NAME, "0-2", "0"]]
+    assert listed(broker)[1:] == [*others, [NAME, "0-2", "0"]]
     assert done_as_json("features", "set", "-b", broker.bootstrap, f"{NAME}=2") == {NAME: 2}
     found = done_as_json("features", "list", "-b", broker.bootstrap)
-    assert found["features"][1:] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
+    assert found["features"][3:] == [{"feature": NAME, "supported": [0, 2], "finalized": 2}]
     assert found["epoch"] > 0
 
 

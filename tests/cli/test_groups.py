@@ -34,8 +34,9 @@ from tests.cli.commands import (
 )
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.support.broker import Broker
-from tests.support.group_consumer import joined
+from tests.support.group_consumer import joined, sharing, streaming
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
+from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
 groups = partial(at_broker, "groups")
@@ -192,6 +193,64 @@ def test_members_of_kafka_python_are_described_too(broker: Broker, client: Clien
         assert described["partitions"] == [f"{name}:{index}" for index in range(3)]
     finally:
         member.close()
+
+
+def test_a_share_group_is_listed_described_by_its_members_and_deleted(
+    broker: Broker, client: Client, name: str
+) -> None:
+    client.create(name, partitions=2)
+    with sharing(client, name, name) as member_id:
+        assert [name, "Stable", "share", "share"] in table(done(groups(broker, "list", "--type", "share")))
+        printed = done(groups(broker, "describe", "--members", name)).splitlines()
+        assert printed[0] == f"{name}: Stable, 1 member, simple"
+        [member] = table("\n".join(printed[1:]))
+        assert member == [member_id, "-", "wire", "/127.0.0.1", f"{name}:0", f"{name}:1"]
+        [described] = as_json(broker, "describe", name)
+        assert (described["type"], described["protocol"]) == ("share", "simple")
+        assert "NON_EMPTY_GROUP" in failed(groups(broker, "delete", "--yes", name))
+    reset = ("reset-offsets", name, "--to-earliest", "--topic", name, "--execute")
+    assert "GROUP_ID_NOT_FOUND" in failed(groups(broker, *reset))
+    assert done(groups(broker, "delete", "--yes", name)) == f"deleted {name}\n"
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_share_group_is_described_by_partitions_with_its_starts_and_lag(
+    broker: Broker, client: Client, name: str, storage_format: str
+) -> None:
+    topic_id = client.create(name, partitions=2, storage_format=storage_format)
+    consumer = ShareConsumer(client, name, name).on(topic_id)
+    assert consumer.poll() == []
+    start = client.append(name, b"1", b"2", b"3", b"4")
+    first, _, third, _ = consumer.poll()
+    consumer.accept([first, third])
+    printed = done(groups(broker, "describe", name)).splitlines()
+    assert printed[0] == f"{name}: Stable, 1 member, simple"
+    assert printed[1].split() == ["Topic", "Partition", "Start", "End", "Lag"]
+    assert table("\n".join(printed[1:]))[0] == [name, "0", str(start + 1), str(start + 4), "2"]
+    [described] = as_json(broker, "describe", name)
+    nothing = dict.fromkeys(("committed", "metadata", "lag_seconds", "uncommitted", "member"))
+    begun, not_begun = described["offsets"]
+    figures = {"start": start + 1, "end": start + 4, "lag": 2}
+    assert begun == nothing | {"topic": name, "partition": 0} | figures
+    assert (not_begun["partition"], not_begun["start"], not_begun["lag"]) == (1, None, None)
+    page = f'korvet_consumer_group_lag_seconds{{group="{name}",partition="0",topic="{name}"}} 3.5\n'
+    shown = []
+    for text in (page, ""):
+        with metrics(text.encode()) as address:
+            shown.append(table(done(groups(broker, "describe", name, "--metrics", address)))[0][4:])
+    assert shown == [["2", "3.5"], ["2", "uncounted"]]
+
+
+def test_a_streams_group_is_listed_and_described(broker: Broker, client: Client, name: str) -> None:
+    client.create(name, partitions=2)
+    with streaming(client, name, name) as member_id:
+        listed = table(done(groups(broker, "list", "--type", "streams")))
+        assert [name, "Stable", "streams", "streams"] in listed
+        printed = done(groups(broker, "describe", "--members", name)).splitlines()
+        assert printed[0] == f"{name}: Stable, 1 member"
+        [member] = table("\n".join(printed[1:]))
+        assert member == [member_id, "-", "wire", "/127.0.0.1", f"{name}:0", f"{name}:1"]
+    assert done(groups(broker, "delete", "--yes", name)) == f"deleted {name}\n"
 
 
 def test_an_unknown_group_fails_and_the_others_are_described(broker: Broker, topic: str) -> None:

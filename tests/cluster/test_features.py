@@ -19,7 +19,7 @@ from korvet.topics.types import TopicRow
 
 KEYS = Keys("korvet")
 NAME = "transaction.version"
-OTHERS = {"group.version": 1}
+OTHERS = {"group.version": 1, "share.version": 1, "streams.version": 1}
 """What was not set, at its highest level."""
 UPGRADE, SAFE, UNSAFE = (
     FeatureUpgradeType.UPGRADE,
@@ -81,7 +81,7 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
 @pytest.mark.parametrize(
     ("name", "level", "kind", "said"),
     [
-        ("share.version", 1, UPGRADE, "does not support this feature"),
+        ("kraft.version", 1, UPGRADE, "does not support this feature"),
         (NAME, 3, UPGRADE, "only supports versions 0-2"),
         (NAME, -1, UPGRADE, "cannot be less than 0"),
         (NAME, 0, UPGRADE, "without setting the upgrade type"),
@@ -108,7 +108,7 @@ def test_a_change_that_is_not_allowed_changes_nothing(
 def test_the_level_that_there_is_may_be_set_by_any_kind(connection: Redis) -> None:
     features = features_of(connection)
     for kind in (UPGRADE, SAFE, UNSAFE):
-        features.update({NAME: FeatureUpdate(2, kind), "share.version": FeatureUpdate(0, kind)})
+        features.update({NAME: FeatureUpdate(2, kind), "kraft.version": FeatureUpdate(0, kind)})
         assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 1)
 
 
@@ -130,7 +130,7 @@ def test_a_change_is_checked_against_what_another_worker_has_set(connection: Red
 def test_levels_of_a_later_version_stay_and_count_as_the_highest_here(
     connection: Redis, raw_redis: Any
 ) -> None:
-    later = {NAME: 3, "share.version": 1}
+    later = {NAME: 3, "kraft.version": 1}
     raw_redis.hset(KEYS.features, "finalized", json.dumps(later))
     raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 5})
     features = features_of(connection)

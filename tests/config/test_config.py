@@ -227,6 +227,7 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("log.retention.ms", "9" * 5000, "a whole number"),
         ("log.retention.ms", "\u0661", "a whole number"),
         ("delete.topic.enable", "yes", "true or false"),
+        ("group.share.partition.max.record.locks", "2001", "from 100 to 2000"),
         ("log.cleaner.min.cleanable.ratio", "1.1", "a number from 0 to 1"),
         ("log.cleaner.min.cleanable.ratio", "nan", "a number from 0 to 1"),
         ("log.cleaner.min.cleanable.ratio", "1_0", "a number from 0 to 1"),

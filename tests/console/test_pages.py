@@ -23,9 +23,10 @@ from tests.support import redis_cluster as clusters
 from tests.support.batches import batch
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster, steady_broker
 from tests.support.console import Caller
-from tests.support.group_consumer import joined
+from tests.support.group_consumer import joined, sharing
 from tests.support.processes import alive, wait_until
 from tests.support.redis_cluster import RedisCluster
+from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "a/b?c=d&e#f", "..", "grüße\u202e", "\"'\n\0", " "]
@@ -161,6 +162,47 @@ def test_a_group_has_members_offsets_and_lag(
             assert (data["type"], data["state"], data["lag"]) == (protocol, "Stable", 2)
             [row] = console.data("groups", q=name)["groups"]
             assert (row["type"], row["state"], row["count"]) == (protocol, "Stable", 1)
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_share_group_has_members_starts_and_lag(
+    console: Caller, client: Client, name: str, storage_format: str
+) -> None:
+    topic_id = client.create(name, partitions=2, storage_format=storage_format)
+    consumer = ShareConsumer(client, name, name).on(topic_id)
+    assert consumer.poll() == []
+    start = client.append(name, b"one", b"two", b"three")
+    consumer.accept(consumer.poll()[:1])
+    [row] = console.data("groups", q=name)["groups"]
+    assert (row["partition_count"], row["lag"], row["uncommitted_count"]) == (2, 2, 1)
+    data = console.data("group", name=name)
+    assert (data["lag"], data["lag_unknown"], data["uncommitted_count"]) == (2, 0, 1)
+    begun, not_begun = data["offsets"]
+    assert (begun["committed"], begun["end"], begun["lag"]) == (str(start + 1), str(start + 3), 2)
+    assert (begun["uncommitted"], begun["member"]) == (None, None)
+    assert (not_begun["committed"], not_begun["lag"]) == (None, None)
+    consumer.leave()
+    assert console.data("group", name=name)["lag"] == 2
+    [row] = console.data("groups", q=name)["groups"]
+    assert (row["partition_count"], row["lag"]) == (0, None)  # which partitions it has nothing lists
+
+
+def test_a_share_group_that_has_not_begun_has_members_and_no_lag(
+    console: Caller, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    client.append(name, b"one")
+    with sharing(client, name, name) as member_id:
+        [row] = console.data("groups", q=name)["groups"]
+        assert (row["type"], row["state"], row["count"]) == ("share", "Stable", 1)
+        assert (row["topics"], row["lag"], row["uncommitted_count"]) == ([name], None, 1)
+        data = console.data("group", name=name)
+        [member] = data["members"]
+        assert (member["id"], member["partitions"]) == (member_id, [f"{name}:0"])
+        assert (data["type"], data["protocol"]) == ("share", "simple")
+        assert [(each["committed"], each["uncommitted"]) for each in data["offsets"]] == [(None, 1)]
+    console.changed("DELETE", "groups", {"name": name})
+    assert console.data("groups", q=name)["groups"] == []
 
 
 def test_where_nothing_is_committed_the_records_of_the_log_are_counted(

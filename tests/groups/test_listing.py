@@ -23,13 +23,15 @@ def groups(redis_url: str) -> Iterator[GroupList]:
 
 
 def test_summaries_have_state_generation_and_members(groups: GroupList, raw_redis: Any) -> None:
-    raw_redis.hset(KEYS.group_state("whole"), mapping={"state": "Stable", "generation": 7, "size": 3})
+    raw_redis.hset(
+        KEYS.group_state("whole"), mapping={"state": "Stable", "generation": 7, "size": 3, "type": "share"}
+    )
     raw_redis.hset(KEYS.group_state("offsets only"), mapping={"state": "Empty", "generation": 0})
     raw_redis.hset(KEYS.group_state("damaged"), mapping={"state": "Stable", "generation": "x"})
     raw_redis.set(KEYS.group_state("no hash"), "x")
     found = groups.summaries(["whole", "gone", "damaged", "offsets only", "no hash"])
     assert [each for each in found if isinstance(each, GroupSummary)] == [
-        GroupSummary("whole", "Stable", 7, 3),
+        GroupSummary("whole", "Stable", 7, 3, "share"),
         GroupSummary("offsets only", "Empty", 0, 0),
     ]
     errors = [each for each in found if isinstance(each, KafkaError)]

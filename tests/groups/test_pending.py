@@ -127,7 +127,7 @@ def test_a_former_member_does_not_commit(worker: Worker, raw_redis: Any) -> None
     late = Committer(NAME, generation - 1, "a")
     refused("ILLEGAL_GENERATION", lambda: worker.commit_transaction(7, 6, by=late))
     refused("UNKNOWN_MEMBER_ID", lambda: worker.commit_transaction(7, 6, by=Committer(NAME, generation, "b")))
-    refused("GROUP_ID_NOT_FOUND", lambda: worker.commit_transaction(7, 6, by=Committer("none", 0, "a")))
+    refused("ILLEGAL_GENERATION", lambda: worker.commit_transaction(7, 6, by=Committer("none", 0, "a")))
     worker.finish(7)
     assert worker.offsets() == {0: 5}
 

@@ -89,6 +89,8 @@ BEYOND: dict[int, set[str]] = {
     10: {"ClusterAction Cluster"},  # for share groups (KafkaApis.getCoordinator)
     68: {"Describe Topic"},  # for the topics that are named (KafkaApis.handleConsumerGroupHeartbeat)
     69: {"Describe Topic"},  # for those in the response (KafkaApis.handleConsumerGroupDescribe)
+    76: {"Describe Topic"},  # as for 68 (KafkaApis.handleShareGroupHeartbeat)
+    77: {"Describe Topic"},  # as for 69 (KafkaApis.handleShareGroupDescribe)
     19: {"DescribeConfigs Topic"},  # for the configs in the response (ControllerApis.handleCreateTopics)
     20: {"Delete Cluster"},  # in place of all topics (ControllerApis.handleDeleteTopics)
     22: {"Write Topic"},  # of any topic (KIP-679)
@@ -97,6 +99,7 @@ BEYOND: dict[int, set[str]] = {
     33: {"AlterConfigs Group"},
     43: {"Alter Cluster"},  # what ControllerApis.handleElectLeaders asks for
     44: {"AlterConfigs Group"},
+    88: {"Create Cluster"},  # in place of all internal topics (KafkaApis.handleStreamsGroupHeartbeat)
     65: {"Describe Topic"},  # for the topics of transactions (KafkaApis.handleDescribeTransactionsRequest)
 }
 """What Kafka's code asks for and the table does not have."""

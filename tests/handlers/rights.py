@@ -82,6 +82,7 @@ from tests.handlers.cases import (
     always,
 )
 from tests.handlers.consumer_group_rights import CONSUMER_GROUP_CASES
+from tests.handlers.streams_group_rights import STREAMS_GROUP_CASES
 from tests.handlers.transaction_rights import TRANSACTION_CASES
 from tests.support.batches import batch
 from tests.support.dispatching import TIMEOUT_MS, received
@@ -556,7 +557,7 @@ def minimal(kind: type[P]) -> P:
     return kind(**{each.name: value(each.kind) for each in schema.fields(kind) if each.required})
 
 
-for _key, _cases in (*TRANSACTION_CASES.items(), *CONSUMER_GROUP_CASES.items()):
+for _key, _cases in (TRANSACTION_CASES | CONSUMER_GROUP_CASES | STREAMS_GROUP_CASES).items():
     CASES[_key] = [*CASES.get(_key, ()), *_cases]
 for _key in HANDLERS.keys() - CASES.keys():
     for _rule in TABLE.get(_key, ()):

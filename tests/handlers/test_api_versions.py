@@ -76,6 +76,15 @@ APACHE_KAFKA_4_2 = {
     69: (0, 1),
     74: (0, 1),
     75: (0, 0),
+    76: (1, 1),
+    77: (1, 1),
+    78: (1, 2),
+    79: (1, 2),
+    88: (0, 0),
+    89: (0, 0),
+    90: (0, 1),
+    91: (0, 0),
+    92: (0, 0),
 }
 
 
@@ -92,7 +101,7 @@ def test_every_version_lists_what_apache_kafka_lists_of_the_apis_that_are_served
 @pytest.mark.parametrize("version", range(5))
 def test_features_are_listed_as_clients_of_each_version_can_read_them(client: Client, version: int) -> None:
     answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
-    levels = {"group.version": 1, "transaction.version": 2}
+    levels = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
     supported = [
         SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in levels.items()
     ]

@@ -15,6 +15,7 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, ProtocolError
+from korvet.groups.streams.types import GroupStatus
 from korvet.handlers.audit import CHANGES
 from korvet.handlers.authorization import TABLE
 from korvet.handlers.registry import HANDLERS
@@ -40,10 +41,14 @@ from korvet.protocol.messages import (
     update_features,
 )
 from korvet.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from korvet.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from korvet.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from korvet.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import (
     UNKNOWN_OPERATIONS,
     AclOperation,
+    AclResourceType,
 )
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.acls import CLUSTER_NAME
@@ -62,7 +67,7 @@ from tests.handlers.cases import (
     WRITE,
     Case,
 )
-from tests.handlers.consumer_group_rights import JOINING
+from tests.handlers.consumer_group_rights import JOINING, SHARING
 from tests.handlers.kafka_operations import BEYOND, DOCUMENTED, NOT_ASKED
 from tests.handlers.quotas import entry
 from tests.handlers.rights import (
@@ -79,6 +84,7 @@ from tests.handlers.rights import (
     produced,
     stored,
 )
+from tests.handlers.streams_group_rights import joining
 from tests.support.dispatching import answer, dispatcher
 
 
@@ -276,19 +282,66 @@ def test_what_may_not_be_described_looks_like_what_is_not_there(served: Served) 
     assert served.call(deleted).responses[0].name is None
 
 
-def test_members_of_a_group_are_described_by_the_topics_that_they_have(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("join", "describe"),
+    [(JOINING, ConsumerGroupDescribeRequest), (SHARING, ShareGroupDescribeRequest)],
+)
+def test_members_of_a_group_are_described_by_the_topics_that_they_have(
+    served: Served, join: Any, describe: Any
+) -> None:
     """As in Kafka: not by those that they only name."""
     for name in ("orders", "secret"):
         served.create(name)
-    joining = msgspec.structs.replace(JOINING, subscribed_topic_names=["orders", "not-there"])
+    joining = msgspec.structs.replace(join, subscribed_topic_names=["orders", "not-there"])
     assert served.call(joining, session=ROOT).error_code == 0
     served.allow(DESCRIBE, GROUP, "billing")
-    asked = ConsumerGroupDescribeRequest(group_ids=["billing"])
+    asked = describe(group_ids=["billing"])
     assert served.call(asked).groups[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     served.allow(DESCRIBE, TOPIC, "orders")
     [found] = served.call(asked).groups
     assert found.error_code == 0
     assert found.members[0].subscribed_topic_names == ["not-there", "orders"]
+
+
+def test_a_streams_group_is_described_to_those_who_may_describe_its_topics(served: Served) -> None:
+    served.create("orders")
+    assert served.call(joining("store", sinks=("secret",)), session=ROOT).error_code == 0
+    for name in ("orders", "store"):
+        served.allow(DESCRIBE, TOPIC, name)
+    served.allow(DESCRIBE, GROUP, "billing")
+    asked = StreamsGroupDescribeRequest(group_ids=["billing"])
+    [found] = served.call(asked).groups
+    assert (found.error_code, found.topology, found.members) == (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        None,
+        [],
+    )
+    served.allow(DESCRIBE, TOPIC, "secret")
+    assert [len(each.members) for each in served.call(asked).groups] == [1]
+
+
+@pytest.mark.parametrize(("resource", "name"), [(TOPIC, "store"), (CLUSTER, CLUSTER_NAME)])
+def test_internal_topics_are_created_for_those_who_may_create_them(
+    served: Served, caplog: pytest.LogCaptureFixture, resource: AclResourceType, name: str
+) -> None:
+    served.create("orders")
+    served.allow(READ, GROUP, "billing")
+    for topic in ("orders", "store"):
+        served.allow(DESCRIBE, TOPIC, topic)
+
+    def missing() -> list[str]:
+        answer = served.call(joining("store"))
+        code = GroupStatus.MISSING_INTERNAL_TOPICS
+        return [each.status_detail for each in answer.status if each.status_code == code]
+
+    refused = "Internal topics are missing: store; Unauthorized to CREATE on topics store."
+    assert missing() == missing() == [refused]
+    served.allow(CREATE, resource, name)
+    with caplog.at_level(logging.INFO, "korvet.audit"):
+        assert missing() == ["Internal topics are missing: store"]
+    [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
+    assert (line["api"], line["done"]) == ("StreamsGroupHeartbeat", "topic store")
+    assert missing() == []
 
 
 def test_lists_of_everything_have_what_may_be_described(served: Served) -> None:
@@ -504,7 +557,10 @@ def test_changes_of_quotas_users_leaders_and_features_are_in_the_audit_log_and_c
 
 
 def test_every_api_that_changes_something_is_in_the_audit_log() -> None:
-    """What a right is needed for that neither reads nor writes records; of Metadata the line is its handler's."""
+    """What a right is needed for that neither reads nor writes records.
+
+    Of Metadata and StreamsGroupHeartbeat, which create topics, the line is the handler's.
+    """
     no_changes = {READ, WRITE, DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.IDEMPOTENT_WRITE}
     no_changes |= {AclOperation.CLUSTER_ACTION}
     changing = {
@@ -512,4 +568,6 @@ def test_every_api_that_changes_something_is_in_the_audit_log() -> None:
         for key, rules in TABLE.items()
         if any(operation not in no_changes for rule in rules for operation, _ in rule.rights)
     }
-    assert changing - {metadata.MetadataRequest.api.key} == CHANGES.keys()
+    assert (
+        changing - {metadata.MetadataRequest.api.key, StreamsGroupHeartbeatRequest.api.key} == CHANGES.keys()
+    )

@@ -193,15 +193,26 @@ def test_a_resource_that_cannot_be_described_says_why(
     assert len(other.configs) == 1
 
 
-def test_a_group_has_the_configs_of_the_consumer_protocol(client: Client) -> None:
+def test_a_group_has_the_configs_of_every_type(client: Client) -> None:
     found = configs_of(client, GROUP, "billing", synonyms=True)
     assert {name: (each.value, each.config_source, each.read_only) for name, each in found.items()} == {
         "consumer.heartbeat.interval.ms": ("5000", DEFAULT, False),
         "consumer.session.timeout.ms": ("45000", DEFAULT, False),
+        "share.auto.offset.reset": ("latest", DEFAULT, False),
+        "share.heartbeat.interval.ms": ("5000", DEFAULT, False),
+        "share.isolation.level": ("read_uncommitted", DEFAULT, False),
+        "share.record.lock.duration.ms": ("30000", DEFAULT, False),
+        "share.session.timeout.ms": ("45000", DEFAULT, False),
+        "streams.heartbeat.interval.ms": ("5000", DEFAULT, False),
+        "streams.initial.rebalance.delay.ms": ("3000", DEFAULT, False),
+        "streams.num.standby.replicas": ("0", DEFAULT, False),
+        "streams.session.timeout.ms": ("45000", DEFAULT, False),
     }
     assert chain(found["consumer.session.timeout.ms"]) == [
         ("group.consumer.session.timeout.ms", "45000", DEFAULT)
     ]
+    # Some have no setting of the broker.
+    assert chain(found["share.auto.offset.reset"]) == [("share.auto.offset.reset", "latest", DEFAULT)]
 
 
 def test_a_resource_that_is_asked_for_twice_is_answered_twice(client: Client, topic: str) -> None:

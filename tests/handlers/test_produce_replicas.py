@@ -24,6 +24,7 @@ from tests.support import redis_servers
 from tests.support.batches import batch, forged
 from tests.support.broker import korvet_broker
 from tests.support.processes import free_port, wait_until
+from tests.support.share_consumer import Ack, ShareConsumer
 from tests.support.topic_client import Client, produce_request
 from tests.transactions.support import Process, make_topic
 
@@ -137,6 +138,41 @@ def test_a_member_gets_no_partitions_of_which_no_replica_knows_and_stays_in_its_
             wait_until(lambda: two.send(**full).error_code == 0, "the step is confirmed")
             [gained] = two.send(**full).assignment.topic_partitions
             assert (gained.partitions, kept.partitions) == ([2, 3], [0, 1])
+
+
+def test_members_of_share_groups_get_and_acknowledge_nothing_of_which_no_replica_knows(
+    tmp_path: Path,
+) -> None:
+    port = str(free_port())
+    with (
+        redis_servers.embedded_server("--port", port, "--bind", "127.0.0.1") as url,
+        korvet_broker(
+            tmp_path, "--redis-url", url, "--set", "replicas=1", "--set", "redis.timeout.ms=3000", workers=1
+        ) as broker,
+        Client(broker.address) as client,
+    ):
+        with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
+
+            def created() -> bool:
+                [answer] = client.call(CreateTopicsRequest(topics=[orders()]), 7).topics
+                return answer.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+            wait_until(created, "the topic is confirmed")
+            consumer = ShareConsumer(client, "g", "orders").on(client.described("orders").topic_id)
+            assert consumer.poll() == []
+            client.append("orders", b"1", b"2")
+            [one] = consumer.poll(max_records=1, share_acquire_mode=1)
+        [place] = consumer.wanted
+        acks = {place: [Ack(one.offset, one.offset)]}
+        assert consumer.acknowledged(acks) == {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        found = consumer.fetch(acks=acks)[place]
+        assert found.acknowledge_error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (found.error_code, found.acquired_records) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+        with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
+            # It may be known already: how many are in sync may have been of a second ago.
+            known = {ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE}
+            wait_until(lambda: consumer.acknowledged(acks)[place] in known, "acknowledgements are taken")
+            wait_until(lambda: not any(each.error_code for each in consumer.fetch().values()), "no error")
 
 
 def test_transactions_wait_for_the_replica_too(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
 NAME = "transaction.version"
-OTHER = {"group.version": 1}
-"""The feature that no test here changes."""
+OTHER = {"group.version": 1, "share.version": 1, "streams.version": 1}
+"""The features that no test here changes."""
 
 VERSIONS = pytest.mark.parametrize("version", range(3))
 

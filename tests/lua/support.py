@@ -147,7 +147,7 @@ class Log:
     ) -> list[Any]:
         """Do one step."""
         args = [TOPIC_ID, leader_epoch, self.bits, limit, step_bytes, STREAM]
-        reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING, INDEX), args)
+        reply: list[Any] = run(self.client, "log/renumber", (STREAM, STATE, MOVING, INDEX, SHARE), args)
         return reply
 
     def settle(self, limit: int = 1000) -> int:

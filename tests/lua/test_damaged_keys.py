@@ -69,7 +69,7 @@ def share_calls(log: Log) -> dict[str, list[Any]]:
     end, bits, group = log.next(), -1 if isinstance(log, BatchLog) else log.bits, "g"
     return {
         "acquire": [group, bits, "m", "", "", 5, "cut", 1000, 5, 10, 0, end, EPOCH, 1, end - 1, end - 1],
-        "acknowledge": [group, bits, "m", STREAM, 1000, 5, "", end - 2, end - 2, 1],
+        "acknowledge": [group, bits, "m", STREAM, 1000, 5, 10, "", end - 2, end - 2, 1],
         "alter": [group, bits, 0, "redis", 1000],
         "convert": [bits, group],
         "delete": [group, bits],
@@ -82,7 +82,7 @@ def calls(log: Log) -> dict[str, Call]:
     end, is_dense = log.next(), isinstance(log, BatchLog)
     bits = -1 if is_dense else log.bits
     settle: dict[str, Call] = {
-        "log/renumber": ((STREAM, STATE, MOVING, INDEX), [TOPIC_ID, EPOCH, bits, 10, 1 << 20, STREAM])
+        "log/renumber": ((STREAM, STATE, MOVING, INDEX, SHARE), [TOPIC_ID, EPOCH, bits, 10, 1 << 20, STREAM])
     }
     if is_dense:
         settle = {"log/expel": ((STREAM, STATE), [TOPIC_ID, 10])}

@@ -189,7 +189,9 @@ def test_a_share_group_works_on(raw_redis: Any, kind: str) -> None:
             run(raw_redis, "share/acquire", keys, [*head, first, kind, 1, "cut", 1000, 5, 10, *read])[3]
             == b"%d" % first
         )
-        assert run(raw_redis, "share/acknowledge", keys, [*head, STREAM, 1000, 5, "", first, first, 1]) == 0
+        assert (
+            run(raw_redis, "share/acknowledge", keys, [*head, STREAM, 1000, 5, 10, "", first, first, 1]) == 0
+        )
         assert run(raw_redis, "share/look", keys, head[:3])[:3] == [b"%d" % (first + 1)] * 2 + [b"0"]
         assert run(raw_redis, "share/alter", keys, [*head[:3], first, kind, 1000]) == 1
         assert run(raw_redis, "share/delete", keys, head[:3]) == 1

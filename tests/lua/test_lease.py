@@ -16,6 +16,7 @@ LEASED = {
     *(f"group/{name}" for name in ("commit", "commit_transaction", "delete", "forget")),
     *(f"group/{name}" for name in ("heartbeat", "join", "leave", "sync")),
     *(f"share/{name}" for name in ("acknowledge", "acquire", "alter", "delete")),
+    "streams/raise_endpoints",
     *(f"topic/{name}" for name in ("claim", "create")),
     *(f"transaction/{name}" for name in ("init", "add", "end")),
 }

@@ -303,13 +303,14 @@ def a_part_of(client: Any, kind: str) -> list[Any]:
 
 def acknowledge_the_last_range(client: Any) -> Step:
     *head, offset = a_part_of(client, "ranges")
-    args = [*head, "m", STREAM, 60_000, 5, "", offset, offset, 1]
+    args = [*head, "m", STREAM, 60_000, 5, 10, "", offset, offset, 1]
     return lambda: run(client, "share/acknowledge", SHARE_KEYS, args)
 
 
 def release_the_last_entry(client: Any) -> Step:
-    head = a_part_of(client, "redis")[:3]
-    return lambda: run(client, "share/acknowledge", SHARE_KEYS, [*head, "m", STREAM, 60_000, 1, "all"])
+    *head, offset = a_part_of(client, "redis")
+    args = [*head, "m", STREAM, 60_000, 1, 10, "session", offset, offset, 2]
+    return lambda: run(client, "share/acknowledge", SHARE_KEYS, args)
 
 
 def convert_a_part(client: Any) -> Step:
@@ -354,7 +355,7 @@ CASES: dict[str, tuple[str, Callable[[Any], Step]]] = {
     "consumer/stage": (OFFSETS, what_is_staged_is_staged_again),
     "consumer/upgrade": (OFFSETS, a_group_becomes_one_of_consumers),
     "share/acknowledge": (STREAM, acknowledge_the_last_range),
-    "share/acknowledge, of all": (STREAM, release_the_last_entry),
+    "share/acknowledge, of what is held": (STREAM, release_the_last_entry),
     "share/convert": (STREAM, convert_a_part),
     "share/alter": (STREAM, alter_a_part),
     "share/delete": (STREAM, delete_the_last_part),

@@ -1,4 +1,4 @@
-"""Kafka's schemas of the messages about groups of the consumer protocol, which kafka-python's wheel does not carry.
+"""Kafka's schemas of messages about groups of the consumer protocol and share groups, not in kafka-python's wheel.
 
 They are transcribed. tests/jvm has Kafka's own client send them and read the answers.
 """
@@ -17,14 +17,14 @@ def _nullable(name: str, kind: str, versions: str = "0+", **more: Any) -> dict[s
 
 
 def _schemas(
-    api: str, key: int, request: list[dict[str, Any]], response: list[dict[str, Any]]
+    api: str, key: int, versions: str, request: list[dict[str, Any]], response: list[dict[str, Any]]
 ) -> dict[str, Any]:
     return {
-        f"ConsumerGroup{api}{kind}": {
+        f"{api}{kind}": {
             "apiKey": key,
             "type": kind.lower(),
-            "name": f"ConsumerGroup{api}{kind}",
-            "validVersions": "0-1",
+            "name": f"{api}{kind}",
+            "validVersions": versions,
             "flexibleVersions": "0+",
             "fields": fields,
         }
@@ -46,8 +46,9 @@ def _assignment(name: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     **_schemas(
-        "Heartbeat",
+        "ConsumerGroupHeartbeat",
         68,
+        "0-1",
         [
             _field("GroupId", "string"),
             _field("MemberId", "string"),
@@ -69,8 +70,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         ],
     ),
     **_schemas(
-        "Describe",
+        "ConsumerGroupDescribe",
         69,
+        "0-1",
         [
             _field("GroupIds", "[]string"),
             _field("IncludeAuthorizedOperations", "bool", default="false"),
@@ -101,6 +103,62 @@ SCHEMAS: dict[str, dict[str, Any]] = {
                             _assignment("Assignment", _DESCRIBED),
                             _assignment("TargetAssignment", _DESCRIBED),
                             _field("MemberType", "int8", "1+", default="-1", ignorable=True),
+                        ],
+                    ),
+                    _field("AuthorizedOperations", "int32", default="-2147483648"),
+                ],
+            )
+        ],
+    ),
+    **_schemas(
+        "ShareGroupHeartbeat",
+        76,
+        "1",
+        [
+            _field("GroupId", "string"),
+            _field("MemberId", "string"),
+            _field("MemberEpoch", "int32"),
+            _nullable("RackId", "string"),
+            _nullable("SubscribedTopicNames", "[]string"),
+        ],
+        [
+            *_ERROR,
+            _nullable("MemberId", "string"),
+            _field("MemberEpoch", "int32", default="0"),
+            _field("HeartbeatIntervalMs", "int32", default="0"),
+            _assignment("Assignment", _OWNED) | {"nullableVersions": "0+", "default": "null"},
+        ],
+    ),
+    **_schemas(
+        "ShareGroupDescribe",
+        77,
+        "1",
+        [
+            _field("GroupIds", "[]string"),
+            _field("IncludeAuthorizedOperations", "bool", default="false"),
+        ],
+        [
+            _field(
+                "Groups",
+                "[]DescribedGroup",
+                fields=[
+                    *_ERROR,
+                    _field("GroupId", "string"),
+                    _field("GroupState", "string", default=""),
+                    _field("GroupEpoch", "int32", default="0"),
+                    _field("AssignmentEpoch", "int32", default="0"),
+                    _field("AssignorName", "string", default=""),
+                    _field(
+                        "Members",
+                        "[]Member",
+                        fields=[
+                            _field("MemberId", "string"),
+                            _nullable("RackId", "string"),
+                            _field("MemberEpoch", "int32"),
+                            _field("ClientId", "string"),
+                            _field("ClientHost", "string"),
+                            _field("SubscribedTopicNames", "[]string"),
+                            _assignment("Assignment", _DESCRIBED),
                         ],
                     ),
                     _field("AuthorizedOperations", "int32", default="-2147483648"),

@@ -19,6 +19,7 @@ from tests.handlers.quotas import described, set_quotas
 from tests.support import ops
 from tests.support.batches import batch
 from tests.support.broker import Broker, steady_broker
+from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import clients_of_two_workers
 
@@ -120,6 +121,21 @@ def test_a_consumer_gets_no_more_at_once_than_its_quota_allows_and_is_muted(
     assert time.monotonic() - begun >= second.throttle_time_ms / 1000
     # What is not fetched costs nothing: others are not throttled.
     assert admin.call(fetch_request(name), 11).throttle_time_ms == 0
+
+
+def test_a_member_of_a_share_group_gets_no_more_at_once_than_its_quota_allows_and_is_muted(
+    client: Client, admin: Client, limit: Callable[..., None], name: str
+) -> None:
+    consumer = ShareConsumer(client, name, name).on(admin.create(name))
+    assert consumer.poll() == []
+    for _ in range(8):
+        produce(admin, name, WINDOWS * 2 // 10)
+    limit(client, consumer_byte_rate=RATE)
+    first = consumer.send()
+    [[of_first]] = [each.partitions for each in first.responses]
+    assert 0 < len(of_first.records) <= WINDOWS
+    assert first.throttle_time_ms == 0
+    assert consumer.send().throttle_time_ms > 0
 
 
 def test_a_request_percentage_throttles_any_request_and_one_window_at_most(

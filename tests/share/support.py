@@ -17,7 +17,9 @@ from korvet.share.types import (
     AckRange,
     Acquire,
     Acquired,
+    AcquiredRange,
     Begin,
+    HeldRanges,
     Readable,
     ShareOffsets,
     SharePolicy,
@@ -103,9 +105,15 @@ class Part:
         assert isinstance(done, Acknowledged), done
         return done.released
 
-    def release(self, member: str = "m1") -> bool:
-        """Release all that a member has; return whether there was something."""
-        [done] = self.store.release(GROUP, member, [self.partition], self.policy)
+    def held(self, *ranges: tuple[int, int]) -> HeldRanges:
+        """Return what a session has acquired: these ranges, or all that there may be."""
+        held = HeldRanges(self.partition)
+        held.add(AcquiredRange(first, last, 1) for first, last in ranges or [(0, (1 << 53) - 2)])
+        return held
+
+    def release(self, member: str = "m1", *ranges: tuple[int, int]) -> bool:
+        """Release what a member has, of these ranges or all; return whether there was something."""
+        [done] = self.store.release(GROUP, member, [self.held(*ranges)], self.policy)
         assert isinstance(done, Acknowledged), done
         return done.released
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.share.types import ACCEPT, RELEASE, RENEW, AckRange
+from korvet.share.types import ACCEPT, RELEASE, RENEW, AckRange, Begin
 from tests.share.support import GROUP, Part, code_of, offsets_in
 
 
@@ -213,11 +213,173 @@ def test_a_damaged_header_is_named_and_stays(queue: Part, offsets: list[int], co
     for outcome in (
         queue.ask(readable=queue.readable(offsets[4])),
         queue.acknowledge(offsets[0]),
-        *queue.store.release(GROUP, "m1", [queue.partition], queue.policy),
+        *queue.store.release(GROUP, "m1", [queue.held()], queue.policy),
         *queue.store.offsets(GROUP, [queue.partition]),
-        *queue.store.delete(GROUP, [queue.partition]),
     ):
         assert isinstance(outcome, KafkaError)
         assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert queue.share in outcome.message
     assert queue.raw.hget(queue.share, f"h:{GROUP}") == content.encode()
+    # It may be replaced, and deleted.
+    asked = Begin(queue.partition, GROUP, offsets[1], redis_group=True, policy=queue.policy)
+    assert queue.store.alter([asked]) == [None]
+    assert queue.state() == (offsets[1], offsets[1], 0)
+    queue.raw.hset(queue.share, f"h:{GROUP}", content)
+    assert queue.store.delete(GROUP, [queue.partition]) == [True]
+    assert queue.store.offsets(GROUP, [queue.partition]) == [None]
+
+
+def burst(queue: Part, first: int, count: int, ms: int = 7) -> list[str]:
+    """XADD entries of one millisecond from a sequence on; return their values."""
+    values = [f"{ms}-{sequence}" for sequence in range(first, first + count)]
+    for each in values:
+        queue.raw.xadd(queue.stream, {"value": each}, id=each)
+    return values
+
+
+def settle(queue: Part) -> None:
+    assert queue.bench.logs.external.settle(queue.partition) is None
+
+
+def values_of(queue: Part, offsets: list[int]) -> list[str]:
+    return [queue.raw.xrange(queue.stream, queue.id_of(each))[0][1][b"value"].decode() for each in offsets]
+
+
+@pytest.fixture
+def past(queue: Part) -> list[str]:
+    """Give the values of what does not fit into its millisecond, and of what follows in the next one.
+
+    A worker has read all of it, and acknowledged what follows, and died.
+    """
+    queue.begin(0)
+    values = burst(queue, 1020, 14) + burst(queue, 0, 10, ms=8)
+    read(queue, 14, "dead")
+    read(queue, 10, "quick")
+    queue.raw.xack(queue.stream, GROUP, *values[14:])
+    return values
+
+
+def test_what_is_moved_after_a_worker_has_read_it_is_delivered_again(queue: Part, past: list[str]) -> None:
+    settle(queue)
+    taken = queue.take("m1")
+    assert values_of(queue, [offset for offset, _ in taken]) == past[4:]
+    assert {count for _, count in taken} == {1}
+    queue.expire()
+    assert values_of(queue, [offset for offset, _ in queue.take("m2")]) == past
+
+
+def test_what_is_moved_is_delivered_again_to_a_plain_worker_too(queue: Part, past: list[str]) -> None:
+    settle(queue)
+    assert values_of(queue, read(queue)) == past[4:]
+    assert [each["message_id"].decode() for each in pending(queue)][:4] == past[:4]
+
+
+def test_a_burst_whose_worker_has_deleted_it_hides_nothing_that_comes(queue: Part) -> None:
+    # Ahead, so that the clock has no part in ids.
+    ms = (queue.bench.append(b"v") >> queue.bench.bits) + 3_600_000
+    burst(queue, 5, 1, ms)
+    settle(queue)
+    offset = (ms << queue.bench.bits) + 5
+    queue.begin(offset + 1)
+    values = burst(queue, 1024, 3, ms)
+    read(queue)
+    queue.raw.xack(queue.stream, GROUP, *values)
+    queue.raw.xdel(queue.stream, *values)
+    settle(queue)
+    # They were past the end of the log, where the stream goes on.
+    assert queue.bench.append(b"v") == offset + 1
+    assert queue.take("m1") == [(offset + 1, 1)]
+
+
+def test_a_group_of_ones_own_is_not_set_back(queue: Part) -> None:
+    queue.raw.xgroup_create(queue.stream, GROUP, "0", mkstream=True)
+    values = burst(queue, 1020, 14)
+    read(queue)
+    settle(queue)
+    assert len(pending(queue)) == 14
+    [group] = queue.raw.xinfo_groups(queue.stream)
+    assert group["last-delivered-id"].decode() == values[-1]
+
+
+def test_entries_without_an_offset_hide_nothing_that_is_to_be_delivered_again(queue: Part) -> None:
+    queue.begin(0)
+    values = burst(queue, 1024, 30, ms=0)
+    read(queue, worker="dead")
+    queue.raw.xdel(queue.stream, *values)  # not moved, so they stay pending
+    settle(queue)
+    offsets = [queue.bench.append(b"v%d" % n) for n in range(3)]
+    assert queue.take("m1") == [(each, 1) for each in offsets]
+    # Where the group would begin again is before what is in flight.
+    assert queue.state()[0] <= offsets[0]
+    queue.expire()
+    assert queue.take("m2") == [(each, 2) for each in offsets]
+    assert [each["consumer"] for each in pending(queue)] == [b"m2"] * 3
+    assert queue.state() == (offsets[0], offsets[2] + 1, 3)
+
+
+def test_who_waits_for_what_cannot_be_read_yet_does_not_ask_at_once(queue: Part, offsets: list[int]) -> None:
+    queue.acknowledged(offsets[1], type_=RELEASE)
+    readable = queue.readable(offsets[0])._replace(end=offsets[1], runs=[(offsets[0], offsets[0])])
+    found = queue.asked("m2", readable=readable)
+    assert (found.ranges, found.read_next, found.wake_ms) == ([], offsets[1], 1000)
+
+
+def test_a_start_past_the_end_of_the_log_is_its_end(part: Part) -> None:
+    part.begin(0)
+    end = part.bench.append(b"v") + 1
+    for start in (1 << 62, (1 << 63) - 1):
+        asked = [Begin(part.partition, GROUP, start, part.kind == "redis", part.policy)]
+        assert part.store.alter(asked) == [None]
+        assert part.state() == (end, end, 0)
+    later = part.bench.append(b"v")
+    assert part.take() == [(later, 1)]
+
+
+def test_a_delivery_count_of_0_becomes_1_in_ranges(queue: Part, offsets: list[int]) -> None:
+    release = ("XCLAIM", queue.stream, GROUP, "korvet.released", 0, queue.id_of(offsets[1]), "TIME", 0)
+    queue.raw.eval("return redis.call(unpack(ARGV))", 0, *release, "RETRYCOUNT", 0, "JUSTID")
+    queue.begin(None, "ranges")
+    queue.kind = "ranges"
+    assert queue.take("m2")[0] == (offsets[1], 2)
+
+
+def test_a_group_that_is_set_back_begins_there_if_it_is_destroyed(queue: Part, offsets: list[int]) -> None:
+    queue.acknowledged(offsets[0], offsets[1])
+    queue.raw.xgroup_setid(queue.stream, GROUP, "0-0")
+    queue.begin(None)
+    assert queue.state()[:2] == (offsets[0], offsets[0])
+    queue.raw.xgroup_destroy(queue.stream, GROUP)
+    assert queue.take("m2") == [(each, 1) for each in offsets]
+
+
+def test_a_member_that_is_gone_leaves_no_consumer_when_others_have_what_it_had(
+    queue: Part, offsets: list[int]
+) -> None:
+    for member in ("m2", "m3", "m4"):
+        queue.expire()
+        queue.policy = queue.policy._replace(delivery_limit=9)
+        assert [offset for offset, _ in queue.take(member, 4)] == offsets[:4]
+    queue.expire(*offsets[:2])
+    assert queue.take("m5", 2) == [(offsets[0], 5), (offsets[1], 5)]
+    consumers = {each["name"]: each["pending"] for each in queue.raw.xinfo_consumers(queue.stream, GROUP)}
+    assert consumers == {b"m4": 2, b"m5": 2}
+
+
+def test_after_a_trim_the_lag_is_right_or_unknown(queue: Part, offsets: list[int]) -> None:
+    queue.trim(offsets[7])
+    assert queue.take("m2", 1) == [(offsets[7], 1)]
+    [group] = queue.raw.xinfo_groups(queue.stream)
+    assert group["lag"] in (None, 2)
+    assert [offset for offset, _ in queue.take("m2")] == offsets[8:]
+    [group] = queue.raw.xinfo_groups(queue.stream)
+    assert group["lag"] == 0
+
+
+def test_ranges_are_in_order_after_the_group_was_set_back(queue: Part, offsets: list[int]) -> None:
+    queue.take("m1")
+    assert queue.acknowledged(offsets[5], offsets[6], type_=RELEASE)
+    queue.acknowledged(*(each for each in offsets if each not in offsets[5:7]))
+    queue.raw.xgroup_setid(queue.stream, GROUP, "0-0")
+    found = offsets_in(queue.asked("m2", at=offsets[0]))
+    assert (offsets[0], 1) in found
+    assert found == sorted(found)

@@ -167,6 +167,30 @@ def test_a_member_that_leaves_releases_what_it_has(part: Part) -> None:
     assert not part.acknowledged(offsets[2], offsets[3], member="m2")
 
 
+def test_a_session_releases_what_it_has_acquired_and_not_what_the_next_one_has(part: Part) -> None:
+    offsets = filled(part, 8)
+    part.take("m1", 3)
+    part.acknowledged(offsets[1])
+    part.take("m2", 1)
+    part.take("m1", 3)
+    assert part.release("m1", (offsets[0], offsets[2]))
+    assert not part.release("m1", (offsets[0], offsets[2]))
+    assert not part.release("m1", (offsets[3], offsets[3]), (offsets[7], offsets[7] + 100))
+    assert part.take("m3") == [(offsets[0], 2), (offsets[2], 2), (offsets[7], 1)]
+    assert not part.acknowledged(*offsets[4:7], member="m1")
+    assert not part.acknowledged(offsets[3], member="m2")
+
+
+def test_a_session_releases_what_lies_within_ranges_of_others(ranges: Part) -> None:
+    first = ranges.bench.append(*(b"v%d" % n for n in range(10)))
+    ranges.begin(first)
+    ranges.take("m1")
+    assert ranges.release("m1", (first + 6, first + 7), (first + 2, first + 3), (first + 3, first + 4))
+    assert ranges.take("m2") == [(first + n, 2) for n in (2, 3, 4, 6, 7)]
+    for mine in ((first, first + 1), first + 5, (first + 8, first + 9)):
+        assert not ranges.acknowledged(mine)
+
+
 def test_who_says_nothing_releases_nothing(part: Part) -> None:
     offsets = filled(part, 2)
     part.take()
@@ -349,7 +373,7 @@ def test_a_damaged_row_is_named_and_stays(ranges: Part, row: bytes) -> None:
     for outcome in (
         ranges.ask(readable=ranges.readable(offsets[0])),
         ranges.acknowledge(offsets[0]),
-        *ranges.store.release(GROUP, "m1", [ranges.partition], ranges.policy),
+        *ranges.store.release(GROUP, "m1", [ranges.held()], ranges.policy),
     ):
         assert isinstance(outcome, KafkaError)
         assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -47,6 +47,7 @@ class Domain:
         self.log = log = LogStore(self.redis, self.redis, keys, replicas=self.replicas)
         self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
+        self.remote = cold
         self.fetcher = Fetcher(log, self.subscriptions, cold)
         self.offsets = OffsetLookup(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
 

@@ -7,14 +7,17 @@ import time
 from pathlib import Path
 
 from korvet.groups.offsets import Commit, Committer, OffsetStore
+from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
 from korvet.redis.keys import Keys
 from tests.support import processes
 from tests.support.batches import Record
-from tests.support.broker import echo_broker
+from tests.support.broker import echo_broker, korvet_broker
 from tests.support.log_bench import TOPIC_ID, Bench
 from tests.support.ops import samples
+from tests.support.share_consumer import ShareConsumer
+from tests.support.topic_client import Client
 
-OTHER_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+OTHER_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady")
 
 
 def values(redis_url: str) -> tuple[str, ...]:
@@ -80,6 +83,30 @@ def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, 
         processes.wait_until(lambda: lag() == {labels: 1}, "the lag follows an append")
         bench.topics.deletion.delete("orders", TOPIC_ID)
         processes.wait_until(lambda: lag() == {}, "the topic is shown no more")
+
+
+def test_the_lag_of_a_share_group_is_what_it_is_not_done_with(tmp_path: Path, redis_url: str) -> None:
+    flags = ("--redis-url", redis_url, "--set", "log.figures.interval.ms=100")
+    with korvet_broker(tmp_path, *flags, workers=1) as broker, Client(broker.address) as client:
+
+        def lag() -> dict[tuple[str, ...], float]:
+            return samples(broker, "korvet_consumer_group_lag_records")
+
+        labels = ("jobs", "0", "queue")
+        topic_id = client.create("queue")
+        consumer = ShareConsumer(client, "jobs", "queue").on(topic_id)
+        assert consumer.poll() == []
+        processes.wait_until(lambda: lag() == {labels: 0}, "the group has begun")
+        hour_ago = int(time.time() * 1000) - 3_600_000
+        client.append("queue", *(Record(value=b"%d" % n, timestamp=hour_ago) for n in range(3)))
+        processes.wait_until(lambda: lag() == {labels: 3}, "the lag follows an append")
+        assert samples(broker, "korvet_consumer_group_lag_seconds")[labels] >= 3600
+        consumer.accept(consumer.poll()[1:])
+        processes.wait_until(lambda: lag() == {labels: 1}, "the lag follows an acknowledgement")
+        consumer.leave()
+        [deleted] = client.call(DeleteGroupsRequest(groups_names=["jobs"]), 2).results
+        assert deleted.error_code == 0
+        processes.wait_until(lambda: lag() == {}, "the group is shown no more")
 
 
 def test_a_group_is_shown_with_members_generation_and_the_age_of_its_lag(

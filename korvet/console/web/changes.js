@@ -146,8 +146,12 @@ export function deleteTopic(page, name) {
 }
 
 /** Delete a group. */
-export function deleteGroup(page, name) {
-  return deleted({ kind: "group", path: "groups", name, text: "Its committed offsets are deleted. Consumers that return start by their auto.offset.reset.", back: "#/groups", page });
+export function deleteGroup(page, { name, type }) {
+  const text =
+    type === "share"
+      ? "What it has read is forgotten. Consumers that return start by its share.auto.offset.reset."
+      : "Its committed offsets are deleted. Consumers that return start by their auto.offset.reset.";
+  return deleted({ kind: "group", path: "groups", name, text, back: "#/groups", page });
 }
 
 const TARGETS = [

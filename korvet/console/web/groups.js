@@ -1,4 +1,4 @@
-// Consumer groups: the list, and one group with its members and the lag of each partition.
+// Groups: the list, and one group with its members and the lag of each partition.
 
 import { ask, unlocked } from "./api.js";
 import { deleteGroup, resetGroup } from "./changes.js";
@@ -6,19 +6,23 @@ import { badge, h, heading, table, to } from "./dom.js";
 import { count, plural } from "./format.js";
 import { filter, steps } from "./listing.js";
 
-const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Assigning: "busy", Reconciling: "busy", Dead: "bad" };
+const MOODS = { Stable: "good", PreparingRebalance: "busy", CompletingRebalance: "busy", Assigning: "busy", Reconciling: "busy", NotReady: "bad", Dead: "bad" };
 const UNKNOWN = "In storage format record offsets do not count records. The broker whose keeper holds the lease shows the lag once it has counted it.";
 
+const PROTOCOLS = { consumer: " · consumer protocol", share: " · share group", streams: " · streams group" };
+
 const UNCOMMITTED = "auto.offset.reset says whether a consumer starts at the first record or after the last.";
+const NOT_BEGUN = "The group has not begun: its share.auto.offset.reset says where it will start.";
 
 /** The lag where offsets are committed, and up to how much it can be where none are. */
 function lag(row) {
-  const { lag, lag_unknown: unknown, uncommitted_count: without, uncommitted } = row;
+  const { type, lag, lag_unknown: unknown, uncommitted_count: without, uncommitted } = row;
   const known = lag === null ? null : count(lag);
   const more = unknown ? h("span", { class: "nothing", title: UNKNOWN }, known ? " or more" : "unknown") : null;
   if (!without) return known || more ? [known, more] : "–";
-  const rest = uncommitted === null ? "uncommitted" : `up to ${count(uncommitted)}`;
-  return [known, more, h("span", { class: "nothing", title: `Nothing is committed: ${UNCOMMITTED}` }, known || more ? ` + ${rest}` : rest)];
+  const shares = type === "share";
+  const rest = uncommitted === null ? (shares ? "not begun" : "uncommitted") : `up to ${count(uncommitted)}`;
+  return [known, more, h("span", { class: "nothing", title: shares ? NOT_BEGUN : `Nothing is committed: ${UNCOMMITTED}` }, known || more ? ` + ${rest}` : rest)];
 }
 
 export const groups = {
@@ -33,7 +37,7 @@ export const groups = {
       { title: "Type" },
       { title: "Members", number: true },
       { title: "Partitions", number: true },
-      { title: "Lag", number: true, hint: "Records after the committed offsets" },
+      { title: "Lag", number: true, hint: "Records after the committed offsets; of share groups those that they are not done with, in partitions of members" },
       { title: "Topics", class: "prose" },
     ];
     const rows = data.groups.map((each) => ({
@@ -50,7 +54,7 @@ export const groups = {
     }));
     return [
       h("div", { class: "head" }, heading("Groups"), h("span", { class: "total" }, count(data.total)), filter("groups", parameters, "Filter groups")),
-      table("Groups", columns, rows, parameters.get("q") ? "No group matches the filter." : "No consumer groups yet."),
+      table("Groups", columns, rows, parameters.get("q") ? "No group matches the filter." : "No groups yet."),
       steps("groups", parameters, data.groups.length, data.total),
     ];
   },
@@ -62,6 +66,7 @@ export const group = {
   load: (parameters, signal) => ask("group", { name: parameters.get("name") ?? "" }, signal),
 
   render(data, _, page) {
+    const shares = data.type === "share";
     return [
       h("nav", { class: "path", "aria-label": "Path" }, h("a", { href: "#/groups" }, "Groups"), " / "),
       h(
@@ -71,13 +76,15 @@ export const group = {
         badge(data.state, MOODS[data.state] ?? ""),
         unlocked()
           ? [
-              h("button", { type: "button", onclick: () => resetGroup(page, data) }, "Reset offsets"),
-              h("button", { type: "button", class: "danger", onclick: () => deleteGroup(page, data.name) }, "Delete"),
+              shares ? null : h("button", { type: "button", onclick: () => resetGroup(page, data) }, "Reset offsets"),
+              h("button", { type: "button", class: "danger", onclick: () => deleteGroup(page, data) }, "Delete"),
             ]
           : null,
       ),
-      h("p", { class: "facts" }, plural(data.members.length, "member"), data.type === "consumer" ? " · consumer protocol" : "", data.protocol ? ` · ${data.protocol}` : "", " · lag ", lag(data)),
-      data.uncommitted_count ? h("p", { class: "facts" }, `No offset is committed in ${plural(data.uncommitted_count, "partition")}: ${UNCOMMITTED}`) : null,
+      h("p", { class: "facts" }, plural(data.members.length, "member"), PROTOCOLS[data.type] ?? "", data.protocol ? ` · ${data.protocol}` : "", " · lag ", lag(data)),
+      data.uncommitted_count
+        ? h("p", { class: "facts" }, shares ? `${plural(data.uncommitted_count, "partition")}: ${NOT_BEGUN}` : `No offset is committed in ${plural(data.uncommitted_count, "partition")}: ${UNCOMMITTED}`)
+        : null,
       h("h2", {}, "Partitions"),
       offsets(data),
       h("h2", {}, "Members"),
@@ -87,13 +94,14 @@ export const group = {
 };
 
 function offsets(data) {
+  const shares = data.type === "share"; // several members may have a partition
   const columns = [
     { title: "Topic", wide: true },
     { title: "Partition", number: true },
-    { title: "Committed", number: true },
+    { title: shares ? "Start" : "Committed", number: true },
     { title: "End", number: true },
     { title: "Lag", number: true },
-    { title: "Consumer" },
+    ...(shares ? [] : [{ title: "Consumer" }]),
   ];
   const rows = data.offsets.map((each) => ({
     key: `${each.topic} ${each.partition}`,
@@ -105,12 +113,12 @@ function offsets(data) {
         : h("a", { href: to("records", { topic: each.topic, partition: each.partition, seek: "offset", to: each.committed }), title: "Records from this offset on" }, h("code", {}, each.committed)),
       h("code", {}, each.end ?? "deleted"),
       each.committed === null
-        ? lag({ lag: null, uncommitted_count: 1, uncommitted: each.uncommitted })
+        ? lag({ type: data.type, lag: null, uncommitted_count: 1, uncommitted: each.uncommitted })
         : lag({ lag: each.lag, lag_unknown: each.lag === null }),
-      each.member ? h("span", { title: each.member }, each.client || each.member) : h("span", { class: "nothing" }, "none"),
+      ...(shares ? [] : [each.member ? h("span", { title: each.member }, each.client || each.member) : h("span", { class: "nothing" }, "none")]),
     ],
   }));
-  return table("Partitions", columns, rows, "The group has no committed offsets and no assigned partitions.");
+  return table("Partitions", columns, rows, `The group has no ${shares ? "starts" : "committed offsets"} and no assigned partitions.`);
 }
 
 function members(data) {

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.coordinator import ATTEMPTS_MAX, ConsumerGroups, Written, keeps_changing
+from korvet.groups.consumer.assignment import ATTEMPTS_MAX, Written, keeps_changing
+from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.subscriptions import IsVisible, names_of
 from korvet.groups.consumer.types import (
@@ -138,6 +139,7 @@ class ClassicMembers:
             left = self._store.leave(group, [(*each, CLASSIC_LEAVE) for each in members])
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                error.without_frames()
                 return None
             raise
         self._migration.after_leaving(group, left)
@@ -193,15 +195,17 @@ class ClassicMembers:
         if progress.epoch < view.group.epoch or progress.phase == UNREVOKED:
             return True
         wanted = member.target - progress.owned
-        return progress.phase == UNRELEASED and not self._store.taken(group, member.member_id, wanted)
+        return progress.phase == UNRELEASED and not self._store.owners(group, member.member_id, wanted)
 
     def _check_protocols(self, request: JoinRequest, view: GroupView) -> None:
         names = [name for name, _ in request.protocols]
-        supported = bool(names) and request.protocol_type == CONSUMER
+        supported = bool(names) and request.protocol_type == CONSUMER and view.group.kind == CONSUMER
         if supported and view.group.classic:
             supported = self._store.supports_one_of(request.group, names)
         if not supported:
-            message = f"group {request.group} is of type {CONSUMER}, or its members support no such protocol"
+            message = (
+                f"group {request.group} is of type {view.group.kind}, or its members support no such protocol"
+            )
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
 
     @staticmethod

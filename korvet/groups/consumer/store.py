@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol in Redis (KIP-848): read by the member, written by the scripts under lua/consumer.
+"""Groups of the consumer protocol (KIP-848) and share groups (KIP-932) in Redis, written by scripts in lua/consumer.
 
 A change is made if nothing has changed since it was read, or else returned as None: the caller reads again. What is
 stored and cannot be read is a KafkaError KAFKA_STORAGE_ERROR that names the key, and stays as it is.
@@ -27,7 +27,7 @@ from korvet.groups.consumer.types import (
     text_of,
 )
 from korvet.groups.schedule import Schedule
-from korvet.groups.types import NamedBytes
+from korvet.groups.types import CONSUMER, SHARE, NamedBytes
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
@@ -113,9 +113,13 @@ class Targets(NamedTuple):
 
 
 class ConsumerStore:
-    """The groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
+    """The groups of one type of one namespace. Every method raises StorageUnavailableError if Redis is away.
 
-    def __init__(self, redis: Redis, keys: Keys, schedule: Schedule) -> None:
+    Partitions of a share group have no owners; all other rows of both types are alike.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, schedule: Schedule, kind: str = CONSUMER) -> None:
+        self.kind = kind
         self._redis = redis
         self._keys = keys
         self._schedule = schedule
@@ -124,12 +128,14 @@ class ConsumerStore:
         """Return the channel on which changes of the group are announced."""
         return self._keys.group_channel(group)
 
-    def renew(self, group: str, member_id: str, instance: str, epoch: int, session_ms: int) -> bool:
+    def renew(
+        self, group: str, member_id: str, instance: str, epoch: int, session_ms: int, endpoints: str = ""
+    ) -> bool:
         """Renew the session of a member that has all that it is to have; returns False for any other.
 
-        Raises KafkaError by the names that lua/consumer/heartbeat.lua lists.
+        `endpoints` is for a streams group. Raises KafkaError by the names that lua/consumer/heartbeat.lua lists.
         """
-        args = (member_id, instance, epoch, session_ms)
+        args = (self.kind, member_id, instance, epoch, session_ms, endpoints)
         with errors_about(self._keys.group_members(group)):
             return self._redis.script(_HEARTBEAT, self._keys.membership_of(group), args) == 1
 
@@ -178,15 +184,20 @@ class ConsumerStore:
                 break
         return found
 
-    def taken(self, group: str, member_id: str, wanted: Owned) -> Owned:
-        """Return those of the partitions that another member owns."""
-        key, found = self._keys.group_assignments(group), set()
+    def owners(self, group: str, member_id: str, wanted: Owned) -> dict[tuple[str, int], str]:
+        """Return the owners of those of the partitions that another member owns."""
+        key = self._keys.group_assignments(group)
+        found: dict[tuple[str, int], str] = {}
         for some in in_parts(sorted(wanted), 1000) if wanted else ():
             [reply] = self._redis.pipeline([("HMGET", key, *map(_owner_field, some))])
             owners = cast("list[bytes | None]", listed(key, reply))
-            own = (None, member_id.encode())
-            found |= {each for each, owner in zip(some, owners, strict=True) if owner not in own}
-        return frozenset(found)
+            own = member_id.encode()
+            found |= {
+                each: owner.decode()
+                for each, owner in zip(some, owners, strict=True)
+                if owner is not None and owner != own
+            }
+        return found
 
     def update(
         self, group: str, fields: GroupFields, change: MemberChange, session_ms: int, size_max: int
@@ -200,6 +211,8 @@ class ConsumerStore:
         was = Progress() if base is None else base.progress
         released = [] if replaced else sorted(was.owned - progress.owned)
         acquired = sorted(progress.owned if replaced else progress.owned - was.owned)
+        if self.kind == SHARE:
+            released, acquired = [], []
         moved = replaced is not None or (progress.assigned, progress.revoking) != (was.assigned, was.revoking)
         current = _CurrentRow(text_of(progress.assigned), text_of(progress.revoking))
         args: list[Arg] = [
@@ -225,7 +238,7 @@ class ConsumerStore:
         ]
 
         def run(listed_ms: int) -> list[Reply]:
-            return cast("list[Reply]", self._run(_UPDATE, group, [group, listed_ms, *args]))
+            return cast("list[Reply]", self._run_of_kind(_UPDATE, group, [group, listed_ms, *args]))
 
         done, due, epoch, *epoch_text = self._schedule.create(group, run)
         if not done:
@@ -243,7 +256,7 @@ class ConsumerStore:
         while True:
             some = waiting[:_LEAVING_AT_ONCE]
             args = [part for place in some for part in leaving[place]]
-            due, size, classic, *names = cast("list[int]", self._run(_LEAVE, group, args))
+            due, size, classic, *names = cast("list[int]", self._run_of_kind(_LEAVE, group, args))
             self._schedule.lower_soon(group, due)
             for place, name in zip(some, cast("list[bytes]", names), strict=True):
                 outcomes[place] = name
@@ -255,7 +268,7 @@ class ConsumerStore:
         """Ask for the right to compute the target assignment, 0: give it back; raises KafkaError GROUP_ID_NOT_FOUND."""
         state = self._keys.group_state(group)
         with errors_about(state):
-            args = (self._keys.group_channel(group), token, lease_ms)
+            args = (self._keys.group_channel(group), self.kind, token, lease_ms)
             granted, *rest = cast("list[int]", self._redis.script(_CLAIM, (state,), args))
         return Claim(granted == 1, *rest)
 
@@ -267,13 +280,13 @@ class ConsumerStore:
             args: list[Arg] = [token, targets.epoch, int(place == len(parts))]
             args += (targets.assignor, targets.subscriptions, targets.digest)
             args += (part for row in some for part in row)
-            if self._run(_ASSIGN, group, args) != 1:
+            if self._run_of_kind(_ASSIGN, group, args) != 1:
                 return False
         return True
 
     def bump(self, group: str, fields: GroupFields, subscriptions: bytes) -> bool:
         """Begin a new group epoch for other topics; returns False if the group is not at the one that was read."""
-        return self._run(_BUMP, group, [fields.epoch, fields.digest, subscriptions]) == 1
+        return self._run_of_kind(_BUMP, group, [fields.epoch, fields.digest, subscriptions]) == 1
 
     def revision(self, group: str) -> str:
         """Return what differs after each change of a classic group."""
@@ -325,6 +338,10 @@ class ConsumerStore:
             if stored.progress.epoch != REMOVED_EPOCH:
                 found[name] = stored
         return found
+
+    def _run_of_kind(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
+        """Run a script that does nothing to a group of another type."""
+        return self._run(script, group, [self.kind, *args])
 
     def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
         with errors_about(self._keys.group_members(group)):

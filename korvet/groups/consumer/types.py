@@ -9,8 +9,8 @@ import msgspec
 
 from korvet.groups.types import NamedBytes
 
-JOIN_EPOCH, STATIC_LEAVE_EPOCH = 0, -2
-"""Member epochs of requests that join, and leave for a while as a static member."""
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+"""Member epochs of requests that join, leave, and leave for a while as a static member."""
 
 CLASSIC_LEAVE = -3
 """Stands for the epoch of a member that leaves by the classic protocol."""
@@ -65,6 +65,15 @@ class MemberAnswer(NamedTuple):
     assigned: Owned | None
 
 
+class StreamsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member of a streams group is besides (KIP-1071): `endpoint` is where its process answers queries."""
+
+    process_id: str
+    topology_epoch: int
+    endpoint: tuple[str, int] | None
+    tags: tuple[tuple[str, str], ...]
+
+
 class SubscriberRow(msgspec.Struct, frozen=True, kw_only=True):
     """Who a member is and what it subscribes to, as JSON; with `protocols` it uses the classic protocol.
 
@@ -82,6 +91,7 @@ class SubscriberRow(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     regex: str = ""
     assignor: str = ""
+    streams: StreamsRow | msgspec.UnsetType = msgspec.UNSET
 
 
 class EpochRow(msgspec.Struct, frozen=True):
@@ -127,7 +137,7 @@ class ConsumerMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The group as it is stored. `kind` is "" for a classic group, and for none, which has no state either."""
+    """A group as it is stored. `kind` is its type: "" for a classic group, or none, which has no state either."""
 
     kind: str
     state: str

@@ -16,9 +16,12 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.lag import LagReader
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
+from korvet.groups.types import SHARE
 from korvet.log.index import IndexStore
 from korvet.log.stats import LakeLagReader, LogStatsReader
 from korvet.server.keeper.context import CheckLease, Context, LeaseLostError, in_steps
+from korvet.share.lag import ShareLagReader
+from korvet.share.store import SharePartitions
 from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
 from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
 from korvet.transactions.store import TransactionStore
@@ -55,36 +58,43 @@ def _read_groups(
     lags: list[GroupLag] = []
     groups: list[GroupStats] = []
     states: Counter[str] = Counter()
-    away: StorageUnavailableError | None = None
+    shares: set[str] = set()
+    errors: list[KafkaError] = []
     try:
         for names in listed.names():
             check_lease()
             for summary in listed.summaries(names):
-                if isinstance(summary, StorageUnavailableError):
-                    away = summary
-                    continue
                 if isinstance(summary, KafkaError):
-                    _log.warning("statistics of a group unavailable", reason=summary)
+                    errors.append(summary)
                     continue
                 stats = GroupStats(
                     group=summary.group, members=summary.members, generation=summary.generation
                 )
                 groups.append(stats)
                 states[summary.state] += 1
-            found, errors = reader.read(names, check_lease)
+                if summary.kind == SHARE:
+                    shares.add(summary.group)
+            found, failed = reader.read(names, check_lease)
             lags += found
-            for error in errors:
-                if isinstance(error, StorageUnavailableError):
-                    away = error
-                else:
-                    _log.warning("lag of a group unavailable", reason=error)
+            errors += failed
+        if shares:
+            found, failed = _read_share_lags(context, shares, check_lease)
+            lags += found
+            errors += failed
     except StorageUnavailableError:
         raise
     except KafkaError as error:
         _log.warning("group statistics unavailable", reason=error)
-    if away is not None:
-        _log.warning("statistics of the groups of a node unavailable", reason=away)
+    _warn_of_groups(errors)
     return lags, groups, states
+
+
+def _read_share_lags(
+    context: Context, groups: set[str], check_lease: CheckLease
+) -> tuple[list[GroupLag], list[KafkaError]]:
+    reader = ShareLagReader(SharePartitions(context.redis), IndexStore(context.redis))
+    partitions = [each for topic in context.topics.list_cached() for each in topic.partitions]
+    return reader.read(groups, partitions, check_lease)
 
 
 def _read_transactions(context: Context, check_lease: CheckLease) -> tuple[Counter[str], int | None]:
@@ -215,6 +225,18 @@ def _warn(event: str, errors: Iterable[KafkaError]) -> None:
         # A topic that was deleted meanwhile has no statistics.
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             _log.warning(event, reason=error)
+
+
+def _warn_of_groups(errors: Iterable[KafkaError]) -> None:
+    """Log the errors; of nodes that are away the last one stands for all."""
+    away: StorageUnavailableError | None = None
+    for error in errors:
+        if isinstance(error, StorageUnavailableError):
+            away = error
+        else:
+            _log.warning("statistics of a group unavailable", reason=error)
+    if away is not None:
+        _log.warning("statistics of the groups of a node unavailable", reason=away)
 
 
 def _publish(directory: Path, snapshot: Snapshot, failed: str) -> None:

@@ -294,6 +294,7 @@ class Dispatcher:
             timer,
             frame.fetched,
             rights=rights,
+            is_gone=frame.is_client_gone,
         )
         if self._throttle.active:
             caller = self._throttle.limited(caller, request)

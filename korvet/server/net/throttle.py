@@ -20,6 +20,7 @@ from korvet.config.definition import INT32_MAX
 from korvet.handlers.context import Caller
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
 from korvet.protocol.messages.produce import ProduceRequest
+from korvet.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from korvet.protocol.schema import Message
 from korvet.protocol.wire import Buffer
 from korvet.security.client_quotas import ClientQuotas
@@ -42,7 +43,7 @@ class Throttle:
 
     def limited(self, caller: Caller, request: Message) -> Caller:
         """Return the caller of a request with what its quota lets it fetch at once."""
-        if not isinstance(request, FetchRequest):
+        if not isinstance(request, FetchRequest | ShareFetchRequest):
             return caller
         most = self._quotas.value_max(Quota.CONSUMER_BYTE_RATE, caller.principal.name, caller.client_id)
         if most is None:
@@ -62,7 +63,7 @@ class Throttle:
         charges = []
         if isinstance(request, ProduceRequest):
             charges.append((Quota.PRODUCER_BYTE_RATE, float(len(frame.data))))
-        elif isinstance(response, FetchResponse):
+        elif isinstance(response, FetchResponse | ShareFetchResponse):
             charges.append((Quota.CONSUMER_BYTE_RATE, float(sum(map(len, chunks)))))
         # What cannot report a throttle time is exempt, as in Kafka: acks=0, and logins. So is all before a login.
         sasl = caller.session.sasl

@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.groups.consumer import coordinator
+from korvet.groups.consumer import assignment, coordinator
 from korvet.groups.consumer.types import MemberReport
 from korvet.groups.offsets import Commit, Committer
 from korvet.protocol.types import TopicPartition
@@ -83,7 +83,7 @@ def test_a_member_with_very_many_partitions_joins_again_when_those_are_free(at: 
     one = Client(at, "one", "many")
     one.join()
     keys = KEYS.consumer_group(NAME)
-    run(at.raw, "consumer/leave", keys, (KEYS.group_channel(NAME), "one", "", -1))
+    run(at.raw, "consumer/leave", keys, (KEYS.group_channel(NAME), "consumer", "one", "", -1))
     assert at.raw.hlen(keys[3]) == 700 + 2
     refused("UNKNOWN_MEMBER_ID", one.beat)
     refused("COORDINATOR_LOAD_IN_PROGRESS", one.join)
@@ -400,7 +400,7 @@ def test_members_that_join_at_once_wait_for_one_assignment(
 def test_the_claim_of_a_worker_that_is_killed_ends(
     at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "CLAIM_MS", 100)
+    monkeypatch.setattr(assignment, "CLAIM_MS", 100)
     one = Client(at, "one", "orders")
     monkeypatch.setattr(at.groups.store, "assign", lambda *_args: (_ for _ in ()).throw(gevent.GreenletExit))
     with pytest.raises(gevent.GreenletExit):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import KafkaError, StorageUnavailableError
-from korvet.groups.consumer import coordinator
+from korvet.groups.consumer import assignment
 from tests.groups.consumer.support import NAME, Client, Consumers, settle
 from tests.groups.consumer.test_migration import classic_group, settled
 from tests.groups.support import KEYS
@@ -66,7 +66,7 @@ def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on
     at: Consumers, redis_url: str, raw_redis: Any, what: str, *, served: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator, "CLAIM_MS", 1)
+        patch.setattr(assignment, "CLAIM_MS", 1)
         for step in range(STEPS_MAX):
             raw_redis.delete(*raw_redis.keys("*group:billing*"), KEYS.groups)
             old = classic_group(at, 1) if what == "upgrade" else []

@@ -472,7 +472,7 @@ def just_before(monkeypatch: pytest.MonkeyPatch, at: Consumers, name: str, act: 
     monkeypatch.setattr(at.store.consumers, name, called)
 
 
-@pytest.mark.parametrize("method", ["update", "claim", "taken"])
+@pytest.mark.parametrize("method", ["update", "claim", "owners"])
 @pytest.mark.parametrize("instance", ["", "i1"])
 def test_a_classic_member_joins_while_the_last_consumer_leaves(
     at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch, method: str, instance: str

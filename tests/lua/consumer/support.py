@@ -1,4 +1,4 @@
-"""A group of the consumer protocol for tests of its scripts: plain redis-py, and members whose names are their ids."""
+"""A group of the consumer protocol, or a share group, for tests of its scripts: members whose names are their ids."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def owner(index: int, topic_id: str = "id") -> str:
 class ConsumerGroup:
     """The group `g` as the scripts see it."""
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    def __init__(self, client: Any, kind: str = "consumer") -> None:
+        self.client, self.kind = client, kind
 
     def update(self, member: str, *partitions: int, epoch: int = 0, **given: Any) -> list[Any]:
         """Write a member that owns these partitions of a topic, as of all that it is read just now."""
@@ -40,9 +40,9 @@ class ConsumerGroup:
             given.get("assignment_epoch") or int(self.client.hget(GROUP, "assignment_epoch") or 0),
             len(given.get("released", ())),
             *map(owner, given.get("released", ())),
-            *map(owner, partitions),
+            *map(owner, partitions if given.get("has_owners", True) else ()),
         ]
-        reply: list[Any] = run(self.client, "consumer/update", CONSUMER_KEYS, (CHANNEL, *args))
+        reply: list[Any] = run(self.client, "consumer/update", CONSUMER_KEYS, (CHANNEL, self.kind, *args))
         return reply
 
     def read(self, field: str) -> bytes:
@@ -53,24 +53,24 @@ class ConsumerGroup:
     def leave(self, *members: tuple[str, str, int]) -> list[Any]:
         """Take members out, by id, instance id and epoch; returns what is left, and the outcomes."""
         named = [part for each in members for part in each]
-        reply: list[Any] = run(self.client, "consumer/leave", CONSUMER_KEYS, (CHANNEL, *named))
+        reply: list[Any] = run(self.client, "consumer/leave", CONSUMER_KEYS, (CHANNEL, self.kind, *named))
         return reply[1:]
 
     def assign(self, epoch: int, targets: dict[str, list[int]], *, by: str = "t", last: int = 1) -> int:
         """Write targets; the right to do so has to be claimed before."""
         args = [part for name, own in targets.items() for part in (name, json.dumps({"id": own}))]
-        given = (CHANNEL, by, epoch, last, "uniform", "{}", "digest", *args)
+        given = (CHANNEL, self.kind, by, epoch, last, "uniform", "{}", "digest", *args)
         reply: int = run(self.client, "consumer/assign", CONSUMER_KEYS, given)
         return reply
 
     def claim(self, by: str = "t", lease_ms: int = 60_000) -> list[int]:
         """Ask for the right to compute the target."""
-        reply: list[int] = run(self.client, "consumer/claim", (GROUP,), (CHANNEL, by, lease_ms))
+        reply: list[int] = run(self.client, "consumer/claim", (GROUP,), (CHANNEL, self.kind, by, lease_ms))
         return reply
 
-    def heartbeat(self, member: str, epoch: int, instance: str = "") -> int:
+    def heartbeat(self, member: str, epoch: int, instance: str = "", endpoints: str = "") -> int:
         """Send a plain heartbeat."""
-        args = (member, instance, epoch, SESSION_MS)
+        args = (self.kind, member, instance, epoch, SESSION_MS, endpoints)
         reply: int = run(self.client, "consumer/heartbeat", (GROUP, MEMBERS, DEADLINES), args)
         return reply
 

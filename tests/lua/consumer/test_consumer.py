@@ -134,13 +134,13 @@ def test_a_claim_of_before_the_clock_was_set_back_has_ended(group: ConsumerGroup
 
 def test_an_epoch_begins_for_other_topics_once(group: ConsumerGroup) -> None:
     group.stable("a")
-    args = (CHANNEL, 1, "digest", "matched now")
+    args = (CHANNEL, "consumer", 1, "digest", "matched now")
     assert run(group.client, "consumer/bump", CONSUMER_KEYS, args) == 1
     assert (group.field("generation"), group.field("state")) == ("2", "Assigning")
     assert group.field("subscriptions") == "matched now"
     with unchanged(group.client):
         assert run(group.client, "consumer/bump", CONSUMER_KEYS, args) == 0
-        assert run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 2, "other", "{}")) == 0
+        assert run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, "consumer", 2, "other", "{}")) == 0
 
 
 def test_members_leave_at_once_and_begin_one_epoch(group: ConsumerGroup) -> None:
@@ -333,7 +333,7 @@ STEPS: dict[str, Callable[[ConsumerGroup, int], object]] = {
     "take a place": lambda group, seen: group.update("c", 1, epoch=3, replaced="b", assignment_epoch=seen),
     "downgrade": lambda group, _seen: group.downgrade(),
     "bump": lambda group, _seen: run(
-        group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, 3, "digest", "{}")
+        group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, "consumer", 3, "digest", "{}")
     ),
 }
 

@@ -31,7 +31,14 @@ def commit(
 ) -> list[int]:
     """Commit; unless `listed_ms` says otherwise, the group was listed just now."""
     listed_ms = given.get("listed_ms", now_ms(client))
-    args: list[Any] = ["g", listed_ms, *by, not_after_ms, given.get("replaces", 0), 1]
+    args: list[Any] = [
+        "g",
+        listed_ms,
+        *by,
+        not_after_ms,
+        given.get("replaces", 0),
+        given.get("knows_epochs", 1),
+    ]
     for index in range(partitions):
         row = f'{{"offset":{offset},"topic_id":"{topic_id}","ms":'
         args += (STREAM.replace(":0", f":{index}"), topic_id, row)
@@ -148,9 +155,10 @@ def test_while_assignments_are_awaited_nobody_commits(client: Any) -> None:
     assert client.zscore(DEADLINES, "a") == 1
 
 
-def test_a_generation_of_no_group(client: Any) -> None:
-    with pytest.raises(redis.ResponseError, match=r"^GROUP_ID_NOT_FOUND "):
-        commit(client, by=(0, "a", ""))
+@pytest.mark.parametrize(("knows_epochs", "error"), [(0, "ILLEGAL_GENERATION"), (1, "GROUP_ID_NOT_FOUND")])
+def test_a_generation_of_no_group(client: Any, knows_epochs: int, error: str) -> None:
+    with pytest.raises(redis.ResponseError, match=rf"^{error} "):
+        commit(client, by=(0, "a", ""), knows_epochs=knows_epochs)
     assert client.exists(*KEYS) == 0
 
 

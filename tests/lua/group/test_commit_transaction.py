@@ -165,7 +165,7 @@ def test_a_member_commits_and_one_that_says_nothing_of_itself(
 
 
 def test_a_generation_of_no_group(group: Group) -> None:
-    with refused(group.client, "^GROUP_ID_NOT_FOUND "):
+    with refused(group.client, "^ILLEGAL_GENERATION "):
         group.commit_transaction(7, by=(0, "a", ""))
 
 

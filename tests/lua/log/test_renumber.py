@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import MOVING, OFFSETS_END, STATE, STREAM, Log, announced, unchanged
+from tests.lua.support import MOVING, OFFSETS_END, SHARE, STATE, STREAM, Log, announced, unchanged
 
 BITS = (8, 10, 12)
 AHEAD_MS = 3_600_000
@@ -264,3 +264,29 @@ def test_a_step_moves_no_more_bytes_than_it_may(raw_redis: Any) -> None:
         moved.append(raw_redis.xlen(MOVING))
     assert moved == [2, 4, 4, 2]
     assert log.values() == values
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+def test_a_share_group_still_has_all_that_is_moved_whenever_it_reads(log: Log, limit: int) -> None:
+    log.client.xgroup_create(STREAM, "workers", "0", mkstream=True)
+    log.client.hset(SHARE, "h:workers", "redis 0 1000")
+    ms = future_ms(log)
+    burst(log, ms, 3)
+    log.settle()
+    values = burst(log, ms + 1, (1 << log.bits) + 5)
+    done = burst(log, ms + 2, 9, value="done ")
+    count, more = 10_000, 1
+    while more:
+        # Nothing else is acknowledged, so each other entry is to be pending, or to come.
+        found: Any = log.client.xreadgroup("workers", "worker", {STREAM: ">"}, count=count)
+        for entry_id, fields in found[0][1] if found else ():
+            if fields[b"value"].decode() in done:
+                log.client.xack(STREAM, "workers", entry_id)
+        _, more, _ = log.renumber(limit)
+        count = 20
+    rows = log.client.xpending_range(STREAM, "workers", "-", "+", 10_000)
+    [group] = log.client.xinfo_groups(STREAM)
+    to_come = log.client.xrange(STREAM, b"(" + group["last-delivered-id"])
+    held = [log.client.xrange(STREAM, row["message_id"], row["message_id"]) for row in rows]
+    had = [entries[0][1][b"value"].decode() for entries in (*held, *([each] for each in to_come)) if entries]
+    assert [each for each in had[3:] if each not in done] == values

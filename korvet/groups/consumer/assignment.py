@@ -1,0 +1,303 @@
+"""Groups whose partitions brokers assign: targets, computed by one worker at a time, and epochs for changes of topics.
+
+Those are groups of the consumer protocol (groups/consumer/coordinator.py) and share groups (groups/share).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.cluster.group_configs import GroupConfigs
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.assignors import AssignedMember, Assignor
+from korvet.groups.consumer.store import ConsumerStore, Targets
+from korvet.groups.consumer.subscriptions import IsVisible, Selection, TopicSelector, matcher, names_of
+from korvet.groups.consumer.types import (
+    JOIN_EPOCH,
+    ConsumerMember,
+    GroupFields,
+    GroupView,
+    MemberAnswer,
+    MemberReport,
+)
+from korvet.redis.pubsub import Subscriptions, Watch
+from korvet.topics.registry import TopicRegistry, id_bytes
+from korvet.topics.types import TopicRef
+from korvet.turns import in_turns
+
+ATTEMPTS_MAX = 20
+"""Tries of a step while others change the same member or the assignment: each but the last has met one of theirs."""
+
+CLAIM_MS = 5_000
+"""How long one worker may take for a target assignment before another one begins: many times what the largest takes."""
+
+ASSIGNED_IN_S = 5.0
+"""How long a heartbeat waits for a target assignment that another worker computes."""
+
+METADATA_BYTES_MAX = 1 << 20
+"""Characters of what a member subscribes to: a thousand topics have some 50 KiB."""
+
+SEEN_MAX = 10_000
+"""Groups and expressions of which a worker remembers that their topics are those of the assignment, and members whose
+expressions it remembers; more, and it looks again."""
+
+
+class Written(NamedTuple):
+    """A member as its request has left it: `epoch` is that of the group which it needs an assignment of.
+
+    `view` is what was read of it, if nothing has changed.
+    """
+
+    member_id: str
+    regex: str
+    epoch_text: bytes
+    epoch: int
+    is_resubscribed: bool
+    view: GroupView | None = None
+
+
+class _Seen(NamedTuple):
+    """When a worker has compared the topics of a group with those of its assignment, and by which registry."""
+
+    version: int
+    at: float
+    has_expressions: bool
+
+
+class BrokerAssignedGroups:
+    """The groups of one type; every method raises StorageUnavailableError if Redis is away, and KafkaError."""
+
+    def __init__(
+        self,
+        store: ConsumerStore,
+        topics: TopicRegistry,
+        configs: GroupConfigs,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self.store = store
+        self._subscriptions = subscriptions
+        self._topics = topics
+        self._configs = configs
+
+    def session_ms(self, group: str) -> int:
+        """Return the session timeout of the members of a group."""
+        return self._configs.session_ms(group, self.store.kind)
+
+    def heartbeat_ms(self, group: str) -> int:
+        """Return the pause between two heartbeats of a member of a group."""
+        return self._configs.heartbeat_ms(group, self.store.kind)
+
+    def wait(self, group: str, epoch: int, compute: Callable[[str, int], bool]) -> None:
+        """Wait for a target assignment of this epoch, or the latest one if there is none so late.
+
+        If no other worker does so, `compute` computes and writes it, by the token of the right to do so and the epoch
+        that it is for; it returns False if the right has ended.
+        """
+        token, until = secrets.token_hex(8), time.monotonic() + ASSIGNED_IN_S
+        with Watch(self._subscriptions, [self.store.channel(group)]) as watch:
+            while True:
+                claim = self.store.claim(group, token, CLAIM_MS)
+                if claim.granted:
+                    try:
+                        is_written = compute(token, claim.epoch)
+                    except Exception:
+                        with suppress(KafkaError):
+                            self.store.claim(group, token, 0)
+                        raise
+                    if is_written and claim.epoch >= epoch:
+                        return
+                elif claim.assignment_epoch >= min(epoch, claim.epoch):
+                    return
+                elif (left_s := until - time.monotonic()) <= 0:
+                    if claim.assignment_epoch == 0:
+                        message = f"the first assignment of group {group} takes long"
+                        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
+                    return
+                elif watch.live:
+                    watch.wait(min(left_s, claim.left_ms / 1000))
+                else:
+                    watch.listen()  # and look again
+
+
+class AssignedGroups(BrokerAssignedGroups, ABC):
+    """Groups whose members subscribe to topics, and have partitions of these."""
+
+    def __init__(
+        self,
+        store: ConsumerStore,
+        topics: TopicRegistry,
+        configs: GroupConfigs,
+        assignors: Mapping[str, Assignor],
+        regex_refresh_ms: int,
+        subscriptions: Subscriptions,
+    ) -> None:
+        """Of `assignors` the first counts if no member names one."""
+        super().__init__(store, topics, configs, subscriptions)
+        self.assignors = assignors
+        self._selector = TopicSelector(topics)
+        self._refresh_s = regex_refresh_ms / 1000
+        # By group and expression: "" stands for the names, and for what is known to be matched.
+        self._seen: dict[tuple[str, str], _Seen] = {}
+        # Those of members, by group and member.
+        self._expressions: dict[tuple[str, str], str] = {}
+
+    @abstractmethod
+    def check(self, request: MemberReport) -> None:
+        """Raise KafkaError for a request that no member may send, as INVALID_REQUEST."""
+
+    def renew(self, request: MemberReport) -> MemberAnswer | None:
+        """Take a heartbeat of a member that reports nothing and has all that it is to have; None: it is none."""
+        self.check(request)
+        group = request.group
+        regex = self._expressions.get((group, request.member_id))
+        if request.epoch < JOIN_EPOCH or request.has_news or not self._has_seen(group, regex):
+            return None
+        who = (request.member_id, request.instance or "", request.epoch)
+        if not self.store.renew(group, *who, self.session_ms(group)):
+            return None
+        return MemberAnswer(request.member_id, request.epoch, self.heartbeat_ms(group), None)
+
+    def assign(self, group: str, is_visible: IsVisible, written: Written) -> bool:
+        """Have a target assignment for the group's epoch, and if need be wait until there is one for the member's.
+
+        Returns whether there may be another one than when the member was read.
+        """
+        # For a new epoch there is an assignment to come, by all topics that there are.
+        is_begun = not written.epoch and self._begin_epoch_for_topics(group, is_visible, written.regex)
+        if not is_begun and written.view and written.view.group.epoch == written.view.group.assignment_epoch:
+            return False
+        self.wait(
+            group,
+            written.epoch,
+            lambda token, epoch: self._compute(group, token, epoch, written.regex, is_visible),
+        )
+        return True
+
+    def subscribed(self, member: ConsumerMember, topic_ids: set[str]) -> set[str]:
+        """Return those of the topics that the member is subscribed to; one that does not exist is none of them."""
+        names = set(names_of(member))
+        matches: Callable[[str], bool] = (
+            matcher(member.row.regex) if member.row.regex else lambda _name: False
+        )
+        found = {each: self._topics.cached(TopicRef("", id_bytes(each))) for each in topic_ids}
+        if None in found.values():
+            self._topics.refresh()
+            found = {each: self._topics.cached(TopicRef("", id_bytes(each))) for each in topic_ids}
+        return {
+            each
+            for each, topic in found.items()
+            if topic is not None and (topic.name in names or matches(topic.name))
+        }
+
+    def _compute(self, group: str, token: str, epoch: int, regex: str, is_visible: IsVisible) -> bool:
+        """Compute the target assignment for an epoch, and write what differs from the last one.
+
+        Returns False if the right to do so has ended.
+        """
+        members = self.store.all_members(group)
+        self._topics.refresh()
+        matched = self._matched(group, members, regex, is_visible)
+        selection, topics_of = self._selector.select(members, matched)
+        subscribers = [
+            AssignedMember(each.member_id, each.row.instance, topics_of[each.member_id], each.target)
+            for each in in_turns(members)
+        ]
+        counts = self._selector.partitions(frozenset[str]().union(*topics_of.values()))
+        assignor = self._preferred(members)
+        targets = self.assignors[assignor](subscribers, counts)
+        rows = {
+            each.member_id: targets[each.member_id]
+            for each in in_turns(members)
+            if targets[each.member_id] != each.target
+        }
+        digest = self._selector.digest(selection)
+        written = Targets(epoch, assignor, msgspec.json.encode(selection), digest, rows)
+        return self.store.assign(group, token, written)
+
+    def _matched(
+        self, group: str, members: Sequence[ConsumerMember], regex: str, is_visible: IsVisible
+    ) -> dict[str, list[str]]:
+        """Return what all expressions match: as it is stored, but for new ones and that of who asks, if it is alone."""
+        used = Counter(each.row.regex for each in members if each.row.regex)
+        stored = _selection(self.store.fields(group)).expressions if used else {}
+        return {
+            each: stored[each]
+            if each in stored and not (each == regex and count == 1)
+            else self._selector.match(each, is_visible)
+            for each, count in used.items()
+        }
+
+    def _preferred(self, members: Sequence[ConsumerMember]) -> str:
+        """Return the assignor that most members name, the first of the setting if none does."""
+        votes = Counter(each.row.assignor for each in members if each.row.assignor in self.assignors)
+        return max(self.assignors, key=lambda name: votes[name])
+
+    def _begin_epoch_for_topics(self, group: str, is_visible: IsVisible, regex: str) -> bool:
+        """Begin a new group epoch if topics have changed since the last assignment; returns whether they have.
+
+        Of expressions only the member's own is matched again: others may see other topics.
+        """
+        if self._has_seen(group, regex):
+            return False
+        fields = self.store.fields(group)
+        if fields.epoch != fields.assignment_epoch:
+            return False
+        # After the fields: this worker then knows no less of the topics than the one that wrote them.
+        self._topics.refresh()
+        version = self._topics.version
+        selection = _selection(fields)
+        if regex in selection.expressions:
+            selection.expressions[regex] = self._selector.match(regex, is_visible)
+        have_changed = (
+            bool(fields.kind and fields.digest) and self._selector.digest(selection) != fields.digest
+        )
+        if have_changed and not self.store.bump(group, fields, msgspec.json.encode(selection)):
+            return True  # others have begun an epoch, without what is matched now
+        if len(self._seen) >= SEEN_MAX:
+            self._seen.clear()
+        seen = _Seen(version, time.monotonic(), bool(selection.expressions))
+        self._seen[group, ""] = self._seen[group, regex] = seen
+        return have_changed
+
+    def _has_seen(self, group: str, regex: str | None) -> bool:
+        """Whether the topics that a member has are known to be those of the assignment; None: any expression."""
+        seen = self._seen.get((group, ""))
+        if seen is None or not self._is_recent(seen):
+            return False
+        if not seen.has_expressions or not regex:
+            return not seen.has_expressions or regex == ""
+        own = self._seen.get((group, regex))
+        return own is not None and self._is_recent(own)
+
+    def _is_recent(self, seen: _Seen) -> bool:
+        return seen.version == self._topics.version and time.monotonic() - seen.at < self._refresh_s
+
+
+def check_size(request: MemberReport) -> None:
+    """Raise KafkaError INVALID_REQUEST for a member that says too much."""
+    texts = (request.member_id, request.instance, request.rack, request.regex, *(request.names or ()))
+    if sum(len(each or "") for each in texts) > METADATA_BYTES_MAX:
+        message = f"a member may have {METADATA_BYTES_MAX} bytes of metadata"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def keeps_changing(group: str) -> KafkaError:
+    """Return the error for a member that others change all the time."""
+    return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {group} keeps changing")
+
+
+def _selection(fields: GroupFields) -> Selection:
+    """Return what the members subscribe to as of the last assignment."""
+    return (
+        msgspec.json.decode(fields.subscriptions, type=Selection)
+        if fields.subscriptions
+        else Selection([], {})
+    )

@@ -1,0 +1,97 @@
+"""Streams groups in Redis (KIP-1071): members as those of the consumer protocol, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+import msgspec
+
+from korvet.groups.consumer.store import ConsumerStore
+from korvet.groups.consumer.types import ConsumerMember
+from korvet.groups.schedule import Schedule
+from korvet.groups.streams.types import StreamsTopology
+from korvet.groups.types import STREAMS
+from korvet.redis import scripts
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.redis.replies import listed, malformed
+from korvet.turns import in_parts
+
+_BEGIN = scripts.get("streams/begin")
+_RAISE_ENDPOINTS = scripts.get("streams/raise_endpoints")
+
+_FIELDS = ("topology", "delayed_until", "ends_by", "endpoints")
+
+_TOPOLOGIES_MAX = 256
+"""Topologies of which a worker keeps what it has read: each request of a member that is not plain looks at it."""
+
+_MEMBERS_AT_ONCE = 250
+
+
+@lru_cache(_TOPOLOGIES_MAX)
+def _topology(text: bytes) -> StreamsTopology:
+    return msgspec.json.decode(text, type=StreamsTopology)
+
+
+class Common(NamedTuple):
+    """What the members of a group have in common.
+
+    `delayed_until_ms` is when the first target may be computed, `ends_by` the member that asks all to end, and
+    `endpoints` rises whenever the tasks of a member with an endpoint change.
+    """
+
+    topology: StreamsTopology | None
+    delayed_until_ms: int
+    ends_by: str
+    endpoints: int
+
+
+class StreamsStore(ConsumerStore):
+    """The streams groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
+
+    def __init__(self, redis: Redis, keys: Keys, schedule: Schedule) -> None:
+        super().__init__(redis, keys, schedule, STREAMS)
+
+    def common(self, group: str) -> Common:
+        """Return what the members of the group have in common."""
+        key = self._keys.group_state(group)
+        [reply] = self._redis.pipeline([("HMGET", key, *_FIELDS)])
+        topology, delayed_until, ends_by, endpoints = cast("list[bytes | None]", listed(key, reply))
+        try:
+            return Common(
+                topology=None if topology is None else _topology(topology),
+                delayed_until_ms=int(delayed_until or 0),
+                ends_by=(ends_by or b"").decode(),
+                endpoints=int(endpoints or 0),
+            )
+        except (msgspec.DecodeError, ValueError) as error:
+            raise malformed(key, "the topology") from error
+
+    def begin(
+        self,
+        group: str,
+        topology: StreamsTopology | None = None,
+        delay_ms: int | None = None,
+        ends_by: str = "",
+    ) -> None:
+        """Begin a new epoch of the group, and note what its members have in common (lua/streams/begin.lua)."""
+        text = b"" if topology is None else msgspec.json.encode(topology)
+        self._run(_BEGIN, group, [text, "" if delay_ms is None else delay_ms, ends_by])
+
+    def raise_endpoints(self, group: str) -> int:
+        """Take note that a member with an endpoint has other tasks; returns the new epoch of the endpoints.
+
+        0: there is no such group any more.
+        """
+        return cast("int", self._redis.script(_RAISE_ENDPOINTS, [self._keys.group_state(group)], []))
+
+    def some_members(self, group: str, names: Iterable[str]) -> list[ConsumerMember]:
+        """Return those of the members that there are."""
+        _, members, _, assignments = self._keys.consumer_group(group)
+        found: list[ConsumerMember] = []
+        wanted = sorted(set(names))
+        for some in in_parts(wanted, _MEMBERS_AT_ONCE) if wanted else ():
+            found += self._members(members, assignments, some).values()
+        return found

@@ -1,0 +1,80 @@
+"""AlterShareGroupOffsets (key 91), version 0: moves where a share group without members begins in partitions."""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import error_message, group_error_code, refuse_whole
+from korvet.handlers.context import Caller, ShareApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import alter_share_group_offsets as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.protocol.wire import ZERO_UUID
+from korvet.security.authorizer import refusal
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition, TopicRef
+
+_Start = tuple[Topic, Partition, int]
+
+
+def handle(
+    request: wire.AlterShareGroupOffsetsRequest, caller: Caller, api: ShareApi
+) -> wire.AlterShareGroupOffsetsResponse:
+    """Move the start in each partition; the failure of one leaves the others unaffected."""
+    asked = _starts(request, caller, api)
+    starts = [each for each in asked if not isinstance(each, KafkaError)]
+    # What may not be altered at all says nothing about the group.
+    done = iter(api.offsets.alter(request.group_id, starts) if starts or not asked else ())
+    outcomes = iter([each if isinstance(each, KafkaError) else next(done) for each in asked])
+    topics = []
+    for topic in request.topics:
+        partitions = [_partition(each.partition_index, next(outcomes)) for each in topic.partitions]
+        known = api.topics.get_cached(topic.topic_name)
+        altered = any(not each.error_code for each in partitions)
+        topics.append(
+            wire.AlterShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=known.id if altered and known is not None else ZERO_UUID,
+                partitions=partitions,
+            )
+        )
+    return wire.AlterShareGroupOffsetsResponse(responses=topics)
+
+
+def _starts(
+    request: wire.AlterShareGroupOffsetsRequest, caller: Caller, api: ShareApi
+) -> list[_Start | KafkaError]:
+    """Return where to begin in each partition of the request, or why it may not be altered."""
+    starts: list[_Start | KafkaError] = []
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        readable = caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, topic.topic_name)
+        for each in topic.partitions:
+            at = topic.topic_name, each.partition_index
+            if not readable:
+                starts.append(refusal(AclResourceType.TOPIC))
+            elif each.start_offset < 0 or at in seen:
+                message = f"the start offset {each.start_offset} is negative, or a second one"
+                starts.append(KafkaError(ErrorCode.INVALID_REQUEST, message))
+            else:
+                seen.add(at)
+                try:
+                    starts.append((*api.topics.partition(TopicRef(at[0]), at[1]), each.start_offset))
+                except KafkaError as error:
+                    starts.append(error.without_frames())
+    return starts
+
+
+def _partition(index: int, error: KafkaError | None) -> wire.AlterShareGroupOffsetsResponsePartition:
+    return wire.AlterShareGroupOffsetsResponsePartition(
+        partition_index=index, error_code=group_error_code(error), error_message=error_message(error)
+    )
+
+
+refuse = refuse_whole(wire.AlterShareGroupOffsetsResponse, group_error_code)
+register(
+    wire.AlterShareGroupOffsetsRequest,
+    ShareApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

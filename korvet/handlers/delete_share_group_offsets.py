@@ -1,0 +1,54 @@
+"""DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets where it was in topics."""
+
+from __future__ import annotations
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import error_message, group_error_code, refuse_whole
+from korvet.handlers.context import Caller, ShareApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import delete_share_group_offsets as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.protocol.wire import ZERO_UUID
+from korvet.security.authorizer import refusal
+from korvet.topics.registry import Topic
+
+
+def handle(
+    request: wire.DeleteShareGroupOffsetsRequest, caller: Caller, api: ShareApi
+) -> wire.DeleteShareGroupOffsetsResponse:
+    """Forget each topic; the failure of one leaves the others unaffected."""
+    outcomes: dict[str, Topic | KafkaError] = {}
+    errors: dict[str, KafkaError | None] = {}
+    for name in dict.fromkeys(each.topic_name for each in request.topics):
+        try:
+            if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
+                raise refusal(AclResourceType.TOPIC)
+            outcomes[name] = api.topics.get(name)
+        except KafkaError as error:
+            outcomes[name] = error.without_frames()
+    topics = [each for each in outcomes.values() if isinstance(each, Topic)]
+    errors |= {name: each for name, each in outcomes.items() if isinstance(each, KafkaError)}
+    if topics or not errors:
+        deleted = api.offsets.delete(request.group_id, topics)
+        errors |= zip((each.name for each in topics), deleted, strict=True)
+    return wire.DeleteShareGroupOffsetsResponse(
+        responses=[
+            wire.DeleteShareGroupOffsetsResponseTopic(
+                topic_name=name,
+                topic_id=each.id if isinstance(each, Topic) else ZERO_UUID,
+                error_code=group_error_code(errors[name]),
+                error_message=error_message(errors[name]),
+            )
+            for name, each in outcomes.items()
+        ]
+    )
+
+
+refuse = refuse_whole(wire.DeleteShareGroupOffsetsResponse, group_error_code)
+register(
+    wire.DeleteShareGroupOffsetsRequest,
+    ShareApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)

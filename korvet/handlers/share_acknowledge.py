@@ -1,0 +1,127 @@
+"""ShareAcknowledge (key 79), versions 1-2: a member of a share group says what became of records it has acquired.
+
+What is answered without an error is on as many replicas of Redis as the setting `replicas` wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import (
+    error_message,
+    group_error_code,
+    refuse_whole,
+    require_share_groups,
+    unreadable_topics,
+)
+from korvet.handlers.context import Caller, ShareApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import share_acknowledge as wire
+from korvet.protocol.messages.share_fetch import ShareFetchRequest
+from korvet.protocol.wire import ZERO_UUID
+from korvet.share.acknowledge import Acknowledger, check_ranges
+from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef
+from korvet.share.types import AckRange, SharePolicy
+from korvet.topics.types import PartitionRef, TopicRef
+from korvet.turns import in_turns
+
+MEMBER_ID_LENGTH_MAX = 36
+"""Of a UUID in its longest form, as in Kafka."""
+
+
+def handle(
+    request: wire.ShareAcknowledgeRequest, caller: Caller, api: ShareApi
+) -> wire.ShareAcknowledgeResponse:
+    """Take what is acknowledged of each partition."""
+    check_member(request, api)
+    group, member = request.group_id or "", request.member_id or ""
+    if request.share_session_epoch == INITIAL_EPOCH:
+        message = "a share session does not begin with acknowledgements"
+        raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)
+    session = api.sessions.resume(caller.session, group, member, request.share_session_epoch)
+    given = acknowledged_in(request)
+    policy = api.policies.of(group)
+    refused = unreadable_topics(caller, api.topics, (ref for ref, _ in given))
+    outcomes = acknowledge(
+        (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
+    )
+    if request.share_session_epoch == FINAL_EPOCH:
+        api.sessions.end(session)
+    return wire.ShareAcknowledgeResponse(
+        acquisition_lock_timeout_ms=policy.lock_ms, responses=_topics(outcomes), node_endpoints=[]
+    )
+
+
+def check_member(request: wire.ShareAcknowledgeRequest | ShareFetchRequest, api: ShareApi) -> None:
+    """Raise KafkaError for a request of no member, or while there are no share groups."""
+    require_share_groups(api.features)
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
+    if not 0 < len(request.member_id or "") <= MEMBER_ID_LENGTH_MAX:
+        message = f"a member id has 1 to {MEMBER_ID_LENGTH_MAX} characters"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def acknowledged_in(
+    request: wire.ShareAcknowledgeRequest | ShareFetchRequest,
+) -> dict[SessionRef, Sequence[AckRange]]:
+    """Return what is said of each partition that a request names; raises KafkaError if it names one twice."""
+    given: dict[SessionRef, Sequence[AckRange]] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            ref = TopicRef("", topic.topic_id), each.partition_index
+            if ref in given:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+            given[ref] = [
+                AckRange(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                for batch in each.acknowledgement_batches
+            ]
+    return given
+
+
+def acknowledge(
+    by: tuple[str, str, SharePolicy],
+    given: Mapping[SessionRef, Sequence[AckRange]],
+    refused: Mapping[TopicRef, KafkaError],
+    acknowledger: Acknowledger,
+    *,
+    renews: bool,
+) -> dict[SessionRef, KafkaError | None]:
+    """Take what the member of a group acknowledges, but for topics that are refused; returns what prevented it."""
+    refs: list[PartitionRef[Sequence[AckRange]] | KafkaError] = []
+    for (topic, index), ranges in in_turns(given.items()):
+        try:
+            if topic in refused:
+                raise refused[topic]
+            check_ranges(ranges, renews=renews)
+            refs.append(PartitionRef(topic, index, ranges))
+        except KafkaError as error:
+            refs.append(error.without_frames())
+    if not refs:
+        return {}
+    group, member, policy = by
+    return dict(zip(given, acknowledger.acknowledge(group, member, policy, refs), strict=True))
+
+
+def _topics(
+    outcomes: Mapping[SessionRef, KafkaError | None],
+) -> list[wire.ShareAcknowledgeTopicResponse]:
+    topics: dict[TopicRef, list[wire.PartitionData]] = {}
+    for (topic, index), outcome in outcomes.items():
+        topics.setdefault(topic, []).append(
+            wire.PartitionData(
+                partition_index=index,
+                error_code=group_error_code(outcome),
+                error_message=error_message(outcome),
+                current_leader=wire.LeaderIdAndEpoch(),
+            )
+        )
+    return [
+        wire.ShareAcknowledgeTopicResponse(topic_id=topic.id or ZERO_UUID, partitions=partitions)
+        for topic, partitions in topics.items()
+    ]
+
+
+refuse = refuse_whole(wire.ShareAcknowledgeResponse, responses=[], node_endpoints=[])
+register(wire.ShareAcknowledgeRequest, ShareApi, handle, refuse)

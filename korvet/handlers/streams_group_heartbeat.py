@@ -1,0 +1,277 @@
+"""StreamsGroupHeartbeat (key 88), version 0: a member of a streams group joins, stays, or leaves (KIP-1071).
+
+The topics of its topology must be ones that it may describe. Internal topics that are missing are created, if the
+caller has the right to; the status says so, and the members get their tasks by a later heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer.types import JOIN_EPOCH, text_of
+from korvet.groups.streams.types import (
+    GroupStatus,
+    InternalTopic,
+    MemberTasks,
+    StreamsAnswer,
+    StreamsReport,
+    StreamsTopology,
+    Subtopology,
+    Tasks,
+)
+from korvet.handlers.common import group_error_code, refuse_whole, require_streams_groups
+from korvet.handlers.context import Caller, GroupApi
+from korvet.handlers.registry import register
+from korvet.protocol.messages import streams_group_heartbeat as wire
+from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.security import audit
+from korvet.security.authorizer import refusal
+from korvet.topics.registry import PARTITIONS_MAX, TopicSpec, check_name
+
+UNCHANGED = -1
+
+KAFKA_TOPICS = {"__consumer_offsets", "__share_group_state", "__transaction_state"}
+"""What Kafka keeps in topics: an application that reads these can be run nowhere."""
+
+TOPICS_CREATED_MAX = 100
+"""Topics that one request creates: each takes some round trips to Redis."""
+
+FAILURES_MAX = 3
+"""Topics that could not be created of which the status says why."""
+
+
+def handle(
+    request: wire.StreamsGroupHeartbeatRequest, caller: Caller, api: GroupApi
+) -> wire.StreamsGroupHeartbeatResponse:
+    """Take the heartbeat."""
+    require_streams_groups(api.features)
+    _check_supported(request)
+    topology = None if request.topology is None else _topology(request.topology)
+    if topology is not None:
+        _check_topics(topology, caller)
+    endpoint, tags = request.user_endpoint, request.client_tags
+    unchanged = request.rebalance_timeout_ms == UNCHANGED
+    report = StreamsReport(
+        group=request.group_id,
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        client_id=caller.client_id or "",
+        client_host=f"/{caller.peer.rpartition(':')[0]}",
+        endpoints=request.endpoint_information_epoch,
+        rack=request.rack_id,
+        rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
+        topology=topology,
+        tasks=_reported(request),
+        process_id=request.process_id,
+        endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        tags=None if tags is None else tuple(sorted((each.key, each.value) for each in tags)),
+        asks_to_end=request.shutdown_application,
+    )
+    heartbeat = partial(api.streams_groups.heartbeat, report)
+    if _joins_or_leaves(request):
+        answer = heartbeat()
+    else:
+        # What a step has given the member no failover may take back; its session is renewed in any case.
+        answer = api.streams_groups.renew(report) or api.replicas.confirm_call(
+            heartbeat, ErrorCode.COORDINATOR_NOT_AVAILABLE, refuses=False
+        )
+    return _response(answer, _create_missing(answer, caller, api))
+
+
+def _joins_or_leaves(request: wire.StreamsGroupHeartbeatRequest) -> bool:
+    return request.member_epoch <= JOIN_EPOCH
+
+
+def _check_supported(request: wire.StreamsGroupHeartbeatRequest) -> None:
+    """Raise KafkaError INVALID_REQUEST for what Kafka 4.2 does not support either, and tasks of which some are null."""
+    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    subtopologies = request.topology.subtopologies if request.topology else ()
+    problem = ""
+    if request.instance_id is not None:
+        problem = "Static membership is not yet supported."
+    elif request.task_offsets is not None:
+        problem = "TaskOffsets are not supported yet."
+    elif request.task_end_offsets is not None:
+        problem = "TaskEndOffsets are not supported yet."
+    elif request.warmup_tasks:
+        problem = "WarmupTasks are not supported yet."
+    elif any(each.source_topic_regex for each in subtopologies):
+        problem = "Regular expressions for source topics are not supported yet."
+    elif len({each is None for each in tasks}) > 1:
+        problem = "If one task-type is non-null, all must be non-null."
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _check_topics(topology: StreamsTopology, caller: Caller) -> None:
+    """Raise KafkaError STREAMS_INVALID_TOPOLOGY for names that no topics may have, TOPIC_AUTHORIZATION_FAILED."""
+    sinks = {name for each in topology.subtopologies for name in each.repartition_sinks}
+    names = sorted(topology.topics | sinks)
+    if prohibited := [name for name in names if name in KAFKA_TOPICS]:
+        message = (
+            f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."
+        )
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+    if invalid := [name for name in names if not _is_valid(name)]:
+        message = f"Topic names {','.join(invalid)} are not valid topic names."
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+    if not all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
+        raise refusal(AclResourceType.TOPIC)
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        check_name(name, "")
+    except KafkaError:
+        return False
+    return True
+
+
+def _topology(topology: wire.Topology) -> StreamsTopology:
+    ids = {each.subtopology_id for each in topology.subtopologies}
+    if len(ids) < len(topology.subtopologies):
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, "Two subtopologies have the same id.")
+    found = sorted(topology.subtopologies, key=lambda each: each.subtopology_id)
+    return StreamsTopology(topology.epoch, tuple(_subtopology(each) for each in found))
+
+
+def _subtopology(subtopology: wire.Subtopology) -> Subtopology:
+    return Subtopology(
+        id=subtopology.subtopology_id,
+        sources=tuple(subtopology.source_topics),
+        repartition_sinks=tuple(subtopology.repartition_sink_topics),
+        repartition_sources=tuple(map(_internal_topic, subtopology.repartition_source_topics)),
+        changelogs=tuple(map(_internal_topic, subtopology.state_changelog_topics)),
+        copartitioned=tuple(_copartitioned(each, subtopology) for each in subtopology.copartition_groups),
+    )
+
+
+def _internal_topic(topic: wire.TopicInfo) -> InternalTopic:
+    configs = tuple((each.key, each.value) for each in topic.topic_configs)
+    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
+
+
+def _copartitioned(group: wire.CopartitionGroup, subtopology: wire.Subtopology) -> tuple[str, ...]:
+    repartition = [each.name for each in subtopology.repartition_source_topics]
+    places = [(subtopology.source_topics, each) for each in group.source_topics]
+    places += [(repartition, each) for each in group.repartition_source_topics]
+    if not all(0 <= place < len(names) for names, place in places):
+        message = (
+            f"A copartition group of subtopology {subtopology.subtopology_id} names topics that it has not."
+        )
+        raise KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+    return tuple(names[place] for names, place in places)
+
+
+def _reported(request: wire.StreamsGroupHeartbeatRequest) -> MemberTasks | None:
+    if request.active_tasks is None or request.standby_tasks is None:
+        return None
+    return MemberTasks(_tasks(request.active_tasks), _tasks(request.standby_tasks))
+
+
+def _tasks(tasks: list[wire.TaskIds]) -> Tasks:
+    return frozenset((each.subtopology_id, partition) for each in tasks for partition in each.partitions)
+
+
+def _create_missing(answer: StreamsAnswer, caller: Caller, api: GroupApi) -> str:
+    """Create the internal topics that are missing; returns what the status is to say of that."""
+    names = [each.name for each in answer.missing]
+    if not caller.rights.allows_cluster(AclOperation.CREATE, log=False):
+        refused = [
+            name
+            for name in names
+            if not caller.rights.allows(AclOperation.CREATE, AclResourceType.TOPIC, name)
+        ]
+        if refused:
+            return f"; Unauthorized to CREATE on topics {', '.join(refused)}."
+    done, failed = [], {}
+    for topic in _at_once(answer.missing):
+        try:
+            api.topics.create(
+                TopicSpec(
+                    name=topic.name,
+                    partitions=topic.partitions,
+                    replication_factor=topic.replication_factor or -1,
+                    configs=dict(topic.configs),
+                )
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                failed[topic.name] = error
+        else:
+            done.append(f"topic {topic.name}")
+    if done or failed:
+        codes = {f"topic {name}": error.code.name for name, error in failed.items()}
+        audit.requested(caller.session, "StreamsGroupHeartbeat", done, codes)
+    if not failed:
+        return ""
+    details = [f"{name} ({error.message or error.code.name})" for name, error in failed.items()]
+    more = f" and {len(details) - FAILURES_MAX} more" if len(details) > FAILURES_MAX else ""
+    return f"; Creation failed: {', '.join(details[:FAILURES_MAX])}{more}."
+
+
+def _at_once(missing: Sequence[InternalTopic]) -> Iterator[InternalTopic]:
+    """Yield topics to create now: with the next heartbeat there are more."""
+    partitions = 0
+    for topic in missing[:TOPICS_CREATED_MAX]:
+        partitions += topic.partitions
+        if partitions > PARTITIONS_MAX and topic is not missing[0]:
+            return
+        yield topic
+
+
+def _response(answer: StreamsAnswer, on_missing: str) -> wire.StreamsGroupHeartbeatResponse:
+    tasks = answer.tasks
+    return wire.StreamsGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.heartbeat_ms,
+        status=[
+            wire.Status(
+                status_code=status,
+                status_detail=detail + on_missing
+                if status is GroupStatus.MISSING_INTERNAL_TOPICS
+                else detail,
+            )
+            for status, detail in answer.statuses
+        ],
+        active_tasks=None if tasks is None else _task_ids(tasks.active),
+        standby_tasks=None if tasks is None else _task_ids(tasks.standby),
+        warmup_tasks=None if tasks is None else [],
+        endpoint_information_epoch=answer.endpoints,
+        partitions_by_user_endpoint=None
+        if answer.by_endpoint is None
+        else [
+            wire.EndpointToPartitions(
+                user_endpoint=wire.Endpoint(host=each.endpoint[0], port=each.endpoint[1]),
+                active_partitions=_partitions(each.active),
+                standby_partitions=_partitions(each.standby),
+            )
+            for each in answer.by_endpoint
+        ],
+    )
+
+
+def _task_ids(tasks: Tasks) -> list[wire.TaskIds]:
+    return [
+        wire.TaskIds(subtopology_id=subtopology, partitions=partitions)
+        for subtopology, partitions in text_of(tasks).items()
+    ]
+
+
+def _partitions(by_topic: dict[str, list[int]]) -> list[wire.TopicPartition]:
+    return [wire.TopicPartition(topic=name, partitions=each) for name, each in sorted(by_topic.items())]
+
+
+refuse = refuse_whole(wire.StreamsGroupHeartbeatResponse, group_error_code)
+register(
+    wire.StreamsGroupHeartbeatRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Of others `handle` knows whether they change anything.
+    confirms=_joins_or_leaves,
+)

@@ -1,0 +1,462 @@
+"""Fetching for members of share groups: read what may be available, acquire of it what is, and wait for more.
+
+The worker knows where each group is to be read next (positions.py). It reads there, and then has a script acquire of
+exactly what was read (store.py), so that the log remains the log's business: high watermarks, transactions, the remote
+tier, entries of other Redis clients. Where others have taken what was read, or something is to be delivered again, the
+script says where to read, and that is done once more, a bounded number of times. Most fetches are two round trips.
+
+Limits are those of Fetch: the bytes of the request, and of the worker's memory. What was acquired is always answered:
+a member takes an offset that it has acquired and does not get for one that does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from korvet.config.definition import INT32_MAX
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.log.collect import FetchPartitionSpec
+from korvet.log.epochs import NO_EPOCH
+from korvet.log.high_watermark import AGE_SECONDS
+from korvet.log.remote.client import RemoteRequest, RemoteResponse
+from korvet.log.remote.tier import RemoteTier, read_request
+from korvet.log.replication import Replicas
+from korvet.log.store import LogStore
+from korvet.log.types import Fetched, FetchLimits, LogPosition, Read, RemoteRange
+from korvet.redis.pubsub import Watch
+from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
+from korvet.share.positions import PartKey, Positions, part_key
+from korvet.share.reading import SharePiece, batches_of, chunks, offsets_in, piece
+from korvet.share.store import SharePartitions
+from korvet.share.types import Acquire, Acquired, AcquiredRange, Readable
+from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
+from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic
+from korvet.topics.types import Partition
+from korvet.turns import in_parts, in_turns
+
+ROUNDS_MAX = 8
+"""Reads of a partition in one look at it: others may be faster each time."""
+
+AGAIN_SECONDS = 0.05
+"""Pause before a partition is read again for which they were."""
+
+SEARCH_SECONDS = 10.0
+"""How long a partition may be quiet before it is read again: what a plain Redis client releases is not announced."""
+
+END_COUNT = 32
+"""Entries asked of a partition at the end of its log, where most likely there are none (log/fetch.py)."""
+
+COUNT_MAX = 1100
+"""Entries asked of a partition at once (log/fetch.py)."""
+
+REMOTE_BYTES = 1 << 20
+"""Bytes asked of the remote tier for a partition at once: to offer them, their batches are taken apart."""
+
+WEIGHTS_MAX = 50_000
+"""Partitions whose weight is remembered; beyond it all are forgotten."""
+
+Taken = tuple[SharePiece, Sequence[AcquiredRange]]
+"""What was read, and what of it was acquired."""
+
+
+class _EntryWeight(NamedTuple):
+    """What an entry of a log weighs, and how many records it has, as of the last read that found `entries`."""
+
+    size_bytes: float
+    records: float
+    entries: int
+
+
+class _EntryWeights:
+    """How much to ask for of each log."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _EntryWeight] = {}
+
+    def learn(self, stream: str, read: SharePiece) -> None:
+        """Note what was read."""
+        if len(self._known) > WEIGHTS_MAX:
+            self._known.clear()
+        known = self._known.get(stream)
+        if read.entries:
+            records = max(1.0, read.acquirable / read.entries)
+            self._known[stream] = _EntryWeight(read.size_bytes / read.entries, records, read.entries)
+        elif known is not None:
+            self._known[stream] = known._replace(entries=known.entries // 2)
+
+    def entries(self, partition: Partition, records: int, room: int, *, at_end: bool) -> int:
+        """Return how many entries to ask for; each of an unknown weight may be as large as the topic allows."""
+        known = self._known.get(partition.stream)
+        if known is None:
+            return 1
+        wanted = records if partition.format == "record" else math.ceil(records / known.records)
+        if at_end:
+            wanted = min(wanted, max(END_COUNT, 2 * known.entries))
+        return max(1, min(wanted, int(room / known.size_bytes) + 1, COUNT_MAX))
+
+    def expected(self, topic: Topic, partition: Partition, entries: int) -> tuple[int, int]:
+        """Return about how many bytes and records some entries are."""
+        known = self._known.get(partition.stream) or _EntryWeight(
+            max(1, topic.config.max_message_bytes), 1.0, 0
+        )
+        return int(known.size_bytes * entries) + 1, int(known.records * entries)
+
+
+class _PartLooks:
+    """Who may look at a group's part of a partition: one fetch of this worker, or all would read what one acquires."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[PartKey, list[ShareSet]] = {}
+
+    def begin(self, key: PartKey, of: ShareSet) -> bool:
+        """Begin a look; False: another fetch has begun one, and a wait for `of` ends after that."""
+        if key in self._waiting:
+            self._waiting[key].append(of)
+            return False
+        self._waiting[key] = []
+        return True
+
+    def end(self, key: PartKey) -> None:
+        """End it, and wake those that wait."""
+        for each in self._waiting.pop(key):
+            each.watch.wake_all()
+
+
+class ShareFetcher:
+    """Fetches for the members of share groups of one worker."""
+
+    def __init__(
+        self,
+        log: LogStore,
+        store: SharePartitions,
+        positions: Positions,
+        remote: RemoteTier,
+        replicas: Replicas,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_park: Callable[[int], None] = lambda _change: None,
+    ) -> None:
+        """`on_park` is called when a fetch begins (1) and ends (-1) to wait for records."""
+        self.log, self.store, self.positions, self.remote = log, store, positions, remote
+        self.replicas, self.clock = replicas, clock
+        self.weights = _EntryWeights()
+        self.looks = _PartLooks()
+        self._on_park = on_park
+        self._parked: set[Watch] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """Answer every parked fetch now, and park none from now on."""
+        self._draining = True
+        for watch in self._parked:
+            watch.wake_all()
+
+    def fetch(
+        self,
+        of: ShareSet,
+        places: Collection[int],
+        ask: ShareAsk,
+        limits: FetchLimits,
+        *,
+        is_gone: Callable[[], bool] = lambda: False,
+        timer: RequestTimer = NO_TIMER,
+    ) -> dict[int, ShareResult]:
+        """Acquire for a member what is available at `places`, which are resolved; returns what there is.
+
+        Waits up to the limit if there is nothing, or too little. An error of one partition stands in its result; it
+        ends the waiting unless the client knows that there is one (`SharePart.failed`). For a client that has gone
+        meanwhile (`is_gone`), or while the worker stops, nothing is acquired.
+        """
+        deadline = self.clock() + limits.wait_ms_max / 1000
+        if not of.watch.hears_all:
+            # Before anything is read: what is announced from then on is read again.
+            with contextlib.suppress(StorageUnavailableError):
+                of.watch.listen()
+        under_way = _ShareFetch(self, of, ask, limits, timer)
+        while not self._draining:
+            final = not places or self.clock() >= deadline
+            # Without a wait there is no time after which to search: all is read at once.
+            due = of.due(places, self.clock(), all_of_them=limits.wait_ms_max <= 0)
+            under_way.look(due, final=final)
+            if under_way.has_news or final:
+                break
+            self._wait(of, [of.parts[place] for place in places], deadline, under_way)
+            if of.closed or is_gone():
+                return {}
+        return under_way.results
+
+    def _wait(
+        self, of: ShareSet, parts: Sequence[SharePart], deadline: float, under_way: _ShareFetch
+    ) -> None:
+        """Wait until something is due; at the deadline quiet logs are searched for what nobody has announced."""
+        until = min([deadline, *(min(each.wake_at, each.search_at) for each in parts)])
+        if any(each.withheld for each in parts):
+            until = min(until, self.clock() + AGE_SECONDS)
+        if under_way.outrun:
+            until = min(until, self.clock() + AGAIN_SECONDS)
+        if self._draining:
+            return
+        self._parked.add(of.watch)
+        self._on_park(1)
+        try:
+            of.wait(max(0.0, until - self.clock()))
+        finally:
+            self._parked.discard(of.watch)
+            self._on_park(-1)
+        under_way.timer.end_stage(WAIT)
+        for each in parts:
+            each.due = each.due or each.withheld
+        quiet = [each for each in parts if not each.due and each.end >= 0]
+        if quiet and self.clock() >= deadline and not of.closed:
+            grown = self.log.have_grown([LogPosition(each.resolved()[1], each.end) for each in quiet])
+            for each, has_grown in zip(quiet, grown, strict=True):
+                each.due = has_grown
+            under_way.timer.end_stage(REDIS)
+
+
+class _ShareFetch:
+    """One fetch under way. `outrun`: others were faster for what was read, again and again."""
+
+    def __init__(
+        self, by: ShareFetcher, of: ShareSet, ask: ShareAsk, limits: FetchLimits, timer: RequestTimer
+    ) -> None:
+        self.timer = timer
+        self.outrun = False
+        self.results: dict[int, ShareResult] = {}
+        self._by, self._of, self._ask, self._limits = by, of, ask, limits
+        self._records_left = ask.records_max
+        self._bytes_left = 0
+        self._final = False
+        self._taken: dict[int, list[Taken]] = {}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything but errors that the client knows of."""
+        return any(
+            each.error is None or place not in self._of.parts or not self._of.parts[place].failed
+            for place, each in self.results.items()
+        )
+
+    def look(self, parts: Sequence[SharePart], *, final: bool) -> None:
+        """Look at partitions, and put what is acquired of them, or the error, into the results.
+
+        Until the `final` look nothing is acquired if there are fewer bytes than the member waits for.
+        """
+        memory = self._limits.memory
+        self._bytes_left = more = min(self._limits.bytes_max, memory.room)
+        self._final, self.outrun = final, False
+        memory.reserve(more)
+        keys = {part.place: part_key(self._ask.group, part) for part in parts}
+        parts = [part for part in parts if self._by.looks.begin(keys[part.place], self._of)]
+        looks = [keys[part.place] for part in parts]
+        for part in parts:
+            self.results.pop(part.place, None)
+        try:
+            for _ in range(ROUNDS_MAX):
+                parts = self._round(parts)
+                if not parts:
+                    break
+            self.outrun = bool(parts)
+        except StorageUnavailableError:
+            # What was acquired before is answered all the same.
+            if not self._taken:
+                raise
+        finally:
+            for key in looks:
+                self._by.looks.end(key)
+            self._finish()
+            memory.reserve(sum(each.size_bytes for each in self.results.values()) - more)
+        self.timer.end_stage(ENCODE)
+
+    def _finish(self) -> None:
+        for place, taken in in_turns(self._taken.items()):
+            part = self._of.parts.get(place)
+            if part is None:
+                continue
+            topic, partition = part.resolved()
+            ranges = [each for _, some in taken for each in some]
+            spec = FetchPartitionSpec(topic, partition, ranges[0].first, INT32_MAX)
+            found, count = chunks(taken, spec)
+            self.results[place] = ShareResult(None, found, ranges, sum(map(len, found)), count)
+            # The others come first next time: one that always has records would use up the limits.
+            self._of.parts[place] = self._of.parts.pop(place)
+        self._taken = {}
+
+    def _round(self, parts: Sequence[SharePart]) -> list[SharePart]:
+        """Read and acquire once; returns those of which there may be more at once."""
+        group = self._ask.group
+        unknown = [part for part in parts if self._by.positions.get(group, part) is None]
+        errors = self._by.positions.begin(self._ask, unknown) if unknown else {}
+        for part in unknown:
+            if part.place in errors:
+                self._fail(part, errors[part.place])
+        parts = [part for part in parts if part.place not in errors]
+        found, others = self._read(parts)
+        self.timer.end_stage(REDIS)
+        size = sum(each.size_bytes for _, each in found)
+        if not self._final and not self._taken and 0 < size < self._limits.bytes_min:
+            return []
+        asks: list[Acquire] = []
+        left = self._records_left
+        for part, each in found:
+            if left > 0:
+                of = part.resolved()[1], group, self._ask.member
+                asks.append(Acquire(*of, each.readable, left, self._ask.exact, self._ask.policy))
+                left -= each.acquirable
+        answers = self._acquire(asks)
+        self.timer.end_stage(REDIS)
+        asked = zip(found, answers, strict=False)
+        again = [part for (part, each), answer in asked if self._take(part, each, answer)]
+        again += [part for part, _ in found[len(asks) :]] + others
+        return again if self._records_left > 0 and self._bytes_left > 0 else []
+
+    def _acquire(self, asks: Sequence[Acquire]) -> Sequence[Acquired | KafkaError | None]:
+        if not asks or self._of.closed:
+            return [Acquired()] * len(asks)
+        try:
+            # What a member was given no failover may give to another one as if for the first time.
+            return self._by.replicas.confirm_call(
+                partial(self._by.store.acquire, asks),
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                changed=lambda answers: any(isinstance(each, Acquired) and each.ranges for each in answers),
+            )
+        except StorageUnavailableError:
+            raise
+        except KafkaError as error:
+            return [error.without_frames()] * len(asks)
+
+    def _take(self, part: SharePart, found: SharePiece, answer: Acquired | KafkaError | None) -> bool:
+        """Note what came of asking for what was read; returns whether there may be more at once."""
+        now = self._by.clock()
+        part.due, part.wake_at, part.search_at = True, math.inf, now + SEARCH_SECONDS
+        if isinstance(answer, KafkaError):
+            self._fail(part, answer)
+            return False
+        if answer is None:
+            # The group has no part of it any more.
+            self._by.positions.set(self._ask.group, part, None)
+            return True
+        was_blocked, part.blocked = part.blocked, answer.read_next is None
+        if answer.wake_ms is not None:
+            part.wake_at = now + max(1, answer.wake_ms) / 1000
+        if answer.read_next is not None:
+            self._by.positions.set(self._ask.group, part, answer.read_next)
+        if answer.ranges:
+            self._taken.setdefault(part.place, []).append((found, answer.ranges))
+            self._records_left -= sum(each.last - each.first + 1 for each in answer.ranges)
+            self._bytes_left -= found.size_bytes
+        if answer.read_next is None:
+            # Only an acknowledgement, or the end of a lock, changes that.
+            return False
+        more = answer.read_next < found.fetched.visible_end
+        if answer.ranges:
+            # What was released meanwhile, before what is answered already, is for the next fetch.
+            fits = self._bytes_left * max(1, found.entries) >= found.size_bytes
+            return more and fits and answer.read_next >= found.readable.end
+        if was_blocked or more:
+            return True
+        part.due = not self._of.watch.hears(part.place)
+        return False
+
+    def _fail(self, part: SharePart, error: KafkaError) -> None:
+        part.due, part.wake_at, part.search_at = True, math.inf, self._by.clock() + SEARCH_SECONDS
+        if part.place not in self._taken:
+            self.results[part.place] = ShareResult(error.without_frames())
+
+    def _read(self, parts: Sequence[SharePart]) -> tuple[list[tuple[SharePart, SharePiece]], list[SharePart]]:
+        """Return what was read, and the parts for which nothing was left of the limits."""
+        found = [(part, self._unread(part)) for part in parts if part.blocked]
+        plan = list(self._plan([part for part in parts if not part.blocked]))
+        planned = {part.place for part, _ in plan}
+        others = [part for part in parts if not part.blocked and part.place not in planned]
+        log = self._by.log
+        room, any_read = self._bytes_left, False
+        archived: list[tuple[SharePart, Fetched, RemoteRange]] = []
+        for some in in_parts(plan, PARTITIONS_AT_ONCE) if plan else ():
+            histories = log.watermarks.begin(read.partition for _, read in some)
+            pairs = list(zip(some, log.read([read for _, read in some]), strict=True))
+            for (part, read), each in log.watermarks.limit(histories, pairs, lambda pair: pair[1].partition):
+                if isinstance(each, KafkaError):
+                    self._fail(part, each)
+                    continue
+                part.end, part.withheld = each.high_watermark, each.end_offset > each.high_watermark
+                if each.remote is not None and read.offset < each.remote.end and not each.holds_any:
+                    archived.append((part, each, each.remote))
+                    continue
+                got = piece(read.offset, each, room, at_least_one=not (self._taken or any_read))
+                if got is None:
+                    continue
+                any_read = any_read or got.entries > 0
+                self._by.weights.learn(read.partition.stream, got)
+                room = max(0, room - got.size_bytes)
+                found.append((part, got))
+        if archived:
+            found += self._read_remote(archived, room, wait=not any_read)
+        return found, others
+
+    def _plan(self, parts: Sequence[SharePart]) -> Iterator[tuple[SharePart, Read]]:
+        """Yield what to read of each, as long as something is left of the limits."""
+        room, records = self._bytes_left, self._records_left
+        for part in in_turns(parts):
+            if room <= 0 or records <= 0:
+                return
+            topic, partition = part.resolved()
+            offset = self._by.positions.get(self._ask.group, part) or 0
+            at_end = 0 <= part.end <= offset
+            entries = self._by.weights.entries(partition, records, room, at_end=at_end)
+            size, count = self._by.weights.expected(topic, partition, entries)
+            if not at_end:
+                room, records = room - size, records - count
+            committed = self._ask.committed
+            yield part, Read(partition, offset, entries, bytes_expected=size, committed=committed)
+
+    def _unread(self, part: SharePart) -> SharePiece:
+        """Return what stands for a read of a partition in which nothing else can be acquired."""
+        offset = self._by.positions.get(self._ask.group, part) or 0
+        return SharePiece(Readable(offset, offset), Fetched(0, 0, 0, [], more=False))
+
+    def _read_remote(
+        self, archived: Sequence[tuple[SharePart, Fetched, RemoteRange]], room: int, *, wait: bool
+    ) -> Iterator[tuple[SharePart, SharePiece]]:
+        """Yield what only the remote tier holds; what it does not answer in time is for another fetch."""
+        requests: list[RemoteRequest] = []
+        size_bytes = min(room // len(archived), REMOTE_BYTES)
+        for part, _, remote in archived:
+            topic, partition = part.resolved()
+            offset = self._by.positions.get(self._ask.group, part) or 0
+            of = partition, remote, offset, size_bytes
+            codec = FetchPartitionSpec(topic, partition, offset, 0).codec
+            requests.append(read_request(*of, at_least_one=True, codec=codec))
+        self.timer.end_stage(REDIS)
+        answers = self._by.remote.read(requests, wait=wait)
+        self.timer.end_stage(WAIT)
+        for (part, fetched, remote), request, answer in zip(archived, requests, answers, strict=True):
+            if isinstance(answer, KafkaError):
+                self._fail(part, answer)
+            elif answer is None:
+                self.results[part.place] = ShareResult()
+            else:
+                yield part, self._remote_piece(part, request.offset, fetched, remote, answer)
+
+    def _remote_piece(
+        self, part: SharePart, offset: int, fetched: Fetched, remote: RemoteRange, answer: RemoteResponse
+    ) -> SharePiece:
+        batches = batches_of(answer.data)
+        if not batches:
+            # The remote tier has nothing more: what comes next is where Redis begins.
+            epochs = fetched.epochs
+            return SharePiece(
+                Readable(offset, remote.end, epoch=epochs[-1].epoch if epochs else NO_EPOCH), fetched
+            )
+        _, partition = part.resolved()
+        runs = None
+        if partition.format == "record":
+            runs = offsets_in(batches, self._by.log.decompressed_bytes_max)
+        found = piece(offset, fetched._replace(batches=batches, more=True), INT32_MAX, offsets=runs)
+        assert found is not None  # noqa: S101 - it has room for all
+        return found

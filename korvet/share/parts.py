@@ -1,0 +1,135 @@
+"""The partitions of a share session, and what is known of each since it was last looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.errors import KafkaError
+from korvet.protocol.wire import Buffer
+from korvet.redis.pubsub import Watch
+from korvet.share.types import AcquiredRange, SharePolicy
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition, TopicRef
+
+
+class ShareAsk(NamedTuple):
+    """What a member wants: up to `records_max` records, more only to take batches whole unless `exact`.
+
+    `reset` is where its group begins in a partition (values.parse_share_reset). With `committed` it gets nothing of
+    transactions that are open, or were aborted.
+    """
+
+    group: str
+    member: str
+    records_max: int
+    exact: bool
+    policy: SharePolicy
+    reset: str | int
+    committed: bool
+
+
+class ShareResult(msgspec.Struct):
+    """What a member gets of one partition: an error, or batches in pieces, and what of them it has acquired."""
+
+    error: KafkaError | None = None
+    chunks: list[Buffer] = []
+    acquired: list[AcquiredRange] = []
+    size_bytes: int = 0
+    record_count: int = 0
+
+
+class SharePart:
+    """A partition of a session.
+
+    `due`: it is to be looked at. If not, nothing was available, and all that changes this is announced, but for a lock
+    that ends at `wake_at`, and for what other Redis clients do: the log, which ended at `end`, is searched at the end
+    of a wait, and all is read again at `search_at` (time.monotonic). `blocked`: so much is in flight that nothing else
+    can be acquired. `withheld`: the log goes on past the high watermark. `failed`: the client was answered an error.
+    """
+
+    __slots__ = (
+        "blocked",
+        "due",
+        "end",
+        "failed",
+        "index",
+        "partition",
+        "place",
+        "ref",
+        "search_at",
+        "topic",
+        "wake_at",
+        "withheld",
+    )
+
+    def __init__(self, ref: TopicRef, index: int, place: int) -> None:
+        self.ref, self.index, self.place = ref, index, place
+        self.topic: Topic | None = None
+        self.partition: Partition | None = None
+        self.due = True
+        self.blocked = self.withheld = self.failed = False
+        self.end = -1
+        self.wake_at = self.search_at = math.inf
+
+    def resolved(self) -> tuple[Topic, Partition]:
+        """Return topic and partition, which ShareSet.use has noted."""
+        assert self.topic is not None  # noqa: S101 - for the type checker
+        assert self.partition is not None  # noqa: S101 - as above
+        return self.topic, self.partition
+
+
+class ShareSet:
+    """The partitions of a session by place, and the watch on them; those that had records come last."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.parts: dict[int, SharePart] = {}
+        self.closed = False
+
+    def use(self, part: SharePart, topic: Topic, partition: Partition) -> None:
+        """Note what a partition is by now."""
+        before = part.partition
+        part.topic = topic
+        if before is partition:
+            return
+        part.partition, part.due, part.blocked, part.end = partition, True, False, -1
+        if before is None or before.channel != partition.channel:
+            if before is not None:
+                self.watch.remove(part.place)
+            self.watch.add(part.place, partition.channel)
+
+    def forget(self, part: SharePart) -> None:
+        """Take out a partition."""
+        if part.partition is not None:
+            self.watch.remove(part.place)
+        del self.parts[part.place]
+
+    def close(self) -> None:
+        """Stop listening; a fetch that is under way acquires nothing more."""
+        self.closed = True
+        self.watch.wake_all()
+        self.watch.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for anything to be announced."""
+        self._note(self.watch.wait(seconds))
+
+    def _note(self, woken: Iterable[int]) -> None:
+        for place in woken:
+            if (part := self.parts.get(place)) is not None:
+                part.due = True
+
+    def due(self, places: Collection[int], now: float, *, all_of_them: bool = False) -> list[SharePart]:
+        """Return which of those at `places` are to be looked at by now, in their order."""
+        self._note(self.watch.take())
+        due = []
+        for place, part in self.parts.items():
+            if place in places:
+                part.due = part.due or min(part.wake_at, part.search_at) <= now
+                if part.due or all_of_them:
+                    due.append(part)
+        return due

@@ -1,0 +1,133 @@
+"""Where share groups are to be read next: what one worker remembers, and where a group begins in a partition.
+
+Several members on one worker share a position: what one of them has acquired, the next does not read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from korvet.config.values import EARLIEST
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.offsets import OffsetLookup, OffsetQuery
+from korvet.log.replication import Replicas
+from korvet.protocol.types import SpecialTimestamp
+from korvet.share.parts import ShareAsk, SharePart
+from korvet.share.store import SharePartitions
+from korvet.share.types import Begin, SharePolicy
+from korvet.topics.registry import Topic
+from korvet.topics.types import Partition
+
+POSITIONS_MAX = 50_000
+"""Groups' parts of partitions that are remembered; beyond it all are forgotten, and asked for again."""
+
+NOT_FOUND = -1
+
+PartKey = tuple[str, str, int]
+"""A group, the id of a topic, and the index of a partition."""
+
+
+class Positions:
+    """The positions of one worker's groups."""
+
+    def __init__(
+        self,
+        store: SharePartitions,
+        offsets: OffsetLookup,
+        replicas: Replicas,
+        check_group: Callable[[str], None],
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        """`check_group` raises KafkaError if there is no share group of that name: it gets no part of a partition."""
+        self._store = store
+        self._offsets = offsets
+        self._replicas = replicas
+        self._check_group = check_group
+        self._now_ms = now_ms
+        self._known: dict[PartKey, int] = {}
+
+    def get(self, group: str, part: SharePart) -> int | None:
+        """Return where to read next, None if it is not known."""
+        return self._known.get(part_key(group, part))
+
+    def set(self, group: str, part: SharePart, offset: int | None) -> None:
+        """Note where to read next; None: it is to be asked for."""
+        if offset is None:
+            self._known.pop(part_key(group, part), None)
+            return
+        if len(self._known) >= POSITIONS_MAX:
+            self._known.clear()
+        self._known[part_key(group, part)] = offset
+
+    def begin(self, ask: ShareAsk, parts: Sequence[SharePart]) -> dict[int, KafkaError]:
+        """Find out where to read, and have the group begin where it has not; returns errors by place.
+
+        Raises KafkaError if there is no such group, StorageUnavailableError.
+        """
+        errors: dict[int, KafkaError] = {}
+        new = self._ask(ask, [(part, None) for part in parts], errors)
+        if new:
+            self._check_group(ask.group)
+            starts: list[tuple[SharePart, int | None]] = []
+            for part, start in zip(new, self._starts(ask, new), strict=True):
+                if isinstance(start, KafkaError):
+                    errors[part.place] = start
+                else:
+                    starts.append((part, start))
+            # A group that began elsewhere after a failover could leave records out.
+            self._replicas.confirm_call(lambda: self._ask(ask, starts, errors), ErrorCode.KAFKA_STORAGE_ERROR)
+        return errors
+
+    def _ask(
+        self, ask: ShareAsk, begun: Sequence[tuple[SharePart, int | None]], errors: dict[int, KafkaError]
+    ) -> list[SharePart]:
+        """Note where to read; returns those of which the group has no part."""
+        answers = self._store.begin(
+            [begin_ask(*part.resolved(), ask.group, start, ask.policy) for part, start in begun]
+        )
+        new: list[SharePart] = []
+        for (part, _), answer in zip(begun, answers, strict=True):
+            if answer is None:
+                new.append(part)
+            elif isinstance(answer, KafkaError):
+                errors[part.place] = answer
+            else:
+                part.blocked = answer.read_next is None
+                self.set(ask.group, part, answer.read_next or 0)
+        return new
+
+    def _starts(self, ask: ShareAsk, parts: Sequence[SharePart]) -> list[int | KafkaError]:
+        if isinstance(ask.reset, int):
+            found = self._find(parts, max(0, self._now_ms() - ask.reset))
+            ends = self._find(parts, SpecialTimestamp.LATEST)
+            # Nothing is as young: it begins with what comes.
+            return [end if each == NOT_FOUND else each for each, end in zip(found, ends, strict=True)]
+        return self._find(
+            parts, SpecialTimestamp.EARLIEST if ask.reset == EARLIEST else SpecialTimestamp.LATEST
+        )
+
+    def _find(self, parts: Sequence[SharePart], timestamp: int) -> list[int | KafkaError]:
+        queries = []
+        for part in parts:
+            topic, partition = part.resolved()
+            queries.append(OffsetQuery(partition, timestamp, topic.config.remote_storage))
+        return [each if isinstance(each, KafkaError) else each.offset for each in self._offsets.find(queries)]
+
+
+def begin_ask(
+    topic: Topic, partition: Partition, group: str, start: int | None, policy: SharePolicy
+) -> Begin:
+    """Return the question where a group is in a partition, to begin at a start if it is nowhere.
+
+    It is to be a Redis group of the stream if every record stays there until it is deleted.
+    """
+    config = topic.config
+    redis_group = partition.format == "record" and not (config.compact or config.remote_storage)
+    return Begin(partition, group, start, redis_group, policy)
+
+
+def part_key(group: str, part: SharePart) -> PartKey:
+    """Return what stands for a group's part of a partition."""
+    _, partition = part.resolved()
+    return group, partition.topic_id, partition.index

@@ -1,0 +1,176 @@
+"""Share sessions: which partitions a member of a share group fetches, kept from one request to the next (KIP-932).
+
+A session is of one member on one connection. Its epoch rises with every request, so a request that is lost or comes
+twice is noticed. ShareFetch and ShareAcknowledge share it. As Kafka does, the worker releases what a member has
+acquired by a session when it ends, be it by the member (epoch -1) or with its connection. A member that comes over
+another connection, which most likely another worker serves, begins a new one. What it acquires by that one stays
+when the old one ends, however late that is noticed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+
+from korvet.config.definition import INT32_MAX
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.fetch_sessions import OF_CONNECTION_MAX, PARTITIONS_MAX, SESSION_PARTITIONS_MAX, Owner
+from korvet.logs import Log, RateLimitedLogger
+from korvet.redis.pubsub import Subscriptions, Watch
+from korvet.share.parts import SharePart, ShareSet
+from korvet.share.types import AcquiredRange, HeldRanges
+from korvet.topics.types import Partition, TopicRef
+
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+"""The first asks for a new session, the other one ends it."""
+
+_log = RateLimitedLogger(Log(__name__))
+
+Release = Callable[[str, str, Sequence[HeldRanges]], object]
+"""Releases what a member of a group still has of what it acquired; raises KafkaError."""
+
+SessionRef = tuple[TopicRef, int]
+"""A partition as a request names it."""
+
+
+class ShareSession:
+    """The partitions that one member fetches. `acquired` is what it has acquired of each."""
+
+    def __init__(self, owner: Owner, group: str, member: str, watch: Watch) -> None:
+        self.owner, self.group, self.member = owner, group, member
+        self.epoch = 1
+        self.reads = ShareSet(watch)
+        self.acquired: dict[tuple[str, int], HeldRanges] = {}
+        self.used_at = 0.0
+        self._by_ref: dict[SessionRef, SharePart] = {}
+        self._places = count()
+
+    def __len__(self) -> int:
+        return len(self._by_ref)
+
+    @property
+    def parts(self) -> list[SharePart]:
+        """The partitions, in the order in which they are to be read."""
+        return list(self.reads.parts.values())
+
+    def add(self, refs: Iterable[SessionRef]) -> None:
+        """Take in partitions that it does not have."""
+        for ref in refs:
+            if ref not in self._by_ref:
+                part = self._by_ref[ref] = SharePart(*ref, next(self._places))
+                self.reads.parts[part.place] = part
+
+    def forget(self, refs: Iterable[SessionRef]) -> None:
+        """Remove partitions; those that it does not have are no error."""
+        for ref in refs:
+            if (part := self._by_ref.pop(ref, None)) is not None:
+                self.reads.forget(part)
+
+    def note_acquired(self, partition: Partition, ranges: Iterable[AcquiredRange]) -> None:
+        """Note what of a partition is acquired."""
+        key = partition.topic_id, partition.index
+        if key not in self.acquired:
+            self.acquired[key] = HeldRanges(partition)
+        self.acquired[key].add(ranges)
+
+
+class ShareSessions:
+    """The sessions of one worker (Kafka's ShareSessionCache)."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        slots: int,
+        release: Release,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`slots` is how many there may be."""
+        self._subscriptions = subscriptions
+        self._slots = slots
+        self._release = release
+        self._clock = clock
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._owned: dict[Owner, dict[ShareSession, None]] = {}
+
+    def open(self, owner: Owner, group: str, member: str, refs: Sequence[SessionRef]) -> ShareSession:
+        """Begin a session in place of one that the member has; raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
+        before = self._sessions.get((group, member))
+        if before is not None:
+            # What it has acquired stays: the member may acknowledge it yet.
+            self._remove(before)
+        owned = self._owned.get(owner, {})
+        if len(owned) >= OF_CONNECTION_MAX:
+            self.end(min(owned, key=lambda each: each.used_at))
+        partitions = len(refs) + sum(map(len, self._sessions.values()))
+        if (
+            len(self._sessions) >= self._slots
+            or len(refs) > SESSION_PARTITIONS_MAX
+            or partitions > PARTITIONS_MAX
+        ):
+            if before is not None:
+                self._release_held(before)
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, "there are too many share sessions")
+        session = ShareSession(owner, group, member, Watch(self._subscriptions))
+        session.used_at = self._clock()
+        if before is not None:
+            session.acquired = before.acquired
+        session.add(refs)
+        if owner not in self._owned:
+            self._owned[owner] = {}
+            owner.on_end(partial(self._end_all, owner))
+        self._owned[owner][session] = None
+        self._sessions[group, member] = session
+        return session
+
+    def resume(self, owner: Owner, group: str, member: str, epoch: int) -> ShareSession:
+        """Return the session of a member, in which the next request has the next epoch; the last one has any.
+
+        Raises KafkaError SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        """
+        session = self._sessions.get((group, member))
+        if session is None or session.owner is not owner:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session was not found.")
+        if epoch != FINAL_EPOCH:
+            if session.epoch != epoch:
+                raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The share session epoch is invalid.")
+            session.epoch = 1 if epoch == INT32_MAX else epoch + 1
+        session.used_at = self._clock()
+        return session
+
+    def change(
+        self, session: ShareSession, refs: Sequence[SessionRef], forgotten: Sequence[SessionRef]
+    ) -> None:
+        """Add partitions to a session, and remove others; raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
+        session.add(refs)
+        session.forget(forgotten)
+        if len(session) > SESSION_PARTITIONS_MAX:
+            self.end(session)
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, "the share session is too large")
+
+    def end(self, session: ShareSession) -> None:
+        """End a session, and release what its member has acquired by it; if Redis is away, the locks end."""
+        self._remove(session)
+        self._release_held(session)
+
+    def _release_held(self, session: ShareSession) -> None:
+        acquired = list(session.acquired.values())
+        if not acquired:
+            return
+        try:
+            self._release(session.group, session.member, acquired)
+        except KafkaError as error:
+            _log.info(
+                "release", "records not released, their locks will end", group=session.group, reason=error
+            )
+
+    def _remove(self, session: ShareSession) -> None:
+        session.reads.close()
+        self._owned.get(session.owner, {}).pop(session, None)
+        if self._sessions.get((session.group, session.member)) is session:
+            del self._sessions[session.group, session.member]
+
+    def _end_all(self, owner: Owner) -> None:
+        for session in list(self._owned.pop(owner)):
+            self.end(session)

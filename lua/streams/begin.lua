@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- Notes what the members of a streams group have in common, and begins a new epoch of it (KIP-1071).
+-- KEYS     group, members, deadlines, assignments
+-- ARGV     channel of the group, topology (JSON; it is the group's if that has none; "": none is said), ms until the first
+--          assignment is to be computed, if the group has had no members ("": it has), id of the member that asks all to end
+--          ("": none does)
+-- Returns  1, or 0 if there is no such group, and nothing is done
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--
+-- allow-oom: applications run on when memory is full.
+
+-- @include shared/clock
+
+local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local channel, topology, delay_ms, ends_by = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+-- @include shared/consumer_state
+
+if kind ~= 'streams' then
+  return 0
+end
+if topology ~= '' and not redis.call('HGET', group, 'topology') then
+  redis.call('HSET', group, 'topology', topology)
+end
+if delay_ms then
+  redis.call('HSET', group, 'delayed_until', whole(now_ms + delay_ms))
+end
+if ends_by ~= '' and not redis.call('HGET', group, 'ends_by') then
+  redis.call('HSET', group, 'ends_by', ends_by)
+end
+generation, announced = generation + 1, true
+finish()
+return 1

@@ -1,0 +1,304 @@
+"""Members of share groups on a real server: they join, get their targets at once, and leave."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.groups.expiry import ExpiredOffsets, OffsetExpiry
+from korvet.groups.offsets import Commit, Committer
+from korvet.protocol.types import TopicPartition
+from tests.groups.consumer.support import NAME, delete_topic, grow_topic
+from tests.groups.consumer.support import Client as Consumer
+from tests.groups.share.support import Client, Shares
+from tests.groups.support import KEYS, join_request, refused, sync_request
+
+
+def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Shares) -> None:
+    one = Client(at, "one", "orders")
+    answer = one.join(rack="r1")
+    assert (answer.member_id, answer.epoch, answer.heartbeat_ms) == ("one", 1, 5000)
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    at.store.schedule.flush()
+    assert at.raw.zscore(KEYS.groups, NAME) <= at.raw.zscore(KEYS.group_deadlines(NAME), "one")
+    assert one.send().assigned is None
+    described = at.describe()
+    assert (described.state, described.epoch, described.assignment_epoch, described.assignor) == (
+        *("Stable", 1, 1),
+        "simple",
+    )
+    [member] = described.members
+    assert (member.member_id, member.epoch, member.names, member.rack) == ("one", 1, ("orders",), "r1")
+    assert member.assigned == member.target == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_member_has_its_target_with_its_next_heartbeat_whatever_others_have(
+    at: Shares, other: Shares
+) -> None:
+    one, two = Client(at, "one", "orders"), Client(other, "two", "orders")
+    one.join()
+    assert two.join().epoch == 2
+    kept, given = at.owned("orders", 0, 1, 2, 3) - two.assigned, two.assigned
+    assert (len(kept), len(given)) == (2, 2), "at once, though the other one has them still"
+    assert at.state() == "Stable"
+    answer = one.send()
+    assert (answer.epoch, answer.assigned) == (2, kept)
+    assert one.send().assigned is None
+
+
+def test_more_members_than_partitions_share_them(at: Shares) -> None:
+    members = [Client(at, f"member-{number}", "orders") for number in range(9)]
+    for each in members:
+        each.join()
+    for each in members:
+        each.send()
+    assert all(each.assigned for each in members)
+    assert at.state() == "Stable"
+    assert {at.raw.hget(KEYS.group_assignments(NAME), f"o:{each}") for each in range(4)} == {None}
+
+
+def test_who_leaves_or_is_silent_for_too_long_makes_place_for_the_others(at: Shares) -> None:
+    one, two, three = (Client(at, name, "orders") for name in ("one", "two", "three"))
+    for each in (one, two, three):
+        each.join()
+    one.send()
+    assert len(one.assigned) < 4
+    answer = two.leave()
+    assert (answer.member_id, answer.epoch, answer.assigned) == ("two", -1, None)
+    three.send()
+    at.let_pass("three")
+    assert at.describe().epoch == 5
+    assert one.send().assigned == at.owned("orders", 0, 1, 2, 3)
+    refused("UNKNOWN_MEMBER_ID", three.send)
+    refused("UNKNOWN_MEMBER_ID", two.leave)
+    one.leave()
+    assert (at.state(), at.describe().members) == ("Empty", [])
+    assert three.join().epoch == 7
+    assert three.has() == {"orders": [0, 1, 2, 3]}
+
+
+def test_a_heartbeat_renews_the_session_of_45_seconds(at: Shares) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    for send in (one.send, partial(one.send, names=("orders",))):
+        at.let_pass("one", 30_000)
+        assert at.deadline_in_ms("one") < 16_000
+        send()
+        assert at.deadline_in_ms("one") > 44_000
+
+
+def test_a_plain_heartbeat_is_one_script_that_changes_nothing_but_the_session(
+    at: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    one.send()  # the worker compares the topics with those of the assignment
+    monkeypatch.setattr(at.shares, "heartbeat", lambda _report: pytest.fail("it has no news"))
+    assert one.send().epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"member_id": ""}, "MemberId can't be empty."),
+        ({"group": ""}, "GroupId can't be empty."),
+        ({"rack": ""}, "RackId can't be empty."),
+        ({"names": None}, "SubscribedTopicNames must be set in first request."),
+        ({"names": ()}, "SubscribedTopicNames must be set in first request."),
+        ({"epoch": -2}, "MemberEpoch is invalid."),
+        ({"names": ("o" * (1 << 20),)}, "bytes of metadata"),
+    ],
+)
+def test_what_kafka_refuses_is_refused(at: Shares, fields: dict[str, Any], message: str) -> None:
+    one = Client(at, "one", "orders")
+    assert message in refused("INVALID_REQUEST", lambda: one.join(**fields)).message
+    assert not at.raw.exists(KEYS.group_state(NAME))
+
+
+def test_without_a_group_only_a_join_creates_one(at: Shares) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.epoch = two.epoch = 1
+    for act in (one.send, partial(one.send, names=("orders",)), one.leave):
+        refused("GROUP_ID_NOT_FOUND", act)
+    one.join()
+    refused("UNKNOWN_MEMBER_ID", two.send)
+    refused("UNKNOWN_MEMBER_ID", two.leave)
+
+
+def test_a_member_of_another_epoch_is_fenced_but_for_the_one_before(at: Shares) -> None:
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    assert one.send().epoch == 2
+    assert one.send(epoch=1).epoch == 2, "the response with its new epoch was lost"
+    Client(at, "three", "orders").join()
+    one.send()
+    for epoch in (1, 4):
+        for names in (None, ("orders",)):
+            refused("FENCED_MEMBER_EPOCH", partial(one.send, epoch=epoch, names=names))
+    had = one.assigned
+    assert one.join().epoch == 3, "who was fenced joins again under its id"
+    assert one.assigned == had
+    assert at.describe().epoch == 3
+
+
+def test_the_group_has_a_largest_size(at: Shares) -> None:
+    full = Shares(at.domain, at.raw, group_share_max_size=2)
+    one, two, three = (Client(full, name, "orders") for name in ("one", "two", "three"))
+    one.join()
+    two.join()
+    refused("GROUP_MAX_SIZE_REACHED", three.join)
+    one.join()
+    two.leave()
+    three.join()
+
+
+def test_other_topics_make_a_new_assignment(at: Shares, other: Shares) -> None:
+    one = Client(at, "one", "orders", "later")
+    one.join()
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    at.create("later", 2)
+    assert one.send().epoch == 2
+    assert one.has() == {"orders": [0, 1, 2, 3], "later": [0, 1]}
+    grow_topic(at, "later", 3)
+    assert one.send().epoch == 3
+    assert one.has()["later"] == [0, 1, 2]
+    other.domain.topics.refresh()
+    delete_topic(other, "orders")
+    at.domain.topics.refresh()
+    assert one.send().epoch == 4
+    assert one.has() == {"later": [0, 1, 2]}
+
+
+def test_a_subscription_changes_with_one_heartbeat(at: Shares) -> None:
+    at.create("bills", 1)
+    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+    one.join()
+    two.join()
+    answer = two.send(names=("bills",))
+    assert (answer.epoch, two.has()) == (3, {"bills": [0]})
+    assert one.send().epoch == 3
+    assert one.has() == {"orders": [0, 1, 2, 3]}
+    assert two.send(names=("bills",)).epoch == 3, "the same again begins no epoch"
+    two.send(client_id="other")
+    assert two.send(rack="r2").epoch == 3
+    [member] = [each for each in at.describe().members if each.member_id == "two"]
+    assert (member.client_id, member.rack, member.names) == ("client", "r2", ("bills",))
+
+
+def test_members_that_join_at_once_on_several_workers_get_their_targets(at: Shares, other: Shares) -> None:
+    members = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(8)]
+    gevent.joinall([gevent.spawn(each.join) for each in members], raise_error=True)
+    for each in members:
+        each.send()
+    described = at.describe()
+    assert described.epoch == described.assignment_epoch == len(members)
+    targets = {each.member_id: each.target for each in described.members}
+    assert {each.member_id: each.has() for each in members} == targets
+    assert sorted(index for own in targets.values() for index in own["orders"]) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_group_id_has_one_type(at: Shares) -> None:
+    """As Kafka has it: no group becomes a share group, nor that another one, also if it is empty."""
+    topic = at.domain.topics.get("orders")
+    commits = [Commit(topic.partition(0), 5, -1, "")]
+    one = Client(at, "one", "orders")
+    consumer = Consumer(at, "consumer", "orders")
+    consumer.join()
+    assert refused("GROUP_ID_NOT_FOUND", one.join).message == f"Group {NAME} is not a share group."
+    consumer.leave()
+    refused("GROUP_ID_NOT_FOUND", one.join)
+    at.offsets.delete_group(NAME)
+    at.offsets.commit(Committer(NAME), commits)
+    refused("GROUP_ID_NOT_FOUND", one.join)
+    at.offsets.delete_group(NAME)
+    one.join()
+    for _ in range(2):
+        refused("GROUP_ID_NOT_FOUND", consumer.join)
+        refused("GROUP_ID_NOT_FOUND", partial(consumer.send, epoch=1))
+        refused("GROUP_ID_NOT_FOUND", consumer.leave)
+        for member in ("", "one"):
+            ask = partial(at.classic.join, join_request(NAME, member), lambda _name: True)
+            refused("INCONSISTENT_GROUP_PROTOCOL", ask)
+        refused("UNKNOWN_MEMBER_ID", lambda: at.classic.sync(sync_request(NAME, "one", 1, {})))
+        refused("UNKNOWN_MEMBER_ID", lambda: at.classic.heartbeat(NAME, "one", "", 1))
+        refused("UNKNOWN_MEMBER_ID", lambda: at.classic.leave(NAME, [("one", "")]))
+        for by in (Committer(NAME), Committer(NAME, 1, "one"), Committer(NAME, 1, "one", knows_epochs=False)):
+            refused("GROUP_ID_NOT_FOUND", partial(at.offsets.commit, by, commits))
+        refused("GROUP_ID_NOT_FOUND", lambda: at.admin.delete_offsets(NAME, [TopicPartition("orders", 0)]))
+        [outcome] = at.admin.describe_consumer_groups([NAME])
+        assert f"Group {NAME} is not a consumer group." in str(outcome)
+        at.offsets.check_reader(NAME, "one", 1)
+        at.offsets.check_reader(NAME, "none", 7)
+        if at.state() == "Stable":
+            assert one.send().epoch == 1
+            one.leave()
+    assert at.state() == "Empty"
+
+
+def test_an_empty_group_stays_until_it_is_deleted(at: Shares) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    refused("NON_EMPTY_GROUP", lambda: at.admin.delete(NAME))
+    one.leave()
+    at.raw.hset(KEYS.group_state(NAME), "since", 1)
+    expiry = OffsetExpiry(at.offsets, at.store, 1, 1)
+    assert expiry.expire([NAME]) == (ExpiredOffsets(0, 0), [])
+    assert at.state() == "Empty"
+    assert [(each.group, each.state, each.kind) for each in at.admin.list_groups([], ["share"])] == [
+        (NAME, "Empty", "share")
+    ]
+    at.admin.delete(NAME)
+    refused("GROUP_ID_NOT_FOUND", lambda: at.admin.delete(NAME))
+    keys = (KEYS.group_state(NAME), KEYS.group_members(NAME), KEYS.group_assignments(NAME))
+    assert at.raw.exists(*keys) == 0
+
+
+def test_a_member_gone_with_its_session_does_not_keep_the_group_from_being_deleted(at: Shares) -> None:
+    Client(at, "one", "orders").join()
+    at.raw.zadd(KEYS.group_deadlines(NAME), {"one": 1})
+    at.admin.delete(NAME)
+
+
+def test_the_configs_of_a_group_count_for_its_members(at: Shares) -> None:
+    def alter(at: Shares, **configs: str) -> None:
+        row = {name.replace("_", "."): value for name, value in configs.items()}
+        at.configs.alter(NAME, lambda _row: row)
+
+    alter(at, share_session_timeout_ms="50000", share_heartbeat_interval_ms="6000")
+    one = Client(at, "one", "orders")
+    assert one.join().heartbeat_ms == 6000
+    assert at.deadline_in_ms("one") > 49_000
+    for wrong in ("44999", "60001"):
+        refused("INVALID_CONFIG", partial(alter, at, share_session_timeout_ms=wrong))
+    close = Shares(at.domain, at.raw, group_share_min_session_timeout_ms=1)
+    error = refused("INVALID_CONFIG", partial(alter, close, share_session_timeout_ms="5000"))
+    assert error.message == "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
+
+
+def test_very_many_partitions_come_with_one_answer(at: Shares) -> None:
+    at.create("many", 4500)
+    one = Client(at, "one", "many")
+    one.join()
+    assert one.has() == {"many": list(range(4500))}
+
+
+def test_a_group_that_changes_its_type_under_a_request_is_left_alone(
+    at: Shares, other: Shares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer creates the group between what the request reads and what it writes."""
+    one, consumer = Client(at, "one", "orders"), Consumer(other, "consumer", "orders")
+    read = at.shares.store.read
+
+    def meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(at.shares.store, "read", read)
+        view = read(*args)
+        consumer.join()
+        return view
+
+    monkeypatch.setattr(at.shares.store, "read", meanwhile)
+    refused("GROUP_ID_NOT_FOUND", one.join)
+    assert consumer.beat().epoch == 1

@@ -1,0 +1,143 @@
+"""Members that do anything in any order, and workers that are killed: in the end each member has its target."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.consumer import assignment
+from tests.groups.consumer.support import NAME
+from tests.groups.consumer.test_killed import STEPS_MAX, killed_at
+from tests.groups.consumer.test_model import Calm, changes_of_topics
+from tests.groups.share.support import Client, Shares
+from tests.groups.support import KEYS
+from tests.support.domain import domain
+from tests.support.redis_cluster import RedisCluster
+
+FENCED = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+STEPS = 120
+
+
+def step(client: Client, rng: random.Random) -> None:
+    """Do something that a client may do."""
+    try:
+        if client.epoch <= 0:
+            client.join()
+        elif rng.random() < 0.1:
+            client.names = rng.choice([("orders",), ("bills",), ("orders", "bills")])
+            client.send(names=client.names)
+        elif rng.random() < 0.1:
+            kept = client.epoch, client.assigned
+            client.send()
+            client.epoch, client.assigned = kept  # the answer is lost: it says all that it knows
+            client.send(names=client.names)
+        elif rng.random() < 0.1:
+            client.leave()
+        elif rng.random() < 0.1 and client.at.raw.zscore(KEYS.group_deadlines(NAME), client.member_id):
+            client.at.let_pass(client.member_id)  # it finds out with its next heartbeat
+        else:
+            client.send()
+    except KafkaError as error:
+        if error.code not in FENCED:
+            raise
+        client.epoch = 0
+
+
+def check(at: Shares, *clients: Client) -> None:
+    """Expect that all members have their targets, as they see it themselves, and that somebody has each partition."""
+    for _ in range(2):
+        for each in clients:
+            each.at.domain.topics.refresh()  # as a worker does that is notified
+            each.send()
+    described = at.describe()
+    assert described.epoch == described.assignment_epoch
+    assert described.state == "Stable"
+    members = {each.member_id: each for each in described.members}
+    assert members.keys() == {each.member_id for each in clients}
+    for each in clients:
+        stored = members[each.member_id]
+        assert (each.epoch, stored.epoch) == (described.epoch, described.epoch)
+        assert each.has() == stored.assigned == stored.target
+        assert stored.assigned.keys() <= set(stored.names)
+    at.domain.topics.refresh()
+    every = {
+        (topic.name, index)
+        for topic in at.domain.topics.list_cached()
+        for index in range(len(topic.partitions))
+        if any(topic.name in each.names for each in described.members)
+    }
+    assert {(t, index) for each in clients for t, own in each.has().items() for index in own} == every
+    stored_rows = {field.decode()[0] for field in at.raw.hkeys(KEYS.group_assignments(NAME))}
+    assert stored_rows <= {"c", "t"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_in_the_end_each_member_has_its_target_whatever_they_did(
+    at: Shares, other: Shares, seed: int
+) -> None:
+    rng = random.Random(seed)
+    clients = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(6)]
+    for _ in range(STEPS):
+        if rng.random() < 0.05:
+            changes_of_topics(rng.choice([at, other]), rng)
+            continue
+        client = rng.choice(clients)
+        client.at = rng.choice([at, other])
+        step(client, rng)
+    for each in clients * 2:
+        step(each, Calm())
+    check(at, *clients)
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("what", ["join", "beat", "leave"])
+def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on_with(
+    at: Shares, redis_url: str, raw_redis: Any, what: str, *, served: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assignment, "CLAIM_MS", 1)
+        for number in range(STEPS_MAX):
+            raw_redis.delete(*raw_redis.keys("*group:billing*"), KEYS.groups)
+            one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+            if what != "join":
+                one.join()
+                two.join()
+            with domain(redis_url) as made, pytest.MonkeyPatch.context() as dying:
+                one.at = Shares(made, raw_redis)
+                one.at.domain.topics.refresh()
+                left = killed_at(one.at, number, dying, served=served)
+                try:
+                    {"leave": one.leave, "beat": one.send}.get(what, one.join)()
+                    is_done = left() > 0
+                except KafkaError:
+                    is_done = False
+            one.at = at
+            if what == "leave":
+                if raw_redis.zscore(KEYS.group_deadlines(NAME), "one") is not None:
+                    at.let_pass("one")
+                check(at, two)
+            else:
+                one.join()
+                two.join()
+                check(at, one, two)
+            if is_done:
+                return
+    raise AssertionError("it takes more requests than that")
+
+
+def test_a_group_on_a_cluster_keeps_to_one_slot(redis_cluster: RedisCluster) -> None:
+    with domain(redis_cluster.url) as made:
+        at = Shares(made, redis_cluster.node_of(KEYS.group_state(NAME)).client)
+        at.create("orders", 4)
+        one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
+        one.join()
+        two.join()
+        check(at, one, two)
+        two.leave()
+        check(at, one)
+        one.leave()
+        assert at.state() == "Empty"
+        at.admin.delete(NAME)

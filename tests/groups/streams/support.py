@@ -1,0 +1,161 @@
+"""A streams group for tests: members that report to workers as Kafka Streams does, and time that passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from korvet.cluster.group_configs import GroupConfigs
+from korvet.config.settings import Settings
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.offsets import OffsetStore
+from korvet.groups.store import GroupStore
+from korvet.groups.streams.coordinator import StreamsGroups
+from korvet.groups.streams.types import (
+    GroupStatus,
+    MemberTasks,
+    StreamsAnswer,
+    StreamsReport,
+    StreamsTopology,
+)
+from korvet.topics.registry import TopicSpec
+from tests.groups.streams.topologies import WORD_COUNT
+from tests.groups.support import KEYS
+from tests.support.domain import Domain
+
+NAME = "word-count"
+REBALANCE_MS = 60_000
+
+Shown = dict[str, list[int]]
+
+
+class Application:
+    """One worker's view of the group; all workers share `domain`'s Redis."""
+
+    def __init__(self, domain: Domain, raw: Any, **settings: Any) -> None:
+        self.domain, self.raw = domain, raw
+        self.settings = Settings(**{"group_streams_initial_rebalance_delay_ms": 0} | settings)
+        self.store = GroupStore(domain.redis, KEYS, size_max=1000, initial_delay_ms=0)
+        self.offsets = OffsetStore(domain.redis, KEYS, mirror=False)
+        self.configs = GroupConfigs(domain.redis, KEYS, self.settings)
+        self.groups = StreamsGroups(
+            self.store.streams, domain.topics, self.configs, self.settings, domain.subscriptions
+        )
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic."""
+        self.domain.topics.create(TopicSpec(name=topic, partitions=partitions))
+
+    def create_all(self, partitions: int = 3) -> None:
+        """Create all topics of WORD_COUNT."""
+        for topic in ("lines", "by-word", "counts-changelog"):
+            self.create(topic, partitions)
+
+    def set_configs(self, **configs: str) -> None:
+        """Set configs of the group."""
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        self.configs.alter(NAME, lambda row: row | named)
+
+    def state(self) -> str:
+        """Return the group's state."""
+        return self.groups.describe(NAME).fields.state
+
+    def advance(self) -> None:
+        """Do what the keeper does."""
+        self.store.advance(NAME)
+
+    def end_session(self, member: str) -> None:
+        """Let the time of a member end, and have the keeper come by."""
+        self.raw.zadd(KEYS.group_deadlines(NAME), {member: 1}, xx=True)
+        self.advance()
+
+
+class Runner:
+    """A member, as a client sees itself; `at` is the worker that it is connected to."""
+
+    def __init__(
+        self, at: Application, name: str, topology: StreamsTopology = WORD_COUNT, **fields: Any
+    ) -> None:
+        """`name` is its process and a thread of that: `p/a`."""
+        self.at, self.member_id = at, name
+        self.fields = {"topology": topology, "process_id": name.partition("/")[0], "tags": ()} | fields
+        self.epoch, self.endpoints = 0, -1
+        self.tasks = MemberTasks()
+        self.must_report = False
+
+    def send(self, **fields: Any) -> StreamsAnswer:
+        """Send a heartbeat, and take what its answer says."""
+        given: dict[str, Any] = {
+            "group": NAME,
+            "member_id": self.member_id,
+            "epoch": self.epoch,
+            "client_id": "client",
+            "client_host": "/127.0.0.1",
+            "endpoints": self.endpoints,
+        }
+        report = StreamsReport(**given | fields)
+        answer = self.at.groups.renew(report) or self.at.groups.heartbeat(report)
+        self.epoch, self.endpoints = answer.epoch, answer.endpoints
+        if answer.tasks is not None:
+            self.tasks, self.must_report = answer.tasks, True
+        return answer
+
+    def join(self, **fields: Any) -> StreamsAnswer:
+        """Join, or join again."""
+        self.epoch, self.endpoints, self.tasks = 0, -1, MemberTasks()
+        return self.send(**{"rebalance_ms": REBALANCE_MS, "tasks": MemberTasks()} | self.fields | fields)
+
+    def beat(self) -> StreamsAnswer:
+        """Send a heartbeat as clients do: after each assignment it says that these are its tasks now."""
+        reports, self.must_report = self.must_report, False
+        return self.send(**({"tasks": self.tasks} if reports else {}))
+
+    def leave(self, **fields: Any) -> StreamsAnswer:
+        """Leave the group."""
+        return self.send(epoch=-1, **fields)
+
+    @property
+    def active(self) -> Shown:
+        """Its active tasks: the partitions of each subtopology."""
+        return _shown(self.tasks, "active")
+
+    @property
+    def standby(self) -> Shown:
+        """Its standby tasks."""
+        return _shown(self.tasks, "standby")
+
+
+def _shown(tasks: MemberTasks, role: str) -> Shown:
+    found: Shown = {}
+    for subtopology, partition in sorted(getattr(tasks, role)):
+        found.setdefault(subtopology, []).append(partition)
+    return found
+
+
+def statuses(answer: StreamsAnswer) -> list[GroupStatus]:
+    """Return what an answer says of the group, without the sentences."""
+    return [status for status, _ in answer.statuses]
+
+
+@contextmanager
+def refused(code: ErrorCode, message: str = "") -> Iterator[None]:
+    """Expect this error, with this message if one is given."""
+    with pytest.raises(KafkaError) as caught:
+        yield
+    assert (caught.value.code, message or caught.value.message) == (code, caught.value.message)
+
+
+def settle(*runners: Runner) -> None:
+    """Have all send heartbeats until nobody gets anything new."""
+    for _ in range(20):
+        before = [(each.epoch, each.tasks) for each in runners]
+        for each in runners:
+            each.beat()
+        if before == [(each.epoch, each.tasks) for each in runners] and not any(
+            each.must_report for each in runners
+        ):
+            return
+    raise AssertionError("the members do not settle")

@@ -1,0 +1,206 @@
+"""Topologies by the topics that there are: partitions of internal topics, tasks, and what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.streams.topology import check, configure
+from korvet.groups.streams.types import (
+    ConfiguredTopology,
+    GroupStatus,
+    InternalTopic,
+    StreamsTopology,
+    Subtopology,
+)
+from tests.groups.streams.topologies import WORD_COUNT, internal, subtopology, topology
+
+
+def counts(found: ConfiguredTopology) -> dict[str, int]:
+    return {name: topic.partitions for name, topic in found.internal.items()}
+
+
+def refused(wrong: StreamsTopology) -> str:
+    with pytest.raises(KafkaError) as caught:
+        check(wrong)
+    assert caught.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    return caught.value.message
+
+
+def test_a_source_that_is_missing_is_named() -> None:
+    found = configure(WORD_COUNT, {"other": 3})
+    assert found == ConfiguredTopology(
+        {}, {}, [], GroupStatus.MISSING_SOURCE_TOPICS, "Source topics lines are missing."
+    )
+
+
+def test_three_missing_topics_are_named_at_the_most() -> None:
+    found = configure(topology(subtopology("0", "e", "d", "c", "b", "a")), {})
+    assert found.detail == "Source topics a, b, c and 2 additional topics are missing."
+
+
+def test_internal_topics_get_the_partitions_of_what_is_written_to_them() -> None:
+    found = configure(WORD_COUNT, {"lines": 5})
+    assert counts(found) == {"by-word": 5, "counts-changelog": 5}
+    assert [each.name for each in found.missing] == ["by-word", "counts-changelog"]
+    assert (found.tasks, found.status) == ({}, GroupStatus.MISSING_INTERNAL_TOPICS)
+    assert found.detail == "Internal topics are missing: by-word, counts-changelog"
+
+
+def test_there_is_a_task_for_each_partition_once_all_topics_exist() -> None:
+    found = configure(WORD_COUNT, {"lines": 5, "by-word": 5, "counts-changelog": 5})
+    assert (found.tasks, found.missing, found.status) == ({"0": 5, "1": 5}, [], None)
+
+
+def test_configs_of_internal_topics_are_kept() -> None:
+    topic = InternalTopic("by-word", 0, 2, (("cleanup.policy", "delete"),))
+    found = configure(
+        topology(subtopology("0", "lines", sinks=("by-word",)), subtopology("1", reads=(topic,))),
+        {"lines": 2},
+    )
+    assert found.missing == [InternalTopic("by-word", 2, 2, (("cleanup.policy", "delete"),))]
+
+
+def test_the_largest_source_decides() -> None:
+    found = configure(topology(subtopology("0", "a", "b", changelogs=("store",))), {"a": 2, "b": 7})
+    assert counts(found) == {"store": 7}
+
+
+def test_a_fixed_number_of_partitions_counts() -> None:
+    wanted = topology(
+        subtopology("0", "lines", sinks=("wide",)),
+        subtopology("1", reads=(internal("wide", 8),), changelogs=("store",)),
+    )
+    assert counts(configure(wanted, {"lines": 2})) == {"wide": 8, "store": 8}
+
+
+def test_numbers_of_partitions_pass_through_chains_in_any_order() -> None:
+    wanted = topology(
+        subtopology("0", reads=(internal("second"),), changelogs=("store",)),
+        subtopology("1", reads=(internal("first"),), sinks=("second",)),
+        subtopology("2", "lines", sinks=("first",)),
+    )
+    assert counts(configure(wanted, {"lines": 6})) == {"first": 6, "second": 6, "store": 6}
+
+
+def test_a_repartition_topic_follows_the_topic_that_it_is_joined_with() -> None:
+    wanted = topology(
+        subtopology("0", "lines", sinks=("by-word",)),
+        subtopology("1", "labels", reads=(internal("by-word"),), copartitioned=(("labels", "by-word"),)),
+    )
+    assert counts(configure(wanted, {"lines": 2, "labels": 9})) == {"by-word": 9}
+
+
+def test_repartition_topics_that_are_joined_are_as_large_as_the_largest() -> None:
+    wanted = topology(
+        subtopology("0", "a", sinks=("left",)),
+        subtopology("1", "b", sinks=("right",)),
+        subtopology("2", reads=(internal("left"), internal("right")), copartitioned=(("left", "right"),)),
+    )
+    assert counts(configure(wanted, {"a": 3, "b": 4})) == {"left": 4, "right": 4}
+
+
+def test_repartition_topics_that_are_joined_are_as_large_as_the_fixed_one() -> None:
+    wanted = topology(
+        subtopology("0", "a", sinks=("left", "right")),
+        subtopology("1", reads=(internal("left", 2), internal("right")), copartitioned=(("left", "right"),)),
+    )
+    assert counts(configure(wanted, {"a": 5})) == {"left": 2, "right": 2}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "existing", "detail"),
+    [
+        (
+            topology(subtopology("0", "a", "b", copartitioned=(("a", "b"),))),
+            {"a": 1, "b": 2},
+            "Following topics do not have the same number of partitions: [{a=1, b=2}]",
+        ),
+        (
+            topology(
+                subtopology("0", "a", sinks=("r",)),
+                subtopology("1", "b", reads=(internal("r", 3),), copartitioned=(("b", "r"),)),
+            ),
+            {"a": 1, "b": 2},
+            (
+                "Number of partitions [3] of repartition topic [r] doesn't match number of partitions [2]"
+                " of the source topic."
+            ),
+        ),
+        (
+            WORD_COUNT,
+            {"lines": 2, "by-word": 2, "counts-changelog": 1},
+            "Existing topic counts-changelog has different number of partitions: expected 2, found 1",
+        ),
+        (
+            WORD_COUNT,
+            {"lines": 2, "by-word": 4},
+            "Existing topic by-word has different number of partitions: expected 2, found 4",
+        ),
+    ],
+)
+def test_topics_with_other_numbers_of_partitions_are_named(
+    wanted: StreamsTopology, existing: dict[str, int], detail: str
+) -> None:
+    found = configure(wanted, existing)
+    assert (found.status, found.detail) == (GroupStatus.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert (found.tasks, found.missing) == ({}, [])
+
+
+def test_a_changelog_with_a_number_of_partitions_is_refused() -> None:
+    wrong = Subtopology("0", ("a",), (), (), (internal("store", 3),), ())
+    assert refused(topology(wrong)) == (
+        "Changelog topic store must have an undefined partition count, but it is set to 3."
+    )
+
+
+def test_a_loop_that_no_source_leads_to_is_refused() -> None:
+    wrong = topology(
+        subtopology("0", reads=(internal("a"),), sinks=("b",)),
+        subtopology("1", reads=(internal("b"),), sinks=("a",)),
+    )
+    assert "There may be loops" in refused(wrong)
+
+
+def test_a_repartition_topic_to_which_nothing_writes_is_refused() -> None:
+    assert "is never used as a sink topic" in refused(topology(subtopology("0", "a", reads=(internal("r"),))))
+
+
+def test_a_subtopology_without_sources_is_refused() -> None:
+    assert refused(topology(subtopology("0"))) == "No source topics found for subtopology 0"
+
+
+@pytest.mark.parametrize("name", ['0"', "0\\", "0\n"])
+def test_a_subtopology_id_that_json_would_escape_is_refused(name: str) -> None:
+    expected = "A subtopology id may have no quote, backslash or control character."
+    assert refused(topology(subtopology(name, "a"))) == expected
+
+
+def test_a_topology_that_can_be_run_is_not_refused() -> None:
+    check(WORD_COUNT)
+    check(topology(subtopology("0", "a", "b", copartitioned=(("a", "b"),))))
+
+
+def test_a_topology_that_takes_too_much_is_refused() -> None:
+    many = topology(*(subtopology(f"{number}", "a") for number in range(1001)))
+    assert refused(many) == "A topology may have 1000 subtopologies."
+    some = topology(*(subtopology(f"{number}", "a") for number in range(11)))
+    assert configure(some, {"a": 9000}).tasks == {f"{number}": 9000 for number in range(11)}
+    with pytest.raises(KafkaError, match="A topology may have 100000 tasks"):
+        configure(some, {"a": 10_000})
+
+
+def test_a_long_chain_is_resolved_though_it_comes_in_the_reverse_order() -> None:
+    last = 999
+    chain = [
+        subtopology(
+            f"{last - number:03}",
+            *(() if number else ("lines",)),
+            sinks=(f"t{number}",) if number < last else (),
+            reads=(internal(f"t{number - 1}"),) if number else (),
+        )
+        for number in range(last + 1)
+    ]
+    wanted = topology(*sorted(chain, key=lambda each: each.id))
+    check(wanted)
+    assert set(counts(configure(wanted, {"lines": 3})).values()) == {3}

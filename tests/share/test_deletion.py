@@ -1,0 +1,32 @@
+"""korvet/share/deletion.py: a share group's parts of all partitions go, and those of others stay."""
+
+from __future__ import annotations
+
+from korvet.share.deletion import ShareDeletion
+from korvet.share.store import SharePartitions
+from korvet.share.types import Begin
+from korvet.topics.registry import TopicSpec
+from tests.share.support import POLICY
+from tests.support.domain import domain
+
+
+def test_the_parts_of_a_group_are_deleted_in_every_topic(redis_url: str) -> None:
+    with domain(redis_url) as made, domain(redis_url) as other:
+        store = SharePartitions(made.redis)
+        deletion = ShareDeletion(store, other.topics)
+        deletion.delete_parts("there are no topics")
+        for topic, storage_format in (("queue", "record"), ("log", "batch")):
+            made.topics.create(
+                TopicSpec(name=topic, partitions=2, configs={"storage.format": storage_format})
+            )
+        partitions = [each for topic in ("queue", "log") for each in made.topics.get(topic).partitions]
+        asks = [
+            Begin(each, group, 0, each.format == "record", POLICY)
+            for group in ("mine", "another")
+            for each in partitions[:3]
+        ]
+        assert None not in store.begin(asks)
+        deletion.delete_parts("mine")
+        assert store.offsets("mine", partitions) == [None] * 4
+        kept = store.offsets("another", partitions)
+        assert [each is None for each in kept] == [False, False, False, True]

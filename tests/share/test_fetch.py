@@ -1,0 +1,288 @@
+"""Fetching for share groups on a real Redis: locks that end, bounds, and what a fetch costs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import gevent
+import pytest
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.log.types import FetchLimits
+from korvet.redis.pubsub import Watch
+from korvet.share.acknowledge import Acknowledger
+from korvet.share.fetch import ShareFetcher
+from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
+from korvet.share.positions import Positions
+from korvet.share.store import SharePartitions
+from korvet.share.types import ACCEPT, RELEASE, AckRange, SharePolicy
+from korvet.topics.registry import TopicSpec
+from korvet.topics.types import PartitionRef, TopicRef
+from tests.support.batches import Record, read
+from tests.support.domain import Domain
+
+LONG_MS = 30_000
+GROUP = "workers"
+POLICY = SharePolicy(lock_ms=60_000, delivery_limit=5, in_flight_max=2_000)
+
+
+class Worker:
+    """The fetcher of a worker, with members of one group."""
+
+    def __init__(self, view: Domain) -> None:
+        self.view = view
+        store = SharePartitions(view.redis)
+        self.known = {GROUP}
+        self.positions = Positions(store, view.offsets, view.replicas, self._check)
+        self.fetcher = ShareFetcher(view.log, store, self.positions, view.remote, view.replicas)
+        self.acknowledger = Acknowledger(store, view.topics, view.replicas)
+
+    def _check(self, group: str) -> None:
+        if group not in self.known:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group)
+
+    def member(self, *partitions: int, reset: str | int = "earliest", policy: SharePolicy = POLICY) -> Member:
+        return Member(self, partitions or (0,), reset, policy)
+
+
+class Member:
+    """A member whose session has partitions of topic `orders`."""
+
+    names = itertools.count()
+
+    def __init__(
+        self, worker: Worker, partitions: tuple[int, ...], reset: str | int, policy: SharePolicy
+    ) -> None:
+        self.worker, self.policy = worker, policy
+        self.ask = ShareAsk(
+            group=GROUP,
+            member=f"m{next(self.names)}",
+            records_max=500,
+            exact=True,
+            policy=policy,
+            reset=reset,
+            committed=False,
+        )
+        self.set = ShareSet(Watch(worker.view.subscriptions))
+        topic = worker.view.topics.get("orders")
+        for place, index in enumerate(partitions):
+            part = self.set.parts[place] = SharePart(TopicRef("orders"), index, place)
+            self.set.use(part, topic, topic.partition(index))
+
+    def fetch(
+        self, wait_ms: int = 0, records: int = 500, *, bytes_min: int = 1, bytes_max: int = 1 << 20
+    ) -> dict[int, ShareResult]:
+        return self.worker.fetcher.fetch(
+            self.set,
+            set(self.set.parts),
+            self.ask._replace(records_max=records),
+            FetchLimits(wait_ms, bytes_min, bytes_max),
+        )
+
+    def poll(self, wait_ms: int = 0, records: int = 500, **limits: int) -> list[tuple[Record, int]]:
+        """Return the records that one fetch acquires, each with how often it was delivered."""
+        found = []
+        for each in self.fetch(wait_ms, records, **limits).values():
+            assert each.error is None
+            held = {record.offset: record for record in read(b"".join(each.chunks))}
+            for first, last, count in each.acquired:
+                offsets = [offset for offset in held if first <= offset <= last]
+                assert offsets
+                found += [(held[offset], count) for offset in offsets]
+        return found
+
+    def values(self, wait_ms: int = 0, records: int = 500, **limits: int) -> list[bytes | None]:
+        return [record.value for record, _ in self.poll(wait_ms, records, **limits)]
+
+    def acknowledge(self, records: list[tuple[Record, int]], kind: int = ACCEPT) -> None:
+        ranges = [AckRange(each.offset, each.offset, [kind]) for each, _ in records]
+        ref = PartitionRef(TopicRef("orders"), 0, ranges)
+        assert self.worker.acknowledger.acknowledge(GROUP, self.ask.member, self.policy, [ref]) == [None]
+
+
+@pytest.fixture(params=["record", "batch"])
+def worker(here: Domain, request: pytest.FixtureRequest) -> Worker:
+    configs = {"storage.format": request.param}
+    here.topics.create(TopicSpec(name="orders", partitions=3, configs=configs))
+    return Worker(here)
+
+
+def calls(raw_redis: Any) -> int:
+    """Return how many reads and scripts Redis has run."""
+    stats = raw_redis.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("exec", "evalsha"))
+
+
+def test_a_lock_that_ends_wakes_who_waits(worker: Worker) -> None:
+    worker.view.append("orders", b"1", b"2")
+    policy = POLICY._replace(lock_ms=300)
+    one, two = worker.member(policy=policy), worker.member(policy=policy)
+    assert one.values() == [b"1", b"2"]
+    counts: list[int] = []
+    while len(counts) < 2:  # the locks of records that were acquired one after the other end so
+        found = [count for _, count in two.poll(LONG_MS)]
+        assert found
+        counts += found
+    assert counts == [2, 2]
+
+
+def test_a_fetch_is_two_round_trips(worker: Worker, raw_redis: Any) -> None:
+    one = worker.member()
+    for number in range(20):
+        worker.view.append("orders", b"%d" % number)
+    assert one.values(records=1) == [b"0"]  # it learns what records weigh
+    before = calls(raw_redis)
+    assert len(one.values(records=5)) == 5
+    assert len(one.values(records=5)) == 5
+    # Each reads once, in a transaction, and acquires once; no command is of a record.
+    assert calls(raw_redis) - before == 4
+
+
+def test_a_wait_costs_nothing_while_nothing_comes(worker: Worker, raw_redis: Any) -> None:
+    one = worker.member(reset="latest")
+    assert one.values() == []
+    assert one.values(1) == []
+    waiting = gevent.spawn(one.values, LONG_MS)
+    gevent.sleep(0.2)
+    before = calls(raw_redis)
+    gevent.sleep(0.2)
+    assert calls(raw_redis) == before
+    worker.view.append("orders", b"1")
+    assert waiting.get() == [b"1"]
+
+
+def test_members_of_a_worker_read_what_others_have_not_acquired(worker: Worker, raw_redis: Any) -> None:
+    members = [worker.member() for _ in range(4)]
+    for number in range(41):
+        worker.view.append("orders", b"%d" % number)
+    members[0].values(records=1)
+    for each in members:
+        each.values(records=1)
+    before = calls(raw_redis)
+    fetching = [gevent.spawn(each.values, LONG_MS, 9) for each in members]
+    found = [each.get() for each in fetching]
+    assert Counter(itertools.chain(*found)) == Counter(b"%d" % number for number in range(5, 41))
+    # One after the other: none has read in vain.
+    assert calls(raw_redis) - before == 2 * len(members)
+
+
+def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: Worker) -> None:
+    policy = POLICY._replace(in_flight_max=3)
+    one, two = worker.member(policy=policy), worker.member(policy=policy)
+    for number in range(5):
+        worker.view.append("orders", b"%d" % number)
+    assert two.values(records=1) == [b"0"]
+    found = one.poll()
+    assert [record.value for record, _ in found] == [b"1", b"2"]
+    assert two.values() == []
+    waiting = gevent.spawn(two.values, LONG_MS)
+    gevent.sleep(0.1)
+    one.acknowledge(found)
+    assert waiting.get() == [b"3", b"4"]
+
+
+def test_what_is_released_comes_before_what_is_new(worker: Worker) -> None:
+    one, two = worker.member(), worker.member()
+    for number in range(6):
+        worker.view.append("orders", b"%d" % number)
+    found = [*one.poll(records=3), *one.poll(records=3)][:3]
+    assert [record.value for record, _ in found][:1] == [b"0"]
+    one.acknowledge(found[:1], RELEASE)
+    again = two.poll(records=1)
+    assert [(record.value, count) for record, count in again] == [(b"0", 2)]
+
+
+def test_records_that_have_left_the_log_are_passed_over(worker: Worker, raw_redis: Any) -> None:
+    one = worker.member()
+    for number in range(4):
+        worker.view.append("orders", b"%d" % number)
+    partition = worker.view.topics.get("orders").partition(0)
+    ids = [entry_id for entry_id, _ in raw_redis.xrange(partition.stream)]
+    raw_redis.xdel(partition.stream, *ids[1:3])
+    found: list[bytes | None] = []
+    while values := one.values():
+        found += values
+    assert found == [b"0", b"3"]
+
+
+def test_what_other_clients_write_is_found_at_the_end_of_a_wait(here: Domain, raw_redis: Any) -> None:
+    here.topics.create(TopicSpec(name="orders", partitions=1))
+    one = Worker(here).member(reset="latest")
+    assert one.values() == []
+    waiting = gevent.spawn(one.values, 500)
+    gevent.sleep(0.1)
+    raw_redis.xadd(here.topics.get("orders").partition(0).stream, {"value": "1"})
+    assert waiting.get() == [b"1"]
+
+
+def test_a_group_that_is_deleted_meanwhile_does_not_begin_again(worker: Worker) -> None:
+    one = worker.member()
+    worker.view.append("orders", b"1")
+    assert one.values() == [b"1"]
+    partition = worker.view.topics.get("orders").partition(0)
+    assert SharePartitions(worker.view.redis).delete(GROUP, [partition]) == [True]
+    worker.known.clear()
+    with pytest.raises(KafkaError) as raised:
+        one.fetch()
+    assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    worker.known.add(GROUP)
+    assert one.values() == [b"1"]
+
+
+def test_a_session_that_ends_ends_the_wait_and_acquires_nothing(worker: Worker) -> None:
+    one = worker.member(reset="latest")
+    assert one.values() == []
+    waiting = gevent.spawn(one.values, LONG_MS)
+    gevent.sleep(0.1)
+    one.set.close()
+    assert waiting.get() == []
+
+
+def test_a_worker_that_stops_answers_who_waits(worker: Worker) -> None:
+    one = worker.member(reset="latest")
+    waiting = gevent.spawn(one.values, LONG_MS)
+    gevent.sleep(0.1)
+    worker.fetcher.drain()
+    assert waiting.get() == []
+    assert one.values(LONG_MS) == []
+
+
+def test_a_worker_that_stops_acquires_nothing_more(worker: Worker) -> None:
+    worker.view.append("orders", b"1")
+    one = worker.member()
+    waiting = gevent.spawn(one.values, LONG_MS, bytes_min=1 << 20)
+    gevent.sleep(0.1)
+    worker.fetcher.drain()
+    assert waiting.get() == []
+    assert one.values() == []
+
+
+def test_an_error_that_the_client_knows_of_does_not_end_the_wait(worker: Worker, raw_redis: Any) -> None:
+    one = worker.member(0, 1)
+    assert one.values() == []
+    raw_redis.hset(worker.view.topics.get("orders").partition(1).share_groups, f"h:{GROUP}", "garbage")
+    one.set.parts[1].due = True
+    worker.positions.set(GROUP, one.set.parts[1], None)
+    found = one.fetch(LONG_MS)
+    assert [place for place, each in found.items() if each.error] == [1]
+    one.set.parts[1].failed = True
+    waiting = gevent.spawn(one.fetch, LONG_MS)
+    gevent.sleep(0.1)
+    assert not waiting.ready()
+    worker.view.append("orders", b"1")
+    found = waiting.get()
+    assert {place: each.error is None for place, each in found.items()} == {0: True, 1: False}
+    assert [place for place, each in one.fetch().items() if each.error] == [1]
+
+
+def test_a_worker_that_stops_during_a_look_answers_too(worker: Worker) -> None:
+    one = worker.member(reset="latest")
+    assert one.values(50) == []
+    one.set.parts[0].due = True
+    waiting = gevent.spawn(one.values, LONG_MS)
+    gevent.sleep(0)
+    worker.fetcher.drain()
+    with gevent.Timeout(LONG_MS / 3000):
+        assert waiting.get() == []

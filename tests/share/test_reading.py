@@ -1,0 +1,129 @@
+"""What a fetch for a share group makes of what it has read: runs, what is archived, and the batches of a part of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from korvet.log.types import Fetched, Read
+from korvet.share.reading import SharePiece, chunks, piece
+from korvet.share.types import AcquiredRange
+from korvet.topics.registry import TopicSpec
+from tests.support.batches import read
+from tests.support.domain import Domain
+from tests.support.transactions import TransactionalProducer
+
+ROOM = 1 << 20
+
+
+@pytest.fixture(params=["record", "batch"])
+def filled(here: Domain, request: pytest.FixtureRequest) -> Domain:
+    """Give a log with records of two transactions, of which the first was aborted, and others between."""
+    here.topics.create(TopicSpec(name="orders", partitions=1, configs={"storage.format": request.param}))
+    one, two = TransactionalProducer(here, producer_id=7), TransactionalProducer(here, producer_id=8)
+    here.append("orders", b"a", b"b")
+    one.write(b"aborted 1", b"aborted 2")
+    two.write(b"kept 1")
+    here.append("orders", b"c")
+    one.write(b"aborted 3")
+    one.abort()
+    two.write(b"kept 2", b"kept 3")
+    two.commit()
+    one.write(b"kept 4")
+    one.commit()
+    here.append("orders", b"d")
+    return here
+
+
+def found(view: Domain, start: int = 0, *, committed: bool = False) -> Fetched:
+    partition = view.topics.get("orders").partition(0)
+    [fetched] = view.log.read([Read(partition, start, 100, committed=committed)])
+    assert isinstance(fetched, Fetched)
+    return fetched
+
+
+def whole(fetched: Fetched, start: int = 0, room: int = ROOM) -> SharePiece:
+    made = piece(start, fetched, room)
+    assert made is not None
+    return made
+
+
+def offsets_in(spans: Any) -> list[int]:
+    return [offset for first, last, *_ in spans for offset in range(first, last + 1)]
+
+
+def values_of(view: Domain, made: SharePiece, offsets: list[int]) -> list[bytes | None]:
+    """Return the values of the records that a client finds at these offsets if it has acquired them."""
+    ranges = [AcquiredRange(each, each, 1) for each in offsets]
+    batches, count = chunks([(made, ranges)], view.wanted("orders"))
+    records = read(b"".join(batches))
+    assert len(records) == count
+    held = {each.offset: each.value for each in records}
+    assert len(held) == count
+    return [held[each] for each in offsets]
+
+
+def test_records_of_aborted_transactions_and_markers_are_archived(filled: Domain) -> None:
+    for committed, kept in (
+        (True, [b"a", b"b", b"kept 1", b"c", b"kept 2", b"kept 3", b"kept 4", b"d"]),
+        (
+            False,
+            [
+                *(b"a", b"b", b"aborted 1", b"aborted 2", b"kept 1", b"c"),
+                *(b"aborted 3", b"kept 2", b"kept 3", b"kept 4", b"d"),
+            ],
+        ),
+    ):
+        made = whole(found(filled, committed=committed))
+        archived = set(offsets_in(made.readable.archived))
+        rest = [each for each in offsets_in(made.readable.runs) if each not in archived]
+        assert values_of(filled, made, rest) == kept
+        assert (made.acquirable, len(archived)) == (len(kept), 14 - len(kept))
+        assert made.readable.end == found(filled).high_watermark
+
+
+def test_what_is_archived_does_not_hang_on_where_a_read_begins(filled: Domain) -> None:
+    everything = whole(found(filled, committed=True)).readable
+    for start in offsets_in(everything.runs):
+        made = whole(found(filled, start, committed=True), start).readable
+        archived = [each for each in offsets_in(made.archived) if each >= start]
+        assert archived == [each for each in offsets_in(everything.archived) if each >= start]
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_member_gets_every_record_that_it_has_acquired(filled: Domain, data: st.DataObject) -> None:
+    made = whole(found(filled))
+    archived = set(offsets_in(made.readable.archived))
+    free = [each for each in offsets_in(made.readable.runs) if each not in archived]
+    chosen = data.draw(st.lists(st.sampled_from(free), min_size=1, unique=True).map(sorted))
+    assert values_of(filled, made, chosen) == [
+        values_of(filled, made, free)[free.index(each)] for each in chosen
+    ]
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_no_more_is_read_than_there_is_room_for(here: Domain, storage_format: str) -> None:
+    here.topics.create(TopicSpec(name="orders", partitions=1, configs={"storage.format": storage_format}))
+    for number in range(10):
+        here.append("orders", b"%d" % number * 1000)
+    fetched = found(here)
+    for room, count in ((1, 1), (2_500, 2), (5_500, 5), (ROOM, 10)):
+        made = whole(fetched, room=room)
+        assert (made.entries, made.acquirable, len(offsets_in(made.readable.runs))) == (count, count, count)
+        assert made.readable.end == (fetched.visible_end if count == 10 else made.readable.runs[-1][1] + 1)
+    assert piece(0, fetched, 1, at_least_one=False) is None
+
+
+def test_nothing_is_said_of_what_was_not_read(here: Domain) -> None:
+    here.topics.create(TopicSpec(name="orders", partitions=1))
+    here.append("orders", b"a")
+    fetched = found(here)
+    end = fetched.high_watermark
+    # All below the end was read, and there is nothing.
+    assert whole(found(here, end), end).readable.end == end
+    unsettled = fetched._replace(records=[], more=True)
+    assert whole(unsettled, 5).readable.end == 5

@@ -1,0 +1,206 @@
+"""A member of a share group that fetches and acknowledges by bytes, as clients do (KIP-932)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages import share_acknowledge as acknowledge_wire
+from korvet.protocol.messages import share_fetch as wire
+from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from korvet.share.types import ACCEPT
+from tests.support.batches import read
+from tests.support.topic_client import Client
+
+FOREVER_MS = 60_000
+"""Longer than a client waits for an answer: what is answered was found without waiting, or was announced."""
+
+
+class Place(NamedTuple):
+    """A partition, by the id of its topic."""
+
+    topic_id: bytes
+    partition: int = 0
+
+
+class Ack(NamedTuple):
+    """What became of offsets: one type for all, or one for each."""
+
+    first: int
+    last: int
+    types: Sequence[int] = (ACCEPT,)
+
+
+class Delivered(NamedTuple):
+    """A record that was acquired, how often it was delivered, and where it lies."""
+
+    value: bytes | None
+    deliveries: int
+    offset: int
+    place: Place
+
+
+Acks = Mapping[Place, Iterable[Ack]]
+
+
+class ShareConsumer:
+    """A member on one connection. `epoch` is that of the next request of its session."""
+
+    def __init__(
+        self, client: Client, group: str, *topics: str, version: int = 2, joins: bool = True
+    ) -> None:
+        self.client, self.group, self.version = client, group, version
+        self.id = str(uuid.uuid4())
+        self.epoch = 0
+        self.wanted: list[Place] = []
+        self._named: set[Place] = set()
+        if joins:
+            self.join(*topics)
+
+    def join(self, *topics: str) -> None:
+        """Become a member of the group."""
+        answer = self.client.call(
+            ShareGroupHeartbeatRequest(
+                group_id=self.group, member_id=self.id, member_epoch=0, subscribed_topic_names=list(topics)
+            ),
+            1,
+        )
+        assert answer.error_code == 0, answer.error_message
+
+    def on(self, topic_id: bytes, *partitions: int) -> ShareConsumer:
+        """Fetch these partitions from now on, partition 0 if none is named."""
+        self.wanted = [Place(topic_id, each) for each in partitions or (0,)]
+        return self
+
+    def request(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> wire.ShareFetchRequest:
+        """Return the next request."""
+        if self.epoch == 0:
+            self._named = set()
+        given: dict[Place, tuple[Ack, ...]] = {place: () for place in self.wanted if place not in self._named}
+        given |= {place: tuple(some) for place, some in (acks or {}).items()}
+        gone = self._named - set(self.wanted)
+        self._named = set(self.wanted)
+        by_topic: dict[bytes, list[wire.FetchPartition]] = {}
+        for place, some in given.items():
+            batches = [
+                wire.AcknowledgementBatch(
+                    first_offset=each.first, last_offset=each.last, acknowledge_types=list(each.types)
+                )
+                for each in some
+            ]
+            by_topic.setdefault(place.topic_id, []).append(
+                wire.FetchPartition(partition_index=place.partition, acknowledgement_batches=batches)
+            )
+        values: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.id,
+            "share_session_epoch": self.epoch,
+            "max_wait_ms": wait_ms,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "batch_size": 500,
+            "topics": [wire.FetchTopic(topic_id=each, partitions=some) for each, some in by_topic.items()],
+            "forgotten_topics_data": [
+                wire.ForgottenTopic(topic_id=each.topic_id, partitions=[each.partition]) for each in gone
+            ],
+        }
+        return wire.ShareFetchRequest(**values | fields)
+
+    def send(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> Any:
+        """Fetch once; returns the response, and goes on to the next epoch."""
+        answer = self.client.call(self.request(wait_ms, acks, **fields), self.version)
+        self._note(answer.error_code)
+        return answer
+
+    def fetch(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> dict[Place, Any]:
+        """Fetch once, expect that to succeed; returns the partitions that were answered."""
+        answer = self.send(wait_ms, acks, **fields)
+        assert answer.error_code == 0, answer.error_message
+        return {
+            Place(topic.topic_id, each.partition_index): each
+            for topic in answer.responses
+            for each in topic.partitions
+        }
+
+    def poll(self, wait_ms: int = 0, acks: Acks | None = None, **fields: Any) -> list[Delivered]:
+        """Return what is acquired by one fetch, as a client finds it: records that are acquired alone."""
+        found: list[Delivered] = []
+        for place, each in self.fetch(wait_ms, acks, **fields).items():
+            assert (each.error_code, each.acknowledge_error_code) == (0, 0), each
+            found += delivered(place, each)
+        return found
+
+    def values(self, wait_ms: int = 0, **fields: Any) -> list[bytes | None]:
+        """Return the values of what is acquired by one fetch."""
+        return [each.value for each in self.poll(wait_ms, **fields)]
+
+    def acknowledge(self, acks: Acks, **fields: Any) -> Any:
+        """Acknowledge by a request of its own; returns the response."""
+        by_topic: dict[bytes, list[acknowledge_wire.AcknowledgePartition]] = {}
+        for place, some in acks.items():
+            batches = [
+                acknowledge_wire.AcknowledgementBatch(
+                    first_offset=each.first, last_offset=each.last, acknowledge_types=list(each.types)
+                )
+                for each in some
+            ]
+            by_topic.setdefault(place.topic_id, []).append(
+                acknowledge_wire.AcknowledgePartition(
+                    partition_index=place.partition, acknowledgement_batches=batches
+                )
+            )
+        values: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.id,
+            "share_session_epoch": self.epoch,
+            "topics": [
+                acknowledge_wire.AcknowledgeTopic(topic_id=each, partitions=some)
+                for each, some in by_topic.items()
+            ],
+        }
+        answer = self.client.call(acknowledge_wire.ShareAcknowledgeRequest(**values | fields), self.version)
+        self._note(answer.error_code)
+        return answer
+
+    def acknowledged(self, acks: Acks, **fields: Any) -> dict[Place, int]:
+        """Acknowledge, expect the request to succeed; returns the error of each partition."""
+        answer = self.acknowledge(acks, **fields)
+        assert answer.error_code == 0, answer.error_message
+        return {
+            Place(topic.topic_id, each.partition_index): each.error_code
+            for topic in answer.responses
+            for each in topic.partitions
+        }
+
+    def accept(self, records: Iterable[Delivered], kind: int = ACCEPT) -> None:
+        """Acknowledge records one by one, expect that to succeed."""
+        acks: dict[Place, list[Ack]] = {}
+        for each in sorted(records, key=lambda each: (each.place, each.offset)):
+            acks.setdefault(each.place, []).append(Ack(each.offset, each.offset, [kind]))
+        assert self.acknowledged(acks) == dict.fromkeys(acks, 0)
+
+    def leave(self) -> None:
+        """End its session and leave the group."""
+        self.epoch = -1
+        self.fetch()
+        request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=self.id, member_epoch=-1)
+        assert self.client.call(request, 1).error_code == 0
+
+    def _note(self, error_code: int) -> None:
+        if error_code == ErrorCode.NONE:
+            self.epoch = self.epoch + 1 if self.epoch >= 0 else 0
+
+
+def delivered(place: Place, answer: Any) -> list[Delivered]:
+    """Return the records of a partition that are acquired; each acquired range must have some."""
+    records = {each.offset: each for each in read(bytes(answer.records))}
+    found = []
+    for each in answer.acquired_records:
+        some = [offset for offset in records if each.first_offset <= offset <= each.last_offset]
+        assert some
+        assert each.delivery_count > 0
+        found += [Delivered(records[offset].value, each.delivery_count, offset, place) for offset in some]
+    return found
