@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.jvm import jars
+from tests.jvm.share import ShareConsumer, Start
 from tests.jvm.tools import AtBroker, kafka_tools
 from tests.support import redis_servers
 from tests.support.broker import Broker, korvet_cluster
@@ -25,9 +27,14 @@ def cluster_redis() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """Run the two brokers."""
-    dense = ("--set", "storage.format.topics=dense*=batch")
-    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis, *dense) as running:
+    """Run the two brokers. Records of share groups are locked for a short time."""
+    settings = (
+        "storage.format.topics=dense*=batch",
+        "group.share.min.record.lock.duration.ms=1000",
+        "group.share.record.lock.duration.ms=3000",
+    )
+    flags = [word for setting in settings for word in ("--set", setting)]
+    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis, *flags) as running:
         yield running
         assert all("Traceback" not in each.log() for each in running)
 
@@ -38,6 +45,35 @@ def tools(brokers: list[Broker], tmp_path_factory: pytest.TempPathFactory) -> It
     jars.prepare()
     with kafka_tools(tmp_path_factory.mktemp("java")) as running:
         yield AtBroker(running, brokers[0].bootstrap)
+
+
+@pytest.fixture(scope="session")
+def share_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile java/Share.java, and return the folder of its classes."""
+    jars.prepare()
+    folder = tmp_path_factory.mktemp("classes")
+    source = str(jars.HERE / "java" / "Share.java")
+    subprocess.run(
+        ["javac", "-Xlint:all,-path", "-cp", f"{jars.JARS}/*", "-d", str(folder), source], check=True
+    )
+    return folder
+
+
+@pytest.fixture
+def share(brokers: list[Broker], share_classes: Path, tmp_path: Path) -> Iterator[Start]:
+    """Give what starts a share consumer; all are killed at the end."""
+    bootstrap = ",".join(each.bootstrap for each in brokers)
+    started: list[ShareConsumer] = []
+
+    def start(group: str, topic: str, *settings: str) -> ShareConsumer:
+        started.append(
+            ShareConsumer(share_classes, tmp_path / "share.log", bootstrap, group, topic, *settings)
+        )
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
 
 
 @pytest.fixture

@@ -22,13 +22,24 @@ SECONDS_MAX = 60.0
 @contextlib.contextmanager
 def console_consumer(bootstrap: str, directory: Path, number: int, topic: str, *more: str) -> Iterator[Path]:
     """Run kafka-console-consumer in the group named after the topic; gives the file that it writes."""
-    written = directory / f"read-{number}"
     properties = ["group.protocol=consumer", *more]
-    flags = [word for each in properties for word in ("--consumer-property", each)]
+    flags = [word for each in properties for word in ("--command-property", each)]
+    with console(
+        "ConsoleConsumer", bootstrap, directory, number, topic, "--from-beginning", *flags
+    ) as written:
+        yield written
+
+
+@contextlib.contextmanager
+def console(
+    tool: str, bootstrap: str, directory: Path, number: int, topic: str, *flags: str
+) -> Iterator[Path]:
+    """Run a console consumer in the group named after the topic; gives the file that it writes."""
+    written = directory / f"read-{number}"
     command = [
         *("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"),
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--group", topic, "--from-beginning", *flags),
+        f"org.apache.kafka.tools.consumer.{tool}",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--group", topic, *flags),
     ]
     with (
         written.open("wb") as out,

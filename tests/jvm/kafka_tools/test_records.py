@@ -82,7 +82,7 @@ def test_groups_are_described_moved_and_deleted(tools: AtBroker, brokers: list[B
     reset = ("--reset-offsets", "--group", group, "--topic", topic)
     for target, offset in (("--to-earliest", 0), ("--to-latest", RECORDS), ("--shift-by=-2", RECORDS - 2)):
         moved = tools.done("kafka-consumer-groups", *reset, target, "--execute")
-        assert re.search(rf"{group} +{topic} +0 +{offset} ", moved), moved
+        assert re.search(rf"{group} +{topic} +0 +{offset}\b", moved), moved
     forgotten = ("--delete-offsets", "--group", group, "--topic", topic)
     assert "Successful" in tools.done("kafka-consumer-groups", *forgotten)
     gone = tools.done("kafka-consumer-groups", "--delete", "--group", group)

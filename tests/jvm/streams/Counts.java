@@ -11,7 +11,7 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.TimeWindows;
 
 /**
- * Counts words, exactly once: BOOTSTRAP STATE-DIRECTORY WINDOW-MS. Goes on until it is killed.
+ * Counts words, exactly once: BOOTSTRAP STATE-DIRECTORY WINDOW-MS GROUP-PROTOCOL. Goes on until it is killed.
  *
  * Each word of `lines` is joined with its label of the table `labels`. For each, LABEL/WORD and how often that came so
  * far goes to `counts`, and LABEL/WORD@START and how often it came in the window from START on to `windows`.
@@ -32,8 +32,12 @@ public final class Counts {
         // Each word makes a record of each result: none is left out in favour of the next.
         settings.put("statestore.cache.max.bytes", "0");
         settings.put("auto.offset.reset", "earliest");
-        settings.put("session.timeout.ms", "6000");
-        settings.put("heartbeat.interval.ms", "1000");
+        settings.put("group.protocol", args[3]);
+        if (args[3].equals("classic")) {
+            // By the other protocol the broker says so.
+            settings.put("session.timeout.ms", "6000");
+            settings.put("heartbeat.interval.ms", "1000");
+        }
         settings.put("metadata.max.age.ms", "5000");
         settings.put("reconnect.backoff.max.ms", "500");
 

@@ -20,13 +20,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tests.jvm.jars import JARS, prepare
+from tests.jvm.jars import JARS
 from tests.support import processes, reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import die_with_tests, free_port, wait_until
 from tests.support.sentinels import Watched, watched
 
-HERE = Path(__file__).parent
 INSTANCES, BROKERS, PARTITIONS = 3, 2, 3
 WORDS = [f"word-{number}" for number in range(40)]
 WINDOW_MS = 10_000
@@ -39,6 +38,11 @@ SETTINGS = {
     "log.roll.ms": "1000",
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.min.cleanable.ratio": "0.01",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.heartbeat.interval.ms": "500",
+    "group.streams.heartbeat.interval.ms": "1000",
+    "group.streams.initial.rebalance.delay.ms": "1000",
 }
 CAUGHT_UP_SECONDS_MAX = 300.0
 COMMITTED = {"isolation.level": "read_committed"}
@@ -82,17 +86,29 @@ class Brokers:
 class Instances:
     """Instances of the program, each with a directory that it finds again."""
 
-    def __init__(self, directory: Path, bootstrap: str, classes: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        bootstrap: str,
+        classes: Path,
+        count: int = INSTANCES,
+        protocol: str = "classic",
+    ) -> None:
         self._directory, self._bootstrap, self._classes = directory, bootstrap, classes
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._processes = [self._started(number) for number in range(INSTANCES)]
+        self._protocol = protocol
+        self._processes = [self._started(number) for number in range(count)]
 
     def _started(self, number: int) -> subprocess.Popen[bytes]:
         # Few threads for the garbage collector and compiler: all share the cores.
         flags = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m")
         quiet = "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error"
         logs = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", quiet)
-        arguments = (self._bootstrap, str(self._directory / f"state-{number}"), str(WINDOW_MS))
+        arguments = (
+            self._bootstrap,
+            str(self._directory / f"state-{number}"),
+            str(WINDOW_MS),
+            self._protocol,
+        )
         with (self._directory / f"instance-{number}.log").open("ab") as log:
             return subprocess.Popen(
                 ["java", *flags, *logs, "-cp", f"{self._classes}:{JARS}/*", "Counts", *arguments],
@@ -108,8 +124,14 @@ class Instances:
         self._processes[number].wait()
         self._processes[number] = self._started(number)
 
+    def take_down(self, number: int) -> None:
+        """Kill an instance for good."""
+        process = self._processes.pop(number)
+        process.kill()
+        process.wait()
+
     def end(self) -> None:
-        """Kill all."""
+        """Kill all that run."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -238,25 +260,18 @@ def check(found: dict[str, list[int]], wanted: Counter[str]) -> None:
     assert found.keys() == wanted.keys()
 
 
-@pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the program, and return the folder of its classes."""
-    prepare()
-    folder = tmp_path_factory.mktemp("classes")
-    command = ["javac", "-Xlint:all,-path", "-cp", f"{JARS}/*", "-d", str(folder), str(HERE / "Counts.java")]
-    subprocess.run(command, check=True)
-    return folder
-
-
 @pytest.mark.timeout(400 + 180 * ROUNDS)
-@pytest.mark.parametrize("storage", ["record", "batch"])
-def test_each_word_is_counted_once_whatever_is_killed(tmp_path: Path, classes: Path, storage: str) -> None:
+@pytest.mark.parametrize(("storage", "protocol"), [("record", "classic"), ("batch", "streams")])
+def test_each_word_is_counted_once_whatever_is_killed(
+    tmp_path: Path, classes: Path, storage: str, protocol: str
+) -> None:
     with (
         redis_servers.server() as url,
         redis_servers.connected(url) as stored,
         contextlib.ExitStack() as running,
     ):
-        count_words(running, Brokers(running, tmp_path, url, storage_format=storage), tmp_path, classes)
+        brokers = Brokers(running, tmp_path, url, storage_format=storage)
+        count_words(running, brokers, tmp_path, classes, protocol=protocol)
         wait_until_compacted(stored)
 
 
@@ -275,13 +290,14 @@ def count_words(
     directory: Path,
     classes: Path,
     redis: Watched | None = None,
+    protocol: str = "classic",
 ) -> None:
     """Let Streams count words while things go wrong, and check all that it counted."""
     for topic in ("labels", "lines", "counts", "windows"):
         reading.create_topic(brokers.bootstrap, topic, PARTITIONS)
     write_labels(brokers.bootstrap)
     lines = Lines(brokers.bootstrap)
-    instances = Instances(directory, brokers.bootstrap, classes)
+    instances = Instances(directory, brokers.bootstrap, classes, protocol=protocol)
     running.callback(instances.end)
     lines.start()
     running.callback(lines.end)
