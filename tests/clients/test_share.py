@@ -1,0 +1,194 @@
+"""confluent-kafka's share consumer (KIP-932), and plain redis-py workers that share a group with it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
+
+from tests.jvm.share import configure, send
+from tests.support import reading, redis_servers
+from tests.support.broker import Broker, korvet_broker
+from tests.support.processes import WAIT_SECONDS_MAX
+from tests.support.records import topic_name
+
+VALUES = [f"v{number:03}" for number in range(100)]
+LOCK_MS = 2000
+SETTINGS = (
+    f"group.share.min.record.lock.duration.ms={LOCK_MS}",
+    f"group.share.record.lock.duration.ms={LOCK_MS}",
+)
+Decide: TypeAlias = Callable[[str, int], AcknowledgeType]
+"""How a record is acknowledged, by its value and delivery count."""
+
+
+@pytest.fixture(scope="module")
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Run a broker with short locks."""
+    settings = (*SETTINGS, "storage.format.topics=dense*=batch")
+    flags = [word for setting in settings for word in ("--set", setting)]
+    with korvet_broker(tmp_path_factory.mktemp("broker"), *flags) as running:
+        yield running
+
+
+@pytest.fixture(params=["plain", "dense"])
+def topic(request: pytest.FixtureRequest, sharing: Broker) -> str:
+    """Give a topic of one partition, of either format, whose name is a group's too that begins at its start."""
+    return new_topic(sharing, f"{request.param}-share")
+
+
+def new_topic(broker: Broker, prefix: str) -> str:
+    name = topic_name(prefix)
+    reading.create_topic(broker.bootstrap, name)
+    configure(broker.bootstrap, name, share_auto_offset_reset="earliest")
+    return name
+
+
+@contextlib.contextmanager
+def member(broker: Broker, topic: str, mode: str = "explicit") -> Iterator[ShareConsumer]:
+    """Run a member of the group that has the name of the topic."""
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": topic, "share.acknowledgement.mode": mode}
+    running = ShareConsumer(config)
+    try:
+        running.subscribe([topic])
+        yield running
+    finally:
+        running.close()
+
+
+def poll(consumer: ShareConsumer, seconds: float = 0.2) -> list[Message]:
+    """Poll once."""
+    came = list(consumer.poll(seconds))
+    assert [each.error() for each in came if each.error()] == []
+    return came
+
+
+def seen(message: Message) -> tuple[str, int]:
+    """Return value and delivery count."""
+    return bytes(message.value() or b"").decode(), message.delivery_count() or 0
+
+
+def work(consumer: ShareConsumer, count: int, decide: Decide) -> list[tuple[str, int]]:
+    """Acknowledge records until `count` have come; returns them."""
+    done: list[tuple[str, int]] = []
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while len(done) < count:
+        assert time.monotonic() < deadline, f"{len(done)} of {count}: {done}"
+        for message in poll(consumer):
+            done.append(seen(message))
+            consumer.acknowledge(message, decide(*done[-1]))
+        assert set(consumer.commit_sync().values()) <= {None}
+    return done
+
+
+def accept(_value: str, _count: int) -> AcknowledgeType:
+    return AcknowledgeType.ACCEPT
+
+
+def test_records_are_accepted_released_and_rejected(sharing: Broker, topic: str) -> None:
+    released, rejected = VALUES[::10], VALUES[5::10]
+
+    def decide(value: str, count: int) -> AcknowledgeType:
+        if value in rejected:
+            return AcknowledgeType.REJECT
+        return AcknowledgeType.RELEASE if value in released and count < 3 else AcknowledgeType.ACCEPT
+
+    send(sharing.bootstrap, topic, VALUES)
+    wanted = [*((value, 1) for value in VALUES), *((value, count) for value in released for count in (2, 3))]
+    with member(sharing, topic) as one:
+        assert sorted(work(one, len(wanted), decide)) == sorted(wanted)
+        send(sharing.bootstrap, topic, ["next"])
+        assert work(one, 1, accept) == [("next", 1)]
+
+
+def test_what_a_member_does_not_acknowledge_comes_to_another(sharing: Broker, topic: str) -> None:
+    send(sharing.bootstrap, topic, VALUES)
+    with member(sharing, topic) as slow, member(sharing, topic) as quick:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not (held := [seen(each) for each in poll(slow)]):
+            assert time.monotonic() < deadline
+        assert held == [(value, 1) for value in VALUES[: len(held)]]
+        done = work(quick, len(VALUES), accept)
+        assert sorted(done) == [(value, 1 + (number < len(held))) for number, value in enumerate(VALUES)]
+
+
+def test_the_next_poll_accepts_in_implicit_mode(sharing: Broker, topic: str) -> None:
+    send(sharing.bootstrap, topic, VALUES)
+    got: list[tuple[str, int]] = []
+    with member(sharing, topic, "implicit") as one, member(sharing, topic, "implicit") as two:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while len(got) < len(VALUES) + 1:
+            assert time.monotonic() < deadline, got
+            got += [seen(each) for consumer in (one, two) for each in poll(consumer)]
+            if len(got) == len(VALUES):
+                send(sharing.bootstrap, topic, ["next"])
+        one.commit_sync()
+        two.commit_sync()
+    assert sorted(got) == [("next", 1), *((value, 1) for value in VALUES)]
+
+
+@pytest.fixture
+def stored(sharing: Broker) -> Iterator[Any]:
+    """Give a plain redis-py client on the broker's Redis."""
+    with redis_servers.connected(sharing.redis_url) as client:
+        yield client
+
+
+def test_a_redis_worker_and_a_share_consumer_have_one_queue(sharing: Broker, stored: Any) -> None:
+    topic = new_topic(sharing, "plain-queue")
+    stream = f"korvet:{topic}:0"
+    send(sharing.bootstrap, topic, VALUES)
+    with member(sharing, topic) as one:
+        mine = [value for value, _ in work(one, 1, accept)]
+        send(sharing.bootstrap, topic, [f"later {value}" for value in VALUES])
+        theirs: list[str] = []
+        while len(mine) + len(theirs) < 2 * len(VALUES):
+            for _, entries in stored.xreadgroup(topic, "worker", {stream: ">"}, count=10):
+                theirs += [fields[b"value"].decode() for _, fields in entries]
+                assert stored.xack(stream, topic, *(entry_id for entry_id, _ in entries)) == len(entries)
+            for message in poll(one):
+                mine.append(seen(message)[0])
+                one.acknowledge(message)
+            assert set(one.commit_sync().values()) <= {None}
+    assert sorted(mine + theirs) == sorted([*VALUES, *(f"later {value}" for value in VALUES)])
+    assert theirs
+    assert stored.xpending(stream, topic)["pending"] == 0
+
+
+def test_a_redis_worker_gets_what_a_share_consumer_holds_too_long_and_the_other_way(
+    sharing: Broker, stored: Any
+) -> None:
+    topic = new_topic(sharing, "plain-queue")
+    stream = f"korvet:{topic}:0"
+    send(sharing.bootstrap, topic, ["a", "b"])
+    with member(sharing, topic) as one:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not (held := poll(one)):
+            assert time.monotonic() < deadline
+        claimed: list[str] = []
+        while len(claimed) < 2:
+            assert time.monotonic() < deadline
+            _, entries, _ = stored.xautoclaim(stream, topic, "worker", min_idle_time=LOCK_MS)
+            claimed += [fields[b"value"].decode() for _, fields in entries]
+        assert claimed == ["a", "b"]
+        for message in held:
+            one.acknowledge(message)
+        assert [bool(error) for error in one.commit_sync().values()] == [True], "they are the worker's now"
+        assert sorted(work(one, 2, accept)) == [("a", 3), ("b", 3)]
+    assert stored.xpending(stream, topic)["pending"] == 0
+
+
+def test_a_group_that_a_redis_worker_made_goes_on_where_it_is(sharing: Broker, stored: Any) -> None:
+    topic = new_topic(sharing, "plain-queue")
+    stream = f"korvet:{topic}:0"
+    send(sharing.bootstrap, topic, VALUES)
+    stored.xgroup_create(stream, topic, "0")
+    [(_, entries)] = stored.xreadgroup(topic, "worker", {stream: ">"}, count=10)
+    stored.xack(stream, topic, *(entry_id for entry_id, _ in entries[1:]))
+    with member(sharing, topic) as one:
+        done = work(one, len(VALUES) - 9, accept)
+    assert sorted(done) == [(VALUES[0], 2), *((value, 1) for value in VALUES[10:])]
