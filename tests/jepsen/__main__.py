@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
 from tests.jepsen import faults, programs
-from tests.jepsen.checker import Violation, check, check_copies
+from tests.jepsen.checker import Violation, check, check_copies, check_shares
 from tests.jepsen.clients import (
     COMMIT_TOPIC,
     COPIES,
@@ -44,6 +44,16 @@ from tests.jepsen.program_clients import (
     JavaReader,
     JavaTransactions,
     ProgramProducer,
+)
+from tests.jepsen.share_clients import (
+    DELIVERIES_MAX,
+    LOCK_MS,
+    SETTINGS,
+    Member,
+    ShareClient,
+    Worker,
+    share_clients,
+    wait_for_shares,
 )
 from tests.jepsen.system import Setup, System
 from tests.jepsen.transaction_clients import (
@@ -109,7 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"whose idempotent producers work, of {', '.join(programs.PRODUCERS)}; java's consumers too",
     )
     parser.add_argument(
-        "--work", default="records,transactions", help="what clients do, with commas; default: all of it"
+        "--work",
+        default="records,transactions",
+        help="what clients do, with commas: records, transactions, share; default: the first two",
     )
     parser.add_argument(
         "--protocol",
@@ -147,20 +159,26 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
     rng = random.Random(seed)
     history = History()
     began: list[Injected] = []
-    flags = [part for value in [*_TIMES, *asked.set] for part in ("--set", value)]
+    libraries, work = asked.clients.split(","), asked.work.split(",")
+    settings = [
+        *_TIMES,
+        *asked.set,
+        *(f"{name}={value}" for name, value in SETTINGS.items() if "share" in work),
+    ]
+    flags = [part for value in settings for part in ("--set", value)]
     clocks = not faults.CLOCKS.isdisjoint(names)
     with contextlib.ExitStack() as keeping, System(directory, asked.setup, *flags, clocks=clocks) as system:
         sizes = {TOPIC: PARTITIONS, COMMIT_TOPIC: 1, TRANSACTIONS: PARTITIONS, COPIES: PARTITIONS}
         for topic, partitions in sizes.items():
             configs = {"storage.format": asked.storage_format}
             reading.create_topic(system.bootstrap, topic, partitions, configs)
-        libraries = asked.clients.split(",")
-        work = asked.work.split(",")
-        producers, members, others = (
-            _clients(libraries, system.bootstrap, history, seed, asked.protocol)
+        producers = [] if work == ["transactions"] else _producers(libraries, system.bootstrap, history, seed)
+        members, others = (
+            _consumers(libraries, system.bootstrap, history, seed, asked.protocol)
             if "records" in work
-            else ([], [], [])
+            else ([], [])
         )
+        sharers = _sharers(libraries, system, asked.storage_format, history, seed) if "share" in work else []
         transactional = (
             _transactional_clients(libraries, system.bootstrap, seed)
             if "transactions" in work
@@ -180,26 +198,35 @@ def run(directory: Path, asked: argparse.Namespace, names: list[str], seed: int)
             _break(system, name, rng, working)
         stuck = [found for client in [*producers, *others] for found in client.end()]
         log = read_log(system.bootstrap)
-        wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
-        stuck += [found for member in members for found in member.end()]
+        if members:
+            wait_for_delivery(history, log, _DELIVERY_SECONDS_MAX)
+        if sharers:
+            wait_for_shares(history, log, _DELIVERY_SECONDS_MAX)
+        stuck += [found for member in [*members, *sharers] for found in member.end()]
         found = _end_transactional(transactional, system.bootstrap)
         traces = system.logs().count("Traceback")
-    found = [*check(history.events, log), *found, *stuck]
+    shares = check_shares(history.events, log, LOCK_MS / 1000, DELIVERIES_MAX)
+    found = [*check(history.events, log), *shares, *found, *stuck]
     beyond = _report(list(histories.values()), found, began, asked.setup)
     print(f"{beyond} violations beyond what may be lost, {traces} tracebacks of brokers; seed {seed}")
     return 1 if beyond or traces else 0
 
 
-def _clients(
-    libraries: list[str], bootstrap: str, history: History, seed: int, protocol: str
-) -> tuple[list[Producing], list[Client], list[Client]]:
-    """Start producers, members of the group and others. librdkafka and kafka-python consume in any case."""
+def _producers(libraries: list[str], bootstrap: str, history: History, seed: int) -> list[Producing]:
+    """Start producers."""
     producers: list[Producing] = [ProducerClient("plain", bootstrap, history, idempotent=False, seed=seed)]
     for each in libraries:
         if each == "librdkafka":
             producers.append(ProducerClient(each, bootstrap, history, idempotent=True, seed=seed + 1))
         else:
             producers.append(ProgramProducer(each, bootstrap, history))
+    return producers
+
+
+def _consumers(
+    libraries: list[str], bootstrap: str, history: History, seed: int, protocol: str
+) -> tuple[list[Client], list[Client]]:
+    """Start members of the group and others. librdkafka and kafka-python consume in any case."""
     members = _members(libraries, bootstrap, history, seed, protocol)
     others: list[Client] = [
         *(ReaderClient(f"reader-{each}", bootstrap, history) for each in "ab"),
@@ -210,7 +237,21 @@ def _clients(
             JavaReader("java-reader", bootstrap, history),
             JavaCommits("java-commits", bootstrap, history),
         ]
-    return producers, members, others
+    return members, others
+
+
+def _sharers(
+    libraries: list[str], system: System, storage_format: str, history: History, seed: int
+) -> list[ShareClient]:
+    """Start members of the share group; in format record a worker beside them, which knows one Redis only."""
+    replicas = int(system.setup in ("replicas", "sentinel"))
+
+    def worker(instance: str) -> Member:
+        return Worker(instance, system.proxy.port, replicas)
+
+    with_worker = storage_format == "record" and system.setup != "cluster"
+    log = system.directory / "java-share.log"
+    return share_clients(libraries, system.bootstrap, history, worker if with_worker else None, log, seed)
 
 
 def _members(

@@ -20,6 +20,10 @@
 | hanging | a transaction is open when no client is left |
 | not copied | no committed transaction has the copy of a value that is in the log |
 | copied twice | committed transactions have two copies of a value |
+| not accepted | no member of a share group accepted a record that is in the log |
+| accepted again | a member of a share group was given a record whose acceptance had been answered |
+| same count | two members of a share group were given a record for the same time: its delivery count fell |
+| taken | a member of a share group was given a record that another one had not released, and still had |
 
 A log is what is committed: transactions' values are judged by the same rules, by their order within a transaction.
 """
@@ -28,17 +32,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tests.jepsen.history import (
     Acknowledged,
+    Acquisition,
     Began,
     Committed,
     Committing,
     Delivered,
+    Departed,
     Ended,
     Event,
     Fetched,
@@ -48,11 +54,16 @@ from tests.jepsen.history import (
     Revoked,
     Seen,
     Sent,
+    Settled,
+    Settling,
     place_of,
     value_of,
 )
 
 Kind = TypeVar("Kind", bound=Event)
+Share = TypeVar("Share", Acquisition, Settling)
+Record: TypeAlias = tuple[str, int, int]
+"""A record of a share group: the group, partition and offset."""
 
 
 class Violation(NamedTuple):
@@ -104,6 +115,38 @@ def check_copies(events: Sequence[Event], log: Log, sources: Log) -> list[Violat
                 # Of offsets that were lost, the next one who reads them finds out, which may be much later.
                 found.append(Violation("copied twice", text))
     found += [Violation("not copied", f"{source}") for source, times in wanted.items() if not times]
+    return found
+
+
+def check_shares(
+    events: Sequence[Event], log: Log, lock_seconds: float, deliveries_max: int
+) -> list[Violation]:
+    """Return what must not be in the history of share groups whose locks end and whose records are archived so."""
+    acquired = _by_record(_of(events, Acquisition))
+    settling = _by_record(_of(events, Settling))
+    departed = {each.member: each.at for each in _of(events, Departed)}
+    answered = {each[:-1] for each in _of(events, Settled)}
+    # What was not answered may be done.
+    returned = {
+        each[1:5]: each.at for each in _of(events, Settling) if not (each.accept and each[:-1] in answered)
+    }
+    found = [
+        *_not_accepted(acquired, settling, log, deliveries_max),
+        *_accepted_again(_of(events, Settled), acquired, settling),
+    ]
+    for record, deliveries in acquired.items():
+        deliveries.sort(key=lambda each: each.delivery)
+        for before, after in pairwise(deliveries):
+            text = f"{_name(record)} came to {before.member} as {before.delivery}, {after.member} as {after.delivery}"
+            ends = (
+                before.began + lock_seconds,
+                departed.get(before.member, inf),
+                returned.get(before[1:5], inf),
+            )
+            if before.delivery == after.delivery:
+                found.append(Violation("same count", text, max(before.at, after.at)))
+            elif after.at < min(ends):
+                found.append(Violation("taken", text, after.at))
     return found
 
 
@@ -313,3 +356,49 @@ def _aborted_reads(put: list[Put], seen: list[Seen], log: Log) -> Iterator[Viola
         if each.value in transactional and (each.partition, each.offset, each.value) not in held:
             text = f"{each.reader} got {each.value} at offset {each.offset} of partition {each.partition}"
             yield Violation("aborted read", text, each.at)
+
+
+def _by_record(events: Iterable[Share]) -> dict[Record, list[Share]]:
+    records = defaultdict[Record, list[Share]](list)
+    for each in events:
+        records[each.group, each.partition, each.offset].append(each)
+    return records
+
+
+def _name(record: Record) -> str:
+    group, partition, offset = record
+    return f"offset {offset} of partition {partition}, for {group},"
+
+
+def _not_accepted(
+    acquired: Mapping[Record, list[Acquisition]],
+    settling: Mapping[Record, list[Settling]],
+    log: Log,
+    deliveries_max: int,
+) -> Iterator[Violation]:
+    for group in sorted({group for group, _, _ in acquired}):
+        for partition, records in log.items():
+            for offset, value in records:
+                record = group, partition, offset
+                accepted = any(each.accept for each in settling.get(record, ()))
+                deliveries = [each.delivery for each in acquired.get(record, ())]
+                if not accepted and deliveries_max not in deliveries:
+                    yield Violation("not accepted", f"{_name(record)} {value}, came as {deliveries}")
+
+
+def _accepted_again(
+    settled: list[Settled],
+    acquired: Mapping[Record, list[Acquisition]],
+    settling: Mapping[Record, list[Settling]],
+) -> Iterator[Violation]:
+    for each in settled:
+        record = each.group, each.partition, each.offset
+        # It may have been accepted by another one before, and be answered for that.
+        accepted = {other.delivery for other in settling[record] if other.accept and other.at < each.at}
+        for other in acquired[record]:
+            if each.accept and other.delivery > each.delivery and other.delivery not in accepted:
+                text = (
+                    f"{_name(record)} came to {other.member} as {other.delivery},"
+                    f" accepted by {each.member} as {each.delivery}"
+                )
+                yield Violation("accepted again", text, other.at)

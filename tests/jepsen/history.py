@@ -131,6 +131,49 @@ class Ended(NamedTuple):
     at: float
 
 
+class Acquisition(NamedTuple):
+    """A member of a share group was given a record for the `delivery`th time; it had not acquired it before `began`."""
+
+    group: str
+    member: str
+    partition: int
+    offset: int
+    delivery: int
+    began: float
+    at: float
+
+
+class Settling(NamedTuple):
+    """A member of a share group is about to accept or to release what it was given for the `delivery`th time."""
+
+    group: str
+    member: str
+    partition: int
+    offset: int
+    delivery: int
+    accept: bool
+    at: float
+
+
+class Settled(NamedTuple):
+    """That was answered, and not by an error."""
+
+    group: str
+    member: str
+    partition: int
+    offset: int
+    delivery: int
+    accept: bool
+    at: float
+
+
+class Departed(NamedTuple):
+    """A member of a share group is about to leave, or to be killed."""
+
+    member: str
+    at: float
+
+
 class Failed(NamedTuple):
     """A client failed in a way from which it does not recover by itself, and was replaced by a new one."""
 
@@ -152,6 +195,10 @@ Event: TypeAlias = (
     | Put
     | Committing
     | Ended
+    | Acquisition
+    | Settling
+    | Settled
+    | Departed
     | Failed
 )
 Log: TypeAlias = dict[int, list[tuple[int, str]]]

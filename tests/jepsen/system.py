@@ -158,7 +158,7 @@ class System:
         fsync: Literal["everysec", "always"] = "always" if setup == "always" else "everysec"
         self.master = Node(directory / "redis-0", self.redis_clock, fsync=fsync)
         self.other = Node(directory / "redis-1")
-        self._directory = directory
+        self.directory = directory
         self._flags = flags
         self._running = contextlib.ExitStack()
         self._count, self.workers = brokers, workers
@@ -227,11 +227,11 @@ class System:
 
     def logs(self) -> str:
         """Return what the brokers wrote."""
-        return "\n".join(path.read_text() for path in sorted(self._directory.glob("broker-*/broker.err")))
+        return "\n".join(path.read_text() for path in sorted(self.directory.glob("broker-*/broker.err")))
 
     def _start_broker(self, number: int) -> Broker:
         self._number += 1
-        directory = self._directory / f"broker-{number}-{self._number}"
+        directory = self.directory / f"broker-{number}-{self._number}"
         clock = self.broker_clock.command if self.broker_clock and number == 0 else []
         command = [
             *clock,
@@ -265,9 +265,9 @@ class System:
         ports = [free_port() for _ in range(_SENTINELS)]
         self._sentinel_addresses = [f"127.0.0.1:{port}" for port in ports]
         for port in ports:
-            file = self._directory / f"sentinel-{port}.conf"
+            file = self.directory / f"sentinel-{port}.conf"
             file.write_text(
-                f"port {port}\nbind 127.0.0.1\ndir {self._directory}\n"
+                f"port {port}\nbind 127.0.0.1\ndir {self.directory}\n"
                 f"sentinel monitor {_MASTER} 127.0.0.1 {self.master.port} 2\n"
                 f"sentinel down-after-milliseconds {_MASTER} 2000\n"
                 f"sentinel failover-timeout {_MASTER} 4000\n"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.jepsen.__main__ import Injected, suspects
-from tests.jepsen.checker import check, check_copies
+from tests.jepsen.checker import check, check_copies, check_shares
 from tests.jepsen.history import (
     Acknowledged,
+    Acquisition,
     Began,
     Committed,
     Committing,
     Delivered,
+    Departed,
     Ended,
     Event,
     Fetched,
@@ -21,6 +23,8 @@ from tests.jepsen.history import (
     Revoked,
     Seen,
     Sent,
+    Settled,
+    Settling,
 )
 
 
@@ -213,3 +217,81 @@ def test_each_value_is_copied_once(zero: list[str], one: list[str], found: list[
     log = {0: list(enumerate(zero)), 1: list(enumerate(one))}
     sources = {0: [(0, "p/0"), (1, "p/1")]}
     assert [each.kind for each in check_copies(COPIES, log, sources)] == found
+
+
+LOCK, DELIVERIES_MAX = 5.0, 3
+
+
+def came(member: str, offset: int, count: int, at: float) -> Acquisition:
+    """Return that a record came to a member of the share group, at once."""
+    return Acquisition("s", member, 0, offset, count, at, at)
+
+
+def settle(member: str, offset: int, count: int, at: float, *, accept: bool = True) -> list[Event]:
+    """Return that a member accepts or releases a record, which is answered soon."""
+    what = ("s", member, 0, offset, count, accept)
+    return [Settling(*what, at), Settled(*what, at + 0.1)]
+
+
+SHARES: list[Event] = [
+    # Accepted at once; released, and accepted by another; its lock ended, and it is accepted too late.
+    came("a", 0, 1, 1.0),
+    *settle("a", 0, 1, 2.0),
+    came("a", 1, 1, 1.0),
+    *settle("a", 1, 1, 2.0, accept=False),
+    came("b", 1, 2, 2.1),
+    *settle("b", 1, 2, 2.2),
+    came("a", 3, 1, 1.0),
+    came("b", 3, 2, 6.1),
+    *settle("b", 3, 2, 6.2),
+    *settle("a", 3, 1, 7.0),
+    # The answer was lost: it may be accepted, or come again at once.
+    came("c", 4, 1, 1.0),
+    Settling("s", "c", 0, 4, 1, accept=True, at=2.0),
+    came("c", 5, 1, 1.0),
+    Settling("s", "c", 0, 5, 1, accept=True, at=2.0),
+    came("b", 5, 2, 2.1),
+    *settle("b", 5, 2, 2.2),
+    # Its member was killed, and the deliveries are used up.
+    came("d", 6, 1, 1.0),
+    Departed("d", 1.5),
+    came("b", 6, 3, 1.6),
+]
+SHARED: Log = {0: [(offset, f"p/{offset}") for offset in (0, 1, 3, 4, 5, 6)], 1: []}
+
+
+def share_kinds(events: list[Event], log: Log) -> list[str]:
+    return sorted(each.kind for each in check_shares(events, log, LOCK, DELIVERIES_MAX))
+
+
+def test_shares_that_hold_have_no_violation() -> None:
+    assert check_shares(SHARES, SHARED, LOCK, DELIVERIES_MAX) == []
+
+
+def test_a_record_that_nobody_accepts_or_gets() -> None:
+    log = {0: [*SHARED[0], (7, "p/7"), (8, "p/8")], 1: [(0, "p/9")]}
+    released = [came("b", 7, 1, 8.0), *settle("b", 7, 1, 8.1, accept=False)]
+    assert share_kinds([*SHARES, *released], log) == 3 * ["not accepted"]
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        # However late: a lock that ended before leaves no right to accept.
+        (came("b", 0, 2, 60.0), ["accepted again"]),
+        (came("b", 0, 2, 1.5), ["accepted again", "taken"]),
+        (came("b", 0, 1, 60.0), ["same count"]),
+        (came("a", 1, 1, 2.3), ["same count"]),
+        (came("a", 1, 3, 60.0), ["accepted again"]),
+        (came("b", 4, 2, 1.9), ["taken"]),
+        (came("b", 4, 2, 2.1), []),
+        (came("e", 6, 2, 1.55), ["taken"]),
+    ],
+)
+def test_a_delivery_that_must_not_be(event: Event, found: list[str]) -> None:
+    assert share_kinds([*SHARES, event], SHARED) == found
+
+
+def test_an_acceptance_of_what_another_one_has_already() -> None:
+    late = [came("a", 7, 1, 1.0), came("b", 7, 2, 6.1), *settle("a", 7, 1, 7.0), *settle("b", 7, 2, 8.0)]
+    assert share_kinds([*SHARES, *late], SHARED) == ["accepted again"]

@@ -29,6 +29,7 @@ from tests.jvm import jars
 
 HERE = Path(__file__).parent
 _CACHE = HERE / ".cache"
+CLASSES = _CACHE / "classes"
 _PYTHON = ("librdkafka", "kafka-python", "aiokafka")
 _GO = ("sarama", "franz-go")
 PRODUCERS = (*_PYTHON, "java", *_GO)
@@ -39,8 +40,8 @@ def prepare(names: Collection[str]) -> None:
     _CACHE.mkdir(exist_ok=True)
     if "java" in names:
         jars.prepare()
-        sources = map(str, sorted(HERE.glob("*.java")))
-        _run("javac", "-Xlint:all,-path", "-cp", f"{jars.JARS}/*", "-d", str(_CACHE / "classes"), *sources)
+        sources = map(str, [*sorted(HERE.glob("*.java")), jars.HERE / "java" / "Share.java"])
+        _run("javac", "-Xlint:all,-path", "-cp", f"{jars.JARS}/*", "-d", str(CLASSES), *sources)
     if not set(_GO).isdisjoint(names):
         _run("go", "build", "-o", str(_CACHE / "produce"), ".")
 
@@ -57,7 +58,7 @@ def producer(name: str) -> list[str]:
 def java(program: str) -> list[str]:
     """Return the command of a program in Java, with few threads of its own: it shares the machine with brokers."""
     flags = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-    return ["java", *flags, "-cp", f"{_CACHE / 'classes'}:{jars.JARS}/*", program]
+    return ["java", *flags, "-cp", f"{CLASSES}:{jars.JARS}/*", program]
 
 
 def _run(*command: str) -> None:
