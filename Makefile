@@ -59,7 +59,7 @@ test-tls: $(VENV)/.dev ## test listeners with TLS by `openssl s_client`: version
 test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs, transactions of these and sarama, groups; needs Go, and Node with npm
 	@$(BIN)/python -m pytest tests/logins $(ARGS)
 
-test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools; needs Java 17 and Maven
+test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools and its share consumer; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ PEERS: dict[str, Callable[[Path], Peer | Redis]] = {
     )
 }
 DEFAULT_PEERS = ["kafka", "korvet-record", "korvet-batch", "redis", "mock"]
-SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale", "cost", "cores", "transactions")
+SCENARIOS = ("produce", "consume", "librdkafka", "latency", "scale", "cost", "cores", "transactions", "share")
 DEFAULT_SCENARIOS = ["produce", "consume", "librdkafka", "latency", "scale"]
 MANY_PARTITIONS = 1000
 
@@ -113,12 +113,14 @@ class Run:
 
     def _warm(self, peers: list[Peer | Redis]) -> None:
         """Let client and brokers run once what they will be measured with, so that Java has compiled it."""
-        if not {"produce", "consume", "transactions"} & set(self._plan.scenarios):
+        if not {"produce", "consume", "transactions", "share"} & set(self._plan.scenarios):
             return
         unused = throughput.Throughput(self._load, Results([]), self._plan.seconds)
         for shape in throughput.WARMING:
             self._each(peers, 0, f"warming up, {shape.name}", partial(unused.produce, shape))
         self._each(peers, 0, "warming up, reading", partial(unused.tailing, 100))
+        if "share" in self._plan.scenarios:
+            self._share(peers, 0, unused)
 
     def _round(self, peers: list[Peer | Redis], turn: int, measure: throughput.Throughput) -> None:
         delay = latency.Latency(self._load, self.results, 3 if self._plan.quick else 6)
@@ -135,12 +137,19 @@ class Run:
             for measurement in (measure.cold, measure.tailing):
                 many = partial(measurement, 100, partitions=MANY_PARTITIONS)
                 self._each(peers, turn, f"{measurement.__name__}, {MANY_PARTITIONS} partitions", many)
+        if "share" in self._plan.scenarios:
+            self._share(peers, turn, measure)
         if "librdkafka" in self._plan.scenarios:
             for size in (100, 1024):
                 self._each(peers, turn, f"librdkafka {size} B", partial(measure.librdkafka, size))
         if "latency" in self._plan.scenarios:
             for linger_ms in latency.LINGERS:
                 self._each(peers, turn, "latency", partial(delay.run, linger_ms))
+
+    def _share(self, peers: list[Peer | Redis], turn: int, measure: throughput.Throughput) -> None:
+        for size, consumers in product((100, 1024), (1, 4)):
+            what = f"share group of {consumers}, {size} B"
+            self._each(peers, turn, what, partial(measure.share, size, consumers))
 
     def _each(
         self, peers: list[Peer | Redis], turn: int, what: str, measure: Callable[[Peer | Redis, int], None]

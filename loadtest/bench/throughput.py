@@ -22,6 +22,7 @@ _PROBE_SECONDS = 0.7
 _RECORDS_MAX = 4_000_000
 # What a warm client reaches at least; the first probe has that number.
 _PROBE_RECORDS = {100: 40_000, 1024: 10_000}
+_SHARED_PARTITIONS = 16
 # The same for all peers, and more than any of their caches of recent records would hold.
 _BACKLOG_RECORDS_A_SECOND = {100: 400_000, 1024: 80_000}
 
@@ -146,6 +147,25 @@ class Throughput:
         self._measured(figure, peer, turn, Work("tail", topic, shape, records))
         peer.delete(self._load, topic)
 
+    def share(self, size: int, consumers: int, peer: Peer | Redis, turn: int) -> None:
+        """Measure reading a log from its start by the members of a share group."""
+        if isinstance(peer, Redis | Mock):
+            return
+        by = f"share group of {consumers}{_of(_SHARED_PARTITIONS)}"
+        shape = Shape(size)
+        topic = self._topic(peer, _SHARED_PARTITIONS)
+        records = int(_BACKLOG_RECORDS_A_SECOND[size] * self._seconds)
+        self._do(peer, Work("produce", topic, shape, records))
+        work = Work("share", topic, shape, records)
+        self._measured(
+            Figure(CONSUME, f"{_size(size)}, {by}", _RATE_UNIT, more=True),
+            peer,
+            turn,
+            work,
+            consumers=consumers,
+        )
+        peer.delete(self._load, topic)
+
     def librdkafka(self, size: int, peer: Peer | Redis, turn: int) -> None:
         """Measure writing and reading by librdkafka with its defaults: acks=all, batches of up to 1 MB."""
         if isinstance(peer, Redis | Mock):
@@ -160,9 +180,9 @@ class Throughput:
             self._note(figure, peer.name, turn, count, seconds, used)
         peer.delete(self._load, topic)
 
-    def _measured(self, figure: Figure, peer: Peer, turn: int, work: Work) -> None:
+    def _measured(self, figure: Figure, peer: Peer, turn: int, work: Work, **options: object) -> None:
         before = processes.cpu(peer.pid)
-        count, seconds = self._do(peer, work)
+        count, seconds = self._do(peer, work, **options)
         used = processes.cpu(peer.pid).since(before)
         self._note(figure, peer.name, turn, count, seconds, used)
 
@@ -176,7 +196,7 @@ class Throughput:
         if used.redis:
             self._results.add(part, peer, turn, used.redis / count * 1e6)
 
-    def _do(self, peer: Peer, work: Work) -> tuple[float, float]:
+    def _do(self, peer: Peer, work: Work, **options: object) -> tuple[float, float]:
         answer = self._load.do(
             work.verb,
             **peer.address,
@@ -186,6 +206,7 @@ class Throughput:
             milliseconds=int(self._seconds * 1000),
             payloads=self._load.payloads[work.shape.size],
             **work.shape.options(),
+            **options,
         )
         return answer["records"], answer["seconds"]
 

@@ -73,6 +73,8 @@ public final class Load {
                 return Produce.run(options);
             case "consume":
                 return Consume.backlog(options);
+            case "share":
+                return Share.run(options);
             case "tail":
                 return Consume.tail(options);
             case "latency":

@@ -20,7 +20,7 @@ final class Produce {
         if (options.number("transaction_ms", 0) != 0) {
             words.addAll(List.of("--transaction-duration-ms", options.text("transaction_ms")));
         }
-        words.add("--producer-props");
+        words.add("--command-property");
         options.client().forEach((name, value) -> words.add(name + "=" + value));
         for (String name : List.of("acks", "compression.type", "batch.size", "linger.ms")) {
             String value = options.text(name, "");
