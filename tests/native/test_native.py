@@ -239,7 +239,8 @@ def test_no_reference_is_lost_or_kept(place: int) -> None:
     for _ in range(1000):
         call()
     gc.collect()
-    assert abs(sys.getallocatedblocks() - before) < 100
+    # A reference that is lost or kept is one of each call; what others in the process free meanwhile is less.
+    assert abs(sys.getallocatedblocks() - before) < 500
     shared = b"shared, and not interned"
     count = sys.getrefcount(shared)
     entries = [(shared, [shared, shared])] * 20
