@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from deltalake import DeltaTable
 
 from korvet.share.types import RELEASE
 from tests.log.lake import TOPIC, Tiers, tiers
@@ -72,3 +73,9 @@ def test_a_small_limit_of_bytes_is_kept_for_the_lake_too(two: Tiers) -> None:
     member = Worker(two.worker).member()
     assert len(member.poll(0, 500, bytes_max=1)) in (1, 5)
     assert drained(member, bytes_max=500)
+
+
+def test_rows_that_a_user_has_deleted_from_the_table_are_passed_over(two: Tiers) -> None:
+    DeltaTable(str(two.table)).delete("CAST(CAST(value AS STRING) AS INT) BETWEEN 15 AND 39")
+    left = [*range(15), *range(TRIMMED, COUNT)]
+    assert [record.value for record, _ in drained(Worker(two.worker).member())] == [b"%d" % at for at in left]
