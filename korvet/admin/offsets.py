@@ -11,7 +11,7 @@ import msgspec
 
 from korvet.admin.connection import Deadline
 from korvet.admin.errors import AdminError, GroupIdNotFoundError, error_in, raise_error_in
-from korvet.admin.groups import EMPTY, Groups
+from korvet.admin.groups import EMPTY, SHARE, Groups
 from korvet.admin.routing import Attempt, ClusterClient, Routes
 from korvet.admin.types import (
     Outcomes,
@@ -25,6 +25,7 @@ from korvet.admin.types import (
     settled,
 )
 from korvet.protocol.messages import (
+    alter_share_group_offsets,
     describe_share_group_offsets,
     list_offsets,
     offset_commit,
@@ -96,7 +97,10 @@ Target = ToTimestamp | ToOffset | ShiftBy
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
-    """The committed offset of a partition before and after; `before` is None if there was none."""
+    """The committed offset of a partition, of a share group its start, before and after.
+
+    `before` is None if there was none.
+    """
 
     before: int | None
     after: int
@@ -193,6 +197,41 @@ class Offsets:
 
         return self._at_coordinator(group_id, offsets, ask)
 
+    def alter_share_group(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> _Errors:
+        """Move the starts of a share group without members. Returns None or an error for each.
+
+        A group with members answers NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND.
+
+            >>> altered = admin.offsets.alter_share_group("jobs", {TopicPartition("orders", 0): 42})
+        """
+
+        def wanted(
+            key: TopicPartition,
+        ) -> alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition:
+            return alter_share_group_offsets.AlterShareGroupOffsetsRequestPartition(
+                partition_index=key.partition, start_offset=offsets[key]
+            )
+
+        def ask(attempt: Attempt, keys: Sequence[TopicPartition]) -> _Errors:
+            topics = [
+                alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=some)
+                for name, some in by_topic(keys, wanted)
+            ]
+            request = alter_share_group_offsets.AlterShareGroupOffsetsRequest(
+                group_id=group_id, topics=topics
+            )
+            response = attempt.send(request, alter_share_group_offsets.AlterShareGroupOffsetsResponse)
+            raise_error_in(response.error_code, response.error_message)
+            return {
+                TopicPartition(topic.topic_name, each.partition_index): error_in(
+                    each.error_code, each.error_message
+                )
+                for topic in response.responses
+                for each in topic.partitions
+            }
+
+        return self._at_coordinator(group_id, offsets, ask)
+
     def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> _Errors:
         """Delete the committed offsets of partitions. Returns None or an error for each.
 
@@ -246,20 +285,22 @@ class Offsets:
     def plan_reset(
         self, group_id: str, topics: Mapping[str, Sequence[int]] | None, target: Target
     ) -> dict[TopicPartition, OffsetReset]:
-        """Return what a reset of the committed offsets of a group would make of them; `alter` commits that.
+        """Return what a reset of the committed offsets of a group would make of them; `reset` commits that.
 
-        `topics` are the partitions of topics, all of a topic if none is given; None is all with a committed offset. The
-        target is resolved against the present logs. An offset outside its log becomes the nearest one inside: a
-        consumer would reset it by its own policy.
+        Of a share group it moves the starts. `topics` are the partitions of topics, all of a topic if none is given;
+        None is all with a committed offset. The target is resolved against the present logs. An offset outside its log
+        becomes the nearest one inside: a consumer would reset it by its own policy.
 
         Raises AdminError: ResetRefusedError if the group has members, which would continue from their own positions,
         or has no committed offset to find the partitions by or to shift; UnknownTopicOrPartitionError. The offsets of
         an unknown group can be reset: that creates it.
         """
-        self._check_without_members(group_id)
-        partitions = self._in_scope(group_id, topics)
-        committed = self.committed(group_id, partitions)
-        before = {key: committed[key].offset if key in committed else None for key in partitions}
+        before: dict[TopicPartition, int | None]
+        before = dict(self._present(group_id, is_share=self._is_share_without_members(group_id)))
+        if topics is None and not before:
+            raise ResetRefusedError(f"group {group_id!r} has committed no offsets: name the topics")
+        partitions = sorted(before if topics is None else self._client.partitions_of(topics))
+        before = {key: before.get(key) for key in partitions}
         starts = settled(self.at(dict.fromkeys(partitions, EARLIEST)))
         timed: Mapping[TopicPartition, LogOffset] = {}
         if isinstance(target, ToTimestamp):
@@ -278,10 +319,18 @@ class Offsets:
             resets[key] = OffsetReset(before[key], min(max(wanted, starts[key].offset), ends[key].offset))
         return resets
 
-    def _check_without_members(self, group_id: str) -> None:
+    def reset(self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]) -> _Errors:
+        """Do what `plan_reset` returned, or a part of it. Returns None or an error for each; raises the same."""
+        offsets = {key: each.after for key, each in resets.items()}
+        if self._is_share_without_members(group_id):
+            return self.alter_share_group(group_id, offsets)
+        return self.alter(group_id, offsets)
+
+    def _is_share_without_members(self, group_id: str) -> bool:
+        """Return whether a group is a share group. Raises ResetRefusedError if it has members."""
         described = Groups(self._client).describe([group_id])[group_id]
         if isinstance(described, GroupIdNotFoundError):
-            return
+            return False
         if isinstance(described, AdminError):
             raise described
         if described.state != EMPTY:
@@ -289,14 +338,14 @@ class Offsets:
                 f"group {group_id!r} is {described.state}, members: {len(described.members)};"
                 " stop all of them before a reset; one that is gone is removed when its session has ended"
             )
+        return described.type == SHARE
 
-    def _in_scope(self, group_id: str, topics: Mapping[str, Sequence[int]] | None) -> list[TopicPartition]:
-        if topics is not None:
-            return sorted(self._client.partitions_of(topics))
-        committed = sorted(self.committed(group_id))
-        if not committed:
-            raise ResetRefusedError(f"group {group_id!r} has committed no offsets: name the topics")
-        return committed
+    def _present(self, group_id: str, *, is_share: bool) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group, of a share group its starts."""
+        if is_share:
+            shares = settled(self.of_share_groups({group_id: None}))[group_id]
+            return {key: each.start for key, each in shares.items()}
+        return {key: each.offset for key, each in self.committed(group_id).items()}
 
     def _at_coordinator(
         self,

@@ -287,6 +287,7 @@ def reset_offsets(
 ) -> None:
     """Reset the committed offsets of a group without members; without --execute only show the new offsets.
 
+    Of a share group it moves the starts: all from there on is delivered, also what was acknowledged before.
     An offset outside the log becomes the nearest one inside. Offsets of topics in storage format `record` are not
     dense: a shift by N there is not a shift by N records.
     """
@@ -297,7 +298,7 @@ def reset_offsets(
     resets = admin.offsets.plan_reset(group_id, named, target)
     outcomes: Mapping[TopicPartition, AdminError | None] = {}
     if execute:
-        outcomes = admin.offsets.alter(group_id, {key: each.after for key, each in resets.items()})
+        outcomes = admin.offsets.reset(group_id, resets)
     rows = [
         key._asdict() | msgspec.structs.asdict(each)
         for key, each in resets.items()

@@ -208,9 +208,33 @@ def test_a_share_group_is_listed_described_by_its_members_and_deleted(
         [described] = as_json(broker, "describe", name)
         assert (described["type"], described["protocol"]) == ("share", "simple")
         assert "NON_EMPTY_GROUP" in failed(groups(broker, "delete", "--yes", name))
-    reset = ("reset-offsets", name, "--to-earliest", "--topic", name, "--execute")
-    assert "GROUP_ID_NOT_FOUND" in failed(groups(broker, *reset))
     assert done(groups(broker, "delete", "--yes", name)) == f"deleted {name}\n"
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_the_starts_of_a_share_group_are_reset(
+    broker: Broker, client: Client, name: str, storage_format: str
+) -> None:
+    topic_id = client.create(name, partitions=2, storage_format=storage_format)
+    consumer = ShareConsumer(client, name, name).on(topic_id)
+    assert consumer.poll() == []
+    start = client.append(name, b"1", b"2", b"3", b"4")
+    consumer.accept(consumer.poll())
+    assert "stop all of them" in failed(groups(broker, "reset-offsets", name, "--to-latest", "--all-topics"))
+    consumer.leave()
+    shift = ("reset-offsets", name, "--shift-by", "-3", "--all-topics")
+    printed = table(done(groups(broker, *shift)))
+    assert printed[0] == [name, "0", str(start + 4), str(start + 1)]
+    done(groups(broker, *shift, "--execute"))
+    [described] = as_json(broker, "describe", name)
+    assert described["offsets"][0]["start"] == start + 1
+    again = ShareConsumer(client, name, name).on(topic_id)
+    assert [each.value for each in again.poll()] == [b"2", b"3", b"4"]
+    again.leave()
+    # A partition that the group has not begun begins there.
+    done(groups(broker, "reset-offsets", name, "--to-offset", "0", "--topic", f"{name}:1", "--execute"))
+    [described] = as_json(broker, "describe", name)
+    assert described["offsets"][1]["start"] is not None
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
