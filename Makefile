@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-streams test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-iceberg test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-streams test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench bench-lake loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -36,7 +36,7 @@ help: ## show this list
 run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korvet serve`
 	@exec $(BIN)/korvet serve $(ARGS)
 
-lake: $(VENV)/.lake ## install what the lake needs besides: Spark and Delta Lake; they run on Java 17
+lake: $(VENV)/.classes ## install what the lake needs besides: Spark and Delta Lake, which run on Java 17, and pyiceberg
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal
 # What a change breaks first, without a broker's processes, clients of others or Java.
@@ -76,7 +76,7 @@ test-outages: $(VENV)/.dev ## test real clients while brokers, workers and Redis
 	@$(BIN)/python -m pytest tests/outages $(ARGS)
 
 test-lake: $(VENV)/.lake ## test the lake, on Spark, by its commands and while its processes are killed; needs Java 17
-	@$(PYTEST) --timeout 600 tests/lake tests/spark tests/cli/lake $(ARGS)
+	@$(PYTEST) --timeout 600 tests/lake tests/lake_kills tests/spark tests/cli/lake $(ARGS)
 	@$(BIN)/python -m pytest --timeout 600 tests/lake_processes $(ARGS)
 
 test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta Lake; needs Java 17 and Maven
@@ -85,6 +85,10 @@ test-spark: $(VENV)/.lake ## test with Spark's own Kafka source and with Delta L
 
 test-lake-stores: $(VENV)/.lake $(VENV)/.stores ## test the lake in an object store (S3, as moto has it); needs Java 17
 	@$(BIN)/python -m pytest tests/stores $(ARGS)
+
+test-iceberg: $(VENV)/.lake $(VENV)/.iceberg ## test that Spark reads Iceberg tables of the lake; needs Java 17 and Maven
+	@$(BIN)/python -m tests.jvm.spark.jars iceberg
+	@$(BIN)/python -m pytest tests/jvm/iceberg $(ARGS)
 
 test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
@@ -138,6 +142,9 @@ check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
 
+bench-lake: $(VENV)/.classes ## compare archiving with Spark's Kafka source and Kafka Connect; ARGS="--rounds 5"; needs Java 17 and Maven
+	@exec $(BIN)/python -m loadtest.lake.bench $(ARGS)
+
 loadtest: $(VENV)/.loadtest ## load Korvet by locust and real clients, for a minute; ARGS as in loadtest/README.md
 	@exec $(BIN)/python -m loadtest.locust $(ARGS)
 
@@ -177,11 +184,13 @@ lock: $(VENV)/.made ## rewrite the lock files from pyproject.toml; ARGS="--upgra
 	@echo "==> requirements-dev.lock"
 	@$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@echo "==> requirements-lake.lock"
-	@$(COMPILE) --extra lake --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
+	@$(COMPILE) --extra lake --extra iceberg --extra protobuf --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-lake.lock
 	@echo "==> requirements-deploy.lock"
 	@$(COMPILE) --group deploy --fork-strategy fewest --constraint requirements-dev.lock --output-file requirements-deploy.lock
 	@echo "==> requirements-stores.lock"
 	@$(BIN)/uv pip compile $(COMPILING) --group stores --output-file requirements-stores.lock
+	@echo "==> requirements-iceberg.lock"
+	@$(BIN)/uv pip compile $(COMPILING) --group iceberg-spark --output-file requirements-iceberg.lock
 	@echo "==> requirements-docs.lock"
 	@$(BIN)/uv pip compile $(COMPILING) --group docs --fork-strategy fewest --output-file requirements-docs.lock
 	@echo "==> requirements-bench.lock"
@@ -222,7 +231,7 @@ bundle: dist $(if $(findstring lake,$(BUNDLED)),$(VENV)/.dev) ## build an archiv
 	&& rm -r $(DIST)/$$name && echo $(DIST)/$$name.tar.gz
 
 clean: ## remove what the other targets made, but no data
-	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/browser/.cache
+	@rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache loadtest/bench/.cache tests/jepsen/programs/.cache tests/jvm/.cache tests/jvm/spark/.cache tests/jvm/iceberg/.cache tests/browser/.cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp each for the environment, for what Korvet needs, and for what its tests need. The environment is made again
@@ -252,12 +261,25 @@ $(VENV)/.lake: $(VENV)/.dev requirements-lake.lock
 		--requirement requirements-lake.lock
 	@touch $@
 
+# Spark starts without it too, so no Java yet is no failure.
+$(VENV)/.classes: $(VENV)/.lake
+	@echo "==> letting Java write down Spark's classes, which halves the start of Spark"
+	@$(BIN)/python -m korvet.spark.class_archive && touch $@ || true
+
 # An environment of its own: the store is a program, and what it needs is not what Spark and Delta Lake need.
 $(VENV)/.stores: $(VENV)/.made requirements-stores.lock
 	@echo "==> installing an object store for tests (requirements-stores.lock)"
 	@$(BIN)/python -m venv --clear $(VENV)/stores
 	@$(VENV)/stores/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes \
 		--only-binary :all: --requirement requirements-stores.lock
+	@touch $@
+
+# A directory before the environment's own packages: it has another pyspark.
+$(VENV)/.iceberg: $(VENV)/.lake requirements-iceberg.lock
+	@echo "==> installing Spark as Iceberg knows it (requirements-iceberg.lock)"
+	@rm -rf $(VENV)/iceberg
+	@$(PIP) install --require-hashes --no-build-isolation --only-binary :all: --no-binary pyspark --target $(VENV)/iceberg \
+		--requirement requirements-iceberg.lock
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.made requirements-docs.lock

@@ -134,5 +134,5 @@ def test_each_dependency_has_its_lower_bound_and_its_reason() -> None:
     assert [
         line
         for line in lines
-        if not re.fullmatch(r'"[a-z0-9-]+(\[[a-z]+\])?>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)
+        if not re.fullmatch(r'"[a-z0-9-]+(\[[a-z,-]+\])?>=[0-9.]+(,<=?[0-9.]+)?", +# .+', line)
     ] == []
