@@ -17,7 +17,10 @@ import click
 import msgspec
 
 from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, started_spark, with_lake
+from korvet.cli.lake_pipeline import pipeline
+from korvet.cli.lake_pipeline_control import list_pipelines, pipeline_status, start, stop
 from korvet.cli.lake_query import query, replay
+from korvet.cli.lake_register import register
 from korvet.cli.options import yes_option
 from korvet.cli.output import (
     ProgressLine,
@@ -35,6 +38,7 @@ from korvet.errors import LakeError
 from korvet.spark import is_submitted
 
 if TYPE_CHECKING:
+    from korvet.lake.archiver import ArchiveRound
     from korvet.lake.compaction import MergeOutcome, RunMerges
     from korvet.lake.expiry import ExpiredFiles, ExpiryRound
     from korvet.lake.table import LakeTopic, StoredFiles
@@ -70,15 +74,33 @@ def archive(
 
 
 def _archive(target: LakeTarget, master: str | None, interval: float | None, *, as_json: bool) -> int:
-    from korvet.lake.archiver import ArchiveRound  # noqa: PLC0415 - the same
-    from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
+    from korvet.lake.archiver import Archiver, ArchiveRound  # noqa: PLC0415 - the same
 
     # A kill harms nothing; this lets Spark remove its files first. Without --interval the work is not done.
     code = 128 + signal.SIGTERM if interval is None else 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(code))
-    progress = ProgressLine(shown=sys.stderr.isatty())
     total = ArchiveRound()
-    with started_spark("korvet lake archive", master) as spark:
+    if interval is None:
+        # This does what needs no task, and says whether there is more: Spark takes longer to start than all of it.
+        total.add(Archiver(target.source, names=target.topics).round(lambda _tasks: ()))
+    if interval is not None or total.more:
+        _archive_on_spark(target, master, interval, total, as_json=as_json)
+    if as_json:
+        print_json(msgspec.to_builtins(total))
+    else:
+        files = "1 file" if total.files == 1 else f"{total.files} files"
+        click.echo(f"archived {total.records:,} records, {format_bytes(total.bytes)} in {files}")
+    return FAILED if total.failures or total.lost else 0
+
+
+def _archive_on_spark(
+    target: LakeTarget, master: str | None, interval: float | None, total: ArchiveRound, *, as_json: bool
+) -> None:
+    """Archive what there is, and add it to `total`; with an interval until the process is ended."""
+    from korvet.spark.jobs import archive_rounds, archive_runner, make_archiver  # noqa: PLC0415 - other commands start without Spark
+
+    progress = ProgressLine(shown=sys.stderr.isatty())
+    with started_spark("korvet lake archive", master, only_schedules=True) as spark:
         archiver = make_archiver(spark, target.source, names=target.topics)
         run = archive_runner(spark, target.source)
         interval_ms = None if interval is None else round(interval * 1000)
@@ -93,12 +115,6 @@ def _archive(target: LakeTarget, master: str | None, interval: float | None, *, 
                     click.echo(msgspec.json.encode(done))
         finally:
             progress.end()
-    if as_json:
-        print_json(msgspec.to_builtins(total))
-    else:
-        files = "1 file" if total.files == 1 else f"{total.files} files"
-        click.echo(f"archived {total.records:,} records, {format_bytes(total.bytes)} in {files}")
-    return FAILED if total.failures or total.lost else 0
 
 
 def _plan_archive(target: LakeTarget, *, as_json: bool) -> int:
@@ -256,7 +272,7 @@ def _runner(target: LakeTarget, master: str | None) -> Iterator[RunMerges | None
         return
     from korvet.spark.jobs import merge_runner  # noqa: PLC0415 - by default it starts without Spark
 
-    with started_spark("korvet lake compact", master) as spark:
+    with started_spark("korvet lake compact", master, only_schedules=True) as spark:
         yield merge_runner(spark, target.source.lake)
 
 
@@ -397,7 +413,13 @@ def _remove(target: LakeTarget, gone: list[LakeTopic], *, yes: bool) -> dict[Lak
     confirm(
         f"Delete {names} below {target.source.lake.path} with all records?", "no table is deleted", yes=yes
     )
-    return {each: target.source.lake.remove_table(each) for each in gone}
+    iceberg = target.source.iceberg_tables()
+    removed = {}
+    for each in gone:
+        if iceberg is not None:
+            iceberg.drop(each)
+        removed[each] = target.source.lake.remove_table(each)
+    return removed
 
 
 def _print_expiry(
@@ -429,5 +451,7 @@ def lake() -> None:
     """Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake]."""
 
 
-for each in (archive, compact, expire, query, replay, status, verify):
+for each in (archive, compact, expire, pipeline, query, register, replay, status, verify):
     lake.add_command(each)
+for each in (list_pipelines, pipeline_status, start, stop):
+    pipeline.add_command(each)

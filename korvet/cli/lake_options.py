@@ -10,7 +10,7 @@ import functools
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,7 +113,7 @@ def lake_errors() -> Iterator[None]:
         package = (error.name or "").split(".")[0]
         if package not in extras.LAKE:
             raise
-        message = f"{package} is not installed: run `{extras.lake_command()}`"
+        message = f"{package} is not installed: run `{extras.lake_command(package)}`"
         raise click.ClickException(message) from error
     except (KafkaError, LakeError, ValueError) as error:
         raise click.ClickException(printable(str(error))) from error
@@ -123,15 +123,22 @@ _log = logs.Log(__name__)
 
 
 @contextlib.contextmanager
-def started_spark(name: str, master: str | None) -> Iterator[Any]:
-    """Give a SparkSession, whose start may take minutes on a busy machine. Raises SparkError."""
+def started_spark(
+    name: str, master: str | None, configs: Mapping[str, str] | None = None, *, only_schedules: bool = False
+) -> Iterator[Any]:
+    """Give a SparkSession as `session` does, whose start may take minutes on a busy machine. Raises SparkError."""
     from korvet.spark.session import session  # noqa: PLC0415 - other commands start without Spark
 
     with contextlib.ExitStack() as stack:
-        # spark-submit has started it, and has what is said on stderr written on stdout.
-        with contextlib.nullcontext() if is_submitted() else waiting("starting Spark"):
-            spark = stack.enter_context(session(name, master=master))
+        with waiting_for_spark("starting Spark"):
+            running = session(name, master=master, configs=configs, only_schedules=only_schedules)
+            spark = stack.enter_context(running)
         yield spark
+
+
+def waiting_for_spark(what: str) -> contextlib.AbstractContextManager[None]:
+    """Say what takes long, and for how long: not by spark-submit, which writes stderr on stdout."""
+    return contextlib.nullcontext() if is_submitted() else waiting(what)
 
 
 def rounds_options(command: Command) -> Command:

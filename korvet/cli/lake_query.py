@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from korvet.cli.lake_options import LakeTarget, started_spark, with_lake, with_place
+from korvet.cli.lake_options import LakeTarget, started_spark, waiting_for_spark, with_lake, with_place
 from korvet.cli.options import (
     CODECS,
     TOPIC,
@@ -26,7 +26,7 @@ from korvet.cli.options import (
     partitions_option,
     with_cluster,
 )
-from korvet.cli.output import ProgressLine, print_json, print_rows, print_table, waiting
+from korvet.cli.output import ProgressLine, print_json, print_rows, print_table
 
 if TYPE_CHECKING:
     from korvet.admin.client import AdminClient
@@ -78,7 +78,7 @@ def query(
     from korvet.spark.query import frame_of, result, write_parquet  # noqa: PLC0415 - other commands start without it
 
     with started_spark("korvet lake query", master) as spark:
-        with waiting("running the query"):
+        with waiting_for_spark("running the query"):
             frame = frame_of(spark, target.source, sql, target.topics, then)
             if directory is not None:
                 write_parquet(frame, directory)

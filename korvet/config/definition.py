@@ -7,14 +7,16 @@ One ConfigDef stands for each setting of a broker (settings.py) and each config 
 from __future__ import annotations
 
 import re
-from dataclasses import Field
-from typing import get_args
+from dataclasses import Field, field
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from korvet.config import values
 from korvet.errors import ConfigError
 from korvet.protocol.types import ConfigType
+
+T = TypeVar("T")
 
 Value = str | int | float | bool
 
@@ -188,3 +190,28 @@ def definition_of(each: Field[Value], hint: type) -> ConfigDef:
         choices=get_args(hint) or described.choices,
         type=ConfigType.PASSWORD if described.secret else config_type,
     )
+
+
+def setting(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting of which SIGHUP applies a new value."""
+    return field(default=default, metadata={"config": ConfigDef(doc, least, most, **more)})
+
+
+def fixed(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting that is read once, when the supervisor starts."""
+    return setting(default, doc, least, most, reload=False, **more)
+
+
+def dynamic(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting that clients may alter while brokers run."""
+    return setting(default, doc, least, most, dynamic=True, **more)
+
+
+def of_listener(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting that one listener may have otherwise, by `listener.name.<name>.<setting>`."""
+    return setting(default, doc, least, most, per_listener=True, **more)
+
+
+def of_mechanism(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
+    """Describe a setting that one mechanism of a listener may have otherwise too."""
+    return of_listener(default, doc, least, most, per_mechanism=True, **more)

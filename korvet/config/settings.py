@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
 from korvet.config import values
 from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value, definition_of
+from korvet.config.definition import dynamic as _dynamic
+from korvet.config.definition import fixed as _fixed
+from korvet.config.definition import of_listener as _of_listener
+from korvet.config.definition import of_mechanism as _of_mechanism
+from korvet.config.definition import setting as _setting
 from korvet.config.listeners import (
     PROTOCOL_MAP,
     SASL_MECHANISMS,
@@ -27,33 +32,6 @@ from korvet.config.values import optional
 from korvet.protocol.types import ConfigType
 
 _DAY_MS = 86_400_000
-
-T = TypeVar("T")
-
-
-def _setting(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
-    """Describe a setting of which SIGHUP applies a new value."""
-    return field(default=default, metadata={"config": ConfigDef(doc, least, most, **more)})
-
-
-def _fixed(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
-    """Describe a setting that is read once, when the supervisor starts."""
-    return _setting(default, doc, least, most, reload=False, **more)
-
-
-def _dynamic(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
-    """Describe a setting that clients may alter while brokers run."""
-    return _setting(default, doc, least, most, dynamic=True, **more)
-
-
-def _of_listener(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
-    """Describe a setting that one listener may have otherwise, by `listener.name.<name>.<setting>`."""
-    return _setting(default, doc, least, most, per_listener=True, **more)
-
-
-def _of_mechanism(default: T, doc: str, least: int = 0, most: int = INT32_MAX, **more: Any) -> T:
-    """Describe a setting that one mechanism of a listener may have otherwise too."""
-    return _of_listener(default, doc, least, most, per_mechanism=True, **more)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -288,6 +266,13 @@ class Settings:
     lake_storage_options: str = _fixed(
         "",
         "Options of the archive's object store, as NAME=VALUE, comma-separated: credentials, region, endpoint.",
+        form=values.storage_options,
+        secret=True,
+    )
+    lake_iceberg_catalog: str = _fixed(
+        "",
+        "Iceberg catalog that has the archive's tables too, by pyiceberg's properties as NAME=VALUE, comma-separated,"
+        " as in `type=sql,uri=sqlite:////FILE`; empty: none.",
         form=values.storage_options,
         secret=True,
     )

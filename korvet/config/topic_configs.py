@@ -1,8 +1,8 @@
 """The configs of a topic: a row for each, most of which inherit definition and default from a setting of the broker.
 
 Names, types and limits are Kafka's (its documentation, "Topic-Level Configs"); `storage.*`, `redis.placement`,
-`max.message.records` and `offset.sequence.bits` are Korvet's own. Some of Kafka's have no effect on Redis Streams: they
-are accepted, kept and listed, so that tools which set them work.
+`lake.*`, `max.message.records` and `offset.sequence.bits` are Korvet's own. Some of Kafka's have no effect on Redis
+Streams: they are accepted, kept and listed, so that tools which set them work.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ def _throttled(role: str) -> ConfigDef:
 
 
 _OWN = (
+    ConfigDef(
+        "How the topic's table is partitioned that is created when the topic is archived for the first time: by the "
+        "topic's partitions, or by the dates of records too.",
+        name="lake.partitioning",
+        default="partition",
+        choices=("partition", "date"),
+        dynamic=True,
+    ),
     _flag("remote.log.copy.disable", "Whether nothing more is copied to the remote tier.", not_yet=True),
     _flag(
         "remote.log.delete.on.disable",

@@ -25,7 +25,7 @@ WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _USER_AND_PASSWORD = re.compile(r"://([^/@\s:]*):\S*@")
 _PLAIN_OPTION = re.compile(
-    r"(^|_)(region|endpoint|endpoint_url|allow_http|conditional_put|account_name|use_emulator|request|timeout|retries)$",
+    r"(^|_)(region|endpoint|endpoint_url|allow_http|conditional_put|account_name|use_emulator|request|timeout|retries|type|uri|warehouse)$",
     re.IGNORECASE,
 )
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----[^-]*-----END [A-Z0-9 ]+-----\s*)+")

@@ -6,6 +6,7 @@ pyarrow, so nothing outside imports them before a topic has a remote tier.
     schema        the columns of a table
     files         Parquet files: written, discarded, and read in the order of offsets
     table         a topic's Delta table, commits that come first or not at all, and the tables of a lake
+    iceberg       the same table in an Iceberg catalog, in step with Delta's log
     decoding      record batches and records from Redis as Arrow
     encoding      Arrow as record batches, for consumers and for brokers
     source        the Redis that topics come from, and which of them have a remote tier
@@ -17,5 +18,6 @@ pyarrow, so nothing outside imports them before a topic has a remote tier.
     compaction    the rows of small files in fewer large ones
     expiry        retention of whole logs, and upkeep: compaction and expiry of all topics
     verify        how far topics are archived, and whether tables hold what they say
+    registration  the names of tables in a catalog of others
     replay        ranges of a topic produced into another one, each record once; replay_state is its progress
 """

@@ -20,7 +20,7 @@ from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableEr
 from korvet.lake.files import TableFile, discard, discard_refused
 from korvet.lake.scan import PartReader, check_same_past
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
-from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, lake_errors
+from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, LakeTopic, lake_errors
 from korvet.lake.tasks import (
     RANGES_PER_CORE,
     ArchiveTask,
@@ -176,6 +176,7 @@ class Archiver:
         self._source = source
         self._names = names
         self._cores = cores
+        self._iceberg = source.iceberg_tables()
         # Of these topics the table is known to be the one that Redis knows of.
         self._seen: set[str] = set()
 
@@ -205,7 +206,12 @@ class Archiver:
             ]
             _mirror(stores, known, done)
             tables = self._tables(plans, done)
-            tasks = [task for each in plans if each.topic.id in tables for task in _tasks(each)]
+            tasks = [
+                task
+                for each in plans
+                if each.topic.id in tables
+                for task in _tasks(each, by_date=tables[each.topic.id].by_date)
+            ]
         outcomes: dict[Partition, list[TaskOutcome]] = defaultdict(list)
         for outcome in run(tasks) if tasks else ():
             outcomes[outcome.task.partition].append(outcome)
@@ -215,6 +221,8 @@ class Archiver:
                 if each.topic.id in tables:
                     archived = self._commit(each, tables[each.topic.id], outcomes, done)
                     _mirror(stores, archived, done)
+        for each in plans:
+            self._sync_iceberg(each.topic.of, done)
         return done
 
     def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
@@ -252,7 +260,9 @@ class Archiver:
             if not any(partition.ranges or partition.passed for partition in each.partitions):
                 continue
             try:
-                tables[each.topic.id] = each.table or self._source.lake.create(each.topic.of)
+                tables[each.topic.id] = each.table or self._source.lake.create(
+                    each.topic.of, by_date=each.topic.by_date
+                )
             except LakeError as error:
                 done.failed(each.topic.name, -1, str(error))
         return tables
@@ -277,15 +287,16 @@ class Archiver:
             of = sorted(outcomes[each.partition], key=lambda outcome: outcome.task.first)
             at, taken = advance(each.resume.expected, of)
             at = max(at, each.passed or 0)
-            discard(data_files, [one.file for one in of if one.file is not None and one not in taken])
-            lost += _lost_ranges(each, taken)
+            discard(data_files, [file for one in of if one not in taken for file in one.files])
             done.more = done.more or any(at < one.end for one in each.ranges)
             for outcome in of:
                 if outcome.error is not None:
                     message = f"stopped at offset {outcome.next_offset}: {outcome.error}"
                     done.refused(each.partition, message, gone=outcome.gone)
             if at > each.resume.expected:
-                files += [one.file for one in taken if one.file is not None]
+                # What is missing where nothing is committed the next round finds again.
+                lost += _lost_ranges(each, taken)
+                files += [file for one in taken for file in one.files]
                 left_out = max((one.left_out for one in taken), default=0)
                 advances.append(Advance(each.partition.index, each.resume.expected, at, left_out))
                 archived.append(Archived(each.partition, at, each.log_start))
@@ -311,6 +322,17 @@ class Archiver:
         done.partitions += len(advances)
         done.missed(lost)
         return archived
+
+    def _sync_iceberg(self, of: LakeTopic, done: ArchiveRound) -> None:
+        """Bring the topic's Iceberg table into step: with this round's commit, and with any after a crash."""
+        if self._iceberg is None:
+            return
+        try:
+            self._iceberg.sync(of)
+        except LakeError as error:
+            done.failed(of.topic, -1, str(error))
+            # The next round tries again, also if Redis has nothing more to archive.
+            self._seen.discard(of.topic_id)
 
 
 def _opened(
@@ -391,7 +413,7 @@ def _sized(stores: LakeStores, plan: PartitionPlan) -> PartitionPlan:
     return plan._replace(splits=tuple(SplitPoint(row.offset, row.bytes) for row in rows), bytes=totals.bytes)
 
 
-def _tasks(topic_plan: TopicPlan) -> list[ArchiveTask]:
+def _tasks(topic_plan: TopicPlan, *, by_date: bool) -> list[ArchiveTask]:
     return [
         ArchiveTask(
             partition=each.partition,
@@ -400,6 +422,7 @@ def _tasks(topic_plan: TopicPlan) -> list[ArchiveTask]:
             bytes=one.bytes,
             last=one is each.ranges[-1],
             log_append_time=topic_plan.topic.log_append_time,
+            by_date=by_date,
         )
         for each in topic_plan.partitions
         for one in each.ranges

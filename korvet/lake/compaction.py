@@ -30,14 +30,14 @@ from deltalake.exceptions import DeltaError
 from korvet.errors import LakeError
 from korvet.lake.files import (
     DATA_COLUMNS,
-    ROW_GROUP_ROWS,
     DataFiles,
     TableFile,
     discard,
     group_overlapping,
     log_entry,
     name_of,
-    write_file,
+    row_groups,
+    write_files,
 )
 from korvet.lake.schema import OFFSET, SCHEMA
 from korvet.lake.source import LakeSource
@@ -49,7 +49,7 @@ FILE_BYTES_MIN = 64 * 1024 * 1024
 FILE_BYTES_MAX = 128 * 1024 * 1024
 """Of a file of merged rows; large files are read as fast as small ones, for a fetch reads one row group."""
 
-_OWN = re.compile(r"partition=[0-9]+/part-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
+_OWN = re.compile(r"partition=[0-9]+/(date=[^/]+/)?part-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet")
 
 
 class Merge(NamedTuple):
@@ -71,7 +71,7 @@ class Merge(NamedTuple):
 
 
 class _Overlap(NamedTuple):
-    """Files whose offsets overlap, mostly one; `external`: they are rewritten in any case."""
+    """Files whose offsets overlap: one, or one for each of their dates; `external`: they are rewritten in any case."""
 
     files: tuple[TableFile, ...]
     size_bytes: int
@@ -95,7 +95,7 @@ def is_own(path: str) -> bool:
 
 
 def _overlap(files: list[TableFile]) -> _Overlap:
-    external = len(files) > 1 or not is_own(files[0].path)
+    external = len({each.date for each in files}) < len(files) or not all(is_own(each.path) for each in files)
     return _Overlap(tuple(files), sum(each.size_bytes for each in files), external)
 
 
@@ -110,6 +110,7 @@ def _runs(overlaps: Iterable[_Overlap]) -> Iterator[list[_Overlap]]:
             run = []
         if not stays:
             run.append(overlap)
+    run = _of_same_dates(run)
     if _bytes(run) < FILE_BYTES_MIN:
         while len(run) > 1 and not run[0].external and run[0].size_bytes > _bytes(run[1:]):
             run = run[1:]
@@ -117,16 +118,28 @@ def _runs(overlaps: Iterable[_Overlap]) -> Iterator[list[_Overlap]]:
 
 
 def _worth_it(run: list[_Overlap]) -> Iterator[list[_Overlap]]:
-    if len(run) > 1 or (run and run[0].external):
+    run = _of_same_dates(run)
+    # As many files will be left as there are dates: at most half of those that are read, or it would be again.
+    files = [file for each in run for file in each.files]
+    shrinks = len(run) > 1 and len(files) >= 2 * len({file.date for file in files})
+    if shrinks or any(each.external for each in run):
         yield run
+
+
+def _of_same_dates(run: list[_Overlap]) -> list[_Overlap]:
+    """Return a run without those at its ends whose date, that of most of their rows, no other one has."""
+    dates = [max(each.files, key=lambda file: file.rows).date for each in run]
+    first, end = 0, len(run)
+    while end - first > 1 and not run[first].external and dates[first] not in dates[first + 1 : end]:
+        first += 1
+    while end - first > 1 and not run[end - 1].external and dates[end - 1] not in dates[first : end - 1]:
+        end -= 1
+    return run[first:end]
 
 
 def _bytes(run: Sequence[_Overlap]) -> int:
     return sum(each.size_bytes for each in run)
 
-
-ROW_GROUP_BYTES_MAX = 4 * 1024 * 1024
-"""Of rows in memory: a group has fewer rows if they are large, or a fetch of one would read all the others."""
 
 _COLUMNS = pa.schema([SCHEMA.field(name) for name in DATA_COLUMNS])
 
@@ -192,14 +205,14 @@ def rewrite(lake: Lake, task: MergeTask) -> WrittenMerge:
 def _written(lake: Lake, task: MergeTask) -> Iterator[TableFile]:
     merge = task.merge
     files = lake.filesystem(task.of)
-    rows = _grouped(_in_order(lake.data_files(task.of), [each.path for each in merge.files]))
+    rows = row_groups(_in_order(lake.data_files(task.of), [each.path for each in merge.files]))
     count = 0
     for number in range(1, merge.into + 1):
         part = rows
         if number < merge.into:
             part = _first(rows, merge.rows * number // merge.into - count)
-        file = write_file(files, merge.partition, part, time.time_ns() // 1_000_000)
-        if file is not None:
+        now_ms = time.time_ns() // 1_000_000
+        for file in write_files(files, merge.partition, part, now_ms, by_date=bool(merge.files[0].date)):
             count += file.rows
             yield file
 
@@ -309,11 +322,15 @@ def compact_topics(
 
     Raises KafkaError and StorageUnavailableError; ValueError for a name of no topic with a remote tier.
     """
-    for of in topics_of(source, names):
-        try:
-            yield from compact(source.lake, of, run)
-        except LakeError as error:
-            yield MergeOutcome(of.topic, -1, 0, 0, 0, error=str(error))
+    iceberg = source.iceberg_tables()
+    with contextlib.closing(iceberg) if iceberg is not None else contextlib.nullcontext():
+        for of in topics_of(source, names):
+            try:
+                yield from compact(source.lake, of, run)
+                if iceberg is not None:
+                    iceberg.sync(of)
+            except LakeError as error:
+                yield MergeOutcome(of.topic, -1, 0, 0, 0, error=str(error))
 
 
 def topics_of(source: LakeSource, names: Sequence[str]) -> list[LakeTopic]:
@@ -345,34 +362,8 @@ def _sorted(rows: pa.Table) -> pa.Table:
     return rows.sort_by(OFFSET) if (offsets[1:] < offsets[:-1]).any() else rows
 
 
-def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches that become one row group each."""
-    pending: list[pa.Table] = []
-    count = size = 0
-    for table in tables:
-        at = 0
-        row_bytes = max(table.nbytes // max(table.num_rows, 1), 1)
-        while at < table.num_rows:
-            room = min(
-                ROW_GROUP_ROWS - count, max((ROW_GROUP_BYTES_MAX - size) // row_bytes, 1 - bool(count))
-            )
-            if room:
-                part = table.slice(at, room)
-                pending.append(part)
-                count, size, at = count + part.num_rows, size + part.num_rows * row_bytes, at + part.num_rows
-            if not room or count == ROW_GROUP_ROWS:
-                yield _one(pending)
-                pending, count, size = [], 0, 0
-    if pending:
-        yield _one(pending)
-
-
-def _one(tables: list[pa.Table]) -> pa.RecordBatch:
-    return pa.concat_tables(tables).combine_chunks().to_batches()[0]
-
-
-def _first(rows: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches until they have `count` rows together; others stay in the iterator."""
+def _first(rows: Iterator[pa.Table], count: int) -> Iterator[pa.Table]:
+    """Yield tables until they have `count` rows together; others stay in the iterator."""
     for part in rows:
         yield part
         count -= part.num_rows

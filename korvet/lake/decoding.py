@@ -9,7 +9,7 @@ Format", has the layout of a record in a batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -213,9 +213,15 @@ class _Headers(NamedTuple):
     value_length: Ints
 
 
-def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: int) -> pa.RecordBatch:
+def batches_to_arrow(
+    partition: int,
+    batches: Sequence[StoredBatch],
+    bytes_max: int,
+    columns: Collection[str] = (KEY, VALUE, HEADERS),
+) -> pa.RecordBatch:
     """Return the records of the batches of one partition, in their order, as rows of SCHEMA (binaries as views).
 
+    Keys, values and headers are null if they are not of `columns`.
     `bytes_max` is what one batch may have uncompressed (record.decompressed.max.bytes); all of them together
     PAYLOAD_BYTES_MAX. Raises KafkaError MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, which names
     the offset of the batch that cannot be read, or of the first one if it takes each by itself to say which.
@@ -241,7 +247,7 @@ def batches_to_arrow(partition: int, batches: Sequence[StoredBatch], bytes_max: 
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     heads = _Heads([each.header for each in batches], [len(each) for each in starts])
     try:
-        fields = _Fields(data, np.concatenate(starts), np.concatenate(ends))
+        fields = _Fields(data, np.concatenate(starts), np.concatenate(ends), columns)
     except (ValueError, IndexError) as error:
         raise _corrupt(first_offset, error) from error
     attributes = heads.each("attributes")
@@ -305,7 +311,7 @@ def _offsets(batches: Sequence[StoredBatch], heads: _Heads, deltas: Ints) -> Int
 class _Fields:
     """The fields of records that lie in `data`, from each of `starts` to the end of the same index."""
 
-    def __init__(self, data: bytes, starts: Ints, ends: Ints) -> None:
+    def __init__(self, data: bytes, starts: Ints, ends: Ints, columns: Collection[str]) -> None:
         """Raise ValueError or IndexError if they are no records."""
         self._data = data
         self._bytes: Bytes = np.frombuffer(data, dtype=np.uint8)
@@ -313,18 +319,20 @@ class _Fields:
         # One byte of attributes, which are unused, lies before the first delta.
         self.timestamp_delta, at = read_varints(self._bytes, starts + 1)
         self.offset_delta, at = read_varints(self._bytes, at)
-        self.keys, at = self._field(at)
-        self.values, at = self._field(at)
+        self.keys, at = self._field(at, is_wanted=KEY in columns)
+        self.values, at = self._field(at, is_wanted=VALUE in columns)
         counts, at = read_varints(self._bytes, at)
         if (counts < 0).any() or (at > ends).any():
             raise ValueError("a record is longer or shorter than it says")
-        self.headers = self._headers(counts, at)
+        self.headers = self._headers(counts, at) if HEADERS in columns else _no_headers(len(counts))
 
-    def _field(self, at: Ints) -> tuple[pa.Array, Ints]:
+    def _field(self, at: Ints, *, is_wanted: bool) -> tuple[pa.Array, Ints]:
         lengths, at = read_varints(self._bytes, at)
         after = at + np.maximum(lengths, 0)
         if (lengths < -1).any() or (after > self._ends).any():
             raise ValueError("a field is longer than its record")
+        if not is_wanted:
+            return pa.nulls(len(at), pa.binary_view()), after
         return binary_views(self._data, self._bytes, at, lengths), after
 
     def _headers(self, counts: Ints, at: Ints) -> pa.Array:

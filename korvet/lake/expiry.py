@@ -11,6 +11,7 @@ is not archived is left to local retention, in the brokers.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -19,7 +20,7 @@ import msgspec
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.compaction import RunMerges, compact_topics
-from korvet.lake.files import TableFile
+from korvet.lake.files import TableFile, group_overlapping
 from korvet.lake.schema import milliseconds_of
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
 from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic
@@ -92,25 +93,25 @@ def count_expired(
     if not retention.delete:
         return 0
     by_time = by_size = 0
+    # Files that overlap, as those of several dates, expire together: the log starts at one offset.
+    groups = list(group_overlapping(files))
     if retention.ms >= 0:
-        for count, file in enumerate(files, 1):
-            timestamp = largest(file)
+        for count, group in enumerate(groups, 1):
+            timestamp = max(map(largest, group))
             if timestamp > now_ms - retention.ms:
                 break
             if timestamp >= 0:
                 by_time = count
     if retention.bytes >= 0:
         excess = sum(file.size_bytes for file in files) + local_bytes - retention.bytes
-        by_size = sum(gone <= excess for gone in accumulate(file.size_bytes for file in files))
-    return max(by_time, by_size)
+        sizes = accumulate(sum(file.size_bytes for file in group) for group in groups)
+        by_size = sum(gone <= excess for gone in sizes)
+    return sum(len(group) for group in groups[: max(by_time, by_size)])
 
 
 def start_after(files: Sequence[TableFile], count: int, next_offset: int) -> int:
     """Return where a log starts whose first `count` files leave it; all of it is archived below `next_offset`."""
-    if count == len(files):
-        return next_offset
-    # Files of other writers may overlap.
-    return max(files[count].first_offset, *(each.last_offset + 1 for each in files[:count]), 0)
+    return next_offset if count == len(files) else files[count].first_offset
 
 
 class Expiry:
@@ -120,6 +121,7 @@ class Expiry:
         """With `dry_run` it only reports what would be deleted."""
         self._source = source
         self._lake = source.lake
+        self._iceberg = source.iceberg_tables()
         self._dry_run = dry_run
 
     def round(self, names: Sequence[str], hours: int, now_ms: int) -> ExpiryRound:
@@ -130,7 +132,8 @@ class Expiry:
         """
         expired: list[ExpiredFiles] = []
         vacuumed: list[VacuumedFiles] = []
-        with self._source.opened() as stores:
+        closing = contextlib.nullcontext() if self._iceberg is None else contextlib.closing(self._iceberg)
+        with closing, self._source.opened() as stores:
             # What was archived of a topic expires by its retention, whether or not more is archived.
             archived = {each.topic_id for each in self._lake.tables()}
             topics = stores.remote_topics(names, ids=archived)
@@ -189,6 +192,9 @@ class Expiry:
         if hours < VACUUM_HOURS_MIN:
             raise ValueError(f"files stay for {VACUUM_HOURS_MIN} hours at least, not for {hours}")
         try:
+            if self._iceberg is not None and not self._dry_run:
+                # Before the vacuum: as long as this fails, Iceberg's table may name files that left Delta's.
+                self._iceberg.maintain(topic.of, hours)
             table = self._lake.open(topic.of)
             gone = [] if table is None else table.vacuum(hours, dry_run=self._dry_run)
             gone += self._lake.remove_staged(topic.of, hours, dry_run=self._dry_run)

@@ -1,38 +1,57 @@
 """The Parquet files of a table: written, discarded, and read in the order of offsets.
 
 A file holds rows of one partition of the topic, in the order of their offsets, in small row groups: a consumer's fetch
-reads one of them. What the table's log says of it are the statistics of Delta's protocol ("Per-file Statistics"). A
-file that no table took is deleted if that is certain; vacuum deletes the rest a day later.
+reads one of them. If the table is partitioned by date too, it holds those of one date, and records that are late make
+files overlap: each row group of offsets becomes one of each date, so a fetch reads as many as there are. What the
+table's log says of a file are the statistics of Delta's protocol ("Per-file Statistics"). A file that no table took is
+deleted if that is certain; vacuum deletes the rest a day later.
 
-Files never change, so footers and row groups are cached. Korvet's own files do not overlap,
-so a row group is all that there is between its first offset and its last one. Other writers' files, such as an OPTIMIZE
-of Delta Lake leaves, may hold rows in any order: a `Window` of several row groups puts them in order. Until these are
-compacted they cost a reader time, and no records. Readers are for one thread at a time.
+Files never change, so footers and row groups are cached. Korvet's own files of one date do not overlap, so without
+others a row group is all that there is between its first offset and its last one. Other writers' files, such as an
+OPTIMIZE of Delta Lake leaves, may hold rows in any order: a `Window` of several row groups puts them in order. Until
+these are compacted they cost a reader time, and no records. Readers are for one thread at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import tempfile
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileSystem, PyFileSystem
 
 from korvet.errors import LakeError
-from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP, TIMESTAMP_MS
+from korvet.lake.schema import (
+    DATE,
+    KEY,
+    NO_DATE,
+    OFFSET,
+    PARTITION,
+    SCHEMA,
+    TIMESTAMP,
+    TIMESTAMP_MS,
+    VALUE,
+    by_date_of,
+)
 
 ROW_GROUP_ROWS = 16_384
 """Rows that are read at once: a remote fetch takes some 5 ms, and larger groups would hardly be smaller per row."""
+
+ROW_GROUP_BYTES_MAX = 4 * 1024 * 1024
+"""Of rows in memory: a group has fewer rows if they are large, or a fetch of one would read all the others."""
 
 StorageOptions = dict[str, str] | None
 """What deltalake takes for object stores: credentials, region, endpoint."""
@@ -43,12 +62,18 @@ DATA_COLUMNS = [each.name for each in SCHEMA if each.name != PARTITION]
 
 _OFFSET_AT, _TIMESTAMP_AT = DATA_COLUMNS.index(OFFSET), DATA_COLUMNS.index(TIMESTAMP)
 _ENCODINGS = dict.fromkeys((OFFSET, TIMESTAMP), "DELTA_BINARY_PACKED")
+_REPEATED_MIN = 2
+"""How often values occur in a row group, on average, if they are written by a dictionary."""
+
+DATES_MAX = 100
+"""Files that are written at once; the rows of more dates wait in a file: memory would not hold those of a task."""
 
 
 class TableFile(NamedTuple):
     """A data file of a table, its path relative to it; it belongs to the table once a commit has added it.
 
-    Timestamps are in microseconds since the epoch, None if no row has one.
+    Timestamps are in microseconds since the epoch, None if no row has one. Without a `date` the table is not
+    partitioned by date.
     """
 
     path: str
@@ -61,6 +86,15 @@ class TableFile(NamedTuple):
     last_timestamp: int | None
     rows_without_timestamp: int
     written_ms: int
+    date: str = ""
+
+    @property
+    def partition_values(self) -> dict[str, str | None]:
+        """The values of the table's partition columns."""
+        values: dict[str, str | None] = {PARTITION: str(self.partition)}
+        if self.date:
+            values[DATE] = None if self.date == NO_DATE else self.date
+        return values
 
     def add_action(self, *, data_change: bool = True) -> AddAction:
         """Return the file as an action of Delta's log; not `data_change`: its rows are in the table already."""
@@ -77,15 +111,38 @@ class TableFile(NamedTuple):
         return AddAction(
             self.path,
             self.size_bytes,
-            {PARTITION: str(self.partition)},
+            self.partition_values,
             self.written_ms,
             data_change,
             msgspec.json.encode(statistics).decode(),
         )
 
+    @classmethod
+    def of_action(cls, add: dict[str, Any]) -> TableFile:
+        """Return the file that an action of Delta's log has added; raises LakeError for one without statistics."""
+        path = unquote(add["path"])
+        try:
+            values, statistics = add["partitionValues"], msgspec.json.decode(add["stats"])
+            least, most = statistics["minValues"], statistics["maxValues"]
+            return cls(
+                path=path,
+                partition=int(values[PARTITION]),
+                size_bytes=add["size"],
+                rows=statistics["numRecords"],
+                first_offset=least[OFFSET],
+                last_offset=most[OFFSET],
+                first_timestamp=_microseconds(least.get(TIMESTAMP)),
+                last_timestamp=_microseconds(most.get(TIMESTAMP)),
+                rows_without_timestamp=statistics["nullCount"].get(TIMESTAMP, 0),
+                written_ms=add["modificationTime"],
+                date=(values[DATE] or NO_DATE) if DATE in values else "",
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise LakeError(f"{path}: the file is not as Korvet writes them: {error!r}") from error
+
     def remove_action(self, now_ms: int, *, data_change: bool) -> RemoveAction:
         """Return the removal of the file as an action of Delta's log; not `data_change`: its rows stay in the table."""
-        return RemoveAction(self.path, data_change, now_ms, self.size_bytes, {PARTITION: str(self.partition)})
+        return RemoveAction(self.path, data_change, now_ms, self.size_bytes, self.partition_values)
 
 
 def filesystem(table_uri: str, storage_options: StorageOptions = None) -> FileSystem:
@@ -93,81 +150,187 @@ def filesystem(table_uri: str, storage_options: StorageOptions = None) -> FileSy
     return PyFileSystem(DeltaStorageHandler(table_uri, storage_options))
 
 
-def write_file(
-    files: FileSystem, partition: int, rows: Iterable[pa.RecordBatch], now_ms: int
-) -> TableFile | None:
-    """Write the rows of one partition, in the order of their offsets, to a new file; None if there is no row.
+def write_files(
+    files: FileSystem,
+    partition: int,
+    rows: Iterable[pa.RecordBatch | pa.Table],
+    now_ms: int,
+    *,
+    by_date: bool = False,
+) -> list[TableFile]:
+    """Write the rows of one partition, in the order of their offsets, to a new file, or to one for each date.
 
     The rows are of SCHEMA, or with views for its binaries. No other file is ever overwritten: the name is random.
     Raises OSError, and ValueError if the offsets do not rise.
     """
-    path = f"{PARTITION}={partition}/part-{uuid.uuid4()}.parquet"
+    made: list[_NewFile] = []
+    groups: Iterable[pa.Table] | None = _rising(row_groups(rows))
     try:
-        metadata = _write(files, path, rows)
+        with contextlib.ExitStack() as spills:
+            while groups is not None:
+                groups = _write(files, partition, groups, made, spills, by_date=by_date)
+        return [each.finished(now_ms) for each in made]
     except BaseException:
-        # The file is not complete, and no commit will ever name it.
-        with contextlib.suppress(OSError):
-            files.delete_file(path)
+        # No file counts, and no commit will ever name one.
+        for each in made:
+            with contextlib.suppress(OSError, ValueError):
+                each.close()
+            with contextlib.suppress(OSError):
+                files.delete_file(each.path)
         raise
-    if metadata is None:
-        return None
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-    offsets, times = ([each.column(at).statistics for each in groups] for at in (_OFFSET_AT, _TIMESTAMP_AT))
-    known = [each for each in times if each.has_min_max]
-    return TableFile(
-        path=path,
-        partition=partition,
-        size_bytes=files.get_file_info(path).size,
-        rows=metadata.num_rows,
-        first_offset=offsets[0].min,
-        last_offset=offsets[-1].max,
-        first_timestamp=min((each.min_raw for each in known), default=None),
-        last_timestamp=max((each.max_raw for each in known), default=None),
-        rows_without_timestamp=sum(each.null_count for each in times),
-        written_ms=now_ms,
-    )
 
 
-def _write(files: FileSystem, path: str, rows: Iterable[pa.RecordBatch]) -> pq.FileMetaData | None:
-    """Write rows to a file, to none if there are no rows; returns what its footer says."""
-    writer: pq.ParquetWriter | None = None
-    written: list[pq.FileMetaData] = []
+def _rising(groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the row groups; raises ValueError if the offsets do not rise."""
     last = -1
-    try:
-        for part in rows:
-            if not part.num_rows:
-                continue
-            offsets = part.column(OFFSET).to_numpy()
-            if (offsets[1:] <= offsets[:-1]).any():
-                raise ValueError("the offsets of the rows do not rise")
-            if offsets[0] <= last:
-                raise ValueError(f"offset {offsets[0]} follows {last}")
-            last = int(offsets[-1])
-            data = part.select(DATA_COLUMNS)
-            if writer is None:
-                writer = pq.ParquetWriter(
-                    path,
-                    data.schema,
-                    filesystem=files,
-                    compression="zstd",
-                    use_dictionary=False,
-                    column_encoding=_ENCODINGS,
-                    store_schema=False,
-                    write_statistics=[OFFSET, TIMESTAMP],
-                    # Batches are rebuilt from rows, so nothing else would tell a consumer of a bit that flipped.
-                    write_page_checksum=True,
-                    metadata_collector=written,
-                )
-            writer.write_batch(data, row_group_size=ROW_GROUP_ROWS)
-    finally:
-        if writer is not None:
-            writer.close()
-    return written[0] if written else None
+    for group in groups:
+        offsets = group.column(OFFSET).to_numpy()
+        steps = np.diff(offsets, prepend=last)
+        if (steps <= 0).any():
+            raise ValueError(f"offset {offsets[steps <= 0][0]} follows {(offsets - steps)[steps <= 0][0]}")
+        last = int(offsets[-1])
+        yield group
+
+
+def _write(
+    files: FileSystem,
+    partition: int,
+    groups: Iterable[pa.Table],
+    made: list[_NewFile],
+    spills: contextlib.ExitStack,
+    *,
+    by_date: bool,
+) -> Iterator[pa.Table] | None:
+    """Write row groups to new files, which `made` gets; returns what is left of them if there are too many dates."""
+    current: dict[str, _NewFile] = {}
+    spill: IO[bytes] | None = None
+    spilled: pa.RecordBatchStreamWriter | None = None
+    for group in groups:
+        parts, left = by_date_of(group, current, DATES_MAX - len(current)) if by_date else ({"": group}, None)
+        for name, part in parts.items():
+            if name not in current:
+                current[name] = _NewFile(files, partition, name, part)
+                made.append(current[name])
+            current[name].add(part)
+        if left is not None:
+            if spill is None or spilled is None:
+                spill = spills.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by `spills`
+                spilled = pa.ipc.new_stream(spill, left.schema)
+            spilled.write_table(left.combine_chunks())  # as one batch, for it stays a row group
+    for each in current.values():
+        each.close()
+    if spill is None or spilled is None:
+        return None
+    spilled.close()
+    return _spilled(spill)
+
+
+def _spilled(file: IO[bytes]) -> Iterator[pa.Table]:
+    with file:
+        file.seek(0)
+        yield from (pa.Table.from_batches([batch]) for batch in pa.ipc.open_stream(file))
+
+
+def row_groups(rows: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows in tables that become one row group each."""
+    pending: list[pa.Table] = []
+    count = size = 0
+    for part in rows:
+        table = part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
+        # The first counts a buffer that views share for each column, the second all of one that is sliced.
+        row_bytes = max(min(table.nbytes, table.get_total_buffer_size()) // max(table.num_rows, 1), 1)
+        at = 0
+        while at < table.num_rows:
+            room = min(
+                ROW_GROUP_ROWS - count, max((ROW_GROUP_BYTES_MAX - size) // row_bytes, 1 - bool(count))
+            )
+            if room:
+                taken = table.slice(at, room)
+                pending.append(taken)
+                count, size = count + taken.num_rows, size + taken.num_rows * row_bytes
+                at += taken.num_rows
+            if not room or count == ROW_GROUP_ROWS:
+                yield pa.concat_tables(pending)
+                pending, count, size = [], 0, 0
+    if pending:
+        yield pa.concat_tables(pending)
+
+
+class _NewFile:
+    """A file that is being written."""
+
+    def __init__(self, files: FileSystem, partition: int, date: str, rows: pa.Table) -> None:
+        """Create it for rows as these."""
+        directory = f"{PARTITION}={partition}" + (f"/{DATE}={date}" if date else "")
+        self.path = f"{directory}/part-{uuid.uuid4()}.parquet"
+        self._files = files
+        self._partition = partition
+        self._date = date
+        self._written: list[pq.FileMetaData] = []
+        data = rows.select(DATA_COLUMNS)
+        self._writer = pq.ParquetWriter(
+            self.path,
+            data.schema,
+            filesystem=files,
+            compression="zstd",
+            use_dictionary=[each for each in (KEY, VALUE) if _repeats(data.column(each))],
+            dictionary_pagesize_limit=ROW_GROUP_BYTES_MAX // _REPEATED_MIN,
+            column_encoding=_ENCODINGS,
+            store_schema=False,
+            write_statistics=[OFFSET, TIMESTAMP],
+            # Batches are rebuilt from rows, so nothing else would tell a consumer of a bit that flipped.
+            write_page_checksum=True,
+            metadata_collector=self._written,
+        )
+
+    def add(self, rows: pa.Table) -> None:
+        """Write the rows of a row group."""
+        self._writer.write_table(rows.select(DATA_COLUMNS), row_group_size=rows.num_rows)
+
+    def close(self) -> None:
+        """Complete it."""
+        self._writer.close()
+
+    def finished(self, now_ms: int) -> TableFile:
+        """Return it as a table takes it, once it is complete."""
+        [metadata] = self._written
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        offsets, times = (
+            [each.column(at).statistics for each in groups] for at in (_OFFSET_AT, _TIMESTAMP_AT)
+        )
+        known = [each for each in times if each.has_min_max]
+        return TableFile(
+            path=self.path,
+            partition=self._partition,
+            size_bytes=self._files.get_file_info(self.path).size,
+            rows=metadata.num_rows,
+            first_offset=offsets[0].min,
+            last_offset=offsets[-1].max,
+            first_timestamp=min((each.min_raw for each in known), default=None),
+            last_timestamp=max((each.max_raw for each in known), default=None),
+            rows_without_timestamp=sum(each.null_count for each in times),
+            written_ms=now_ms,
+            date=self._date,
+        )
+
+
+def _repeats(values: pa.ChunkedArray) -> bool:
+    """Return whether a dictionary takes less than the values, in bytes and in time.
+
+    It is one for each row group. If fewer repeat, it takes a fifth more time and no fewer bytes.
+    """
+    count = len(values) - values.null_count
+    return bool(count >= _REPEATED_MIN * pc.count_distinct(values.cast(pa.binary())).as_py() > 0)
 
 
 def _text(microseconds: int) -> str:
     """Return a timestamp as the statistics have it, truncated to milliseconds."""
     return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="milliseconds")
+
+
+def _microseconds(text: str | None) -> int | None:
+    """Return a timestamp of the statistics; raises ValueError."""
+    return None if text is None else (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def discard(files: FileSystem, written: Iterable[TableFile]) -> None:
@@ -216,13 +379,14 @@ _TIMESTAMP_TYPE = SCHEMA.field(TIMESTAMP).type
 
 
 class RowGroup(msgspec.Struct, frozen=True):
-    """A row group of the file at `path`: the offsets of its first and last row, and its largest timestamp (us).
+    """A row group of a file: its rows, the offsets of its first and last one, and its largest timestamp (us).
 
     `largest` is None if some row has a timestamp that the statistics do not cover, or none.
     """
 
     path: str
     index: int
+    rows: int
     first_offset: int
     last_offset: int
     largest: int | None
@@ -294,8 +458,16 @@ class RowCache:
 class DataFiles:
     """The files of one table, read by row groups and by windows; it may share `cache` with other tables."""
 
-    def __init__(self, uri: str, files: FileSystem, cache: RowCache | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        files: FileSystem,
+        cache: RowCache | None = None,
+        columns: Iterable[str] = DATA_COLUMNS,
+    ) -> None:
+        """Read these columns, and the offset; others than all of them need a cache of their own."""
         self._uri = uri
+        self._columns = list(dict.fromkeys((OFFSET, *columns)))
         self._cache = RowCache() if cache is None else cache
         self._files = files
         self._footer = functools.lru_cache(FOOTERS_MAX)(self._read_footer)
@@ -306,10 +478,10 @@ class DataFiles:
         return self._footer(path)[1]
 
     def group_rows(self, group: RowGroup) -> pa.RecordBatch:
-        """Return the rows of a group with all columns but the partition; raises LakeError."""
+        """Return the rows of a group; raises LakeError."""
         found = self._cache.get((self._uri, group))
         if found is None:
-            found = self._read(group, DATA_COLUMNS)
+            found = self._read(group, self._columns)
             self._cache.put((self._uri, group), found)
         return found
 
@@ -322,7 +494,7 @@ class DataFiles:
         return self._cached_windows(tuple(each.path for each in files))
 
     def rows(self, window: Window) -> pa.RecordBatch:
-        """Return the rows with all columns but the partition, in the order of offsets; raises LakeError."""
+        """Return the rows in the order of their offsets; raises LakeError."""
         found = self._cache.get((self._uri, window))
         if found is None:
             found = self._in_order(window, self.group_rows)
@@ -330,6 +502,12 @@ class DataFiles:
             if self._cache.get((self._uri, window.groups[0])) is not found:
                 self._cache.put((self._uri, window), found)
         return found
+
+    def count(self, window: Window) -> int:
+        """Return how many rows there are, of a whole row group by what its file's footer says; raises LakeError."""
+        group, *others = window.groups
+        is_whole = (group.first_offset, group.last_offset) == (window.first_offset, window.last_offset)
+        return group.rows if is_whole and not others else self.rows(window).num_rows
 
     def stamps(self, window: Window) -> pa.RecordBatch:
         """Return offsets and timestamps of the rows, in the order of offsets; raises LakeError."""
@@ -347,8 +525,9 @@ class DataFiles:
             ) as file:
                 # In this thread alone: threads of Arrow's that outlive the interpreter abort it.
                 table = file.read_row_group(group.index, columns=list(columns), use_threads=False)
-            at = table.column_names.index(TIMESTAMP)
-            table = table.set_column(at, TIMESTAMP, table.column(at).cast(_TIMESTAMP_TYPE))
+            if TIMESTAMP in columns:
+                at = table.column_names.index(TIMESTAMP)
+                table = table.set_column(at, TIMESTAMP, table.column(at).cast(_TIMESTAMP_TYPE))
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(group.path, error) from error
         return table.combine_chunks().to_batches()[0]
@@ -412,7 +591,7 @@ def _row_groups(path: str, metadata: pq.FileMetaData) -> list[RowGroup]:
             raise ValueError("a row group has no statistics of its offsets")
         known = timestamps is not None and timestamps.has_min_max and not timestamps.null_count
         largest = timestamps.max_raw if known and in_microseconds else None
-        groups.append(RowGroup(path, index, offsets.min, offsets.max, largest))
+        groups.append(RowGroup(path, index, group.num_rows, offsets.min, offsets.max, largest))
     return groups
 
 

@@ -8,15 +8,15 @@ them. What retention removes from both in that time is an error, or else left ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.files import TableFile, group_overlapping
+from korvet.lake.files import DATA_COLUMNS, TableFile, group_overlapping
 from korvet.lake.reader import LakeReader, ReadPosition
 from korvet.lake.schema import (
     HEADERS,
@@ -40,6 +40,9 @@ PART_BYTES = 64 * 1024 * 1024
 """Of one part at least, if there is that much: less is not worth a task of Spark's."""
 
 T = TypeVar("T")
+
+Tiers: TypeAlias = Literal["both", "hot", "archived"]
+"""What of a topic is read: what Redis holds, what its table holds, or both."""
 
 
 class PartitionSnapshot(NamedTuple):
@@ -91,9 +94,12 @@ class ScanPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snapshots(
-    stores: LakeStores, topic: SourceTopic, held: Mapping[int, int] | None = None
+    stores: LakeStores,
+    topic: SourceTopic,
+    held: Mapping[int, int] | None = None,
+    tiers: Tiers = "both",
 ) -> list[PartitionSnapshot]:
-    """Return the partitions of a topic as they are now; without a lake, what Redis holds of them.
+    """Return the partitions of a topic as they are now, or what one of the tiers has of them.
 
     While replicas confirm no end of a log it is that of `held`, offsets by partition that they had before, if given.
     Raises LakeError if a part is in the lake only, and is missing there; KafkaError, OFFSET_NOT_AVAILABLE if replicas
@@ -101,7 +107,7 @@ def snapshots(
     """
     # The log first: what it says was archived, the table holds then.
     all_bounds = stores.logs.visible_bounds(topic.partitions)
-    table = stores.lake.open(topic.of)
+    table = None if tiers == "hot" else stores.lake.open(topic.of)
     files = {} if table is None else table.files_by_partition()
     bare = topic._replace(partitions=())
     found = []
@@ -109,7 +115,10 @@ def snapshots(
         if isinstance(bounds, KafkaError):
             raise bounds
         archived = 0 if table is None else table.next_offset(partition.index) or 0
-        if bounds.remote is not None and archived < bounds.remote.end:
+        start = bounds.log_start
+        if tiers == "hot" and bounds.remote is not None:
+            start = max(start, bounds.remote.end)
+        elif bounds.remote is not None and archived < bounds.remote.end:
             message = (
                 f"{topic.name}-{partition.index}: offsets below {bounds.remote.end} are in the lake only"
             )
@@ -120,9 +129,11 @@ def snapshots(
         if end < 0:
             if held is None:
                 raise high_watermark.unknown()
-            end = max(held.get(partition.index, 0), bounds.log_start)
-        mine = files.get(partition.index, [])
-        found.append(PartitionSnapshot(bare, partition, bounds.log_start, end, min(archived, end), mine))
+            end = max(held.get(partition.index, 0), start)
+        archived = min(archived, end)
+        if tiers == "archived":
+            end = max(archived, start)
+        found.append(PartitionSnapshot(bare, partition, start, end, archived, files.get(partition.index, [])))
     return found
 
 
@@ -242,9 +253,19 @@ def _grouped(
 class PartReader:
     """Reads one part after the other, over one connection."""
 
-    def __init__(self, stores: LakeStores, *, fail_on_data_loss: bool = True) -> None:
-        """Without `fail_on_data_loss` records that have been removed since the plan are passed over."""
+    def __init__(
+        self,
+        stores: LakeStores,
+        *,
+        columns: Collection[str] = DATA_COLUMNS,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        """Read rows with these columns; others may be missing or null.
+
+        Without `fail_on_data_loss` records that have been removed since the plan are passed over.
+        """
         self._stores = stores
+        self._columns = columns
         self._fail_on_data_loss = fail_on_data_loss
 
     def rows(self, part: ScanPart) -> Iterator[pa.RecordBatch]:
@@ -264,6 +285,7 @@ class PartReader:
             part.partition,
             (part.first, self._between_entries(part)),
             log_append_time=part.topic.log_append_time,
+            columns=self._columns,
         )
         filled = 0
         for rows in reader.rows():
@@ -301,9 +323,9 @@ class PartReader:
         failed_at: int | None = None
         while first < end:
             try:
-                for rows in self._archived(part, first, end):
+                for rows, next_offset in self._archived(part, first, end):
                     yield rows
-                    first = rows.column(OFFSET)[-1].as_py() + 1
+                    first = next_offset
             except LakeError as error:
                 if part.version is not None:
                     message = (
@@ -317,7 +339,8 @@ class PartReader:
             else:
                 return
 
-    def _archived(self, part: ScanPart, first: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _archived(self, part: ScanPart, first: int, end: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield rows, each with the offset just past them."""
         of, index = part.topic.of, part.partition.index
         table = self._stores.lake.open(of, part.version)
         if table is None or (table.next_offset(index) or 0) < end:
@@ -327,7 +350,7 @@ class PartReader:
         if self._fail_on_data_loss and part.version is None:
             # After the table was opened: the log's start moves before files leave the table.
             self._check_start(part, first)
-        data = self._stores.lake.data_files(of)
+        data = self._stores.lake.data_files(of, columns=self._columns)
         files = [
             each
             for each in table.files_by_partition()[index]
@@ -336,10 +359,19 @@ class PartReader:
         for overlapping in group_overlapping(files):
             for window in data.windows(overlapping):
                 wanted = window.last_offset >= first and window.first_offset < end
-                if wanted and (window.largest is None or window.largest >= part.times.first):
-                    rows = between(data.rows(window), first, end)
-                    if rows.num_rows:
-                        yield rows
+                if not wanted or (window.largest is not None and window.largest < part.times.first):
+                    continue
+                if not self._columns and first <= window.first_offset and window.last_offset < end:
+                    yield bare_rows(data.count(window)), window.last_offset + 1
+                    continue
+                rows = between(data.rows(window), first, end)
+                if rows.num_rows:
+                    yield rows, rows.column(OFFSET)[-1].as_py() + 1
+
+
+def bare_rows(count: int) -> pa.RecordBatch:
+    """Return rows without columns."""
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), count, [None]))
 
 
 def data_loss_error(topic: str, partition: int, bounds: Bounds | PartitionSnapshot, first: int) -> LakeError:

@@ -7,11 +7,14 @@ data source `korvet` has both as Spark has them (korvet.spark.source).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import date
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 PARTITION: Final = "partition"
 OFFSET: Final = "offset"
@@ -24,6 +27,7 @@ HEADERS: Final = "headers"
 ATTRIBUTES: Final = "attributes"
 PRODUCER_ID: Final = "producer_id"
 PRODUCER_EPOCH: Final = "producer_epoch"
+DATE: Final = "date"
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 
@@ -47,6 +51,9 @@ SCHEMA = pa.schema(
         pa.field(PRODUCER_EPOCH, pa.int16()),
     ]
 )
+
+DATED_SCHEMA = SCHEMA.append(pa.field(DATE, pa.date32()))
+"""That of a table which is partitioned by date too: of TIMESTAMP, in UTC; null: the record has no timestamp."""
 
 NO_TIMESTAMP = -1
 OFFSET_END = 2**63 - 1
@@ -91,3 +98,33 @@ def _filled(column: pa.Array, filling: int) -> Ints:
         return np.full(len(column), filling, dtype=np.int64)
     filled: Ints = column.fill_null(filling).to_numpy(zero_copy_only=False)
     return filled
+
+
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+"""As a path has it: rows without a timestamp."""
+
+
+def by_date_of(
+    rows: pa.Table, current: Collection[str], room: int
+) -> tuple[dict[str, pa.Table], pa.Table | None]:
+    """Return the rows of each date, and those of dates for which there is no `room` beside the `current` ones."""
+    # Of views Arrow selects no rows, and a file's row groups have the types of the first one.
+    plain = rows.cast(pa.schema([SCHEMA.field(each) for each in rows.column_names]))
+    dates = plain.column(TIMESTAMP).cast(pa.date32())
+    found = pc.unique(dates)
+    names = [date_name(each.as_py()) for each in found]
+    if len(names) == 1 and (names[0] in current or room > 0):
+        return {names[0]: plain}, None
+    new = [each for each in names if each not in current]
+    late = set(new[max(room, 0) :])
+
+    def of(values: pa.Array) -> pa.Table:
+        return plain.filter(pc.is_in(dates, value_set=values))
+
+    parts = {name: of(found.slice(at, 1)) for at, name in enumerate(names) if name not in late}
+    return parts, of(found.filter(pa.array([each in late for each in names]))) if late else None
+
+
+def date_name(value: date | None) -> str:
+    """Return a date as paths have it."""
+    return NO_DATE if value is None else value.isoformat()

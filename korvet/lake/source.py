@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
-from korvet.config.values import listed
+from korvet.config.values import key_values, listed
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.table import Lake, LakeTopic
 from korvet.log import high_watermark
@@ -29,6 +29,9 @@ from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, TopicRow
+
+if TYPE_CHECKING:
+    from korvet.lake.iceberg import IcebergTables
 
 _log = logs.Log(__name__)
 
@@ -49,13 +52,15 @@ Work = TypeVar("Work", bound=_OfPartition)
 class SourceTopic(NamedTuple):
     """A topic to archive: its id as the text of 22 characters, its partitions in order.
 
-    `log_append_time`: timestamps of records are those of their appends.
+    `log_append_time`: timestamps of records are those of their appends. `by_date`: so a table is partitioned that is
+    created for it.
     """
 
     name: str
     id: str
     partitions: tuple[Partition, ...]
     log_append_time: bool
+    by_date: bool = False
 
     @property
     def of(self) -> LakeTopic:
@@ -75,7 +80,10 @@ class RetentionLimits(NamedTuple):
 
 
 class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A Redis with its namespace, a lake, and the settings that logs are read by; times in ms, sizes in bytes."""
+    """A Redis with its namespace, a lake, and the settings that logs are read by; times in ms, sizes in bytes.
+
+    `iceberg` are the properties of a catalog that has the tables too; without any there is none.
+    """
 
     redis_url: str
     lake: Lake = Lake()
@@ -87,6 +95,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
     retention: RetentionLimits = RetentionLimits()
     replicas: int = 0
     min_insync_replicas: int = 1
+    iceberg: dict[str, str] = {}
 
     def __repr__(self) -> str:
         """Name namespace and lake; the URL of Redis may have a password."""
@@ -110,7 +119,16 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
             ),
             replicas=settings.replicas,
             min_insync_replicas=settings.min_insync_replicas,
+            iceberg=key_values(settings.lake_iceberg_catalog),
         )
+
+    def iceberg_tables(self) -> IcebergTables | None:
+        """Return the lake's tables in an Iceberg catalog; None if it has none."""
+        if not self.iceberg:
+            return None
+        from korvet.lake.iceberg import IcebergTables  # noqa: PLC0415 - an extra of its own
+
+        return IcebergTables(self.lake, self.namespace, self.iceberg)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[LakeStores]:
@@ -280,4 +298,5 @@ def _topic(row: TopicRow, logs: LogStore, timestamp_type: str, insync: str) -> S
         for at in range(row.partitions)
     )
     kind = row.configs.get(_TIMESTAMP_TYPE, timestamp_type)
-    return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime")
+    by_date = row.configs.get("lake.partitioning") == "date"
+    return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime", by_date)

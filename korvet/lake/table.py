@@ -14,7 +14,7 @@ import shutil
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -29,8 +29,15 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from korvet.config.values import key_values
 from korvet.errors import LakeError
-from korvet.lake.files import DataFiles, RowCache, StorageOptions, TableFile, filesystem
-from korvet.lake.schema import OFFSET, PARTITION, SCHEMA, TIMESTAMP
+from korvet.lake.files import (
+    DATA_COLUMNS,
+    DataFiles,
+    RowCache,
+    StorageOptions,
+    TableFile,
+    filesystem,
+)
+from korvet.lake.schema import DATE, DATED_SCHEMA, OFFSET, PARTITION, SCHEMA, TIMESTAMP, date_name
 
 _PROPERTIES = {
     # Readers that skip files by statistics need no others, and a log without them stays small.
@@ -72,7 +79,7 @@ _FILE_COLUMNS = (
     f"null_count.{TIMESTAMP}",
     "modification_time",
 )
-"""Of get_add_actions, in the order of TableFile."""
+"""Of get_add_actions, in the order of TableFile, which has the date after them."""
 
 
 class Advance(NamedTuple):
@@ -120,13 +127,26 @@ class ArchiveTable:
         """Where the table lies."""
         return self._table.table_uri
 
+    @property
+    def created_ms(self) -> int:
+        """When the table was created; 0 if its log does not say."""
+        return self._table.metadata().created_time or 0
+
+    @property
+    def by_date(self) -> bool:
+        """Whether it is partitioned by date too, as it was created."""
+        return DATE in self._table.metadata().partition_columns
+
     def next_offset(self, partition: int) -> int | None:
-        """Return the offset to archive next of a partition; None if nothing was archived of it."""
-        return self._table.transaction_version(self._app_id(partition))
+        """Return the offset to archive next of a partition; None if nothing was archived of it. Raises LakeError."""
+        return self._transaction_version(self._app_id(partition))
 
     def left_out(self, partition: int) -> int:
-        """Return the offset below which markers and what was aborted were left out of a partition, 0 without any."""
-        return self._table.transaction_version(f"{self._app_id(partition)}:{_LEFT_OUT}") or 0
+        """Return the offset below which markers and what was aborted were left out of a partition, 0 without any.
+
+        Raises LakeError.
+        """
+        return self._transaction_version(f"{self._app_id(partition)}:{_LEFT_OUT}") or 0
 
     def files_by_partition(self) -> dict[int, list[TableFile]]:
         """Return the files of each partition, in the order of their offsets; raises as `files`."""
@@ -144,6 +164,8 @@ class ArchiveTable:
         actions = pa.table(self._table.get_add_actions(flatten=True))
         try:
             columns = [_column(actions, each) for each in _FILE_COLUMNS]
+            dates = map(date_name, actions.column(f"partition.{DATE}").to_pylist()) if self.by_date else ()
+            columns.append([*dates] or [""] * actions.num_rows)
             found = [TableFile(*each) for each in zip(*columns, strict=True)]
             if any(None in (each.rows, each.first_offset, each.last_offset) for each in found):
                 raise TypeError("it has no statistics")  # noqa: TRY301 - as of a column that is not there
@@ -227,7 +249,12 @@ class ArchiveTable:
 
     @property
     def _merged(self) -> int:
-        return self._table.transaction_version(f"korvet:{self._of.topic_id}:{_MERGED}") or 0
+        return self._transaction_version(f"korvet:{self._of.topic_id}:{_MERGED}") or 0
+
+    def _transaction_version(self, name: str) -> int | None:
+        # Delta's log is read for it now, not when the table was opened.
+        with lake_errors(self.uri):
+            return self._table.transaction_version(name)
 
     def seal(self) -> int:
         """Let deltalake refuse the commits of writers that have read the table before the last `replace`.
@@ -265,7 +292,9 @@ class ArchiveTable:
         protocol = self._table.protocol()
         if protocol.min_reader_version > _READER_VERSION:
             features = ", ".join(protocol.reader_features or ["column mapping"])
-            raise LakeError(f"{self.uri}: its files cannot be rewritten: a user enabled {features}")
+            raise LakeError(
+                f"{self.uri}: its files cannot be rewritten, or be an Iceberg table's: a user enabled {features}"
+            )
 
     def vacuum(self, hours: int, *, dry_run: bool) -> list[str]:
         """Delete the files that no commit has named for `hours`, or ever; returns their paths.
@@ -281,7 +310,11 @@ class ArchiveTable:
         with lake_errors(self.uri):
             try:
                 self._table.create_write_transaction(
-                    actions, "append", self._table.schema(), [PARTITION], commit_properties=properties
+                    actions,
+                    "append",
+                    self._table.schema(),
+                    self._table.metadata().partition_columns,
+                    commit_properties=properties,
                 )
             except CommitFailedError as error:
                 raise CommitConflictError(f"{self.uri}: {error}") from error
@@ -338,9 +371,11 @@ class Lake(NamedTuple):
         """Return the files of a topic's table, by paths relative to it."""
         return filesystem(self.uri(of), self.storage_options)
 
-    def data_files(self, of: LakeTopic, cache: RowCache | None = None) -> DataFiles:
-        """Return the data files of a topic's table, which may share a cache with those of others."""
-        return DataFiles(self.uri(of), self.filesystem(of), cache)
+    def data_files(
+        self, of: LakeTopic, cache: RowCache | None = None, columns: Iterable[str] = DATA_COLUMNS
+    ) -> DataFiles:
+        """Return the data files of a topic's table: see DataFiles."""
+        return DataFiles(self.uri(of), self.filesystem(of), cache, columns)
 
     def open(self, of: LakeTopic, as_of: AsOf | None = None) -> ArchiveTable | None:
         """Return the topic's table, as it is or was; None if nothing was ever archived of it. Raises LakeError."""
@@ -354,15 +389,15 @@ class Lake(NamedTuple):
                 return ArchiveTable(table, of)
         return None
 
-    def create(self, of: LakeTopic) -> ArchiveTable:
-        """Return the topic's table, created if there is none; raises LakeError."""
+    def create(self, of: LakeTopic, *, by_date: bool = False) -> ArchiveTable:
+        """Return the topic's table, created if there is none, then partitioned `by_date` or not; raises LakeError."""
         uri = self.uri(of)
         with lake_errors(uri):
             DeltaTable.create(
                 uri,
-                Schema.from_arrow(SCHEMA),
+                Schema.from_arrow(DATED_SCHEMA if by_date else SCHEMA),
                 mode="ignore",
-                partition_by=[PARTITION],
+                partition_by=[PARTITION, DATE] if by_date else [PARTITION],
                 name=of.topic,
                 description=f"Records of the Kafka topic {of.topic}, id {of.topic_id}",
                 configuration=_PROPERTIES,

@@ -14,7 +14,7 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow, visible
-from korvet.lake.files import TableFile, write_file
+from korvet.lake.files import DATA_COLUMNS, TableFile, write_files
 from korvet.lake.schema import between
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import LakeTopic
@@ -166,7 +166,7 @@ _ROWS_BYTES_MAX = 4 * RANGE_BYTES_MAX
 class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
     """Records of a partition with offsets `first` to just before `end`, for its topic's table.
 
-    `last`: no other task of the plan lies after it, so it may end early.
+    `last`: no other task of the plan lies after it, so it may end early. `by_date`: the table is partitioned by date.
     """
 
     partition: Partition
@@ -175,10 +175,11 @@ class ArchiveTask(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     last: bool
     log_append_time: bool
+    by_date: bool = False
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a task: `file` holds its records up to just before `next_offset`, None: there are none.
+    """The result of a task: `files` hold its records up to just before `next_offset`, one for each date or one.
 
     `error`: why that is below `end`, None also if there was more than one file takes. `gone`: the topic was deleted, or
     re-created. `gaps` are offsets that Redis should hold, and does not, in their order. Markers and what was aborted
@@ -187,7 +188,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     task: ArchiveTask
     next_offset: int
-    file: TableFile | None = None
+    files: tuple[TableFile, ...] = ()
     error: str | None = None
     gone: bool = False
     gaps: tuple[OffsetGap, ...] = ()
@@ -228,14 +229,15 @@ def archive_range(stores: LakeStores, task: ArchiveTask) -> TaskOutcome:
     of = LakeTopic(partition.topic, partition.topic_id)
     try:
         files = stores.lake.filesystem(of)
-        file = write_file(files, partition.index, reader.rows(), time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        written = write_files(files, partition.index, reader.rows(), now_ms, by_date=task.by_date)
     except (OSError, ValueError, pa.ArrowException) as error:
         failure = LakeError(f"{stores.lake.uri(of)}: {error}")
         return TaskOutcome(task=task, next_offset=task.first, error=str(failure))
     return TaskOutcome(
         task=task,
         next_offset=reader.next_offset,
-        file=file,
+        files=tuple(written),
         error=reader.error,
         gone=reader.gone,
         gaps=tuple(sorted(reader.gaps + reader.holes)),
@@ -273,8 +275,12 @@ class RangeReader:
         *,
         log_append_time: bool = False,
         rows_bytes_max: int | None = None,
+        columns: Collection[str] = DATA_COLUMNS,
     ) -> None:
-        """Read the range `offsets`, its end excluded; it may end early after `rows_bytes_max` bytes of rows."""
+        """Read the range `offsets`, its end excluded; it may end early after `rows_bytes_max` bytes of rows.
+
+        Other columns than `columns` may be null.
+        """
         self.next_offset, self._end = offsets
         self.error: str | None = None
         self.gone = False
@@ -285,6 +291,7 @@ class RangeReader:
         self._logs = logs
         self._partition = partition
         self._log_append_time = log_append_time
+        self._columns = columns
         self._rows_bytes_max = math.inf if rows_bytes_max is None else rows_bytes_max
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -321,6 +328,8 @@ class RangeReader:
                 return
             if not found.more:
                 self._pass_rest(found)
+            # Columns that nobody wants are no part of the rows.
+            size = max(size, sum(len(each.payload) for each in found.batches))
             written += size
             entries = _next_entries(len(found.batches or found.records), size)
 
@@ -368,14 +377,19 @@ class RangeReader:
             yield rows, found.next_offset
             return
         try:
-            yield batches_to_arrow(index, seen.batches, self._logs.decompressed_bytes_max), found.next_offset
+            yield self._batch_rows(seen.batches), found.next_offset
         except KafkaError:
-            yield from self._one_by_one(index, seen.batches)
+            yield from self._one_by_one(seen.batches)
 
-    def _one_by_one(self, index: int, batches: Sequence[StoredBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _batch_rows(self, batches: Sequence[StoredBatch]) -> pa.RecordBatch:
+        return batches_to_arrow(
+            self._partition.index, batches, self._logs.decompressed_bytes_max, self._columns
+        )
+
+    def _one_by_one(self, batches: Sequence[StoredBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
         for batch in batches:
             try:
-                rows = batches_to_arrow(index, [batch], self._logs.decompressed_bytes_max)
+                rows = self._batch_rows([batch])
             except KafkaError as error:
                 self._fail(error)
                 return

@@ -7,6 +7,7 @@ every offset of a log is a record, unless it was compacted once or had transacti
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -17,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.files import DataFiles, RowGroup, TableFile
-from korvet.lake.schema import OFFSET, SCHEMA, TIMESTAMP, Ints, between
+from korvet.lake.files import DataFiles, TableFile, Window, group_overlapping
+from korvet.lake.schema import NO_DATE, OFFSET, SCHEMA, TIMESTAMP, Ints, between, date_name
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, lake_errors
 from korvet.lake.tasks import RangeReader, another_lake
@@ -125,18 +126,8 @@ def _view(
 def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
     findings = [*_ends(view)]
     rows = 0
-    last = -1
-    for file in view.files:
-        try:
-            rows += _check_file(view, file)
-        except DiscrepancyError as wrong:
-            findings.append(wrong.finding)
-        except LakeError as error:
-            findings.append(Discrepancy("unreadable", file.first_offset, str(error)))
-        if file.first_offset <= last:
-            message = f"{file.path} begins at {file.first_offset}, but another file reaches {last}"
-            findings.append(Discrepancy("duplicate", file.first_offset, message))
-        last = max(last, file.last_offset)
+    for overlapping in group_overlapping(view.files):
+        rows += _check_overlapping(view, overlapping, findings)
     findings += _gaps_between(view)
     compared = 0
     try:
@@ -174,8 +165,46 @@ def _ends(view: _PartitionView) -> Iterator[Discrepancy]:
         yield Discrepancy("archived", view.next_offset, message)
 
 
-def _check_file(view: _PartitionView, file: TableFile) -> int:
-    """Return how many rows a file has; raises DiscrepancyError and LakeError."""
+def _check_overlapping(view: _PartitionView, files: Sequence[TableFile], findings: list[Discrepancy]) -> int:
+    """Return how many rows a file has, or files that overlap, and add what is wrong with them."""
+    # Files of several dates may overlap, each with the offsets of its own.
+    of_dates = len({each.date for each in files}) > 1
+    rows, last = 0, -1
+    for file in files:
+        try:
+            rows += _check_file(view, file, alone=not of_dates)
+        except DiscrepancyError as wrong:
+            findings.append(wrong.finding)
+        except LakeError as error:
+            findings.append(Discrepancy("unreadable", file.first_offset, str(error)))
+        if file.first_offset <= last and not of_dates:
+            message = f"{file.path} begins at {file.first_offset}, but another file reaches {last}"
+            findings.append(Discrepancy("duplicate", file.first_offset, message))
+        last = max(last, file.last_offset)
+    # One that cannot be read is reported above.
+    with contextlib.suppress(LakeError):
+        try:
+            if of_dates:
+                _check_dates(view, files)
+        except DiscrepancyError as wrong:
+            findings.append(wrong.finding)
+    return rows
+
+
+def _check_dates(view: _PartitionView, files: Sequence[TableFile]) -> None:
+    """Raise DiscrepancyError if files of several dates do not hold each offset once; LakeError."""
+    last: int | None = None
+    for window in view.data.windows(files):
+        offsets = view.data.stamps(window).column(OFFSET).to_numpy()
+        _check_order(view, files[0].path, offsets, last)
+        last = int(offsets[-1])
+
+
+def _check_file(view: _PartitionView, file: TableFile, *, alone: bool) -> int:
+    """Return how many rows a file has; raises DiscrepancyError and LakeError.
+
+    `alone`: no other file has offsets between its own.
+    """
     if view.sizes.get(file.path) != file.size_bytes:
         message = f"{file.path} has {view.sizes.get(file.path, 'no')} bytes instead of {file.size_bytes}"
         raise DiscrepancyError("unreadable", file.first_offset, message)
@@ -186,7 +215,7 @@ def _check_file(view: _PartitionView, file: TableFile) -> int:
         # All columns: a page that is damaged says so when it is read.
         part = view.data.group_rows(group)
         offsets = part.column(OFFSET).to_numpy()
-        _check_order(view, file, offsets, last)
+        _check_order(view, file.path, offsets, last, alone=alone)
         if (group.first_offset, group.last_offset) != (int(offsets[0]), int(offsets[-1])):
             message = f"{file.path}: row group {group.index} says other offsets than it has"
             raise DiscrepancyError("statistics", int(offsets[0]), message)
@@ -209,20 +238,30 @@ def _check_file(view: _PartitionView, file: TableFile) -> int:
             f"{file.path}: the table says timestamps {low} to {high}, and it has {min(times)} to {max(times)}"
         )
         raise DiscrepancyError("statistics", file.first_offset, message)
+    dates = {_date_of(each) for each in (min(times, default=None), max(times, default=None))}
+    if file.date and dates | ({NO_DATE} if without else set()) != {file.date}:
+        message = f"{file.path} has records of {', '.join(sorted(dates))}"
+        raise DiscrepancyError("statistics", file.first_offset, message)
     return rows
 
 
-def _check_order(view: _PartitionView, file: TableFile, offsets: Ints, last: int | None) -> None:
+def _date_of(microseconds: int | None) -> str:
+    return date_name(pa.scalar(microseconds, SCHEMA.field(TIMESTAMP).type).cast(pa.date32()).as_py())
+
+
+def _check_order(
+    view: _PartitionView, path: str, offsets: Ints, last: int | None, *, alone: bool = True
+) -> None:
     """Raise DiscrepancyError if offsets, after `last` in the same file, do not rise, or leave out a record."""
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
-    is_dense = view.partition.format == "batch"
+    is_dense = view.partition.format == "batch" and alone
     wrong = (steps <= 0) | ((steps > 1) & (offsets > view.sparse_end)) if is_dense else steps <= 0
     places = np.flatnonzero(wrong)
     if not len(places):
         return
     step, at = int(steps[places[0]]), int(offsets[places[0]])
     kind: Kind = "gap" if step > 1 else "order" if step else "duplicate"
-    raise DiscrepancyError(kind, at, f"{file.path}: offset {at} follows {at - step}")
+    raise DiscrepancyError(kind, at, f"{path}: offset {at} follows {at - step}")
 
 
 def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
@@ -264,11 +303,12 @@ def _compare(stores: LakeStores, view: _PartitionView) -> Iterator[int]:
 def _archived(view: _PartitionView, first: int, end: int, schema: pa.Schema) -> pa.Table:
     """Return the rows of a table from offset `first` to just before `end`."""
 
-    def overlaps(each: TableFile | RowGroup) -> bool:
+    def overlaps(each: TableFile | Window) -> bool:
         return each.last_offset >= first and each.first_offset < end
 
-    groups = [group for file in view.files if overlaps(file) for group in view.data.groups(file.path)]
-    rows = [between(view.data.group_rows(each), first, end) for each in groups if overlaps(each)]
+    groups = group_overlapping([each for each in view.files if overlaps(each)])
+    windows = [window for files in groups for window in view.data.windows(files)]
+    rows = [between(view.data.rows(each), first, end) for each in windows if overlaps(each)]
     return _selected(rows, schema)
 
 

@@ -16,6 +16,7 @@ fields `korvet.marker`, `korvet.producer` and `timestamp`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from bisect import bisect_right
@@ -26,6 +27,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import lz4.frame
+import msgspec
 import zstandard
 
 from korvet.errors import ErrorCode, KafkaError
@@ -490,14 +492,22 @@ def _runs(ids: list[bytes], bits: int, end: int) -> list[range] | None:
     return runs
 
 
+_INTEGERS = msgspec.json.Decoder(list[int])
+
+
 def _timestamps(column: Contents) -> list[int] | None:
-    same = column.count(column[0]) == len(column)
-    known = dict.fromkeys(column[:1] if same else column, 0)
-    for text in known:
-        if not text.isdigit() or len(text) > SAFE_DIGITS:
-            return None
-        known[text] = int(text)
-    return list(map(known.__getitem__, column))
+    if column.count(column[0]) == len(column):
+        return [int(column[0])] * len(column) if _is_timestamp(column[0]) else None
+    if b"".join(column).isdigit():
+        # As one array of JSON they take a quarter of the time. It refuses a text that is empty or begins with a zero.
+        with contextlib.suppress(msgspec.DecodeError):
+            found = _INTEGERS.decode(b"[%b]" % b",".join(column))
+            return found if max(found) < 10**SAFE_DIGITS else None
+    return [int(text) for text in column] if all(map(_is_timestamp, column)) else None
+
+
+def _is_timestamp(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= SAFE_DIGITS
 
 
 def _headers(names: list[bytes], columns: list[list[bytes]]) -> list[tuple[str, Contents | None]] | None:

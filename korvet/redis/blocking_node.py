@@ -28,6 +28,7 @@ from korvet.redis.connection import (
     reason_of,
     shake_hands,
     tls_context,
+    unreachable,
 )
 from korvet.redis.node import NodeLimits, RedisNode
 from korvet.redis.replies import ReadOnlyError, Reply, history_of
@@ -44,20 +45,22 @@ def open_blocking(
 
     Raises StorageUnavailableError after `timeout_ms` without an answer.
     """
+    opened: socket.socket | None = None
     try:
         opened = _open(address, timeout_ms / 1000)
-        try:
-            if address.tls is not None:
-                context = tls_context(address.tls, ssl.SSLContext)
-                opened = context.wrap_socket(opened, server_hostname=address.host)
-            return opened, shake_hands(opened, address, command)
-        except BaseException:
-            opened.close()
-            raise
+        if address.tls is not None:
+            context = tls_context(address.tls, ssl.SSLContext)
+            opened = context.wrap_socket(opened, server_hostname=address.host)
+        reply = shake_hands(opened, address, command)
+        connected, opened = opened, None
     except TimeoutError as late:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from late
     except (OSError, UnicodeError) as error:
-        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {reason_of(error)}") from error
+        raise unreachable(address, error, connected=opened is not None) from error
+    finally:
+        if opened is not None:
+            opened.close()
+    return connected, reply
 
 
 def _open(address: RedisAddress, timeout_s: float) -> socket.socket:

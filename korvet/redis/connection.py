@@ -245,15 +245,22 @@ def open_connection(
     except _TimedOutError as late:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from late
     except (OSError, UnicodeError) as error:
-        reason = reason_of(error)
-        # With TLS 1.3 a server refuses after the handshake: the alert, or the end of the connection alone, is read.
-        anonymous = address.tls is not None and address.tls.certfile is None
-        if anonymous and opened is not None and not isinstance(error, ssl.SSLCertVerificationError):
-            reason += "; if it requires a client certificate, redis.url must name one by ssl_certfile and ssl_keyfile"
-        raise StorageUnavailableError(f"Redis at {address} cannot be reached: {reason}") from error
+        raise unreachable(address, error, connected=opened is not None) from error
     finally:
         if opened is not None:
             opened.close()
+
+
+def unreachable(address: RedisAddress, error: Exception, *, connected: bool) -> StorageUnavailableError:
+    """Return the error for an attempt that failed, maybe only after a connection was there."""
+    reason = reason_of(error)
+    # With TLS 1.3 a server refuses after the handshake: the alert, or the end of the connection alone, is read.
+    anonymous = address.tls is not None and address.tls.certfile is None
+    if anonymous and connected and not isinstance(error, ssl.SSLCertVerificationError):
+        reason += (
+            "; if it requires a client certificate, redis.url must name one by ssl_certfile and ssl_keyfile"
+        )
+    return StorageUnavailableError(f"Redis at {address} cannot be reached: {reason}")
 
 
 class _TimedOutError(Exception):

@@ -48,6 +48,7 @@ class Keys:
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"
         self.archiver_lease = f"{namespace}:archiver"
         self.archiver_fence = f"{{{namespace}:archiver}}:fence"
+        self.pipelines = f"{namespace}:pipelines"
         # Named like a log and its side keys: an ACL rule that matches these matches those.
         self.probe = f"{namespace}:probe"
         self.probe_side = f"{{{namespace}:probe}}:side"
@@ -144,6 +145,17 @@ class Keys:
         Without `:state` that of id `0` could be the stream of a topic `transaction`.
         """
         return f"{self.namespace}:transaction:{encode_group_id(transactional_id)}:state"
+
+    def pipeline_lease(self, name: str) -> str:
+        """Return the lease of the process that runs a pipeline.
+
+        Without `:lease` that of pipeline `0` could be the stream of a topic `pipeline`.
+        """
+        return f"{self.namespace}:pipeline:{name}:lease"
+
+    def pipeline_fence(self, name: str) -> str:
+        """Return the counter of the tokens of that lease."""
+        return f"{{{self.pipeline_lease(name)}}}:fence"
 
     def membership_of(self, group: str) -> tuple[str, str, str]:
         """Return the state, the members and the deadlines of a group, the first keys of every script of groups."""

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import py4j
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorTCPServer
@@ -62,10 +64,6 @@ class JavaProcess:
         finally:
             os.close(write_fd)
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the way to give PySpark one
-        # The end of Java is reported once, not also with a stack by each connection to it that breaks. PySpark takes no
-        # other class than its own; mypy sees a method being replaced.
-        AccumulatorTCPServer.handle_error = _ignore  # type: ignore[assignment,method-assign]  # as said above
-        logging.getLogger().addFilter(lambda record: _PY4J not in record.pathname)
         self._process = gateway.proc
         self._launched.set()
 
@@ -136,6 +134,19 @@ def is_stopped(session: SparkSession) -> bool:
         return True
 
 
+def _report_once() -> None:
+    """Let the end of Java be one error, not also a stack of each connection to it that breaks."""
+    # Py4J logs what it does, and with a stack what it raises anyway.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    # PySpark takes no other class than its own; mypy sees a method being replaced.
+    AccumulatorTCPServer.handle_error = _ignore  # type: ignore[assignment,method-assign]  # as said above
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return _PY4J not in record.pathname
+
+
 def _ignore(*_of: object) -> None:
     pass
 
@@ -144,14 +155,17 @@ MASTER_DEFAULT = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
-_OWN_ERROR = re.compile(r"^korvet\.errors\.\w+: ")
-_LOGGING = Path(__file__).with_name("log4j2.properties")
+_OWN_ERROR = re.compile(r"^(korvet(\.\w+)+|ValueError): ")
+_DECORATION = re.compile(r"^\[USER_RAISED_EXCEPTION\] | SQLSTATE: \w+$")
+LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ALWAYS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Quiet about Python workers whose rows were not needed.
     "spark.python.daemon.module": "korvet.spark.daemon",
+    # Where korvet.spark.names has views of topics.
+    "spark.sql.globalTempDatabase": "korvet",
     # Times in queries are as those in tables.
     "spark.sql.session.timeZone": "UTC",
 }
@@ -159,6 +173,25 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+
+CLASS_ARCHIVE = Path(pyspark.__file__).parent / "korvet.jsa"
+"""Spark's classes as Java needs them, which class_archive has written; Java ignores those of another Java or Spark."""
+
+
+def java_options(*more: str) -> str:
+    """Return the options of Java's command line that each session has, and others."""
+    return shlex.join([f"-Dlog4j2.configurationFile={LOGGING.as_uri()}", *more])
+
+
+def _start_options(*, only_schedules: bool) -> Iterator[str]:
+    """Yield what makes Java start sooner."""
+    if CLASS_ARCHIVE.exists():
+        # Without a word about one that does not fit: it would do without.
+        yield from (f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds*=off", "-Xlog:class+path*=off")
+    if only_schedules:
+        # What runs once or never again is compiled in vain, and half of what Java does at first is compiling.
+        yield "-XX:TieredStopAtLevel=1"
 
 
 JOB_ERRORS = (PySparkException, Py4JError, ConnectionError)
@@ -180,11 +213,13 @@ def session(
     master: str | None = None,
     configs: Mapping[str, str] | None = None,
     launch: Callable[[SparkConf], None] | None = None,
+    only_schedules: bool = False,
 ) -> Iterator[SparkSession]:
     """Give a session of the application `name`, and stop it after the block; raises SparkError.
 
     `master` is as Spark takes it (local[2], spark://, k8s://, yarn), by default MASTER_DEFAULT, or what spark-submit
     was given. `configs` are more of Spark's settings, and win. `launch` starts Java, by default as programs have it.
+    `only_schedules`: Java sees no records, Python's tasks do all of the work.
     """
     submitted = is_submitted()
     if master is None and not submitted:
@@ -198,9 +233,9 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if not submitted:
         check_java()
-        wanted["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    # Py4J logs what it does, and with a stack what it raises anyway.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        start_options = _start_options(only_schedules=only_schedules)
+        wanted["spark.driver.extraJavaOptions"] = java_options(*start_options)
+    _report_once()
     interrupted = signal.getsignal(signal.SIGINT)
     builder = SparkSession.builder.appName(name)
     if master is not None:
@@ -245,6 +280,17 @@ def reason_of(error: Exception) -> str:
         return of_python
     of_java = [line for line in lines if line.startswith(("java.", "org.", "scala."))]
     return (of_java or lines or [type(error).__name__])[0]
+
+
+def root_reason(error: Exception) -> str:
+    """Return in one line what the first cause of an exception of Spark says: of a failed job that is what matters."""
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if cause is None:
+        return reason_of(error)
+    while (deeper := cause.getCause()) is not None:
+        cause = deeper
+    said = cause.getMessage() or cause.toString()
+    return _DECORATION.sub("", reason_of(Exception(said)))
 
 
 def _after_traceback(lines: Sequence[str]) -> str | None:

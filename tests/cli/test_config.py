@@ -46,6 +46,14 @@ def test_passwords_are_masked_in_every_form() -> None:
     }
 
 
+def test_of_an_iceberg_catalog_only_what_is_no_secret_is_shown() -> None:
+    catalog = "type=sql,uri=postgresql+psycopg://me:hunter2@db/iceberg,credential=hunter2,s3.secret-access-key=hunter2"
+    shown = json.loads(korvet("config", "--json", "--set", f"lake.iceberg.catalog={catalog}").stdout)
+    assert shown["lake.iceberg.catalog"]["value"] == (
+        "type=sql,uri=postgresql+psycopg://me:***@db/iceberg,credential=***,s3.secret-access-key=***"
+    )
+
+
 def test_of_an_object_store_only_what_is_no_secret_is_shown() -> None:
     options = {
         "AWS_ACCESS_KEY_ID": "hunter2",

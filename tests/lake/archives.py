@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import TableFile, filesystem, write_file
+from korvet.lake.files import TableFile, filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
@@ -22,6 +24,14 @@ def record(offset: int, timestamp: int | None = None, value_bytes: int = 40) -> 
     """Return a record with its offset as value; its time is 1000 ms later than that, if none is given."""
     value = b"%d " % offset
     return offset, 1000 + offset if timestamp is None else timestamp, b"k", value.ljust(value_bytes, b"v"), []
+
+
+def write_file(
+    files: FileSystem, partition: int, rows: Iterable[pa.RecordBatch], now_ms: int
+) -> TableFile | None:
+    """Write rows to a file of a table that is not partitioned by date; None if there is no row."""
+    written = write_files(files, partition, rows, now_ms)
+    return written[0] if written else None
 
 
 def append(

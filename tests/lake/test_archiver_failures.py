@@ -171,8 +171,8 @@ def test_files_that_went_to_another_machine_are_not_committed(topics: Topics) ->
     def elsewhere(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
         outcomes = topics.run(tasks)
         for each in outcomes:
-            assert each.file is not None
-            (Path(topics.source.lake.uri(topic.of)) / each.file.path).unlink()
+            [file] = each.files
+            (Path(topics.source.lake.uri(topic.of)) / file.path).unlink()
         return outcomes
 
     done = topics.archiver().round(elsewhere)
@@ -243,6 +243,26 @@ def test_records_that_left_redis_unarchived_are_reported_with_none_after(topics:
     assert [offset for offset, *_ in topics.archived(topic)] == [0, 2]
 
 
+def test_records_that_left_redis_unarchived_are_reported_once_they_are_passed(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    gapped = topic.partitions[0]
+    for value in (b"0", b"1", b"2"):
+        for partition in topic.partitions:
+            topics.produce(partition, value)
+        if value == b"0":
+            topics.archiver().round(topics.run)
+    topics.trim(gapped, 2)
+
+    def without_gapped(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+        return topics.run([each for each in tasks if each.partition != gapped])
+
+    done = topics.archiver().round(without_gapped)
+    assert (done.records, done.lost) == (2, [])
+    done = topics.archiver().round(topics.run)
+    assert (done.records, done.lost) == (1, [LostRange("orders", 0, 1, 2)])
+    assert topics.archiver().round(topics.run) == ArchiveRound()
+
+
 @pytest.mark.parametrize("gone", [[0, 1], [3, 4], [9], [0, 5, 9], list(range(10))])
 def test_entries_removed_by_hand_from_the_middle_are_reported(
     topics: Topics, raw_redis: Any, gone: list[int]
@@ -282,8 +302,8 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
         )
         stores.lake.create(LakeTopic(compacted.partition.topic, compacted.partition.topic_id))
         outcome = archive_range(stores, task)
-    assert outcome.file is not None
-    assert (outcome.file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.end, ())
+    [file] = outcome.files
+    assert (file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.end, ())
 
 
 def test_records_that_leave_redis_while_a_task_reads_are_reported(topics: Topics) -> None:
@@ -342,7 +362,7 @@ def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
         log_append_time=False,
     )
     [outcome] = archive_ranges(msgspec.structs.replace(topics.source, lake=lake), [task])
-    assert (outcome.next_offset, outcome.file) == (0, None)
+    assert (outcome.next_offset, outcome.files) == (0, ())
     assert outcome.error is not None
     assert outcome.error.startswith(f"s3://bucket/lake/orders/{topic.id}: Generic S3 error: ")
     assert outcome.error.isprintable()

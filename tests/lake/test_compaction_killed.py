@@ -21,7 +21,7 @@ HOURS = 24
 
 PROGRAM = """
 import os, signal, sys
-from korvet.lake import compaction
+from korvet.lake import compaction, files
 from korvet.lake.table import ArchiveTable, Lake
 from tests.lake.archives import OF
 
@@ -38,11 +38,11 @@ def killed_after(call):
 
 match point:
     case "before a file is written":
-        compaction.write_file = killed
+        compaction.write_files = killed
     case "while a file is written":
-        compaction._one = killed
+        files._NewFile.add = killed
     case "after a file":
-        compaction.write_file = killed_after(compaction.write_file)
+        compaction.write_files = killed_after(compaction.write_files)
     case "before the commit":
         ArchiveTable.replace = killed
     case "after the commit":

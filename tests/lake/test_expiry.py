@@ -257,7 +257,7 @@ def test_vacuum_deletes_what_a_writer_that_was_killed_had_begun(topic: Both) -> 
     program = f"""
 import os, signal
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import filesystem, write_file
+from korvet.lake.files import filesystem, write_files
 from tests.lake.archives import record
 
 def rows():
@@ -266,7 +266,7 @@ def rows():
         yield records_to_arrow(0, [record(at, value_bytes=10_000_000)])
     os.kill(os.getpid(), signal.SIGKILL)
 
-write_file(filesystem({topic.table.uri!r}), 0, rows(), 1)
+write_files(filesystem({topic.table.uri!r}), 0, rows(), 1)
 """
     partition = topic.path_of("partition=0")
     before = set(partition.iterdir())
@@ -421,7 +421,12 @@ def test_retention_is_that_of_kafka(files: list[tuple[int, int]], ms: int, size:
 
 def test_a_log_starts_after_all_that_left_even_where_files_overlap() -> None:
     some = [file(0, 9, 1, 1), file(5, 14, 1, 1), file(20, 29, 1, 1)]
-    assert [start_after(some, count, 50) for count in (1, 2, 3)] == [10, 20, 50]
+    everything = RetentionLimits(ms=1000)
+    # Of files that overlap none leaves alone.
+    assert count_expired(some, everything, 1500, 0, lambda each: 2000 if each is some[1] else 1) == 0
+    assert count_expired(some, everything, 1500, 0, lambda each: 2000 if each is some[2] else 1) == 2
+    assert count_expired(some, RetentionLimits(bytes=2), 0, 0, lambda _: 0) == 0
+    assert [start_after(some, count, 50) for count in (2, 3)] == [20, 50]
 
 
 def test_a_table_that_always_changes_is_an_error_in_the_end(

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import TableFile
+from korvet.lake.files import TableFile, filesystem
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
 from korvet.lake.table import Advance, ArchiveTable, Lake
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF
+from tests.lake.archives import OF, append, opened, path_of, record, write_file
 from tests.support.batches import read
 
 PARTITION = 0
@@ -104,6 +104,39 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
         assert reader.first_from(whole, time) == next(each for each in stamps if each.timestamp >= time)
     largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
     assert reader.largest(whole) == (None if largest.timestamp < 0 else largest)
+
+
+def encodings(lake: Lake, name: str) -> list[set[str]]:
+    """Return the encodings of a column of the one file, by row group."""
+    [file] = opened(lake).files()
+    metadata = pq.read_metadata(path_of(lake, file.path))
+    at = metadata.schema.names.index(name)
+    return [set(metadata.row_group(group).column(at).encodings) for group in range(metadata.num_row_groups)]
+
+
+def test_only_columns_whose_values_repeat_have_dictionaries(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    times = range(1_700_000_000_000, 1_700_000_000_010)
+    records: list[StoredRecord] = [
+        (at, time, b"key %d" % (at % 2), b"value %d" % at, []) for at, time in enumerate(times)
+    ]
+    append(lake, records, 10)
+    assert encodings(lake, "key") == [{"PLAIN", "RLE", "RLE_DICTIONARY"}] * 3
+    assert encodings(lake, "value") == [{"PLAIN", "RLE"}] * 3
+    assert stepwise(LakeReader(lake), 10) == records
+
+
+def test_what_is_read_from_redis_in_small_parts_becomes_full_row_groups(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    records = [record(at) for at in range(10)]
+    table = lake.create(OF)
+    parts = [records_to_arrow(PARTITION, records[at : at + 3]) for at in range(0, 10, 3)]
+    [file] = [write_file(filesystem(table.uri), PARTITION, parts, 1)]
+    assert file is not None
+    metadata = pq.read_metadata(path_of(lake, file.path))
+    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [4, 4, 2]
+    table.append([file], [Advance(PARTITION, 0, 10)])
+    assert stepwise(LakeReader(lake), 10) == records
 
 
 def received(data: bytes) -> list[StoredRecord]:

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,19 @@ def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
     assert offsets(reader.read(place(0, 1), ALL).data) == [0]
     append(lake, [record(1)], 2)
     assert offsets(reader.read(place(0, 2), ALL).data) == [0, 1]
+
+
+def test_a_table_is_opened_again_if_its_log_was_cleaned_up(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    append(lake, [record(0)], 1)
+    archives.append(lake, [record(0)], 1)
+    reader = LakeReader(lake)
+    assert offsets(reader.read(place(0, 1), ALL).data) == [0]
+    # Of the other partition the log is read when it is asked for.
+    DeltaTable(lake.uri(OF)).create_checkpoint()
+    for entry in archives.path_of(lake, "_delta_log").glob("*.json"):
+        entry.unlink()
+    assert offsets(reader.read(ReadPosition(*OF, 0, 0, 1), ALL).data) == [0]
 
 
 def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from korvet.lake.scan import (
     scan_parts,
     snapshots,
 )
-from korvet.lake.schema import OFFSET, VALUE
+from korvet.lake.schema import HEADERS, KEY, OFFSET, TIMESTAMP, VALUE
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
 from korvet.lake.table import Lake
 from korvet.lake.verify import verify
@@ -95,6 +95,22 @@ def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Bot
             spec = ScanRange(first, offsets[last] + 1)
             got = rows_of(tiers, scan_parts(tiers.stores, log, spec))
             assert [offset for offset, _ in got] == offsets[at : last + 1]
+
+
+@pytest.mark.parametrize("columns", [(), (VALUE,), (TIMESTAMP, KEY), (HEADERS,)])
+def test_only_the_columns_that_are_wanted_are_read(tiers: Both, columns: tuple[str, ...]) -> None:
+    log = log_of(tiers)
+    everything, some = PartReader(tiers.stores), PartReader(tiers.stores, columns=columns)
+    # Within files and batches too: then offsets have to be read.
+    for first in (0, log.files[0].first_offset + 1, log.files[1].last_offset):
+        for part in scan_parts(tiers.stores, log, ScanRange(first, log.end)):
+            wanted, found = list(everything.rows(part)), list(some.rows(part))
+            assert [each.num_rows for each in found] == [each.num_rows for each in wanted]
+            assert [each.select(columns).to_pylist() for each in found if columns] == [
+                each.select(columns).to_pylist() for each in wanted if columns
+            ]
+            for rows in found if part.remote else ():
+                assert set(rows.schema.names) <= {OFFSET, *columns}
 
 
 def test_what_the_table_has_is_not_asked_of_redis(tiers: Both) -> None:

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 
 from korvet.errors import LakeError
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import ROW_GROUP_ROWS, TableFile, filesystem, write_file
+from korvet.lake.files import ROW_GROUP_ROWS, TableFile, filesystem
 from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF, opened, path_of, record
+from tests.lake.archives import OF, opened, path_of, record, write_file
 from tests.lake.rows import records_of
 
 
@@ -154,7 +154,7 @@ def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path, l
     with pytest.raises(ValueError, match="offset 3 follows 4"):
         write_file(files, 0, [rows(0, 5), rows(3, 6)], now_ms=7)
     records: list[StoredRecord] = [(1, 0, None, None, []), (1, 0, None, None, [])]
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="offset 1 follows 1"):
         write_file(files, 0, [records_to_arrow(0, records)], now_ms=7)
     assert write_file(files, 0, [rows(0, 0)], now_ms=7) is None
     assert list(tmp_path.rglob("*.parquet")) == []
@@ -162,3 +162,13 @@ def test_rows_out_of_order_are_refused_and_no_rows_are_no_file(tmp_path: Path, l
 
 def test_where_a_table_lies() -> None:
     assert Lake("s3://bucket/lake/").uri(LakeTopic("orders", "id")) == "s3://bucket/lake/orders/id"
+
+
+def test_a_log_that_is_gone_is_an_error_of_the_lake(lake: Lake) -> None:
+    lake.create(OF).append([], [Advance(0, 0, 10)])
+    table = opened(lake)
+    for entry in path_of(lake, "_delta_log").glob("*.json"):
+        entry.unlink()
+    for ask in (table.next_offset, table.left_out):
+        with pytest.raises(LakeError, match=r"orders/.*_delta_log"):
+            ask(0)

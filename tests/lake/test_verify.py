@@ -14,10 +14,11 @@ import pytest
 from korvet.lake.compaction import compact
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.expiry import Expiry
-from korvet.lake.files import TableFile, filesystem, write_file
+from korvet.lake.files import TableFile, filesystem
 from korvet.lake.source import RetentionLimits
 from korvet.lake.table import Advance, Lake
 from korvet.lake.verify import VerifiedPartition, verify
+from tests.lake.archives import write_file
 from tests.lake.both import TOPIC, Both, both
 from tests.support.batches import Record
 

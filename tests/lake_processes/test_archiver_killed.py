@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.archive_driver import POINTS
+from tests.support import iceberg
+from tests.support.archive_driver import ICEBERG_POINTS, POINTS
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
 from tests.support.processes import alive, descendants, wait_until
 
@@ -26,6 +27,21 @@ def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str)
     assert done.failures == []
     for topic in found:
         topics.check(topic)
+
+
+@pytest.mark.parametrize("point", ["after the commit", *ICEBERG_POINTS])
+def test_a_killed_archiver_leaves_iceberg_to_the_next_one(topics: Topics, point: str) -> None:
+    iceberg.beside(topics)
+    topic = topics.make("orders", "batch", partitions=2)
+    for _ in range(2):
+        all_kinds(topics, topic)
+        with driver(topics, point) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == point
+    # In Redis there may be nothing left to archive.
+    assert topics.archiver().round(topics.run).failures == []
+    topics.check(topic)
+    iceberg.check(topics.source.lake, topic.of)
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)

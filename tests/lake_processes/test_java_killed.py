@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from tests.cli.commands import SPARK_SECONDS_MAX
+from tests.support.archives import Topics, orders, where
+from tests.support.processes import children, die_with_tests, kill
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,3 +62,28 @@ def test_a_job_whose_java_is_killed_fails_with_one_line(tmp_path: Path) -> None:
     [line] = [each for each in done.stderr.splitlines() if "Java ended" in each]
     assert "archiver Java ended status=-9" in line
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_whose_java_is_killed_ends_with_one_line(topics: Topics) -> None:
+    topic = orders(topics)
+    command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), "--master", "local[1,4]"]
+    with subprocess.Popen(
+        [*command, "--interval", "0.1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=die_with_tests,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        [java] = [
+            each for each in children(process.pid) if "java" in Path(f"/proc/{each}/cmdline").read_text()
+        ]
+        kill(java)
+        # Whether a job is running then is chance; the next one fails in any case.
+        topics.produce(topic.partitions[0], b"4")
+        _, output = process.communicate(timeout=SPARK_SECONDS_MAX)
+    assert process.returncode == 1
+    [line] = [each for each in output.splitlines() if not each.startswith("starting Spark: ")]
+    assert line.startswith("Error: the job failed: ")

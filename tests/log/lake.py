@@ -13,7 +13,7 @@ from typing import Literal
 
 from korvet.config.settings import Settings
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow
-from korvet.lake.files import filesystem, write_file
+from korvet.lake.files import filesystem
 from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote.archived import Archived, Mirrored, RemoteOffsetStore
 from korvet.log.remote.client import RemoteClient
@@ -24,6 +24,7 @@ from korvet.log.types import Read
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.types import Partition
+from tests.lake.archives import write_file
 from tests.support.domain import Domain, domain
 from tests.support.lake_service import LakeService
 

@@ -155,6 +155,24 @@ def test_what_is_not_of_one_layout_is_left_to_be_looked_at_one_by_one(entries: l
     assert columns(entries) is None
 
 
+DIGITS = st.one_of(st.sampled_from([b"5", b"05", b"9" * 18]), st.integers(0, 10**18 - 1).map(b"%d".__mod__))
+NONE_OF_THEM = st.sampled_from(
+    [b"", b"-5", b"+5", b" 5", b"5.0", b"5,6", b"1e3", b"\xb2", b"1" + b"0" * 18, b"0" * 19]
+)
+
+
+@given(st.lists(DIGITS, min_size=ENTRIES_MIN, max_size=ENTRIES_MIN + 3), st.none() | NONE_OF_THEM)
+def test_timestamps_are_texts_of_up_to_18_digits(texts: list[bytes], other: bytes | None) -> None:
+    if other is not None:
+        texts[7] = other
+    found = columns([(b"7-%d" % n, [b"value", b"v", b"timestamp", each]) for n, each in enumerate(texts)])
+    if other is None:
+        assert found is not None
+        assert found.timestamps == [int(each) for each in texts]
+    else:
+        assert found is None
+
+
 def test_entries_at_or_past_the_end_are_left_too() -> None:
     last = (7 << BITS) + ENTRIES_MIN - 1
     assert columns(SAME, last + 1) is not None

@@ -10,7 +10,7 @@ import pytest
 
 from korvet.errors import KafkaError
 from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import filesystem, write_file
+from korvet.lake.files import filesystem
 from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote import client as remote_client
 from korvet.log.remote import tier as remote_tier
@@ -21,6 +21,7 @@ from korvet.log.types import RemoteRange
 from korvet.protocol.records.compression import Codec
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
+from tests.lake.archives import write_file
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
 

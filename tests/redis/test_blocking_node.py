@@ -107,6 +107,8 @@ def test_logins_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
         made.close()
         with pytest.raises(StorageUnavailableError, match=r"refused the connection \(AUTH\)"):
             client(secured.url.replace("korvet@", "korvet:wrong@")).call("PING")
+        with pytest.raises(StorageUnavailableError, match=r"redis\.url must name one by ssl_certfile"):
+            client(secured.anonymous_url).call("PING")
 
 
 def test_the_master_is_that_which_sentinels_name() -> None:

@@ -58,11 +58,19 @@ def single_keys() -> set[str]:
 def test_the_schema_lists_exactly_the_keys_of_the_code() -> None:
     methods = {name for name in vars(Keys) if not name.startswith("_") and callable(getattr(Keys, name))}
     named = {method.__name__ for method in (*METHODS, *GROUP_METHODS, Keys.transaction)}
+    named |= {Keys.pipeline_lease.__name__, Keys.pipeline_fence.__name__}
     others = {"clean", "append_channel", "group_channel", "membership_of", "consumer_group", "parse_stream"}
     assert methods == named | others | {"epoch_of", "replication_mark_of"}
     assert section("Keys") == partitioned() | grouped() | single_keys() | of_nodes("tag") | {
-        KEYS.transaction("payments")
+        KEYS.transaction("payments"),
+        KEYS.pipeline_lease("sales"),
+        KEYS.pipeline_fence("sales"),
     }
+
+
+def test_the_lease_of_a_pipeline_shares_the_slot_of_its_fence_and_is_no_stream() -> None:
+    assert key_slot(KEYS.pipeline_lease("0").encode()) == key_slot(KEYS.pipeline_fence("0").encode())
+    assert KEYS.parse_stream(KEYS.pipeline_lease("0").encode()) is None
 
 
 def of_nodes(tag: str) -> set[str]:

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial, wraps
 from typing import Any
 
+from pyiceberg.catalog.sql import SqlCatalog
+
+from korvet.config.values import key_values
 from korvet.lake.archiver import Archiver, RunTasks
 from korvet.lake.source import LakeSource
 from korvet.lake.table import ArchiveTable, Lake
@@ -21,13 +24,18 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.log.remote.archived import RemoteOffsetStore
 
 POINTS = ("before the write", "after the write", "before the commit", "after the commit", "before the mirror")
+ICEBERG_POINTS = ("before Iceberg's commit", "after Iceberg's commit")
 
 
 def main(url: str, lake: str, point: str, master: str = "") -> None:
     """Archive up to the point."""
     tables = Lake.of(lake, os.environ.get("KORVET_LAKE_STORAGE_OPTIONS", ""))
-    source = LakeSource(redis_url=url, lake=tables)
-    stops = {name: partial(stop, name) if name == point else lambda: None for name in POINTS}
+    iceberg = key_values(os.environ.get("KORVET_LAKE_ICEBERG_CATALOG", ""))
+    source = LakeSource(redis_url=url, lake=tables, iceberg=iceberg)
+    stops = {name: partial(stop, name) if name == point else lambda: None for name in POINTS + ICEBERG_POINTS}
+    if point in ICEBERG_POINTS:
+        # The commit that sets properties is before the first of these.
+        surround(SqlCatalog, "commit_table", *(stops[name] for name in ICEBERG_POINTS))
     surround(ArchiveTable, "append", stops["before the commit"], stops["after the commit"])
     if point == "before the mirror":
         # What a commit before this one has left unreported is reported first, and is not meant.

@@ -233,7 +233,11 @@ def driver(topics: Topics, point: str, *master: str) -> Iterator[subprocess.Pope
         text=True,
         preexec_fn=die_with_tests,
         cwd=root,
-        env=os.environ | {"KORVET_LAKE_STORAGE_OPTIONS": options},
+        env=os.environ
+        | {
+            "KORVET_LAKE_STORAGE_OPTIONS": options,
+            "KORVET_LAKE_ICEBERG_CATALOG": ",".join(map("=".join, topics.source.iceberg.items())),
+        },
     ) as process:
         try:
             yield process

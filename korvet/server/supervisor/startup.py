@@ -156,10 +156,12 @@ def check_lake(settings: Settings) -> None:
         return
     # Found, not imported: only the processes that read and write the lake load them.
     archives = settings.lake_interval_ms > 0
-    needed = ("deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ()))
+    needed = ["deltalake", "pyarrow", "numpy", *(("pyspark",) if archives else ())]
+    if settings.lake_iceberg_catalog:
+        needed.append("pyiceberg")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"lake.path needs {', '.join(missing)}: run `{extras.lake_command()}`")
+        raise ConfigError(f"lake.path needs {', '.join(missing)}: run `{extras.lake_command(*missing)}`")
     if archives and (problem := java.problem()):
         raise ConfigError(
             f"lake.path: {problem}; or let `korvet lake archive` run elsewhere, with lake.interval.ms=0"

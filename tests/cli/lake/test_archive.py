@@ -108,9 +108,35 @@ def test_what_cannot_be_done_is_one_line(topics: Topics, topic: SourceTopic, tmp
     assert "Spark needs Java 17 or later" in failed(no_java)
 
 
+def test_spark_is_not_started_if_nothing_is_to_be_archived(
+    topics: Topics, topic: SourceTopic, tmp_path: Path
+) -> None:
+    topics.archiver().round(topics.run)
+    no_java = {"JAVA_HOME": str(tmp_path)}
+    result = korvet_process("lake", "archive", *where(topics), environ=no_java)
+    assert done(result) == "archived 0 records, 0 B in 0 files\n"
+    assert result.stderr == ""
+    other = ("--redis-url", topics.source.redis_url, "--lake", str(tmp_path / "other"))
+    message = failed(korvet_process("lake", "archive", *other, environ=no_java))
+    assert "this lake holds nothing: is it another one?" in message
+
+
+def test_records_that_redis_lost_are_reported_without_spark(topics: Topics, tmp_path: Path) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, b"1", b"2")
+    topics.archiver().round(topics.run)
+    topics.produce(partition, b"3")
+    topics.trim(partition, 3)
+    result = korvet_process("lake", "archive", *where(topics), "--json", environ={"JAVA_HOME": str(tmp_path)})
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["records"], found["partitions"]) == (1, 0, 1)
+    assert found["lost"] == [{"topic": "orders", "partition": 0, "first": 2, "end": 3}]
+    assert as_json(topics, "status")[0]["archived"] == 3
+
+
 @pytest.mark.parametrize(("command", "package"), [("status", "deltalake"), ("archive", "pyspark")])
 def test_without_the_extra_the_commands_say_what_to_install(
-    topics: Topics, command: str, package: str
+    topics: Topics, topic: SourceTopic, command: str, package: str
 ) -> None:
     program = (
         f"import sys; sys.modules[{package!r}] = None; from korvet.cli.main import main; sys.exit(main())"

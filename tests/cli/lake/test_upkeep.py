@@ -16,6 +16,7 @@ import pytest
 from korvet.topics.registry import TopicSpec
 from tests.cli.commands import done, failed, korvet_process
 from tests.lake.both import TOPIC, Both, both
+from tests.support.iceberg import check, names, properties
 
 DAY_MS = 86_400_000
 WAIT_S = 60
@@ -121,6 +122,22 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_confirmed(topic: Both)
     assert done["gone"] == [{"topic": TOPIC, "id": old, "removed": True}]
     assert topic.lake.tables() == []
     assert as_json(topic, "expire", "--remove-gone", "--yes")["gone"] == []
+
+
+def test_upkeep_keeps_iceberg_in_step_and_drops_what_is_gone(topic: Both) -> None:
+    catalog = properties(Path(topic.lake.path).parent)
+    setting = ("--set", "lake.iceberg.catalog=" + ",".join(map("=".join, catalog.items())))
+    printed(topic, "compact", *setting)
+    check(topic.lake, topic.topic.of)
+    topic.archive_batches((1, 1))
+    as_json(topic, "expire", *setting)
+    check(topic.lake, topic.topic.of)
+    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
+    topic.worker.topics.create(TopicSpec(name="other", partitions=1))
+    as_json(topic, "expire", *setting)
+    assert names(topic.lake) == [TOPIC]
+    as_json(topic, "expire", "--remove-gone", "--yes", *setting)
+    assert (names(topic.lake), topic.lake.tables()) == ([], [])
 
 
 def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:

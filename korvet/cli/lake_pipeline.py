@@ -1,0 +1,118 @@
+"""`korvet lake pipeline`: runs pipelines, which bring topics to tables by Structured Streaming.
+
+`run` and `validate` are here; what asks for others, or starts and stops them, is in lake_pipeline_control.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from korvet.cli.lake_options import LakeTarget, started_spark, with_place
+from korvet.cli.options import ClusterTarget, with_cluster
+from korvet.cli.output import print_json
+from korvet.cli.run import CommandGroup
+
+if TYPE_CHECKING:
+    from korvet.spark.pipelines.spec import PipelineSpec
+
+
+@click.group(cls=CommandGroup)
+def pipeline() -> None:
+    """Run pipelines: topics decoded, transformed by SQL or Python, and written to tables, each record exactly once."""
+
+
+file_argument = click.argument("file", type=click.Path(path_type=Path))
+master_option = click.option(
+    "--master", metavar="URL", help="Spark's master; by default that of the file, or all cores, local[*,4]."
+)
+
+
+@pipeline.command()
+@file_argument
+@master_option
+@with_place
+@with_cluster
+def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None, *, as_json: bool) -> int:  # noqa: ARG001 - with_place's
+    """Run the pipeline of a file until it is ended, or with trigger.available_now until all is read.
+
+    It may be killed at any time: started again it continues where it was, and no row is lost or written twice. The
+    brokers are for a target that is a topic. Exit code 1 if it fails; then the status has the reason too.
+    """
+    from korvet.spark.pipelines.runner import Pipeline, PipelineContext  # noqa: PLC0415 - other commands start without Spark
+    from korvet.spark.pipelines.spec import PipelineError, load  # noqa: PLC0415 - the same
+    from korvet.spark.pipelines.status import PipelineReporter  # noqa: PLC0415 - the same
+
+    spec = load(file)
+    stopped, lost = threading.Event(), threading.Event()
+
+    def on_lost() -> None:
+        lost.set()
+        stopped.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: stopped.set())
+    with (
+        PipelineReporter(place.source, spec.name, file=str(file.absolute()), on_lost=on_lost) as reporter,
+        _spark(spec, master) as session,
+    ):
+        Pipeline(PipelineContext(session, place.source, _brokers(cluster)), spec).run(stopped, reporter)
+        if lost.is_set():
+            raise PipelineError(f"pipeline {spec.name} runs elsewhere now")
+        completed = not stopped.is_set()
+        reporter.stopped(completed=completed)
+    # One that was to read all there is has not done its work.
+    return 128 + signal.SIGTERM if spec.trigger.available_now and not completed else 0
+
+
+@pipeline.command()
+@file_argument
+@master_option
+@with_place
+@with_cluster
+def validate(
+    place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | None, *, as_json: bool
+) -> None:
+    """Check a pipeline's file, its transformation, and what its target and its checkpoints say to it; run nothing.
+
+    Prints the columns of the result.
+    """
+    from korvet.spark.pipelines.runner import Pipeline, PipelineContext  # noqa: PLC0415 - other commands start without Spark
+    from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - the same
+
+    spec = load(file)
+    with _spark(spec, master) as session:
+        context = PipelineContext(session, place.source, _brokers(cluster))
+        schema = Pipeline(context, spec, runs=False).schema
+    columns = {field.name: field.dataType.simpleString() for field in schema}
+    if as_json:
+        print_json({"name": spec.name, "columns": columns})
+        return
+    for name, kind in columns.items():
+        click.echo(f"{name} {kind}")
+
+
+def _spark(spec: PipelineSpec, master: str | None) -> AbstractContextManager[Any]:
+    from korvet.spark.pipelines.packages import configs  # noqa: PLC0415 - other commands start without Spark
+
+    master = master or spec.spark.master
+    return started_spark(f"korvet pipeline {spec.name}", master, configs(spec, master))
+
+
+def _brokers(cluster: ClusterTarget) -> dict[str, str]:
+    """Return the options by which the format `korvet` writes to brokers."""
+    security = cluster.security
+    configs = {
+        "security.protocol": security.protocol,
+        "sasl.mechanism": security.mechanism,
+        **security.configs,
+    }
+    return {
+        "bootstrap.servers": cluster.bootstrap_server,
+        **{f"kafka.{name}": each for name, each in configs.items() if each},
+    }

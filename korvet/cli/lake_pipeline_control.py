@@ -1,0 +1,336 @@
+"""`korvet lake pipeline` list and status: what pipelines report. start and stop: those of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from korvet.cli.lake_options import LakeTarget, with_place
+from korvet.cli.lake_pipeline import file_argument, master_option
+from korvet.cli.options import format_time, with_cluster
+from korvet.cli.output import cell, print_error, print_json, print_rows, print_table, printable, waiting
+from korvet.cli.run import FAILED
+from korvet.errors import KafkaError, LakeError
+
+if TYPE_CHECKING:
+    from korvet.cluster.pipelines import PipelineStatus, PipelineStore
+
+_POLL_S = 0.1
+_SECONDS = click.FloatRange(min=0, min_open=True)
+_EMPTY = "no pipelines"
+_LOG_DIR = "--log-dir"
+
+
+@contextlib.contextmanager
+def _opened(target: LakeTarget) -> Iterator[PipelineStore]:
+    from korvet.spark.pipelines.status import opened  # noqa: PLC0415 - other commands start without Delta
+
+    with opened(target.source) as store:
+        yield store
+
+
+def _name_of(text: str) -> str:
+    """Return the name of a pipeline that is given by it, or by its file. Raises PipelineError."""
+    if not Path(text).is_file():
+        return text
+    from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - the same
+
+    return load(Path(text)).name
+
+
+def _row(store: PipelineStore, name: str) -> PipelineStatus:
+    """Return a pipeline by its name; raises LakeError if there is none."""
+    found = next((each for each in store.read() if each.name == name), None)
+    if found is None:
+        raise LakeError(f"there is no pipeline {name}: none of that name has run")
+    return found
+
+
+@click.command("list")
+@with_place
+def list_pipelines(target: LakeTarget, *, as_json: bool) -> None:
+    """List the pipelines that have run: state, process, file and log."""
+    with _opened(target) as store:
+        found = store.read()
+    rows: list[dict[str, Any]] = [
+        {
+            "name": each.name,
+            "state": each.state,
+            "since": format_time(each.since_ms),
+            "host": each.process.host,
+            "process": each.process.id,
+            "restarts": each.restarts,
+            "file": each.file,
+            "log": each.log,
+        }
+        for each in found
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    titles = {name: name.capitalize() for name in rows[0]} if rows else {}
+    print_rows(titles | {"name": "Pipeline"} if rows else {}, rows, ("Process", "Restarts"), empty=_EMPTY)
+
+
+_STATUS = (
+    *("Pipeline", "State", "Since s", "Lag", "Lag s", "Records", "Records/s", "Last batch s"),
+    *("Dead letters", "Restarts", "Process"),
+)
+
+
+@click.command("status")
+@click.argument("pipelines", metavar="[NAME|FILE]...", nargs=-1)
+@with_place
+def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: bool) -> int:
+    """Show how pipelines get on; all that have run, or those named.
+
+    "Lag" counts the records that a pipeline has not read, archived or not, of the topics that it has read, and "Lag s"
+    is the age of the first of them by its timestamp. "Records/s" is the speed of the last batch that had records, which
+    ended "Last batch s" ago. A pipeline is `completed` if it had read all there was, and `lost` if its process has not
+    renewed its lease for 30 seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
+    """
+    with _opened(target) as store:
+        found = [_row(store, _name_of(each)) for each in pipelines] if pipelines else store.read()
+    lags = _lags(target, found)
+    if as_json:
+        print_json([_as_json(each, *lag) for each, lag in zip(found, lags, strict=True)])
+    else:
+        cells = [_cells(each, *lag) for each, lag in zip(found, lags, strict=True)]
+        print_table(_STATUS, cells, numbers=_STATUS[2:-1], empty=_EMPTY)
+    broken = [each for each in found if each.state in ("failed", "lost")]
+    for each in broken:
+        place = f" (log: {each.log})" if each.log else ""
+        reason = each.error if each.state == "failed" else _LOST.format(each.process.id, each.process.host)
+        print_error(f"{each.name}: {reason}{place}")
+    return FAILED if broken else 0
+
+
+_LOST = "process {} on {} ended without saying why, or cannot reach Redis"
+
+_Lag = tuple[int | None, int | None]
+"""Records, and the age (ms) of the first; None if that is not known."""
+
+
+def _lags(target: LakeTarget, found: list[PipelineStatus]) -> list[_Lag]:
+    from korvet.spark.pipelines.status import lag_of  # noqa: PLC0415 - other commands start without Delta
+
+    lags: list[_Lag] = []
+    with target.source.opened() as stores:
+        for each in found:
+            try:
+                lags.append(lag_of(stores, each))
+            except (KafkaError, LakeError) as error:
+                print_error(f"{each.name}: its lag is not known: {error}")
+                lags.append((None, None))
+    return lags
+
+
+def _as_json(each: PipelineStatus, lag_records: int | None, lag_ms: int | None) -> dict[str, Any]:
+    process = each.process
+    more = {"lag_records": lag_records, "lag_ms": lag_ms, "host": process.host, "process": process.id}
+    fields: dict[str, Any] = msgspec.to_builtins(each, str_keys=True)
+    del fields["holder"]
+    return fields | more
+
+
+def _cells(each: PipelineStatus, lag_records: int | None, lag_ms: int | None) -> tuple[str, ...]:
+    now_ms, batch = time.time_ns() // 1_000_000, each.last_batch
+    return (
+        each.name,
+        each.state,
+        f"{max(now_ms - each.since_ms, 0) // 1000}",
+        cell(lag_records),
+        cell(None if lag_ms is None else f"{lag_ms / 1000:.1f}"),
+        str(each.records),
+        cell(None if batch.ended_ms is None else f"{batch.records_per_second:.1f}"),
+        cell(None if batch.ended_ms is None else max(now_ms - batch.ended_ms, 0) // 1000),
+        str(each.dead_letters),
+        str(each.restarts),
+        f"{each.process.id} on {each.process.host}",
+    )
+
+
+class _WithArguments(click.Command):
+    """A command that knows its arguments as they were given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = list(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_WithArguments)
+@file_argument
+@click.option(
+    _LOG_DIR,
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("pipeline-logs"),
+    show_default=True,
+    metavar="DIRECTORY",
+    help="Its log is appended to NAME.log there.",
+)
+@master_option
+@with_place
+@with_cluster
+def start(target: LakeTarget, file: Path, directory: Path, *, as_json: bool, **_of_run: Any) -> None:  # noqa: ANN401 - the flags of run
+    """Run a pipeline by a process of its own, which goes on in the background; returns once its queries run.
+
+    The process gets the flags that are given here. It is not started again when it fails, or when the machine starts:
+    a service manager does that.
+    """
+    from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - other commands start without Delta
+
+    name = load(file).name
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / f"{name}.log"
+    with _opened(target) as store, log.open("ab") as lines:
+        _refuse_running(store, name)
+        at = lines.tell()
+        process = subprocess.Popen(  # noqa: S603 - this program
+            [sys.executable, "-m", "korvet", "lake", "pipeline", "run", *_flags_of_run()],
+            stdin=subprocess.DEVNULL,
+            stdout=lines,
+            stderr=lines,
+            start_new_session=True,
+        )
+        with waiting("starting Spark"):
+            begun = _await_begin(store, name, process)
+    if begun is None:
+        raise LakeError(
+            f"pipeline {name} did not start: {_last_line(log, at) or 'it says nothing'} (log: {log})"
+        )
+    if as_json:
+        print_json({"name": name, "state": begun.state, "process": process.pid, "log": str(log)})
+    else:
+        what = "started" if begun.is_active else begun.state
+        click.echo(printable(f"{what} {name}: process {process.pid}, log {log}"))
+
+
+def _flags_of_run() -> list[str]:
+    """Return what this command was given, without its own flag."""
+    given = iter(click.get_current_context().meta[__name__])
+    found = []
+    for each in given:
+        if each == _LOG_DIR:
+            next(given)
+        elif not each.startswith(f"{_LOG_DIR}="):
+            found.append(each)
+    return found
+
+
+def _last_line(log: Path, at: int) -> str:
+    """Return the last line that came into a log after an offset."""
+    with log.open("rb") as file:
+        file.seek(at)
+        lines = [line.strip() for line in file.read().decode(errors="backslashreplace").splitlines()]
+    return next((line.removeprefix("Error: ") for line in reversed(lines) if line), "")
+
+
+def _refuse_running(store: PipelineStore, name: str) -> None:
+    running = next((each for each in store.read() if each.name == name and each.is_active), None)
+    if running is not None and not running.process.has_ended:
+        where = running.process
+        raise LakeError(f"pipeline {name} runs already: process {where.id} on {where.host}")
+
+
+def _await_begin(store: PipelineStore, name: str, process: subprocess.Popen[bytes]) -> PipelineStatus | None:
+    """Return a pipeline once its queries run, or have ended well; None if its process ended otherwise."""
+    while True:
+        ended = process.poll()
+        begun = next((each for each in store.read() if each.name == name and _is(each, process)), None)
+        if begun is not None and (begun.state == "running" or (ended == 0 and not begun.is_active)):
+            return begun
+        if ended is not None:
+            return None
+        time.sleep(_POLL_S)
+
+
+def _is(status: PipelineStatus, process: subprocess.Popen[bytes]) -> bool:
+    return status.process.is_here and status.process.id == process.pid
+
+
+@click.command()
+@click.argument("pipeline", metavar="NAME|FILE")
+@click.option(
+    "--timeout",
+    type=_SECONDS,
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for its end.",
+)
+@click.option("--forget", is_flag=True, help="Remove it from the list, too, whether it runs or not.")
+@with_place
+def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool, as_json: bool) -> None:
+    """Stop a pipeline that runs on this machine, after the batch that is under way, and wait for its end.
+
+    Its checkpoint and its tables stay: when it is started again, it continues where it was.
+    """
+    with _opened(target) as store:
+        found = _row(store, _name_of(pipeline))
+        # A process that cannot reach Redis has lost its lease, but runs.
+        runs = found.is_active or (
+            found.state == "lost" and found.process.is_here and not found.process.has_ended
+        )
+        if runs:
+            _end(store, found, timeout)
+        elif not forget:
+            raise LakeError(f"pipeline {found.name} does not run: it is {found.state}")
+        after = _row(store, found.name)
+        if forget:
+            store.forget(found.name)
+    if runs and after.state == "failed":
+        raise LakeError(f"pipeline {found.name} failed at its end: {after.error}")
+    if as_json:
+        print_json({"name": found.name, "state": after.state, "forgotten": forget})
+        return
+    if runs:
+        click.echo(printable(f"stopped {found.name}"))
+    if forget:
+        click.echo(printable(f"removed {found.name} from the list"))
+
+
+def _end(store: PipelineStore, found: PipelineStatus, seconds_max: float) -> None:
+    """End the process of a pipeline in order; raises LakeError if it is not here, or does not end."""
+    process = found.process
+    if not process.is_here:
+        raise LakeError(
+            f"pipeline {found.name} runs on {process.host}, as process {process.id}: stop it there"
+        )
+    try:
+        os.kill(process.id, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        raise LakeError(
+            f"process {process.id} of pipeline {found.name} is another user's: stop it as that user"
+        ) from error
+    with waiting("stopping the pipeline"):
+        if not _waited(lambda: process.has_ended, seconds_max):
+            raise LakeError(
+                f"process {process.id} of pipeline {found.name} has not ended within {seconds_max:g} s"
+            )
+    # One that was killed, or was starting, has said nothing.
+    after = _row(store, found.name)
+    if after.holder == found.holder and after.state not in ("stopped", "completed", "failed"):
+        store.write(msgspec.structs.replace(after, state="stopped", since_ms=time.time_ns() // 1_000_000))
+        store.lease(found.name).release(found.holder)
+
+
+def _waited(holds: Callable[[], bool], seconds_max: float) -> bool:
+    end = time.monotonic() + seconds_max
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL_S)
+    return True
