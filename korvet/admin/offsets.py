@@ -120,10 +120,13 @@ class Offsets:
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
-    def committed(self, group_id: str, partitions: Iterable[TopicPartition] | None = None) -> _Committed:
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False
+    ) -> _Committed:
         """Return the committed offsets of a group, of these partitions or of all; partitions without are left out.
 
-        An unknown group has none. Raises AdminError.
+        `stable`: after the transactions that commit some of them have ended. An unknown group has none. Raises
+        AdminError.
 
             >>> committed = admin.offsets.committed("billing")
         """
@@ -133,7 +136,7 @@ class Offsets:
                 offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
                 for name, indexes in indexes_by_topic(set(partitions))
             ]
-        request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=topics)
+        request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=stable)
 
         def ask(attempt: Attempt, _: Sequence[str]) -> Outcomes[str, _Committed]:
             return {

@@ -10,13 +10,16 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
 from korvet.admin.security import FAMILIES, ClientSecurity, from_configs
+from korvet.admin.transactions import TIMEOUT_MS_MAX
 from korvet.config.settings import Settings
 from korvet.config.sources import with_password
+from korvet.lake.scan import Tiers
 from korvet.lake.source import LakeSource
 from korvet.lake.table import AsOf, Lake
 from korvet.protocol.records.compression import Codec
@@ -30,9 +33,18 @@ _TOPICS = ("topic", "subscribe", "subscribePattern", "assign")
 """Ways to name what is read: one of them has to be given."""
 
 _NAMES = (
-    *("redis.url", "redis.password.file", "data.dir", "namespace", *_TOPICS, "lake", "lake.storage.options"),
+    *(
+        "redis.url",
+        "redis.password.file",
+        "data.dir",
+        "namespace",
+        *_TOPICS,
+        "lake",
+        "lake.storage.options",
+        "tiers",
+    ),
     *("replicas", "min.insync.replicas"),
-    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingPosition"),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("versionAsOf", "timestampAsOf", "maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
     *("maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
@@ -75,12 +87,14 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that a query reads, and how much of them at once.
 
     `after_end`: a partition without a record from a starting timestamp on is read from its end; else that is an error.
+    `position`: where a stream begins in spite of `starting`, as text of a checkpoint.
     `as_of`: the tables as they were, and nothing of Redis.
     """
 
     source: LakeSource
     topics: TopicChoice
     starting: ReadEdge | None
+    position: str | None
     ending: ReadEdge
     after_end: bool
     records_per_partition: int | None
@@ -88,6 +102,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     trigger: TriggerLimits
     fail_on_data_loss: bool
     as_of: AsOf | None
+    tiers: Tiers
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -114,14 +129,23 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         ),
         topics=topics,
         starting=starting,
+        position=found.get("startingposition"),
         ending=ending or ReadEdge("latest"),
         after_end=strategy == "latest",
         records_per_partition=_count(found, "maxRecordsPerPartition"),
         partitions_min=_count(found, "minPartitions") or 0,
         trigger=_trigger(found),
-        fail_on_data_loss=_truth(found, "failOnDataLoss"),
+        fail_on_data_loss=_truth(found, "failOnDataLoss", default=True),
         as_of=_as_of(found),
+        tiers=_tiers(found),
     )
+
+
+def _tiers(found: Mapping[str, str]) -> Tiers:
+    text = found.get("tiers", "both")
+    if text not in get_args(Tiers):
+        raise ValueError(f"tiers: {text!r} is none of {', '.join(get_args(Tiers))}")
+    return cast("Tiers", text)
 
 
 def _as_of(found: Mapping[str, str]) -> AsOf | None:
@@ -251,8 +275,8 @@ def _count(found: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _truth(found: Mapping[str, str], name: str) -> bool:
-    text = found.get(name.lower(), "true").lower()
+def _truth(found: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = found.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
         raise ValueError(f"{name}: {text!r} is neither true nor false")
     return text == "true"
@@ -260,12 +284,30 @@ def _truth(found: Mapping[str, str], name: str) -> bool:
 
 _BOOTSTRAP, _TOPIC = "bootstrap.servers", "topic"
 _COMPRESSION, _TIMEOUT = "compression.type", "delivery.timeout.ms"
-_SINK_NAMES = (_BOOTSTRAP, _TOPIC, _COMPRESSION, _TIMEOUT)
+_EXACTLY_ONCE, _STAGING, _STORAGE = "exactly.once", "staging.path", "staging.storage.options"
+_TRANSACTION_TIMEOUT, _APPLICATION, _VERSION = "transaction.timeout.ms", "txnAppId", "txnVersion"
+_SINK_NAMES = (
+    *(_BOOTSTRAP, _TOPIC, _COMPRESSION, _TIMEOUT),
+    *(_EXACTLY_ONCE, _STAGING, _STORAGE, _TRANSACTION_TIMEOUT, _APPLICATION, _VERSION),
+)
 _CLIENT = "kafka."
 """What Spark's Kafka sink has before the configs of its producer; here those of security count."""
 _CLIENTS = tuple(f"{_CLIENT}{family}" for family in FAMILIES)
+_CHECKPOINT = "checkpointlocation"
 _TIMEOUT_DEFAULT_MS = 120_000
 """That of Kafka's own producers."""
+
+
+class ExactlyOnce(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tasks stage rows, and for how long a transaction may be open.
+
+    `application` and `version` say what a batch writes. A stream has none: its query's id and its batches' numbers do.
+    """
+
+    staging: Lake
+    timeout_ms: int
+    application: str | None
+    version: int
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,16 +318,17 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None
     codec: Codec
     timeout: float
+    exactly_once: ExactlyOnce | None = None
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def sink_options(given: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
     """Parse options for writing; raises ValueError for wrong ones.
 
     Spark gives their names in any case, and may add its own.
     """
     clients = {name: value for name, value in given.items() if name.lower().startswith(_CLIENTS)}
     others = {name: value for name, value in given.items() if name not in clients}
-    found = _known(others, _SINK_NAMES, {"path", "checkpointlocation"}, "known for writing")
+    found = _known(others, _SINK_NAMES, {"path", _CHECKPOINT}, "known for writing")
     if not found.get(_BOOTSTRAP):
         raise ValueError(f"the option {_BOOTSTRAP} is required")
     codec = found.get(_COMPRESSION, Codec.none.name)
@@ -297,4 +340,39 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         topic=found.get(_TOPIC) or None,
         codec=Codec[codec],
         timeout=(_count(found, _TIMEOUT) or _TIMEOUT_DEFAULT_MS) / 1000,
+        exactly_once=_exactly_once(found, streaming=streaming),
     )
+
+
+def _exactly_once(found: Mapping[str, str], *, streaming: bool) -> ExactlyOnce | None:
+    if not _truth(found, _EXACTLY_ONCE, default=False):
+        return None
+    application, version = found.get(_APPLICATION.lower()), found.get(_VERSION.lower(), "")
+    if streaming and (application is not None or version):
+        raise ValueError(
+            f"{_APPLICATION} and {_VERSION} are for batches: a stream has its query's id and its batches' numbers"
+        )
+    if not streaming and (not re.fullmatch(r"\w[\w.-]*", application or "") or not version.isdigit()):
+        raise ValueError(
+            f"a batch is written exactly once with {_APPLICATION}, a name of letters, digits, dots and dashes, and"
+            f" {_VERSION}, a number that rises with each batch"
+        )
+    return ExactlyOnce(
+        staging=_staging(found),
+        timeout_ms=_count(found, _TRANSACTION_TIMEOUT) or TIMEOUT_MS_MAX,
+        application=application,
+        version=int(version or 0),
+    )
+
+
+def _staging(found: Mapping[str, str]) -> Lake:
+    """Return where rows are staged, by default beside a stream's checkpoint; raises ValueError."""
+    path, checkpoint = found.get(_STAGING), found.get(_CHECKPOINT)
+    if not path and checkpoint:
+        path = f"{checkpoint.rstrip('/')}/korvet-staging"
+    if not path:
+        raise ValueError(f"the option {_STAGING} is required: a directory or object store of all executors")
+    if (parts := urlsplit(path)).scheme == "file":
+        # Hadoop writes file:/directory.
+        path = parts.path
+    return Lake.of(path, found.get(_STORAGE, ""))

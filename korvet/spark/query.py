@@ -1,9 +1,15 @@
-"""SQL over topics: each is a view over both tiers, created when a query names it."""
+"""SQL over topics: each is a view over both tiers, created when a query names it.
+
+Spark does not tell a data source in Python which columns a query needs, as it does others. So a query is planned twice:
+first over views of all columns, and then over views that read the columns which the first plan needs, and have NULL in
+place of the others. A command, as INSERT, runs when it is planned: once, over all columns.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -11,15 +17,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import col
-from pyspark.sql.types import DatetimeType, NumericType
+from pyspark.sql.functions import col, lit
+from pyspark.sql.types import DatetimeType, NumericType, StructType
 
 from korvet.lake.source import LakeSource
 from korvet.lake.table import AsOf
+from korvet.spark.names import alike_names, database, names_in, quoted
 from korvet.spark.session import SparkError, reason_of
-from korvet.spark.source import register
+from korvet.spark.source import COLUMNS, PUSHDOWN, register
 
 _NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+_RUN_WHEN_PLANNED = ("CompoundBody", "UnresolvedExecuteImmediate", "Call")
+"""What Spark runs, or parts of it, each time it is planned: views that are missing cannot be created meanwhile."""
 
 
 class Result(NamedTuple):
@@ -50,18 +59,90 @@ def frame_of(
     with source.opened() as stores:
         live = {row.name for row in stores.topics.load().rows.values() if row.state == "live"}
     topics = live.intersection(names) if names else live
-    created: set[str] = set()
+    # Spark would take a view for another one. Those in texts or comments are found too, and one error is no harm.
+    if alike := alike_names(session, _named(topics, sql)):
+        raise SparkError(f"{alike}; query one of them at a time")
+    views = _Views(session, _options(source, as_of))
+    try:
+        for name in topics & names_in(sql, database(session)):
+            views.create(name, in_database=True)
+        return _planned(session, views, sql, topics)
+    except (PySparkException, Py4JError) as error:
+        raise SparkError(reason_of(error)) from error
+    finally:
+        # The plan has what they are.
+        views.drop()
+
+
+def _named(topics: Collection[str], sql: str) -> list[str]:
+    """Return the topics whose names are in a query, also in its texts."""
+    return [each for each in topics if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", sql)]
+
+
+def _planned(session: SparkSession, views: _Views, sql: str, topics: Collection[str]) -> DataFrame:
+    """Return the DataFrame of a query, whose views are there then; each reads only the columns that it needs."""
+    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(sql)  # noqa: SLF001 - PySpark has no way
+    if parsed.getClass().getSimpleName() in _RUN_WHEN_PLANNED:
+        raise SparkError(
+            "neither scripts nor EXECUTE IMMEDIATE nor CALL can be run: give one query or command"
+        )
+    tried: set[str] = set()
     while True:
         try:
+            frame = session.sql(sql)
+            # A command has run by now, over all columns.
+            if frame._jdf.queryExecution().commandExecuted().getClass().getSimpleName() == "CommandResult":  # noqa: SLF001 - the same
+                return frame
+            views.narrow(_needed_columns(session, frame))
             return session.sql(sql)
         except AnalysisException as error:
             missing = _missing(error)
-            if missing is None or missing in created or missing not in topics:
-                raise SparkError(reason_of(error)) from error
-            created.add(missing)
-            _view(session, source, missing, as_of)
-        except (PySparkException, Py4JError) as error:
-            raise SparkError(reason_of(error)) from error
+            if missing is None or missing in tried or missing not in topics:
+                raise
+            tried.add(missing)
+            views.create(missing, in_database=False)
+
+
+class _Views:
+    """The views of topics that a query has, by their names alone, and in the database."""
+
+    def __init__(self, session: SparkSession, options: dict[str, str]) -> None:
+        self._session = session
+        self._options = options
+        self._created: set[tuple[str, bool]] = set()
+
+    def create(self, topic: str, *, in_database: bool) -> None:
+        """Create a view of a topic with all of its columns."""
+        self._create(topic, COLUMNS.names, in_database=in_database)
+        self._created.add((topic, in_database))
+
+    def narrow(self, needed: dict[str, set[str]]) -> None:
+        """Let the views read only these columns of their topics; the others are NULL. Other topics keep all."""
+        for topic, in_database in self._created:
+            if topic in needed:
+                self._create(topic, needed[topic], in_database=in_database)
+
+    def drop(self) -> None:
+        """Drop them."""
+        for topic, in_database in self._created:
+            if in_database:
+                # By its plain name, unlike the one that creates it.
+                self._session.catalog.dropGlobalTempView(topic)
+            else:
+                self._session.catalog.dropTempView(topic)
+
+    def _create(self, topic: str, columns: Collection[str], *, in_database: bool) -> None:
+        read = StructType([each for each in COLUMNS if each.name in columns])
+        every = [
+            col(each.name) if each.name in columns else lit(None).cast(each.dataType).alias(each.name)
+            for each in COLUMNS
+        ]
+        reader = self._session.read.format("korvet").options(**self._options, topic=topic)
+        frame = reader.schema(read).load().select(*every)
+        if in_database:
+            frame.createOrReplaceGlobalTempView(quoted(topic))
+        else:
+            frame.createOrReplaceTempView(quoted(topic))
 
 
 def result(frame: DataFrame) -> Result:
@@ -120,17 +201,63 @@ def _missing(error: AnalysisException) -> str | None:
     return name[1:-1].replace("``", "`")
 
 
-def _view(session: SparkSession, source: LakeSource, topic: str, as_of: AsOf | None) -> None:
+_RELATIONS = ("DataSourceV2Relation", "DataSourceV2ScanRelation")
+
+
+def _needed_columns(session: SparkSession, frame: DataFrame) -> dict[str, set[str]]:
+    """Return the columns that a query needs of each topic."""
+    found: dict[str, set[str]] = {}
+    # The plan alone is wanted, and no look into Redis. The frame keeps this plan.
+    session.conf.set(PUSHDOWN, "false")
+    try:
+        _collect_columns(frame._jdf.queryExecution().optimizedPlan(), None, found)  # noqa: SLF001 - PySpark has no way
+    finally:
+        session.conf.set(PUSHDOWN, "true")
+    return found
+
+
+def _collect_columns(plan: Any, passed: set[int] | None, found: dict[str, set[str]]) -> None:  # noqa: ANN401 - of Java
+    """Collect the columns that a node of an optimized plan needs, by topic.
+
+    As Spark does it for other sources: what a projection and the filters below it name is needed of the relation below
+    these, and all columns if there is no projection. `passed` are the ids of what is named above, None: all.
+    """
+    kind = plan.getClass().getSimpleName()
+    if kind in _RELATIONS:
+        relation = plan if kind == _RELATIONS[0] else plan.relation()
+        columns = {
+            each.name() for each in _each(plan.output()) if passed is None or each.exprId().id() in passed
+        }
+        found.setdefault(relation.options().get("topic"), set()).update(columns)
+        return
+    named = {each.exprId().id() for each in _each(plan.references())}
+    match kind:
+        case "Project":
+            passed = named
+        case "Filter":
+            passed = None if passed is None else passed | named
+        case _:
+            passed = None
+    for child in _each(plan.children()):
+        _collect_columns(child, passed, found)
+    for subquery in _each(plan.subqueries()):
+        _collect_columns(subquery, None, found)
+
+
+def _each(of: Any) -> Iterator[Any]:  # noqa: ANN401 - of Java
+    """Yield what a collection of Scala's has."""
+    iterator = of.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _options(source: LakeSource, as_of: AsOf | None) -> dict[str, str]:
     options = {
         "redis.url": source.redis_url,
         "namespace": source.namespace,
         "lake": source.lake.path,
         "lake.storage.options": ",".join(map("=".join, (source.lake.storage_options or {}).items())),
-        "topic": topic,
     }
     if as_of is not None:
         options["versionAsOf" if isinstance(as_of, int) else "timestampAsOf"] = str(as_of)
-    try:
-        session.read.format("korvet").options(**options).load().createOrReplaceTempView(f"`{topic}`")
-    except (PySparkException, Py4JError) as error:
-        raise SparkError(reason_of(error)) from error
+    return options

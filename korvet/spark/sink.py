@@ -1,7 +1,8 @@
 """Writing with the data source `korvet`: rows of DataFrames as records, through a broker.
 
 Each task is an idempotent producer of its own: what it sends twice is appended once. A task that Spark runs again
-starts over, and what the former one had sent stays: at least once, as with Spark's Kafka sink.
+starts over, and what the former one had sent stays: at least once, as with Spark's Kafka sink. With `exactly.once` a
+task sends nothing itself (see `exactly_once`).
 
     frame.write.format("korvet").option("bootstrap.servers", ADDRESS).option("topic", NAME).mode("append").save()
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import DataType, StringType, StructType
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import AdminError
 from korvet.admin.producer import IdempotentProducer, batch_bytes_max, new_identity
 from korvet.admin.types import TopicPartition
 from korvet.errors import LakeError
@@ -36,6 +36,17 @@ from korvet.lake.encoding import (
     partitions_of,
 )
 from korvet.lake.schema import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
+from korvet.spark.exactly_once import (
+    Queues,
+    StagedRows,
+    StagedTransaction,
+    StageFile,
+    commit,
+    discard,
+    send,
+    sink_client,
+    stage_directory,
+)
 from korvet.spark.options import SinkOptions
 
 TOPIC = "topic"
@@ -71,7 +82,7 @@ def checked_options(options: SinkOptions, schema: StructType) -> SinkOptions:
     if options.topic is None and TOPIC not in schema.names:
         raise ValueError(f"the option {TOPIC} is required, or a column of that name")
     if options.topic is not None:
-        with _client(options) as client:
+        with sink_client(options) as client:
             _partition_count(client, options.topic)
     return options
 
@@ -92,34 +103,72 @@ class _Sink:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of one task; returns when all are appended."""
-        return _write(self._options, iterator)
+        """Send the rows of one task, or stage them; returns when all are appended, or in a file."""
+        options = self._options
+        # Batches are sent while rows become the next ones; each client is used by one thread.
+        with sink_client(options) as metadata_client:
+            if options.exactly_once is not None:
+                at = stage_directory(options.exactly_once)
+                # After a failure the sender ends first: a file that it opened later would be left.
+                with StageFile(options.exactly_once.staging, at) as file, ThreadPoolExecutor(1) as sender:
+                    _WriteTask(options, metadata_client, file.append, sender).write(iterator)
+                return file.finished()
+            with sink_client(options) as producer_client, ThreadPoolExecutor(1) as sender:
+                append = _TaskProducer(producer_client).append
+                _WriteTask(options, metadata_client, append, sender).write(iterator)
+        return _Sent()
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int | None) -> None:
+        if self._options.exactly_once is not None:
+            commit(
+                self._options, StagedTransaction.of(self._options.exactly_once, _staged(messages), version)
+            )
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once is not None:
+            discard(self._options.exactly_once.staging, _staged(messages))
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
     """Writes a DataFrame."""
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Write what tasks have staged, if they did."""
+        self._commit(messages, None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what tasks have staged, if they did."""
+        self._abort(messages)
+
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Write what tasks have staged, if they did: once, however often Spark repeats the batch."""
+        self._commit(messages, batchId)
 
-def _write(options: SinkOptions, rows_of: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
-    # Batches are sent while rows become the next ones; each client is used by one thread.
-    with (
-        _client(options) as metadata_client,
-        _client(options) as producer_client,
-        ThreadPoolExecutor(1) as sender,
-    ):
-        task = _WriteTask(options, metadata_client, producer_client, sender)
-        for rows in rows_of:
-            task.take(rows)
-        task.finish()
-    return _Sent()
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        """Delete what tasks have staged, if they did."""
+        self._abort(messages)
 
 
-def _client(options: SinkOptions) -> AdminClient:
-    return AdminClient(options.bootstrap_servers, timeout=options.timeout, security=options.security)
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    """Return what tasks have staged; a task that failed has no message."""
+    return [each for each in messages if isinstance(each, StagedRows)]
+
+
+class _TaskProducer:
+    """Sends what one task writes, as a producer of its own."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+        self._producer: IdempotentProducer | None = None
+
+    def append(self, queues: Queues) -> None:
+        if self._producer is None:
+            self._producer = IdempotentProducer(self._client, new_identity(self._client))
+        send(self._producer, queues)
 
 
 class _TargetTopic(NamedTuple):
@@ -136,14 +185,14 @@ class _WriteTask:
         self,
         options: SinkOptions,
         metadata_client: AdminClient,
-        producer_client: AdminClient,
+        append: Callable[[Queues], None],
         sender: ThreadPoolExecutor,
     ) -> None:
+        """Pass batches to `append`, which `sender` runs."""
         self._options = options
         self._metadata_client = metadata_client
-        self._producer_client = producer_client
+        self._append = append
         self._sender = sender
-        self._producer: IdempotentProducer | None = None
         self._topics: dict[str, _TargetTopic] = {}
         self._held: dict[str, list[tuple[pa.RecordBatch, Partitions]]] = {}
         self._held_bytes = 0
@@ -151,7 +200,15 @@ class _WriteTask:
         self._turns = itertools.count(time.monotonic_ns())
         self._under_way: Future[None] | None = None
 
-    def take(self, rows: pa.RecordBatch) -> None:
+    def write(self, rows_of: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows, and wait until all batches are appended."""
+        for rows in rows_of:
+            self._take(rows)
+        self._flush()
+        if self._under_way is not None:
+            self._under_way.result()
+
+    def _take(self, rows: pa.RecordBatch) -> None:
         """Collect rows of Spark's, and send what is collected if that is enough."""
         for topic, some in _by_topic(rows, self._options.topic):
             records = _records(some)
@@ -160,12 +217,6 @@ class _WriteTask:
             self._held_bytes += records.nbytes
         if self._held_bytes >= _HELD_BYTES:
             self._flush()
-
-    def finish(self) -> None:
-        """Send the rest, and wait until all is appended."""
-        self._flush()
-        if self._under_way is not None:
-            self._under_way.result()
 
     def _flush(self) -> None:
         queues: dict[TopicPartition, list[bytes]] = {}
@@ -181,17 +232,7 @@ class _WriteTask:
         self._held, self._held_bytes = {}, 0
         if self._under_way is not None:
             self._under_way.result()
-        self._under_way = self._sender.submit(self._send, queues)
-
-    def _send(self, queues: Mapping[TopicPartition, list[bytes]]) -> None:
-        """Append the batches of each partition in their order; raises LakeError for one that is refused."""
-        if self._producer is None:
-            self._producer = IdempotentProducer(self._producer_client, new_identity(self._producer_client))
-        for at in range(max(map(len, queues.values()), default=0)):
-            batches = {place: queue[at] for place, queue in queues.items() if at < len(queue)}
-            for place, outcome in self._producer.send(batches).items():
-                if isinstance(outcome, AdminError):
-                    raise LakeError(f"{place} did not take records: {outcome}") from outcome
+        self._under_way = self._sender.submit(self._append, queues)
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch) -> Partitions:
         """Return the partition of each row: the one it names, else that of its key, else any."""

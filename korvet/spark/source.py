@@ -10,6 +10,7 @@ on partition, offset and timestamp become bounds of what is read. Writing is in 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -41,10 +42,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import (
-    ArrayType,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, StructType
 
 from korvet.errors import LakeError
 from korvet.lake.scan import (
@@ -53,6 +51,7 @@ from korvet.lake.scan import (
     ScanPart,
     ScanRange,
     TimestampRange,
+    bare_rows,
     count_records,
     data_loss_error,
     first_offset_from,
@@ -142,6 +141,11 @@ def _number(value: object) -> float | None:
 TOPIC, SPARKS_TIMESTAMP_TYPE = "topic", "timestampType"
 """Columns of Spark's Kafka source that tables have not, or by another name."""
 
+_KNOWN = (TOPIC, PARTITION)
+"""Columns that are the same in all rows of a part."""
+
+_COLUMNS_OF_TABLES = {SPARKS_TIMESTAMP_TYPE: TIMESTAMP_TYPE}
+
 _HEADER = StructType().add("key", "string").add("value", "binary")
 COLUMNS = (
     StructType()
@@ -169,11 +173,15 @@ _ATTEMPTS_MAX = 5
 """To count records of a log that moves to the lake meanwhile: then all of it is the next batch."""
 
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting by which sources in Python get filters."""
+
+
 def register(session: SparkSession) -> None:
     """Register the format `korvet` with a session, and push filters down to it."""
     session.dataSource.register(KorvetDataSource)
     # Spark refuses sources that take filters if this is off.
-    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    session.conf.set(PUSHDOWN, "true")
 
 
 class KorvetDataSource(DataSource):
@@ -211,7 +219,7 @@ class KorvetDataSource(DataSource):
         """Return a writer of the rows of a stream; raises the same."""
         if overwrite:
             raise ValueError("records can only be appended: use output mode append")
-        return StreamSink(checked_options(sink_options(self.options), schema))
+        return StreamSink(checked_options(sink_options(self.options, streaming=True), schema))
 
 
 class _Rows:
@@ -222,6 +230,7 @@ class _Rows:
         self._options = options
         self._schema = schema
         known = {field.name: field.dataType for field in COLUMNS}
+        self._columns = [_COLUMNS_OF_TABLES.get(name, name) for name in schema.names if name not in _KNOWN]
         for field in schema:
             if known.get(field.name) != field.dataType:
                 raise ValueError(f"there is no column {field.name} of type {field.dataType.simpleString()}")
@@ -233,10 +242,15 @@ class _Rows:
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
         with self._options.source.opened() as stores:
-            reading = PartReader(stores, fail_on_data_loss=self._options.fail_on_data_loss)
+            reading = PartReader(
+                stores, columns=self._columns, fail_on_data_loss=self._options.fail_on_data_loss
+            )
             for rows in reading.rows(part):
                 columns = [_column(rows, part.partition, field) for field in schema]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                if columns:
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                else:
+                    yield bare_rows(rows.num_rows)
 
 
 def _column(rows: pa.RecordBatch, partition: Partition, field: pa.Field) -> pa.Array:
@@ -246,9 +260,7 @@ def _column(rows: pa.RecordBatch, partition: Partition, field: pa.Field) -> pa.A
             return pa.repeat(partition.topic, rows.num_rows)
         case "partition":
             return pa.repeat(pa.scalar(partition.index, field.type), rows.num_rows)
-        case "timestampType":
-            return rows.column(TIMESTAMP_TYPE).cast(field.type)
-    return rows.column(field.name).cast(field.type)
+    return rows.column(_COLUMNS_OF_TABLES.get(field.name, field.name)).cast(field.type)
 
 
 class _BatchReader(DataSourceReader):
@@ -270,7 +282,7 @@ class _BatchReader(DataSourceReader):
                 log
                 for topic in _topics(stores, options.topics)
                 for log in (
-                    snapshots(stores, topic)
+                    snapshots(stores, topic, tiers=options.tiers)
                     if options.as_of is None
                     else snapshots_as_of(stores, topic, options.as_of)
                 )
@@ -438,9 +450,22 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         with self._options.source.opened() as stores:
             logs = self._logs(stores)
+            if self._options.position is not None:
+                return self._from(json.loads(self._options.position), logs).checkpoint()
             begin = self._options.starting or ReadEdge("latest")
             offsets = _edge_offsets(stores, logs, begin, after_end=self._options.after_end)
             return _StreamPosition.at(logs, offsets).checkpoint()
+
+    def _from(self, position: Mapping[str, object], logs: Sequence[PartitionSnapshot]) -> _StreamPosition:
+        """Return a position of before for a stream that begins now: what was deleted since is gone, not lost."""
+        began = self._position(position)
+        starts = {_key(log): max(began.offset(_key(log), log.start), log.start) for log in logs}
+        now = _StreamPosition.at(logs, starts).topics
+        # A topic that was created again is found by its id.
+        ids = {name: of.id for name, of in began.topics.items()}
+        return _StreamPosition(
+            began.topics | {name: of._replace(id=ids.get(name, of.id)) for name, of in now.items()}
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         trigger = self._options.trigger
@@ -562,7 +587,9 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = [
             log
             for topic in topics
-            for log in snapshots(stores, topic, held[topic.name].offsets if topic.name in held else None)
+            for log in snapshots(
+                stores, topic, held[topic.name].offsets if topic.name in held else None, options.tiers
+            )
         ]
         if began is not None and options.fail_on_data_loss:
             for log in logs:

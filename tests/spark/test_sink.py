@@ -220,7 +220,8 @@ def test_wrong_columns_options_and_modes_are_one_clear_error_each(
     assert wrong(topic="t") == "the option bootstrap.servers is required"
     assert wrong(bootstrap_servers="b", redis_url="x") == (
         "unknown option redis.url; known for writing are bootstrap.servers, topic, compression.type,"
-        " delivery.timeout.ms"
+        " delivery.timeout.ms, exactly.once, staging.path, staging.storage.options, transaction.timeout.ms, txnAppId,"
+        " txnVersion"
     )
     assert wrong(bootstrap_servers="b", compression_type="zip").startswith(
         "compression.type: 'zip' is none of"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from korvet.errors import KafkaError
+from korvet.errors import KafkaError, LakeError
 from korvet.lake.compaction import compact
 from korvet.lake.scan import ScanPart, offset_after
 from korvet.lake.schema import SCHEMA
@@ -246,6 +247,30 @@ def test_a_batch_has_every_record_of_both_tiers_once_and_in_order(
     )
 
 
+@pytest.mark.parametrize("storage_format", FORMATS)
+def test_one_tier_is_read_alone(spark: SparkSession, topics: Topics, storage_format: Format) -> None:
+    topic = topics.make("orders", storage_format)
+    [partition] = topic.partitions
+    in_three_parts(topics, topic)
+    everything = topics.produced[topic.id, 0]
+    bounds = topics.bounds(partition)
+    assert bounds.remote is not None
+    tiers = {
+        "hot": [each for each in everything if each[0] >= bounds.remote.end],
+        "archived": [each for each in everything if each[0] < bounds.archived],
+        "both": everything,
+    }
+    for name, wanted in tiers.items():
+        assert records(read(spark, topics, tiers=name), 0) == wanted
+        # A stream ends at the same place.
+        reader = KorvetDataSource(options(topics, tiers=name, startingOffsets="earliest")).streamReader(
+            COLUMNS
+        )
+        end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        assert end["topics"]["orders"]["offsets"]["0"] == wanted[-1][0] + 1
+    assert len(tiers["hot"]) < len(everything) > len(tiers["archived"])
+
+
 def test_a_batch_has_the_offsets_and_times_that_are_asked_for(spark: SparkSession, topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     [partition] = topic.partitions
@@ -383,6 +408,22 @@ def test_a_stream_goes_on_from_a_checkpoint_of_the_version_before(topics: Topics
     latest = reader.latestOffset(former, ReadAllAvailable())
     assert latest == position(topic, 2)
     assert [each.value.first for each in reader.partitions(former, latest)] == [1]
+
+
+def test_a_stream_begins_at_a_position_of_before_with_what_came_and_went_since(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    topics.produce(topic.partitions[0], b"1", b"2", b"3")
+    now = KorvetDataSource(options(topics, startingOffsets="latest")).streamReader(COLUMNS)
+    began = now.initialOffset()
+    topics.produce(topic.partitions[0], b"4")
+    for kept, expected in ((began, {"0": 3, "1": 0}), ({"topics": {}}, {"0": 0, "1": 0})):
+        given = options(topics, startingOffsets="latest", startingPosition=json.dumps(kept))
+        found = KorvetDataSource(given).streamReader(COLUMNS).initialOffset()
+        assert found == {"topics": {"orders": {"id": topic.id, "offsets": expected}}}
+    other: Any = {"topics": {"orders": {"id": "another", "offsets": {"0": 1}}}}
+    reader = KorvetDataSource(options(topics, startingPosition=json.dumps(other))).streamReader(COLUMNS)
+    with pytest.raises(LakeError, match="orders was deleted and re-created"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
 def test_a_stream_takes_topics_that_begin_to_match_its_pattern_from_their_start(topics: Topics) -> None:

@@ -1,4 +1,7 @@
-"""Jars for Spark, its Kafka source and Delta Lake: `python -m tests.jvm.spark.jars` fetches them, or says why not."""
+"""Jars for Spark: `python -m tests.jvm.spark.jars` fetches its Kafka source, Delta Lake and S3, or says why not.
+
+With an argument, `iceberg`, it fetches those of that directory.
+"""
 
 from __future__ import annotations
 
@@ -11,36 +14,48 @@ from loadtest.bench.processes import NotAvailableError
 from loadtest.bench.toolchain import copy_jars, need_java
 
 HERE = Path(__file__).parent
-JARS = HERE / ".cache" / "jars"
+S3 = HERE / "s3"
+"""What Spark needs for S3 besides."""
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The log of a small table is read by one task, not by fifty.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Settings of a session with Delta Lake."""
 
 
-def prepare() -> list[Path]:
-    """Fetch the jars unless that was done, and return them.
+def prepare(directory: Path = HERE) -> list[Path]:
+    """Fetch the jars of a directory's pom.xml unless that was done, and return them.
 
     Raises NotAvailableError without Java or Maven, where Maven fails, and where a jar is not the one in jars.sha256.
     """
     need_java()
-    JARS.parent.mkdir(exist_ok=True)
-    with (JARS.parent / "lock").open("w") as lock:
+    jars = directory / ".cache" / "jars"
+    jars.parent.mkdir(exist_ok=True)
+    with (jars.parent / "lock").open("w") as lock:
         # Tests in several processes ask at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        copy_jars(HERE / "pom.xml", JARS)
-    lines = (HERE / "jars.sha256").read_text().splitlines()
+        copy_jars(directory / "pom.xml", jars)
+    lines = (directory / "jars.sha256").read_text().splitlines()
     named = {name: digest for digest, name in map(str.split, lines)}
-    found = sorted(JARS.glob("*.jar"))
+    found = sorted(jars.glob("*.jar"))
     for each in found:
         digest = hashlib.sha256(each.read_bytes()).hexdigest()
         if named.pop(each.name, None) != digest:
             raise NotAvailableError(f"{each} is not the jar in jars.sha256: it has the SHA-256 {digest}")
     if named:
-        raise NotAvailableError(f"{JARS} lacks {', '.join(named)}")
+        raise NotAvailableError(f"{jars} lacks {', '.join(named)}")
     return found
 
 
 def main() -> int:
     """Fetch the jars; returns the exit code."""
     try:
-        prepare()
+        for each in [HERE.parent / name for name in sys.argv[1:]] or [HERE, S3]:
+            prepare(each)
     except NotAvailableError as missing:
         print(missing, file=sys.stderr)  # noqa: T201 - a command
         return 1

@@ -111,7 +111,7 @@ def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(delta: 
     optimized = delta.run(run, f"OPTIMIZE delta.`{uri}`")
     assert (optimized["metrics"]["numFilesRemoved"], optimized["metrics"]["numFilesAdded"]) == (8, 2)
     check(lake)
-    delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset < 500")  # noqa: S608 - a path of this test's
+    delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset < 500")
     delta.run(checkpoint, uri)
     assert list(Path(lake.path).rglob("*.checkpoint*.parquet"))
     check(lake, 500)
@@ -130,7 +130,7 @@ def test_rows_that_only_a_deletion_vector_hides_are_never_served(delta: Driver, 
         execute, f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
     check(lake)
-    delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")  # noqa: S608 - a path of this test's
+    delta.run(run, f"DELETE FROM delta.`{uri}` WHERE offset = 700")
     place = ReadPosition(*OF, 0, 0, COUNT)
     with pytest.raises(LakeError, match="APPLY \\(PURGE\\)"):
         LakeReader(lake).read(place, ReadLimits(1 << 30))
