@@ -38,6 +38,7 @@ collect_ignore = [
         "lake",
     ),
     *(
+        "lake_kills",
         "lake_processes",
         "loadtest_runs",
         "logins",

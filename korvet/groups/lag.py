@@ -6,7 +6,7 @@ entries are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
@@ -46,15 +46,11 @@ class LagReader:
             except KafkaError as error:
                 errors.append(error)
                 continue
-            positions = self._positions(found)
-            for at in range(0, len(positions), _POSITIONS_PER_STEP):
-                before_step()
-                some = positions[at : at + _POSITIONS_PER_STEP]
-                for position, outcome in zip(some, self._index.lags(some), strict=True):
-                    if isinstance(outcome, Lag):
-                        lags.append(_lag(group, position.partition, outcome))
-                    elif outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        errors.append(outcome)
+            for position, outcome in lags_in_steps(self._index, self._positions(found), before_step):
+                if isinstance(outcome, Lag):
+                    lags.append(_lag(group, position.partition, outcome))
+                else:
+                    errors.append(outcome)
         return lags, errors
 
     def _positions(self, found: Mapping[TopicPartition, Committed]) -> list[LogPosition]:
@@ -66,6 +62,21 @@ class LagReader:
                 continue
             positions.append(LogPosition(topic.partition(at.partition), max(row.offset, 0)))
         return positions
+
+
+def lags_in_steps(
+    index: IndexStore, positions: Sequence[LogPosition], before_step: Callable[[], None]
+) -> Iterator[tuple[LogPosition, Lag | KafkaError]]:
+    """Yield the lag of each position, or an error, but for logs that were deleted meanwhile.
+
+    `before_step` is called before each round trip.
+    """
+    for at in range(0, len(positions), _POSITIONS_PER_STEP):
+        before_step()
+        some = positions[at : at + _POSITIONS_PER_STEP]
+        for position, outcome in zip(some, index.lags(some), strict=True):
+            if isinstance(outcome, Lag) or outcome.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                yield position, outcome
 
 
 def _lag(group: str, partition: Partition, lag: Lag) -> GroupLag:

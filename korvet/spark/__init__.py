@@ -9,8 +9,12 @@ Java; no part of a broker imports them, except the program that archives.
     archiver_loop  what that process does while it holds the lease, and its metrics
     source         the data source `korvet`: topics as DataFrames over both tiers
     sink           the same as a format to write: rows as records, through a broker
+    exactly_once   what the sink stages in files, and writes in one transaction
     options        the options of both
+    names          topics as views by their names, korvet.orders
     query          SQL, in which topics are views
+    pipelines      from topics to tables, as files declare it
+    metastore      a Hive metastore as a catalog of the tables
     daemon         Spark's Python workers, quiet when a query has its rows
 """
 

@@ -18,11 +18,12 @@ from korvet.telemetry.snapshot import (
     ArchiverTotals,
     LakeLagSnapshot,
     LogStatsSnapshot,
+    PipelinesSnapshot,
     Snapshot,
     TablesSnapshot,
     read,
 )
-from korvet.telemetry.stats import GROUP_STATES
+from korvet.telemetry.stats import GROUP_STATES, PIPELINE_STATES, PipelineStats
 
 Family = CounterMetricFamily | GaugeMetricFamily
 Value = Callable[[Any], float | None] | str
@@ -244,6 +245,52 @@ TABLES = MetricTable(
     gauge("korvet_lake_table_records", "Number of records in the table of the topic.", "records"),
     gauge("korvet_lake_table_bytes", "Size of the files in the table of the topic.", "bytes"),
 )
+PIPELINE_STATE = MetricTable(
+    ("pipeline", "state"),
+    gauge(
+        "korvet_pipeline_state",
+        "1 for the state of the pipeline, 0 for all others: starting, running, stopped, completed (it had read all"
+        " that there was), failed, lost (its process does not renew its lease).",
+    ),
+)
+PIPELINES = MetricTable(
+    ("pipeline",),
+    gauge(
+        "korvet_pipeline_lag_records",
+        "Number of records in Redis that the pipeline has not read, of topics that it has read.",
+        "lag_records",
+    ),
+    gauge(
+        "korvet_pipeline_lag_seconds",
+        "Age of the first of these records by its timestamp; 0 without lag.",
+        "lag_ms",
+        divisor=1000,
+    ),
+    counter("korvet_pipeline_records", "Number of records that the pipeline has read.", "records"),
+    counter(
+        "korvet_pipeline_dead_letters",
+        "Number of records that did not decode, and went to the pipeline's table of dead letters.",
+        "dead_letters",
+    ),
+    counter(
+        "korvet_pipeline_restarts",
+        "Number of starts of the pipeline after an end that nobody had asked for.",
+        "restarts",
+    ),
+    gauge(
+        "korvet_pipeline_last_batch_timestamp_seconds",
+        "Time when the last batch with records ended; absent before the first.",
+        "batch_ended_ms",
+        divisor=1000,
+    ),
+    gauge("korvet_pipeline_last_batch_seconds", "Duration of that batch.", "batch_ms", divisor=1000),
+)
+
+
+def _states(pipeline: PipelineStats) -> Iterator[tuple[str, str, bool]]:
+    # The sum of several has none.
+    for state in PIPELINE_STATES if pipeline.state else ():
+        yield pipeline.pipeline, state, pipeline.state == state
 
 
 _SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterable[Any]]]]] = {
@@ -257,6 +304,10 @@ _SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterabl
         (TRANSACTION_AGE, lambda snapshot: [snapshot]),
     ),
     LakeLagSnapshot: ((LAKE_LAGS, attrgetter("lags")),),
+    PipelinesSnapshot: (
+        (PIPELINE_STATE, lambda snapshot: (each for row in snapshot.pipelines for each in _states(row))),
+        (PIPELINES, attrgetter("pipelines")),
+    ),
     ArchiverTotals: (
         (ROUNDS, lambda totals: totals.rounds.items()),
         (UPKEEPS, lambda totals: totals.upkeeps.items()),

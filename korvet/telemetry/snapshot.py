@@ -19,7 +19,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, TableSize
+from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, PipelineStats, TableSize
 
 _INTERVALS_VALID = 3
 _SECONDS_VALID_MIN = 30.0
@@ -59,6 +59,13 @@ class LakeLagSnapshot(Snapshot, kw_only=True):
 
     FILE = "lake-lags_keeper.live"
     lags: list[LakeLag]
+
+
+class PipelinesSnapshot(Snapshot, kw_only=True):
+    """What pipelines have reported, from the keeper with the lease: it reads this wherever they run, or none."""
+
+    FILE = "pipelines_keeper.live"
+    pipelines: list[PipelineStats]
 
 
 class TablesSnapshot(Snapshot, kw_only=True):

@@ -21,6 +21,9 @@ GROUP_STATES = (
 )
 """Kafka's names for the states of a group that exists; the last three are those of groups that brokers assign."""
 
+PIPELINE_STATES = ("starting", "running", "stopped", "completed", "failed", "lost")
+"""`completed` is a pipeline that had read all there was, `lost` one whose process ended without saying so."""
+
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """One row of statistics. In a sum of rows every field that is named in none of the three is None."""
@@ -151,3 +154,24 @@ class TableSize(Stats, frozen=True, kw_only=True):
     files: int
     records: int
     bytes: int
+
+
+class PipelineStats(Stats, frozen=True, kw_only=True):
+    """One pipeline of the lake: its state, what was read of its topics in Redis and not by it, and its last batch.
+
+    `state` is one of PIPELINE_STATES. The first record of the lag is `lag_ms` old.
+    """
+
+    KEY = ("pipeline",)
+    SUMS = ("records", "lag_records", "dead_letters", "restarts")
+    LARGEST = ("lag_ms", "batch_ms", "batch_ended_ms")
+
+    pipeline: str
+    state: str | None
+    records: int
+    dead_letters: int
+    restarts: int
+    lag_records: int
+    lag_ms: int
+    batch_ended_ms: int | None
+    batch_ms: int | None

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from korvet.cluster.leases import LeaseStore
+from korvet.cluster.pipelines import LEASE_MS, PipelineStatus, PipelineStore, QueryPosition, QueryStatus
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -21,7 +23,7 @@ from korvet.server import keeper as keeper_tasks
 from korvet.server.keeper.context import LeaseLostError
 from korvet.server.keeper.keeper import Keeper, KeeperLease
 from korvet.server.keeper.log_tasks import expire_producers
-from korvet.telemetry.snapshot import LakeLagSnapshot, read
+from korvet.telemetry.snapshot import LakeLagSnapshot, PipelinesSnapshot, read
 from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
@@ -180,6 +182,39 @@ def test_a_round_publishes_how_far_logs_with_a_remote_tier_are_archived(
         ("archived", 0, 0),
         ("archived", 1, 1),
     }
+
+
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
+    tmp_path: Path, settings: Settings, here: Domain, raw_redis: Any, storage_format: str
+) -> None:
+    configs = {"storage.format": storage_format, "retention.ms": "-1"}
+    topic = here.topics.create(TopicSpec(name="orders", partitions=2, configs=configs))
+    first = here.append("orders", b"a")
+    here.append("orders", b"b", b"c")
+    last = here.append("orders", b"d", b"e")
+    here.append("orders", b"f", partition=1)
+    store = PipelineStore(here.redis, Keys("korvet"))
+    known = {"orders": QueryPosition(id_text(topic.id), {0: first + 1})}
+    row = PipelineStatus(name="a", state="running", since_ms=1, started_ms=1, holder="h/1/m/1", records=1)
+    query = QueryStatus(batch=4, ended_ms=2000, duration_ms=300, positions=known)
+    store.write(msgspec.structs.replace(row, queries={"main": query}))
+    assert store.lease("a").acquire(row.holder, LEASE_MS)
+    another = {"orders": QueryPosition("the id of another", {0: last}), "gone": QueryPosition("x", {0: 0})}
+    queries = {"main": QueryStatus(positions=another)}
+    store.write(msgspec.structs.replace(row, name="b", dead_letters=3, restarts=2, queries=queries))
+    raw_redis.hset("korvet:pipelines", "c", "{")
+    keeper = Keeper(settings, tmp_path)
+    assert keeper.lease.renew()
+    keeper.round()
+    found = read(tmp_path / PipelinesSnapshot.FILE, PipelinesSnapshot)
+    assert found is not None
+    lagging, other = found.pipelines
+    # A partition that the pipeline has not seen yet counts whole.
+    assert (lagging.pipeline, lagging.state, lagging.records, lagging.lag_records) == ("a", "running", 1, 5)
+    assert (lagging.batch_ended_ms, lagging.batch_ms) == (2000, 300)
+    assert (other.pipeline, other.state, other.lag_records, other.lag_ms) == ("b", "lost", 0, 0)
+    assert (other.dead_letters, other.restarts, other.batch_ended_ms) == (3, 2, None)
 
 
 def test_the_more_partitions_there_are_the_longer_the_pause_between_collections(

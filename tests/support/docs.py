@@ -25,7 +25,13 @@ from korvet.telemetry import gauges, metrics
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import ProcessTable
 from korvet.telemetry.redis_metrics import redis_families
-from korvet.telemetry.snapshot import ArchiverTotals, LakeLagSnapshot, LogStatsSnapshot, TablesSnapshot
+from korvet.telemetry.snapshot import (
+    ArchiverTotals,
+    LakeLagSnapshot,
+    LogStatsSnapshot,
+    PipelinesSnapshot,
+    TablesSnapshot,
+)
 from korvet.telemetry.topic_metrics import TOPICS
 from tests.support import command_reference
 
@@ -74,6 +80,7 @@ def metrics_table() -> str:
         *TOPICS.families(),
         *gauges.families_of(LogStatsSnapshot(taken_at=0, logs=[])),
         *gauges.families_of(LakeLagSnapshot(lags=[])),
+        *gauges.families_of(PipelinesSnapshot(pipelines=[])),
         *gauges.families_of(ArchiverTotals()),
         *gauges.families_of(TablesSnapshot(tables=[])),
         *redis_families([]),

@@ -2,10 +2,11 @@
 
 Knows the forms that commands and what they print have there; nothing of what they are about. In an indented block each
 line is a command; where lines begin with `$ `, those are the commands, and what stands below one is what it prints. A
-block of Python is a file, whose name is in the text before it. `make run` goes on while the rest is done, up to the
-next one, unless that is another broker of a cluster (`--broker-id`); one that names a Redis elsewhere is left out.
-`korvet lake status` is asked again until it says what is shown. Of tables the columns in MASKED may have other values,
-and so may times and offsets that are made of times. A broker is started first if no section does that.
+block of Python, TOML or JSON is a file, whose name is in the text before it. `make run` goes on while the rest is done,
+up to the next one, unless that is another broker of a cluster (`--broker-id`); one that names a Redis elsewhere is left
+out. `korvet lake status` and `korvet lake pipeline status` are asked again until they say what is shown. Of tables the
+columns in MASKED may have other values, and so may times, ids of processes, and offsets that are made of times. If no
+section starts a broker, one is started first.
 
 It prints each command with what it printed and how long it took (s), and ends with 1 at the first that went another
 way.
@@ -30,21 +31,21 @@ from typing import NamedTuple
 from tests.support import processes
 from tests.support.docs import PAGES, ROOT
 
-MASKED = {"Files", "Size", "Compared"}
-"""What hangs on when records were archived and trimmed, and on compression."""
+MASKED = {"Files", "Size", "Compared", "Since s", "Records/s", "Last batch s", "Process"}
+"""What hangs on when records were archived, trimmed and read, and on compression."""
 
-_WAIT_S = 300.0
-_STATUS = "korvet lake status"
+_WAIT_S = 600.0
+_STATUS = ("korvet lake status", "korvet lake pipeline status")
 _SERVER = "make run"
 _ANOTHER = "--broker-id"
 _ELSEWHERE = re.compile(r"redis[-0-9]*\.example")
 _BLOCK = re.compile(
-    r"(?P<code>(?:^ {4}.*\n|^\n(?= {4}))+)|^```python\n(?P<python>(?:.*\n)*?)^```$", re.MULTILINE
+    r"(?P<code>(?:^ {4}.*\n|^\n(?= {4}))+)|^```(?:python|toml|json)\n(?P<file>(?:.*\n)*?)^```$", re.MULTILINE
 )
-_FILE = re.compile(r"`([a-z]+\.py)`")
+_FILE = re.compile(r"`([a-z]+\.(?:py|toml|avsc))`")
 _GAP = re.compile(r"\s{2,}")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d{13,}")
-_PROGRESS = re.compile(r"(starting Spark|running the query): \d+ s")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\d{13,}|(?<=process )\d+")
+_PROGRESS = re.compile(r"(starting Spark|running the query|stopping the pipeline): \d+ s")
 _UP = 0x1
 
 
@@ -69,8 +70,8 @@ class DifferentError(Exception):
 def steps(section: str) -> Iterator[Step | File]:
     """Yield what the text of a section asks its reader to do, in order."""
     for block in _BLOCK.finditer(section):
-        if block["python"] is not None:
-            yield File(_FILE.findall(section[: block.start()])[-1], block["python"])
+        if block["file"] is not None:
+            yield File(_FILE.findall(section[: block.start()])[-1], block["file"])
             continue
         text = re.sub(r"^ {4}", "", block["code"], flags=re.MULTILINE).strip("\n")
         if text.startswith("$ "):
@@ -215,7 +216,9 @@ def as_repository(directory: Path) -> None:
 
 def run_alone(directory: Path, sections: Sequence[str], seconds_max: float) -> str:
     """Run sections in a network of their own, where nobody else has the usual ports; returns what was printed."""
-    network = ("unshare", "--map-root-user", "--net", "--")
+    # What a section leaves running ends with the first of its processes.
+    of_processes = ("--pid", "--fork", "--kill-child", "--mount-proc")
+    network = ("unshare", "--map-root-user", "--net", *of_processes, "--")
     done = subprocess.run(
         [*network, sys.executable, "-m", "tests.support.tutorial", str(directory), "alone", *sections],
         cwd=ROOT,

@@ -12,11 +12,12 @@ from korvet.telemetry.snapshot import (
     ArchiverTotals,
     LakeLagSnapshot,
     LogStatsSnapshot,
+    PipelinesSnapshot,
     Snapshot,
     TablesSnapshot,
     publish,
 )
-from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, TableSize
+from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, PipelineStats, TableSize, limited
 
 
 def shown(directory: Path, *snapshots: Snapshot) -> list[str]:
@@ -142,3 +143,46 @@ def test_the_archiver_reports_tables_and_totals(tmp_path: Path) -> None:
         'korvet_lake_table_records{topic="orders"} 30.0',
         'korvet_lake_table_bytes{topic="orders"} 400.0',
     ]
+
+
+def test_a_pipeline_is_in_one_state_and_has_no_batch_before_the_first(tmp_path: Path) -> None:
+    read = PipelineStats(
+        pipeline="sales",
+        state="lost",
+        records=30,
+        dead_letters=2,
+        restarts=1,
+        lag_records=5,
+        lag_ms=1500,
+        batch_ended_ms=7000,
+        batch_ms=250,
+    )
+    begun = PipelineStats(
+        pipeline="bills",
+        state="starting",
+        records=0,
+        dead_letters=0,
+        restarts=0,
+        lag_records=0,
+        lag_ms=0,
+        batch_ended_ms=None,
+        batch_ms=None,
+    )
+    lines = shown(tmp_path, PipelinesSnapshot(pipelines=[read, begun]))
+    assert [line for line in lines if "_state" in line] == [
+        'korvet_pipeline_state{pipeline="sales",state="lost"} 1.0',
+        'korvet_pipeline_state{pipeline="bills",state="starting"} 1.0',
+    ]
+    assert [line for line in lines if "sales" in line and "_state" not in line] == [
+        'korvet_pipeline_lag_records{pipeline="sales"} 5.0',
+        'korvet_pipeline_lag_seconds{pipeline="sales"} 1.5',
+        'korvet_pipeline_records_total{pipeline="sales"} 30.0',
+        'korvet_pipeline_dead_letters_total{pipeline="sales"} 2.0',
+        'korvet_pipeline_restarts_total{pipeline="sales"} 1.0',
+        'korvet_pipeline_last_batch_timestamp_seconds{pipeline="sales"} 7.0',
+        'korvet_pipeline_last_batch_seconds{pipeline="sales"} 0.25',
+    ]
+    assert not [line for line in lines if "bills" in line and "last_batch" in line]
+    # The sum of several pipelines has no state.
+    [both] = shown(tmp_path, PipelinesSnapshot(pipelines=limited([read, begun], 0)))[:1]
+    assert both == 'korvet_pipeline_lag_records{pipeline="(other)"} 5.0'

@@ -29,7 +29,7 @@ from korvet.server.keeper.log_tasks import (
     reindex,
     renumber,
 )
-from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats, figures_ms
+from korvet.server.keeper.stats_tasks import CollectLakeLag, CollectStats, collect_pipelines, figures_ms
 from korvet.server.keeper.transaction_tasks import FinishTransactions
 
 Run = Callable[[Context, CheckLease], None]
@@ -87,4 +87,5 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
     if metrics_directory is not None:
         tasks.append(Task("figures", partial(CollectStats, metrics_directory), figures_ms))
         tasks.append(Task("lake_lag", partial(CollectLakeLag, metrics_directory), figures_ms))
+        tasks.append(Task("pipelines", lambda: partial(collect_pipelines, metrics_directory), figures_ms))
     return tasks

@@ -1,4 +1,4 @@
-"""The keeper's tasks for /metrics: statistics of all logs and groups, and the lag of the archive."""
+"""The keeper's tasks for /metrics: statistics of all logs and groups, the lag of the archive, and pipelines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,28 @@ from typing import TypeVar
 import gevent
 
 from korvet import logs
+from korvet.cluster.pipelines import PipelineStatus, PipelineStore
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.lag import LagReader
+from korvet.groups.lag import LagReader, lags_in_steps
 from korvet.groups.listing import GroupList
 from korvet.groups.offsets import OffsetStore
 from korvet.groups.types import SHARE
-from korvet.log.index import IndexStore
+from korvet.log.index import IndexStore, Lag
 from korvet.log.stats import LakeLagReader, LogStatsReader
+from korvet.log.types import LogPosition
 from korvet.server.keeper.context import CheckLease, Context, LeaseLostError, in_steps
 from korvet.share.lag import ShareLagReader
 from korvet.share.store import SharePartitions
-from korvet.telemetry.snapshot import LakeLagSnapshot, LogStatsSnapshot, Snapshot, publish, valid_until
-from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, limited
+from korvet.telemetry.snapshot import (
+    LakeLagSnapshot,
+    LogStatsSnapshot,
+    PipelinesSnapshot,
+    Snapshot,
+    publish,
+    valid_until,
+)
+from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, PipelineStats, limited
+from korvet.topics.registry import id_text
 from korvet.transactions.store import TransactionStore
 from korvet.transactions.types import STATES, UNDECIDED
 
@@ -186,6 +196,49 @@ class CollectLakeLag:
         )
         check_lease()
         _publish(self._directory, snapshot, "archive lag not published")
+
+
+def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease) -> None:
+    """Publish in `directory` what pipelines report, and their lag; raises KafkaError, StorageUnavailableError."""
+    context.topics.refresh()
+    index = IndexStore(context.redis)
+    taken = []
+    for status in PipelineStore(context.redis, context.keys).read():
+        lags: list[Lag] = []
+        for _, outcome in lags_in_steps(index, _positions(context, status), check_lease):
+            if isinstance(outcome, Lag):
+                lags.append(outcome)
+            else:
+                _log.warning("lag of a pipeline unavailable", pipeline=status.name, reason=outcome)
+        batch = status.last_batch
+        stats = PipelineStats(
+            pipeline=status.name,
+            state=status.state,
+            records=status.records,
+            dead_letters=status.dead_letters,
+            restarts=status.restarts,
+            lag_records=sum(lag.records for lag in lags),
+            lag_ms=max((lag.age_ms for lag in lags), default=0),
+            batch_ended_ms=batch.ended_ms,
+            batch_ms=batch.duration_ms,
+        )
+        taken.append(stats)
+    snapshot = PipelinesSnapshot(
+        valid_until=valid_until(figures_ms(context)),
+        pipelines=limited(taken, context.settings.metrics_partitions_max),
+    )
+    check_lease()
+    _publish(directory, snapshot, "status of pipelines not published")
+
+
+def _positions(context: Context, status: PipelineStatus) -> list[LogPosition]:
+    """Return where a pipeline is in the topics that it has read; partitions that it has not seen yet count whole."""
+    found = []
+    for name, position in status.positions().items():
+        topic = context.topics.get_cached(name)
+        if topic is not None and id_text(topic.id) == position.id:
+            found += [LogPosition(each, position.offsets.get(each.index, 0)) for each in topic.partitions]
+    return found
 
 
 def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[T]:

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine: a master, and a worker whose executors are processes of their own.
+"""A standalone cluster of Spark on this machine: a master, and two workers whose executors are processes of their own.
 
 Knows pyspark's own distribution. It has cores for two applications; executors are found by what they run.
 """
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyspark
@@ -20,6 +21,7 @@ _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DEPLOY = "org.apache.spark.deploy"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _SECONDS_MAX = 300.0
+_WORKERS = 2
 
 ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 """Settings of an application: its executors use the Python in which Korvet is installed."""
@@ -40,14 +42,17 @@ CONFIGS = {
 class Cluster:
     """A running one; `url` is its master."""
 
-    def __init__(self, url: str, worker_pid: int) -> None:
+    def __init__(self, url: str, worker_pids: list[int]) -> None:
         self.url = url
-        self._worker_pid = worker_pid
+        self._worker_pids = worker_pids
 
     def executors(self) -> set[int]:
         """Return the executors of all applications."""
         return {
-            pid for pid in descendants(self._worker_pid) if alive(pid) and _EXECUTOR in _command_line(pid)
+            pid
+            for worker in self._worker_pids
+            for pid in descendants(worker)
+            if alive(pid) and _EXECUTOR in _command_line(pid)
         }
 
     def wait_until_idle(self) -> None:
@@ -76,12 +81,21 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     with contextlib.ExitStack() as running:
         master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         log, _ = running.enter_context(_started("master.Master", master, directory))
-        wait_until(lambda: "New state: ALIVE" in log.read_text(), "the master is there", _SECONDS_MAX)
-        worker = ["--host", "127.0.0.1", "--cores", "4", "--memory", "3g", "--webui-port", "0"]
-        work = ["--work-dir", str(directory / "work"), url]
-        log, pid = running.enter_context(_started("worker.Worker", [*worker, *work], directory))
-        wait_until(lambda: "registered with master" in log.read_text(), "the worker is there", _SECONDS_MAX)
-        yield Cluster(url, pid)
+        wait_until(partial(_says, log, "New state: ALIVE"), "the master is there", _SECONDS_MAX)
+        pids = []
+        for number in range(_WORKERS):
+            worker = ["--host", "127.0.0.1", "--cores", "2", "--memory", "1536m", "--webui-port", "0"]
+            own = directory / f"worker-{number}"
+            own.mkdir()
+            work = ["--work-dir", str(own / "work"), url]
+            log, pid = running.enter_context(_started("worker.Worker", [*worker, *work], own))
+            pids.append(pid)
+            wait_until(partial(_says, log, "registered with master"), "the worker is there", _SECONDS_MAX)
+        yield Cluster(url, pids)
+
+
+def _says(log: Path, text: str) -> bool:
+    return text in log.read_text()
 
 
 @contextlib.contextmanager

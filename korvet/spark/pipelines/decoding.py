@@ -1,0 +1,552 @@
+"""Records as columns: keys, values and headers, decoded by Spark's own expressions where it has them.
+
+What does not decode has a reason in the column `_error`, and its bytes beside it. Spark's parsers alone would lose it:
+`from_json` takes what follows the first JSON text for nothing, and single fields of another type for NULL. So each
+parser gets the bytes with a mark after them, and has to find that too; NULL from bytes that are there is an error.
+
+Spark would move an expression into each filter and projection over it, and parse a record three times. It moves
+nothing through a generator: all that is expensive is in one, which makes one row of each row.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias, cast
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from korvet.spark.pipelines import avro
+from korvet.spark.pipelines.registry import Schema, SchemaRegistry
+from korvet.spark.pipelines.schemas import (
+    NO_HEADER,
+    Lookup,
+    NewSchemaError,
+    PinnedSchemas,
+    Pins,
+    header,
+    header_of,
+    id_in,
+    payload,
+)
+from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec, text_of
+from korvet.spark.session import JOB_ERRORS, reason_of
+
+ERROR, RAW_KEY, RAW_VALUE = "_error", "_raw_key", "_raw_value"
+_PARSED = "_parsed"
+
+_INFERRED_RECORDS = 1000
+"""How many records an inferred schema is taken from."""
+
+_OWN_OPTIONS = ("mode", "columnNameOfCorruptRecord")
+"""Options of Spark's parsers that are not the user's: what becomes of errors says `on_error`."""
+
+
+class DecoderState(NamedTuple):
+    """What decoding needs besides records: `pins`, and the records of a source as a batch, to infer a schema from."""
+
+    pins: Pins
+    records: Callable[[SourceSpec], DataFrame]
+    registry: SchemaRegistry | None = None
+
+    def learn(self, new: NewSchemaError) -> None:
+        """Pin the schema that has ended a query: frames that are decoded from now on know it."""
+        registry = _required(self.registry, new.place)
+        PinnedSchemas(Decoding(), new.place, self.pins, registry).learn(new.schema_id)
+
+
+def _required(registry: SchemaRegistry | None, place: str) -> SchemaRegistry:
+    if registry is None:
+        raise PipelineError(f"sources.{place}.registry: there is no [registry] with its url")
+    return registry
+
+
+class Decoder(Protocol):
+    """Bytes to a column. `parse` is evaluated once for each record; the others are cheap, and read its result."""
+
+    def parse(self, data: Column) -> Column:
+        """Return the expensive part."""
+
+    def value(self, parsed: Column, data: Column) -> Column:
+        """Return the decoded value: NULL of NULL, anything if there is a problem."""
+
+    def problem(self, parsed: Column, data: Column) -> Column:
+        """Return as text why bytes, which are not NULL, cannot be decoded; NULL if they can."""
+
+
+def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFrame:
+    """Return records with key, value and headers decoded, and the columns `_error`, `_raw_key` and `_raw_value`.
+
+    Of a record with an error the columns have anything. NULL is decoded as NULL: of a tombstone, or without a key.
+    Raises PipelineError if a schema cannot be had or used.
+    """
+    parts = {
+        name: decoder
+        for name, of in (("key", source.key), ("value", source.value))
+        if (decoder := _decoder(of, f"{source.name}.{name}", frame.sparkSession, source, state)) is not None
+    }
+    if parts:
+        parses = [decoder.parse(f.col(name)).alias(name) for name, decoder in parts.items()]
+        frame = frame.select("*", f.explode(f.array(f.struct(*parses))).alias(_PARSED))
+    columns = {name: f.col(name) for name in ("key", "value", "headers")}
+    problems = []
+    for name, decoder in parts.items():
+        data, parsed = f.col(name), f.col(_PARSED)[name]
+        problem = f.when(data.isNotNull(), decoder.problem(parsed, data))
+        columns[name] = decoder.value(parsed, data)
+        problems.append(f.concat(f.lit(f"{name}: "), problem))
+    if source.headers:
+        columns["headers"], problem = _headers(source.headers)
+        problems.append(problem)
+    return frame.select(
+        columns["key"].alias("key"),
+        columns["value"].alias("value"),
+        *("topic", "partition", "offset", "timestamp", "timestampType"),
+        columns["headers"].alias("headers"),
+        f.nullif(f.concat_ws("; ", *problems), f.lit("")).alias(ERROR)
+        if problems
+        else f.lit(None).cast("string").alias(ERROR),
+        f.col("key").alias(RAW_KEY),
+        f.col("value").alias(RAW_VALUE),
+    )
+
+
+def _decoder(
+    of: Decoding, place: str, session: SparkSession, source: SourceSpec, state: DecoderState
+) -> Decoder | None:
+    """Return what decodes, None for bytes as they are; `place` names it in errors and pins."""
+    for name in of.options:
+        if name.lower() in map(str.lower, _OWN_OPTIONS):
+            raise PipelineError(f"sources.{place}.options: {name} is not for pipelines: on_error says it")
+    match of.format:
+        case "bytes":
+            return None
+        case "string":
+            return _Text()
+        case "json" | "csv":
+            return _DECODERS[of.format](_schema(of, place, source, state), of.options, place)
+    registered = None
+    if of.registry:
+        registry = _required(state.registry, place)
+        registered = (PinnedSchemas(of, place, state.pins, registry), Lookup(place, registry))
+    try:
+        reader = _reader(of, None if registered is None else registered[0])
+        if of.format == "avro":
+            return _Avro(session, reader, of.options, registered)
+        return _Protobuf(reader, of, registered)
+    except PipelineError as error:
+        raise PipelineError(f"sources.{place}: {error}") from error
+
+
+def _reader(of: Decoding, pinned: PinnedSchemas | None) -> Schema:
+    """Return the schema that records are read by."""
+    if of.schema_file is not None:
+        text = Path(of.schema_file).read_text(errors="replace")
+        return Schema(id=0, kind=of.format.upper(), text=text)
+    if pinned is None or pinned.reader is None:
+        raise PipelineError("there is no schema to read by")
+    if pinned.reader.kind.lower() != of.format:
+        raise PipelineError(f"{of.subject} is {pinned.reader.kind}, not {of.format}")
+    return pinned.reader
+
+
+_INVALID_TEXT = "not valid UTF-8"
+
+
+def _text(data: Column) -> Column:
+    return data.cast("string")
+
+
+class _Text:
+    """UTF-8."""
+
+    def parse(self, data: Column) -> Column:
+        return f.is_valid_utf8(_text(data))
+
+    def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
+        return _text(data)
+
+    def problem(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - the same
+        return f.when(~parsed, f.lit(_INVALID_TEXT))
+
+
+_VALUE, _END, _CORRUPT = "value", "end", "corrupt"
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+"""Spark says of each record whether it fits."""
+_NOT_JSON = "not one JSON text"
+_MISSING = "is missing"
+
+
+class _Json:
+    """JSON texts of a schema, parsed as the first of the two fields of an object, in an object with two fields.
+
+    Text that ends early or goes on is an error there, or leaves the inner object with other fields: it cannot close and
+    open objects unseen, for nobody knows their names. A field that is missing or NULL in spite of the schema's NOT NULL
+    is a problem, in arrays, maps and structs too; Spark ignores that.
+    """
+
+    def __init__(self, schema: DataType, options: Mapping[str, str], place: str) -> None:
+        if any(isinstance(each, ByteType) for each in _types(schema)):
+            # Spark would take 200 for -56.
+            raise PipelineError(f"sources.{place}: JSON has no TINYINT: use SMALLINT")
+        self._schema = schema
+        self._inner, self._end = uuid.uuid4().hex, uuid.uuid4().hex
+        # Apostrophes are no quotes in JSON.
+        self._options = {"allowSingleQuotes": "false"} | dict(options) | _PERMISSIVE
+
+    def parse(self, data: Column) -> Column:
+        return f.struct(
+            f.is_valid_utf8(_text(data)).alias("valid"),
+            self._within(data, self._schema).alias("parsed"),
+        )
+
+    def _within(self, data: Column, kind: DataType) -> Column:
+        # A map has all fields of the inner object, also those that are there twice.
+        fields = [StructField(self._inner, MapType(StringType(), kind)), StructField(self._end, StringType())]
+        schema = StructType([*fields, StructField(_CORRUPT, StringType())])
+        start, end = f'{{"{self._inner}":{{"{_VALUE}":', f',"{self._end}":null}},"{self._end}":""}}'
+        return f.from_json(f.concat(f.lit(start), _text(data), f.lit(end)), schema, self._options)
+
+    def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
+        return parsed["parsed"][self._inner][_VALUE]
+
+    def problem(self, parsed: Column, data: Column) -> Column:
+        whole, value = parsed["parsed"], self.value(parsed, data)
+        inner = whole[self._inner]
+        # Spark has none for a value of another type.
+        is_whole = inner.isNull() | ((f.size(inner) == 2) & f.map_contains_key(inner, self._end))  # noqa: PLR2004 - value and end
+        is_one = whole[self._end].isNotNull() & is_whole
+        return (
+            f.when(~parsed["valid"], f.lit(_INVALID_TEXT))
+            .when(~is_one, f.lit(_NOT_JSON))
+            .when(whole[_CORRUPT].isNotNull(), self._misfit(value, data))
+            .when(value.isNull(), f.lit("null"))
+            .otherwise(_checked(value, self._schema, _is_missing, _MISSING))
+        )
+
+    def _misfit(self, value: Column, data: Column) -> Column:
+        schema = self._schema
+        texts = _as_texts(schema) if isinstance(schema, StructType) else StringType()
+
+        def of(whole: Column) -> Column:
+            problem = f.lit(_not(schema))
+            if isinstance(schema, StructType):
+                problem = _misfits(
+                    value, whole[self._inner][_VALUE], schema, f.lit("it does not fit the schema")
+                )
+            return f.when(whole[self._end].isNull(), f.lit(_NOT_JSON)).otherwise(problem)
+
+        return _once(self._within(data, texts), of)
+
+
+def _types(kind: DataType) -> Iterator[DataType]:
+    """Give a type and all that are in it."""
+    yield kind
+    match kind:
+        case StructType():
+            for each in kind:
+                yield from _types(each.dataType)
+        case ArrayType():
+            yield from _types(kind.elementType)
+        case MapType():
+            yield from _types(kind.valueType)
+
+
+class _Csv:
+    """Lines of CSV, parsed with a column after them that has to be there, with a text that nobody knows.
+
+    What has fewer or more columns, several lines, or a quote that is never closed leaves the line without it.
+    """
+
+    def __init__(self, schema: DataType, options: Mapping[str, str], place: str) -> None:
+        if not isinstance(schema, StructType) or any(
+            isinstance(each.dataType, ArrayType | MapType | StructType) for each in schema
+        ):
+            raise PipelineError(
+                f"sources.{place}: a line of CSV has columns of numbers, texts, times and the like"
+            )
+        self._schema = schema
+        self._options = dict(options)
+        self._end = uuid.uuid4().hex
+        given = {name.lower(): value for name, value in options.items()}
+        self._separator = given.get("sep", given.get("delimiter", ","))
+
+    def parse(self, data: Column) -> Column:
+        return f.struct(
+            f.is_valid_utf8(_text(data)).alias("valid"), self._line(data, self._schema).alias("parsed")
+        )
+
+    def _line(self, data: Column, schema: StructType) -> Column:
+        # Columns may have any names, so they get others here.
+        columns = [f"c{at} {each.dataType.simpleString()}" for at, each in enumerate(schema)]
+        ddl = ", ".join([*columns, f"{_END} STRING", f"{_CORRUPT} STRING"])
+        line = f.regexp_replace(_text(data), "\r?\n$", "")
+        whole = f.concat(line, f.lit(f"{self._separator}{self._end}"))
+        return f.from_csv(whole, ddl, self._options | _PERMISSIVE)
+
+    def value(self, parsed: Column, data: Column) -> Column:
+        return f.when(data.isNotNull(), self._row(parsed["parsed"]))
+
+    def _row(self, line: Column) -> Column:
+        return f.struct(*(line[f"c{at}"].alias(name) for at, name in enumerate(self._schema.names)))
+
+    def problem(self, parsed: Column, data: Column) -> Column:
+        line = parsed["parsed"]
+        columns = f.lit(f"not one line of {len(self._schema)} columns")
+        row, texts = self._row(line), self._line(data, _as_texts(self._schema))
+
+        def misfits(line: Column) -> Column:
+            return _misfits(row, self._row(line), self._schema, columns)
+
+        return (
+            f.when(~parsed["valid"], f.lit(_INVALID_TEXT))
+            .when(f.coalesce(line[_END], f.lit("")) != self._end, columns)
+            .when(line[_CORRUPT].isNotNull(), _once(texts, misfits))
+            .otherwise(_checked(row, self._schema, _is_missing, _MISSING))
+        )
+
+
+def _once(value: Column, of: Callable[[Column], Column]) -> Column:
+    """Return a function of a value that is evaluated once, however often the function has it."""
+    return f.get(f.transform(f.array(value), of), f.lit(0))
+
+
+def _as_texts(schema: StructType) -> StructType:
+    return StructType([StructField(name, StringType()) for name in schema.names])
+
+
+def _misfits(row: Column, texts: Column, schema: StructType, other: Column) -> Column:
+    """Return which fields of a row are NULL though their text is not, `other` if none is."""
+    named = [
+        f.when(
+            row[each.name].isNull() & texts[each.name].isNotNull(),
+            f.lit(f"{each.name} is {_not(each.dataType)}"),
+        )
+        for each in schema
+    ]
+    return f.coalesce(_listed(named), other)
+
+
+def _not(kind: DataType) -> str:
+    return f"not {kind.simpleString().upper()}"
+
+
+def _listed(problems: Iterable[Column]) -> Column:
+    """Return texts that are not NULL as one, NULL if all are."""
+    return f.nullif(f.concat_ws(", ", *problems), f.lit(""))
+
+
+_Check: TypeAlias = Callable[[Column, DataType, bool], Column | None]
+"""Return whether something is wrong with a place of a value, by its type and whether it may be NULL."""
+
+
+def _is_missing(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+    return None if nullable else of.isNull()
+
+
+def _is_invalid(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+    return ~f.is_valid_utf8(of) if isinstance(kind, StringType) else None
+
+
+def _checked(value: Column, kind: DataType, check: _Check, problem: str) -> Column:
+    """Return which fields a check finds; NULL if none."""
+    return _listed(
+        f.when(condition, f.lit(f"{path} {problem}".lstrip()))
+        for path, condition in _found(value, kind, check, "", nullable=True)
+    )
+
+
+def _found(
+    of: Column, kind: DataType, check: _Check, path: str, *, nullable: bool
+) -> Iterator[tuple[str, Column]]:
+    """Give each place of a value that is checked, and what its check is."""
+    condition = check(of, kind, nullable)
+    if condition is not None:
+        yield path, condition
+    match kind:
+        case StructType():
+            for each in kind:
+                at = f"{path}.{each.name}" if path else each.name
+                for inner, found in _found(of[each.name], each.dataType, check, at, nullable=each.nullable):
+                    yield inner, of.isNotNull() & found
+        case ArrayType():
+            yield from _of_elements(of, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)
+        case MapType():
+            yield from _of_elements(f.map_keys(of), kind.keyType, check, f"{path}[]", nullable=True)
+            values = f.map_values(of)
+            yield from _of_elements(
+                values, kind.valueType, check, f"{path}[]", nullable=kind.valueContainsNull
+            )
+
+
+def _of_elements(
+    of: Column, kind: DataType, check: _Check, path: str, *, nullable: bool
+) -> Iterator[tuple[str, Column]]:
+    def condition(at: int) -> Callable[[Column], Column]:
+        # Spark gives each function a variable of its own for an element.
+        return lambda each: list(_found(each, kind, check, path, nullable=nullable))[at][1]
+
+    for at, (inner, _) in enumerate(_found(of, kind, check, path, nullable=nullable)):
+        yield inner, f.exists(of, condition(at))
+
+
+class _Avro:
+    """Records of Avro, with the header of a schema registry or without, read by one schema."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        reader: Schema,
+        options: Mapping[str, str],
+        registered: tuple[PinnedSchemas, Lookup] | None,
+    ) -> None:
+        avro.limit(session)
+        self._reader = avro.whole_schema(reader)
+        if problem := avro.check(session, self._reader, self._reader):
+            raise PipelineError(f"the schema cannot be used: {problem}")
+        self._options = options
+        self._lookup = None if registered is None else registered[1]
+        known = {} if registered is None else registered[0].known
+        self._writers = {of: avro.writer(session, self._reader, schema) for of, schema in known.items()}
+        try:
+            schema = session.range(0).select(self._record(f.lit(b""), self._reader)).schema
+        except JOB_ERRORS as error:
+            raise PipelineError(f"the schema cannot be used: {reason_of(error)}") from error
+        self._kind = cast("StructType", schema.fields[0].dataType)[avro.VALUE].dataType
+
+    def _record(self, data: Column, writer: str) -> Column:
+        return avro.parse(data, self._reader, writer, self._options)
+
+    def parse(self, data: Column) -> Column:
+        if self._lookup is None:
+            return f.struct(self._record(data, self._reader).alias("parsed"))
+        head = header(data)
+        by_id = f.when(head.isNull(), None)
+        for of, writer in self._writers.items():
+            if writer.problem is None:
+                by_id = by_id.when(head == header_of(of), self._record(payload(data), writer.schema))
+        known = head.isin([header_of(of) for of in self._writers])
+        unknown = f.when(head.isNotNull() & ~known, id_in(head))
+        return f.struct(by_id.alias("parsed"), self._lookup.problems(unknown).alias("unknown"))
+
+    def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
+        return parsed["parsed"][avro.VALUE]
+
+    def problem(self, parsed: Column, data: Column) -> Column:
+        value = self.value(parsed, data)
+        found = f.when(f.lit(False), "")  # noqa: FBT003 - a value of Spark's
+        malformed: Column = f.lit("not one record of the schema")
+        if self._lookup is not None:
+            head = header(data)
+            found = found.when(head.isNull(), NO_HEADER).when(
+                parsed["unknown"].isNotNull(), parsed["unknown"]
+            )
+            for of, writer in self._writers.items():
+                if writer.problem is not None:
+                    found = found.when(head == header_of(of), f.lit(f"schema id {of}: {writer.problem}"))
+            malformed = f.concat(f.lit("not one record of schema id "), id_in(head).cast("string"))
+        return (
+            found.when(~avro.is_complete(parsed["parsed"]), malformed)
+            .when(value.isNull(), f.lit("null"))
+            .otherwise(_checked(value, self._kind, _is_invalid, "is not valid UTF-8"))
+        )
+
+
+class _Protobuf:
+    """Messages of Protobuf, with the header of a schema registry or without."""
+
+    def __init__(self, reader: Schema, of: Decoding, registered: tuple[PinnedSchemas, Lookup] | None) -> None:
+        try:
+            from korvet.spark.pipelines import protobuf  # noqa: PLC0415 - needs packages of its own
+        except ImportError as error:
+            raise PipelineError(f"Protobuf needs korvet[protobuf]: {error}") from error
+        if of.options:
+            raise PipelineError("Protobuf has no options")
+        if of.schema_file is not None and of.schema_file.endswith(".desc"):
+            files = protobuf.described(Path(of.schema_file).read_bytes())
+        else:
+            directory = None if of.schema_file is None else Path(of.schema_file).parent
+            files = protobuf.compiled(reader, directory)
+        known = {} if registered is None else registered[0].known
+        writers = {each: protobuf.writer(schema) for each, schema in known.items()}
+        lookup = None if registered is None else registered[1]
+        self._reader = protobuf.MessageReader(files, protobuf.chosen(files, of.message), writers, lookup)
+
+    def parse(self, data: Column) -> Column:
+        return self._reader.column(data)
+
+    def value(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - as the others have it
+        return parsed["value"]
+
+    def problem(self, parsed: Column, data: Column) -> Column:  # noqa: ARG002 - the same
+        return parsed["problem"]
+
+
+def _headers(declared: Mapping[str, str]) -> tuple[Column, Column]:
+    """Return a struct of these headers, of each the last one, NULL without; and what is wrong with them."""
+    values, problems = [], []
+    for name, kind in declared.items():
+        same = f.filter("headers", _named(name))
+        data = f.try_element_at(same, f.lit(-1))["value"]
+        if kind == "string":
+            problem = f.when(~f.is_valid_utf8(_text(data)), f.lit(f"header {name}: {_INVALID_TEXT}"))
+            problems.append(problem)
+            data = f.when(problem.isNull(), _text(data))
+        values.append(data.alias(name))
+    return f.struct(*values), f.concat_ws("; ", *problems)
+
+
+def _named(name: str) -> Callable[[Column], Column]:
+    return lambda header: header["key"] == name
+
+
+_DECODERS: Mapping[str, Callable[[DataType, Mapping[str, str], str], Decoder]] = {"json": _Json, "csv": _Csv}
+
+
+def _schema(of: Decoding, place: str, source: SourceSpec, state: DecoderState) -> DataType:
+    """Return the schema of JSON or CSV; raises PipelineError."""
+    if of.infer:
+        return _inferred(of, place, source, state)
+    text = of.schema
+    if of.schema_file is not None:
+        text = text_of(Path(of.schema_file), f"sources.{place}.schema_file")
+    if text is None:
+        raise PipelineError(f"sources.{place}: there is no schema")
+    try:
+        if text.lstrip().startswith("{"):
+            return StructType.fromJson(msgspec.json.decode(text))
+        return DataType.fromDDL(text)
+    except (*JOB_ERRORS, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise PipelineError(f"sources.{place}: the schema is not Spark's: {reason_of(error)}") from error
+
+
+def _inferred(of: Decoding, place: str, source: SourceSpec, state: DecoderState) -> DataType:
+    """Return the schema of the first records, which is pinned: later ones do not change it."""
+    pin = f"schemas/{place}.json"
+    pinned = state.pins.read(pin)
+    if pinned is not None:
+        return StructType.fromJson(msgspec.json.decode(pinned))
+    column = f.col(place.rpartition(".")[2])
+    records = state.records(source)
+    texts = records.where(column.isNotNull()).select(_text(column)).limit(_INFERRED_RECORDS).collect()
+    session = records.sparkSession
+    reader = session.read.options(**({"allowSingleQuotes": "false"} | of.options), mode="DROPMALFORMED")
+    schema = reader.json(session.sparkContext.parallelize([row[0] for row in texts], 1)).schema
+    if not schema.fields:
+        raise PipelineError(
+            f"sources.{place}.infer: none of the first {len(texts)} records is a JSON object: give a schema"
+        )
+    state.pins.write(pin, schema.json().encode())
+    return schema

@@ -1,0 +1,394 @@
+"""A pipeline's queries: made of its file, run until they are stopped or have read all there is.
+
+`main` brings the rows to the target. Where records that do not decode are kept, a query of its own for each source
+brings them there: it reads and decodes the records once more, and finds them whatever the transformation does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from korvet import logs
+from korvet.errors import ErrorCode
+from korvet.lake.source import LakeSource
+from korvet.spark.pipelines.decoding import DecoderState, decode
+from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
+from korvet.spark.pipelines.registry import SchemaRegistry
+from korvet.spark.pipelines.schemas import NewSchemaError
+from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec
+from korvet.spark.pipelines.state import (
+    PIPELINES,
+    Begun,
+    StateDirectory,
+    UnwrittenPins,
+    location,
+    target_fields,
+)
+from korvet.spark.pipelines.status import PipelineReporter
+from korvet.spark.pipelines.targets import Batch, DeltaTarget, ParquetTarget, Target, TopicTarget, check_place
+from korvet.spark.session import JOB_ERRORS, is_stopped, root_reason
+from korvet.spark.source import register
+
+MAIN, DEAD_LETTERS = "main", "dead_letters"
+
+_POLL_S = 0.2
+_BATCH_END_S_MAX = 30.0
+"""How long a batch under way may take when the pipeline is stopped; a longer one is repeated by the next run."""
+
+
+_PASSING = (
+    "Timed out while waiting for the Python worker",
+    ErrorCode.KAFKA_STORAGE_ERROR.name,
+    ErrorCode.OFFSET_NOT_AVAILABLE.name,
+)
+"""Of errors that pass: a machine that is busy, a Redis or a store that is away, replicas that are."""
+
+_ATTEMPTS_MAX = 5
+"""Without a batch between them; a minute together. Then it is for those who watch the process."""
+
+_log = logs.Log(__name__)
+
+_Sink: TypeAlias = Callable[[DataStreamWriter], DataStreamWriter]
+
+
+class PipelineContext(NamedTuple):
+    """Where a pipeline runs: a session, the log with its lake, and for a topic as the target options of its brokers."""
+
+    session: SparkSession
+    source: LakeSource
+    brokers: Mapping[str, str]
+
+
+class Attempts:
+    """How often each query has failed since its last batch; those of another one say nothing of it."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+
+    def progressed(self, query: str) -> None:
+        """Note a batch."""
+        self._of.pop(query, None)
+
+    def failed(self, query: str) -> int:
+        """Note a failure; return how many there are now."""
+        self._of[query] = count = self._of.get(query, 0) + 1
+        return count
+
+
+class Pipeline:
+    """A pipeline that was found to be right: its plan, its target, and its state. Nothing has begun yet."""
+
+    def __init__(self, place: PipelineContext, spec: PipelineSpec, *, runs: bool = True) -> None:
+        """Raise PipelineError if it cannot run as declared, or its checkpoints were begun with something else.
+
+        One that never `runs` writes nothing to its directory, which another process may hold.
+        """
+        self._place = place
+        self._spec = spec
+        session, lake = place.session, place.source.lake.path
+        register(session)
+        self.state = StateDirectory(session, lake, spec.name)
+        registry = None if spec.registry is None else SchemaRegistry(spec.registry)
+        self._decoding = DecoderState(
+            self.state if runs else UnwrittenPins(self.state),
+            lambda each: batch_frame(session, place.source, each),
+            registry,
+        )
+        self._starts: dict[str, str] = {}
+        with _spark_errors():
+            if spec.target.path is not None:
+                check_place(session, lake, spec.target.path, "target")
+            if spec.has_dead_letters:
+                check_place(session, lake, spec.dead_letters_path, "dead_letters")
+            self._plan = self._make_plan()
+            self._target = self._make_target()
+            self._target.check(self._plan.rows.schema)
+            self._dead: DeltaTarget | None = None
+            if spec.has_dead_letters:
+                self._dead = _delta(
+                    place, TargetSpec(type="delta", path=spec.dead_letters_path), "dead_letters"
+                )
+                self._dead.check(self._dead_schema())
+        self._begun = self._begin()
+        self._failures: dict[str, Exception] = {}
+        self._attempts = Attempts()
+        self._failed = ""
+        self.state.check(self._begun, self.queries)
+
+    @property
+    def queries(self) -> list[str]:
+        """The names of the queries."""
+        return [MAIN, *(_dead_name(each) for each in self._lossy())]
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the result."""
+        return self._plan.rows.schema
+
+    def run(self, stopped: threading.Event, reporter: PipelineReporter) -> None:
+        """Run until `stopped`, or all is read; raises PipelineError if a query fails, and not only for the moment."""
+        with _spark_errors():
+            self.state.begin(self._begun, self.queries)
+            self._target.prepare(self._plan.rows.schema)
+            if self._dead is not None:
+                self._dead.prepare(self._dead_schema())
+        learned = set[str]()
+        while True:
+            self._failed = ""
+            try:
+                self._pin_starts()
+                self._run_queries(stopped, reporter)
+            except PipelineError as error:
+                new = NewSchemaError.of(error)
+                if new is not None and str(new) not in learned:
+                    learned.add(str(new))
+                    self._learn(new)
+                    continue
+                attempts = self._attempts.failed(self._failed)
+                passes = any(each in str(error) for each in _PASSING)
+                if not passes or attempts > _ATTEMPTS_MAX or is_stopped(self._place.session):
+                    raise
+                _log.warning("a query is started again", pipeline=self._spec.name, reason=error)
+                stopped.wait(2.0**attempts)
+            else:
+                return
+
+    def _pin_starts(self) -> None:
+        """Let all queries of a source begin at the same place, whenever they do: `on_error` may add one later."""
+        if self._starts:
+            return
+        with _spark_errors():
+            # Main is the first to begin: without it, nothing was read, and another start may be declared.
+            begun = self.state.incarnation(MAIN) is not None
+            starts = {}
+            for name, source in self._spec.sources.items():
+                file = f"starting/{name}.json"
+                data = self.state.read(file) if begun else None
+                if data is None:
+                    data = start_of(self._place.source, source).encode()
+                    self.state.write(file, data)
+                starts[name] = data.decode()
+            self._starts = starts
+            self._plan = self._make_plan()
+
+    def _learn(self, new: NewSchemaError) -> None:
+        """Make the plan again, with a schema that records have named since; the checkpoints go on with it."""
+        _log.info("a new schema", pipeline=self._spec.name, source=new.place, id=new.schema_id)
+        with _spark_errors():
+            self._decoding.learn(new)
+            self._plan = self._make_plan()
+
+    def _run_queries(self, stopped: threading.Event, reporter: PipelineReporter) -> None:
+        with _spark_errors(), self._running(reporter) as queries:
+            reporter.started([query.name for query in queries])
+            while all(query.exception() is None for query in queries) and any(
+                query.isActive for query in queries
+            ):
+                if stopped.wait(_POLL_S):
+                    _stop(queries)
+            self._raise_failure(queries)
+
+    def _raise_failure(self, queries: Sequence[StreamingQuery]) -> None:
+        """Raise PipelineError with what was raised in a batch, else with what else a query ended by, if any did."""
+        for query in queries:
+            failed = query._jsq.exception()  # noqa: SLF001 - Python has only its text, with the stacks
+            if failed.isDefined():
+                self._failed = query.name
+                error = self._failures.get(query.name) or Py4JJavaError("", failed.get())
+                raise PipelineError(root_reason(error)) from error
+
+    @contextmanager
+    def _running(self, reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
+        session = self._place.session
+        listener = _ProgressListener(partial(self._report, reporter))
+        self._failures.clear()
+        session.streams.addListener(listener)
+        queries: list[StreamingQuery] = []
+        try:
+            queries.append(self._start_main())
+            queries += [self._start_dead(each, reporter) for each in self._lossy()]
+            yield queries
+        finally:
+            # If Java is gone, so are they.
+            with suppress(*JOB_ERRORS):
+                for query in queries:
+                    query.stop()
+                # What they have said arrives by a thread of its own.
+                session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001 - PySpark has no name for it
+                session.streams.removeListener(listener)
+
+    def _report(self, reporter: PipelineReporter, query: str, event: Mapping[str, Any]) -> None:
+        self._attempts.progressed(query)
+        reporter.progress(query, event)
+
+    def _start_main(self) -> StreamingQuery:
+        target, rows = self._target, self._plan.rows
+        if isinstance(target, ParquetTarget):
+            return self._start(MAIN, rows, target.sink, self._output_mode)
+
+        def write(some: DataFrame, number: int) -> None:
+            if not self._plan.state:
+                target.write(some, self._batch(MAIN, number))
+                return
+            # State is written as rows are made: also of a batch whose rows the target has already, and once.
+            made = some.persist()
+            try:
+                made.count()
+                target.write(made, self._batch(MAIN, number))
+            finally:
+                made.unpersist()
+
+        return self._start(MAIN, rows, self._each_batch(MAIN, write), self._output_mode)
+
+    def _start_dead(self, source: SourceSpec, reporter: PipelineReporter) -> StreamingQuery:
+        table = self._dead
+        assert table is not None  # noqa: S101 - a source that keeps them has a table for them
+
+        def write(rows: DataFrame, number: int) -> None:
+            found = rows.persist()
+            try:
+                if records := found.count():
+                    table.write(found, self._batch(_dead_name(source), number))
+                    reporter.dead_letters(records)
+            finally:
+                found.unpersist()
+
+        name, rows = _dead_name(source), bad(self._plan.decoded[source.name])
+        return self._start(name, rows, self._each_batch(name, write), "append")
+
+    def _each_batch(self, query: str, write: Callable[[DataFrame, int], None]) -> _Sink:
+        """Return a sink of batches; an exception there goes to Java, and is kept as it was."""
+
+        def kept(rows: DataFrame, number: int) -> None:
+            try:
+                write(rows, number)
+            except Exception as error:
+                self._failures[query] = error
+                raise
+
+        return lambda writer: writer.foreachBatch(kept)
+
+    def _start(self, name: str, rows: DataFrame, sink: _Sink, mode: str) -> StreamingQuery:
+        trigger = self._spec.trigger
+        writer = rows.writeStream.queryName(name).outputMode(mode)
+        writer = writer.option("checkpointLocation", self.state.checkpoint(name))
+        if trigger.available_now:
+            return sink(writer.trigger(availableNow=True)).start()
+        return sink(writer.trigger(processingTime=f"{round(trigger.seconds * 1000)} milliseconds")).start()
+
+    @property
+    def _output_mode(self) -> str:
+        if self._spec.target.mode == "merge":
+            return "update"
+        # Partitions are replaced as a whole, so all of an aggregate is written.
+        return "complete" if self._spec.target.mode == "overwrite" and self._plan.aggregates else "append"
+
+    def _lossy(self) -> list[SourceSpec]:
+        return [each for each in self._spec.sources.values() if each.on_error == "dead_letters"]
+
+    def _dead_schema(self) -> StructType:
+        return bad(next(iter(self._plan.decoded.values()))).schema
+
+    def _batch(self, query: str, number: int) -> Batch:
+        # The id is another one if the checkpoint was removed: its batches begin at 0 again, and are others.
+        return Batch(f"korvet-{self._spec.name}-{query}-{self.state.incarnation(query)}", number)
+
+    def _make_plan(self) -> Plan:
+        session, source = self._place.session, self._place.source
+        decoded = {
+            name: decode(source_frame(session, source, each, self._starts.get(name)), each, self._decoding)
+            for name, each in self._spec.sources.items()
+        }
+        return plan(session, self._spec, decoded)
+
+    def _make_target(self) -> Target:
+        spec, place = self._spec.target, self._place
+        match spec.type:
+            case "delta":
+                return _delta(place, spec, "target")
+            case "parquet":
+                begun = self.state.incarnation(MAIN) is not None
+                where = location(place.source.lake.path, spec.path or "")
+                return ParquetTarget(place.session, spec, where, begun=begun)
+        lake = place.source.lake
+        once = {
+            "exactly.once": "true",
+            "staging.path": f"{lake.path}/{PIPELINES}/{self._spec.name}/staging",
+            "staging.storage.options": storage_text(lake),
+        }
+        return TopicTarget(spec, once | dict(place.brokers))
+
+    def _begin(self) -> Begun:
+        spec, planned = self._spec, self._plan
+        target = spec.target
+        where = target.topic or location(self._place.source.lake.path, target.path or "")
+        sources = [(name, _read_by(spec.sources[name])) for name in planned.order]
+        return Begun(
+            sources=sources,
+            state=planned.state,
+            target=target_fields({"type": target.type, "mode": target.mode, "key": target.key}, where),
+            spark=self._place.session.version,
+        )
+
+
+def _read_by(spec: SourceSpec) -> str:
+    return f"/{spec.pattern}/" if spec.pattern is not None else ",".join(sorted(spec.topics))
+
+
+def _delta(place: PipelineContext, spec: TargetSpec, section: str) -> DeltaTarget:
+    return DeltaTarget(place.session, spec, location(place.source.lake.path, spec.path or ""), section)
+
+
+def _dead_name(source: SourceSpec) -> str:
+    return f"{DEAD_LETTERS}_{source.name}"
+
+
+def _stop(queries: list[StreamingQuery]) -> None:
+    """Stop queries between their batches, unless a batch takes too long."""
+    pause = threading.Event()
+    for _ in range(int(_BATCH_END_S_MAX / _POLL_S)):
+        if not any(query.isActive and query.status["isTriggerActive"] for query in queries):
+            break
+        pause.wait(_POLL_S)
+    for query in queries:
+        query.stop()
+
+
+@contextmanager
+def _spark_errors() -> Iterator[None]:
+    try:
+        yield
+    except JOB_ERRORS as error:
+        raise PipelineError(root_reason(error)) from error
+
+
+class _ProgressListener(StreamingQueryListener):
+    """Reports the end of each batch."""
+
+    def __init__(self, report: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self._report = report
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        progress = event.progress
+        self._report(progress.name, json.loads(progress.json))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        pass

@@ -1,0 +1,161 @@
+"""Schemas that records name by ids: which are known to a plan, which are pinned, and what of one that is neither.
+
+A plan has one expression for each schema that records were written with. An id that it does not know is asked for
+where the record is found: if the registry does not know it, that is an error of the record; if it does, the query ends
+with NewSchemaError, `learn` pins that schema, and the next plan knows it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
+
+from korvet.spark.pipelines.registry import Schema, SchemaRegistry
+from korvet.spark.pipelines.spec import Decoding, PipelineError
+
+HEADER_BYTES = 5
+"""A zero, and the id in four bytes, the most significant first."""
+
+NO_HEADER = "no header of a schema registry"
+
+_ID_MAX = (1 << 31) - 1
+_UNKNOWN_S = 60.0
+"""How long a task takes an id for unknown without asking again."""
+_UNKNOWN_MAX = 10_000
+_VERSIONS_MAX = 100
+"""How many versions of a subject are fetched at the start, the newest; records with others name them."""
+
+
+class Pins(Protocol):
+    """Small files that stay with a pipeline."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, None if there is none."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole."""
+
+
+class NewSchemaError(PipelineError):
+    """A record has a schema that the registry knows, and the plan does not: `learn` it, and make the plan again."""
+
+    def __init__(self, place: str, schema_id: int) -> None:
+        super().__init__(f"new schema: sources.{place}: id {schema_id}")
+        self.place = place
+        self.schema_id = schema_id
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, int]]:
+        """Pickle by what it is made of: it leaves Python's workers."""
+        return type(self), (self.place, self.schema_id)
+
+    @classmethod
+    def of(cls, error: BaseException) -> NewSchemaError | None:
+        """Return the one that ended a query, None if something else did."""
+        found = re.search(r"new schema: sources\.([\w.]+): id (\d+)", str(error))
+        return None if found is None else cls(found[1], int(found[2]))
+
+
+class _Pinned(msgspec.Struct, kw_only=True):
+    """The file of one place: `asked` is what the reader's schema was asked by."""
+
+    asked: tuple[str, str] | None = None
+    reader: Schema | None = None
+    known: dict[int, Schema] = {}
+
+
+class PinnedSchemas:
+    """The schemas of one place, a key or a value; raises PipelineError if the registry cannot be asked."""
+
+    def __init__(self, of: Decoding, place: str, pins: Pins, registry: SchemaRegistry) -> None:
+        self._file = f"schemas/{place}.registry.json"
+        self._pins = pins
+        self._registry = registry
+        content = pins.read(self._file)
+        self._pinned = _Pinned() if content is None else msgspec.json.decode(content, type=_Pinned)
+        if of.subject is not None and self._pinned.asked != (asked := (of.subject, str(of.version))):
+            self._pinned.asked = asked
+            self._pinned.reader = registry.version(*asked)
+            versions = registry.versions(of.subject)[-_VERSIONS_MAX:]
+            self._know(*(registry.version(of.subject, each) for each in versions))
+
+    @property
+    def reader(self) -> Schema | None:
+        """The schema of the subject, as it was when it was asked for first."""
+        return self._pinned.reader
+
+    @property
+    def known(self) -> Mapping[int, Schema]:
+        """The schemas that records are known to have been written with, by id."""
+        return self._pinned.known
+
+    def learn(self, of: int) -> None:
+        """Pin a schema that a record has named."""
+        schema = self._registry.schema(of)
+        if schema is not None:
+            self._know(schema)
+
+    def _know(self, *schemas: Schema) -> None:
+        self._pinned.known |= {each.id: each for each in schemas}
+        self._pins.write(self._file, msgspec.json.encode(self._pinned))
+
+
+class Lookup:
+    """What a task does with ids that the plan does not know; it is pickled for that."""
+
+    def __init__(self, place: str, registry: SchemaRegistry) -> None:
+        self._place = place
+        self._registry = registry
+        self._unknown: dict[int, float] = {}
+
+    def problem(self, schema_id: int) -> str:
+        """Return what is wrong with an id; raises NewSchemaError if nothing is."""
+        now = time.monotonic()
+        if now >= self._unknown.get(schema_id, 0):
+            if schema_id <= _ID_MAX and self._registry.schema(schema_id) is not None:
+                raise NewSchemaError(self._place, schema_id)
+            if len(self._unknown) >= _UNKNOWN_MAX:
+                self._unknown.clear()
+            self._unknown[schema_id] = now + _UNKNOWN_S
+        return f"schema id {schema_id} is not in the registry"
+
+    def problems(self, schema_ids: Column) -> Column:
+        """Return that as a column, NULL of NULL."""
+
+        def of(ids: pa.Array) -> pa.Array:
+            if ids.null_count == len(ids):
+                return pa.nulls(len(ids), pa.string())
+            return pa.array(
+                [None if each is None else self.problem(each) for each in ids.to_pylist()], pa.string()
+            )
+
+        result: Column = arrow_udf(of, "string").asNondeterministic()(schema_ids)  # type: ignore[call-overload]  # by hints
+        return result
+
+
+def header(data: Column) -> Column:
+    """Return the header of a record's bytes, NULL if it has none."""
+    found = f.substring(data, 1, HEADER_BYTES)
+    return f.when((f.length(found) == HEADER_BYTES) & (f.substring(found, 1, 1) == f.lit(b"\0")), found)
+
+
+def header_of(schema_id: int) -> Column:
+    """Return the header with an id."""
+    return f.lit(schema_id.to_bytes(HEADER_BYTES, "big"))
+
+
+def id_in(head: Column) -> Column:
+    """Return the id that a header has."""
+    return f.conv(f.hex(head), 16, 10).cast("bigint")
+
+
+def payload(data: Column) -> Column:
+    """Return what follows the header."""
+    return f.substring(data, HEADER_BYTES + 1, _ID_MAX)

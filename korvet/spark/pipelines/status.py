@@ -1,0 +1,267 @@
+"""What the process that runs a pipeline reports, and that no other one runs it meanwhile.
+
+Each event of Spark becomes a row in Redis, by a thread that no query waits for: several events that come while Redis is
+slow are one write. The same thread renews the lease. Nothing of Spark is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from korvet import logs
+from korvet.cluster.pipelines import (
+    LEASE_MS,
+    MAIN,
+    PipelineProcess,
+    PipelineStatus,
+    PipelineStore,
+    QueryPosition,
+    QueryStatus,
+    State,
+)
+from korvet.errors import KafkaError
+from korvet.lake.scan import PartitionSnapshot, count_records, snapshots
+from korvet.lake.source import LakeSource, LakeStores
+from korvet.log.index import Lag
+from korvet.log.types import LogPosition
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.spark.pipelines.spec import PipelineError
+
+_RENEW_S = LEASE_MS / 1000 / 3
+_RETRY_S = 1.0
+_GIVE_UP_S = 5.0
+"""How long the end of the process waits for Redis to take its last words."""
+
+_log = logs.Log(__name__)
+
+
+@contextlib.contextmanager
+def opened(source: LakeSource) -> Iterator[PipelineStore]:
+    """Give the store of a Redis, for the thread that calls."""
+    redis = Redis(
+        source.redis_url,
+        timeout_ms=source.timeout_ms,
+        connect_timeout_ms=source.connect_timeout_ms,
+        blocking=True,
+    )
+    try:
+        yield PipelineStore(redis, Keys(source.namespace))
+    finally:
+        redis.close()
+
+
+class PipelineReporter:
+    """A context in which this process runs a pipeline: it has the lease, and reports what happens.
+
+    Its end without a report is that of `failed` if there is an error, else that of `stopped`.
+    """
+
+    def __init__(self, source: LakeSource, name: str, *, file: str, on_lost: Callable[[], None]) -> None:
+        """`on_lost` is called, by another thread, if another process has the lease: this one must end."""
+        self._source = source
+        self._on_lost = on_lost
+        now_ms = _now_ms()
+        self._status = PipelineStatus(
+            name=name,
+            state="starting",
+            since_ms=now_ms,
+            started_ms=now_ms,
+            holder=str(PipelineProcess.own()),
+            file=file,
+            log=_log_file(),
+        )
+        self._changed = threading.Condition()
+        self._dirty = self._closing = False
+        self._thread = threading.Thread(target=self._write_and_renew, name="pipeline status", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Acquire the lease; raises PipelineError if another process has it."""
+        status = self._status
+        with opened(self._source) as store:
+            lease = store.lease(status.name)
+            while lease.acquire(status.holder, LEASE_MS) is None:
+                holder = store.holder(status.name)
+                # One that was killed here has no need of its lease any more.
+                if holder is not None and not PipelineProcess.parse(holder).has_ended:
+                    process = PipelineProcess.parse(holder)
+                    raise PipelineError(
+                        f"pipeline {status.name} runs already: process {process.id} on {process.host}"
+                    )
+                if holder is not None:
+                    lease.release(holder)
+            before = next((each for each in store.read() if each.name == status.name), None)
+            if before is not None:
+                self._status = msgspec.structs.replace(
+                    status,
+                    restarts=before.restarts + (before.state in ("failed", "lost")),
+                    records=before.records,
+                    dead_letters=before.dead_letters,
+                    error=before.error,
+                    error_ms=before.error_ms,
+                    queries=before.queries,
+                )
+            store.write(self._status)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._status.is_active:
+            if isinstance(error, Exception):
+                self.failed(str(error))
+            else:
+                self.stopped()
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(_GIVE_UP_S)
+
+    def started(self, queries: Collection[str]) -> None:
+        """Report that the queries of these names run; what others have reported does not count any more."""
+        kept = {name: each for name, each in self._status.queries.items() if name in queries}
+        self._become("running", queries=kept)
+
+    def progress(self, query: str, event: Mapping[str, Any]) -> None:
+        """Report the end of a micro-batch of a query, by its StreamingQueryProgress as JSON has it."""
+        with self._changed:
+            done = _done(self._status.queries.get(query, QueryStatus()), event)
+            read = int(event["numInputRows"]) if query == MAIN else 0
+            queries = self._status.queries | {query: done}
+            self._set(queries=queries, records=self._status.records + read)
+
+    def dead_letters(self, count: int) -> None:
+        """Report records that did not decode, and are in the table of dead letters."""
+        with self._changed:
+            self._set(dead_letters=self._status.dead_letters + count)
+
+    def failed(self, reason: str) -> None:
+        """Report that the pipeline ends by an error."""
+        self._become("failed", error=reason, error_ms=_now_ms())
+
+    def stopped(self, *, completed: bool = False) -> None:
+        """Report that the pipeline ends as it was asked to; `completed`: it has read all there was."""
+        self._become("completed" if completed else "stopped")
+
+    def _become(self, state: State, **more: object) -> None:
+        with self._changed:
+            self._set(state=state, since_ms=_now_ms(), **more)
+
+    def _set(self, **changes: object) -> None:
+        self._status = msgspec.structs.replace(self._status, **changes)
+        self._dirty = True
+        self._changed.notify()
+
+    def _write_and_renew(self) -> None:
+        with opened(self._source) as store:
+            lease = store.lease(self._status.name)
+            away = False
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._dirty or self._closing, _RENEW_S)
+                    status, closing, self._dirty = self._status, self._closing, False
+                try:
+                    if lease.acquire(status.holder, LEASE_MS) is None:
+                        _log.error("another process runs the pipeline", pipeline=status.name)
+                        self._on_lost()
+                        return
+                    store.write(status)
+                    if closing:
+                        lease.release(status.holder)
+                        return
+                    away = False
+                except KafkaError as error:
+                    if closing:
+                        return
+                    if not away:
+                        _log.warning("the status of a pipeline is not written", reason=error)
+                    away = True
+                    with self._changed:
+                        self._dirty = True
+                    time.sleep(_RETRY_S)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _log_file() -> str | None:
+    """Return the file that takes this process' lines, None if it is none."""
+    path = Path("/proc/self/fd/2")
+    return os.readlink(path) if path.is_file() else None  # noqa: PTH115 - a text
+
+
+def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
+    """Return the status of a query after an event, which may be one without records."""
+    positions = {name: each for source in event["sources"] for name, each in _positions(source["endOffset"])}
+    if not event["numInputRows"]:
+        return msgspec.structs.replace(before, positions=positions or before.positions)
+    return QueryStatus(
+        batch=int(event["batchId"]),
+        ended_ms=_ended_ms(event),
+        records=int(event["numInputRows"]),
+        duration_ms=int(event["durationMs"].get("triggerExecution", 0)),
+        records_per_second=float(event.get("processedRowsPerSecond") or 0.0),
+        positions=positions,
+    )
+
+
+def _ended_ms(event: Mapping[str, Any]) -> int:
+    began = datetime.fromisoformat(event["timestamp"])
+    return int(began.timestamp() * 1000) + int(event["durationMs"].get("triggerExecution", 0))
+
+
+def _positions(offset: object) -> Iterator[tuple[str, QueryPosition]]:
+    """Yield how far a source has read its topics; nothing of one that is not of the format `korvet`."""
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    topics = found.get("topics") if isinstance(found, dict) else None
+    for name, each in (topics or {}).items():
+        yield name, msgspec.convert(each, QueryPosition, strict=False)
+
+
+def lag_of(stores: LakeStores, status: PipelineStatus) -> Lag:
+    """Return what a pipeline has still to read of topics that it has read, in both tiers: records, and the first's age.
+
+    The age is by the record's timestamp; of one that only the lake holds, by the first of its file. Topics that were
+    deleted do not count. Raises LakeError, KafkaError and StorageUnavailableError.
+    """
+    positions = status.positions()
+    records = age_ms = 0
+    for topic in stores.matching("|".join(map(re.escape, positions))):
+        if topic.id != positions[topic.name].id:
+            continue
+        for log in snapshots(stores, topic):
+            first = max(positions[topic.name].offsets.get(log.partition.index, 0), log.start)
+            if first < log.end:
+                records += count_records(stores, log, first, sys.maxsize)
+                age_ms = max(age_ms, _age_ms(stores, log, first))
+    return Lag(records, age_ms)
+
+
+def _age_ms(stores: LakeStores, log: PartitionSnapshot, first: int) -> int:
+    [bounds], [lag] = (
+        stores.logs.bounds([log.partition]),
+        stores.indexes.lags([LogPosition(log.partition, first)]),
+    )
+    if isinstance(bounds, KafkaError):
+        raise bounds
+    if isinstance(lag, KafkaError):
+        raise lag
+    if first >= bounds.redis_start:
+        return lag.age_ms
+    stamps = [each.first_timestamp for each in log.files if each.last_offset >= first]
+    return max([lag.age_ms, *(_now_ms() - each // 1000 for each in stamps[:1] if each is not None)])

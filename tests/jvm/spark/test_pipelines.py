@@ -1,0 +1,456 @@
+"""Pipelines on Spark with Delta Lake: what their tables hold, whatever is repeated, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from korvet.lake.source import LakeSource
+from korvet.spark.pipelines.runner import Pipeline, PipelineContext
+from korvet.spark.pipelines.spec import PipelineError, load
+from korvet.spark.pipelines.status import PipelineReporter
+from tests.support.archives import Topics, topics_in
+from tests.support.batches import Record
+from tests.support.spark_driver import Driver
+from tests.support.trimming import archive, trim
+
+pytestmark = pytest.mark.timeout(600)
+
+MINUTE = 60_000
+START = 1_700_000_000_000 // 3_600_000 * 3_600_000
+"""The beginning of an hour, in ms."""
+
+
+@pytest.fixture
+def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+    with topics_in(redis_url, tmp_path / "lake") as found:
+        yield found
+
+
+class Runs:
+    """A pipeline's file, and runs of it in the driver until all is read."""
+
+    def __init__(self, driver: Driver, topics: Topics, directory: Path) -> None:
+        self._driver = driver
+        self._topics = topics
+        self.file = directory / "orders.toml"
+        self.lake = Path(topics.lake)
+        self.state = self.lake / "_pipelines" / "orders"
+
+    def __call__(self, text: str, name: str = "orders") -> str | None:
+        """Run the pipeline, return why it is refused or fails, None if it does its work."""
+        text = text if "[trigger]" in text else f"{text}\n[trigger]\navailable_now = true\n"
+        self.file.write_text(f'name = "{name}"\n{text}')
+        return self._driver.run(run, source=self._topics.source, file=self.file)
+
+    def table(self, name: str = "orders") -> list[dict[str, Any]]:
+        """Return the rows of a table, in any order."""
+        found: list[dict[str, Any]] = DeltaTable(self.lake / "tables" / name).to_pyarrow_table().to_pylist()
+        return found
+
+    def version(self, name: str = "orders") -> int:
+        return DeltaTable(self.lake / "tables" / name).version()
+
+    def forget_last_batch(self, query: str = "main") -> None:
+        """Let Spark repeat the last batch, as after a crash when it was written and before that was noted."""
+        commits = self.state / "checkpoint" / query / "commits"
+        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def run(spark: SparkSession, /, source: LakeSource, file: Path) -> str | None:
+    """Run in the driver."""
+    try:
+        spec = load(file)
+        with PipelineReporter(source, spec.name, file=str(file), on_lost=lambda: None) as reporter:
+            Pipeline(PipelineContext(spark, source, {"bootstrap.servers": "127.0.0.1:1"}), spec).run(
+                threading.Event(), reporter
+            )
+    except PipelineError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture
+def runs(delta: Driver, topics: Topics, tmp_path: Path) -> Runs:
+    return Runs(delta, topics, tmp_path)
+
+
+def order(number: int, amount: float | None, key: str | None = None, minute: int = 0) -> Record:
+    """Return an order as JSON, or its deletion without an amount."""
+    value = None if amount is None else json.dumps({"id": number, "amount": amount}).encode()
+    return Record(value, (key or str(number)).encode(), START + minute * MINUTE)
+
+
+SOURCE = """
+[sources.orders]
+topics = ["orders"]
+{more}
+[sources.orders.key]
+format = "string"
+[sources.orders.value]
+format = "json"
+schema = "id BIGINT, amount DOUBLE"
+"""
+
+
+def source(more: str = "") -> str:
+    return SOURCE.format(more=more)
+
+
+def target(**settings: object) -> str:
+    values = {"type": "delta", "path": "tables/orders"} | settings
+    return "\n[target]\n" + "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
+
+
+def sql(text: str) -> str:
+    return f"\n[transform]\nsql = {json.dumps(text)}"
+
+
+UPSERT = (
+    source()
+    + sql("SELECT CAST(key AS BIGINT) id, value.amount, offset, value IS NULL gone FROM orders")
+    + target(mode="merge", key=["id"], order_by=["offset"], delete_when="gone")
+)
+
+
+def test_rows_are_merged_by_key_and_tombstones_delete(runs: Runs, topics: Topics) -> None:
+    [first, second] = topics.make("orders", "batch", partitions=2).partitions
+    topics.produce(first, order(1, 1.0), order(3, 3.0), order(1, 1.5), order(5, 5.0), order(5, None))
+    topics.produce(second, order(2, 2.0), order(2, None), order(2, 2.5))
+    assert runs(UPSERT) is None
+    rows = {row["id"]: row["amount"] for row in runs.table()}
+    assert rows == {1: 1.5, 2: 2.5, 3: 3.0}
+    assert len(runs.table()) == len(rows)
+    assert set(runs.table()[0]) == {"id", "amount", "offset"}
+    topics.produce(first, order(3, None), order(1, 7.0), order(7, 1.0))
+    assert runs(UPSERT) is None
+    after = {row["id"]: row["amount"] for row in runs.table()}
+    assert after == {1: 7.0, 2: 2.5, 7: 1.0}
+    # Nothing new: nothing is written.
+    version = runs.version()
+    assert runs(UPSERT) is None
+    assert runs.version() == version
+
+
+APPEND = source() + sql("SELECT value.id, value.amount, partition, offset FROM orders") + target()
+OVERWRITE = (
+    source()
+    + sql("SELECT value.id % 2 part, value.id, value.amount FROM orders")
+    + target(mode="overwrite", partition_by=["part"])
+)
+
+
+@pytest.mark.parametrize("pipeline", [APPEND, UPSERT, OVERWRITE], ids=["append", "merge", "overwrite"])
+def test_a_batch_that_spark_repeats_changes_nothing(runs: Runs, topics: Topics, pipeline: str) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    for batch in ([order(1, 1.0), order(2, 2.0)], [order(1, 3.0), order(4, 4.0)]):
+        topics.produce(partition, *batch)
+        assert runs(pipeline) is None
+    rows, version = sorted(map(str, runs.table())), runs.version()
+    runs.forget_last_batch()
+    assert runs(pipeline) is None
+    assert sorted(map(str, runs.table())) == rows
+    assert runs.version() == version
+    assert (runs.state / "checkpoint/main/commits/1").exists()
+
+
+def test_partitions_are_overwritten_as_a_whole(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, *(order(at, at) for at in range(6)))
+    assert runs(OVERWRITE) is None
+    topics.produce(partition, order(1, 9.0), order(11, 8.0))
+    assert runs(OVERWRITE) is None
+    assert sorted((row["id"], row["amount"]) for row in runs.table()) == [
+        (0, 0.0),
+        (1, 9.0),
+        (2, 2.0),
+        (4, 4.0),
+        (11, 8.0),
+    ]
+
+
+def test_a_checkpoint_that_was_removed_begins_again(runs: Runs, topics: Topics) -> None:
+    """Batches of the new one have the numbers of those before, and are others."""
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0), order(2, 2.0))
+    assert runs(APPEND) is None
+    for path in sorted((runs.state / "checkpoint").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    topics.produce(partition, order(3, 3.0))
+    assert runs(APPEND) is None
+    assert sorted(row["id"] for row in runs.table()) == [1, 1, 2, 2, 3]
+
+
+LOSSY = source('on_error = "dead_letters"')
+
+
+def test_records_that_do_not_decode_are_kept_apart_or_end_the_run(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(
+        partition, order(1, 1.0), Record(b"{bad", b"k", START), order(2, 2.0), Record(None, b"t", 0)
+    )
+    strict = source() + target(path="tables/strict")
+    assert "orders-0@1" in (runs(strict) or "")
+    for path in sorted(runs.state.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    lossy = LOSSY + sql("SELECT value.id FROM orders WHERE value IS NOT NULL") + target()
+    assert runs(lossy) is None
+    assert sorted(row["id"] for row in runs.table()) == [1, 2]
+    [dead] = runs.table("orders_dead_letters")
+    at = datetime.fromtimestamp(START / 1000, UTC)
+    assert dead.pop("error")
+    assert dead == {
+        "topic": "orders",
+        "partition": 0,
+        "offset": 1,
+        "timestamp": at,
+        "key": b"k",
+        "value": b"{bad",
+    }
+    # The same after a crash between the table and the checkpoint.
+    runs.forget_last_batch("dead_letters_orders")
+    topics.produce(partition, Record(b"[", b"k", START))
+    assert runs(lossy) is None
+    assert sorted(row["offset"] for row in runs.table("orders_dead_letters")) == [1, 4]
+
+
+HOURLY = (
+    source('watermark = ["timestamp", "10 minutes"]')
+    + sql(
+        "SELECT window.start hour, count(*) orders, sum(value.amount) amount FROM orders"
+        " GROUP BY window(timestamp, '1 hour')"
+    )
+    + target(mode="merge", key=["hour"])
+)
+
+
+def hour(number: int) -> datetime:
+    return datetime.fromtimestamp(START / 1000 + number * 3600, UTC)
+
+
+def test_an_aggregate_is_continued_by_the_next_run(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0), order(2, 2.0, minute=59), order(3, 3.0, minute=61))
+    assert runs(HOURLY) is None
+    topics.produce(partition, order(4, 4.0, minute=62), order(5, 5.0, minute=58))
+    assert runs(HOURLY) is None
+    assert sorted((row["hour"], row["orders"], row["amount"]) for row in runs.table()) == [
+        (hour(0), 3, 8.0),
+        (hour(1), 2, 7.0),
+    ]
+    rows = sorted(map(str, runs.table()))
+    runs.forget_last_batch()
+    assert runs(HOURLY) is None
+    assert sorted(map(str, runs.table())) == rows
+
+
+def test_dead_letters_that_are_declared_later_begin_where_the_pipeline_did(
+    runs: Runs, topics: Topics
+) -> None:
+    """With "latest" of its own, their query would begin after the record that had ended the one before."""
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0), Record(b"before", None, START))
+    latest = APPEND.replace('topics = ["orders"]', 'topics = ["orders"]\nstarting = "latest"')
+    assert runs(latest) is None
+    topics.produce(partition, Record(b"?", None, START), order(2, 2.0))
+    assert "orders-0@2" in (runs(latest) or "")
+    assert runs(latest.replace("starting =", 'on_error = "dead_letters"\nstarting =')) is None
+    assert [row["id"] for row in runs.table()] == [2]
+    assert [row["offset"] for row in runs.table("orders_dead_letters")] == [2]
+
+
+def test_duplicates_are_left_out_across_runs_and_bad_records_too(runs: Runs, topics: Topics) -> None:
+    """Python, and a plan that keeps state."""
+    [partition] = topics.make("orders", "batch").partitions
+    (runs.file.parent / "unique.py").write_text(
+        "from pyspark.sql.functions import udf\n"
+        "RATE = 2\n"
+        "def doubled(amount):\n    return amount * RATE\n"
+        "def transform(orders):\n"
+        "    unique = orders.select('value.*', 'timestamp').dropDuplicatesWithinWatermark(['id'])\n"
+        "    return unique.select('id', udf(doubled, 'double')('amount').alias('amount'))\n"
+    )
+    unique = (
+        source('on_error = "dead_letters"\nwatermark = ["timestamp", "1 hour"]')
+        + '\n[transform]\npython = "unique.py"'
+        + target()
+    )
+    topics.produce(partition, order(1, 1.0), Record(b"?", b"", START), order(1, 1.0), order(2, 2.0))
+    assert runs(unique) is None
+    topics.produce(partition, order(2, 2.0), order(3, 3.0))
+    assert runs(unique) is None
+    assert sorted((row["id"], row["amount"]) for row in runs.table()) == [(1, 2.0), (2, 4.0), (3, 6.0)]
+    assert [row["offset"] for row in runs.table("orders_dead_letters")] == [1]
+
+
+def test_two_topics_are_joined(runs: Runs, topics: Topics) -> None:
+    [orders] = topics.make("orders", "batch").partitions
+    [payments] = topics.make("payments", "record", number=1).partitions
+    joined = (
+        source('watermark = ["timestamp", "10 minutes"]')
+        + """
+        [sources.payments]
+        topics = ["payments"]
+        watermark = ["timestamp", "10 minutes"]
+        [sources.payments.value]
+        format = "string"
+        """
+        + sql(
+            "SELECT o.value.id, o.value.amount, p.value paid FROM orders o JOIN payments p"
+            " ON o.value.id = CAST(p.value AS BIGINT)"
+            " AND p.timestamp BETWEEN o.timestamp AND o.timestamp + INTERVAL 1 HOUR"
+        )
+        + target()
+    )
+    topics.produce(orders, order(1, 1.0), order(2, 2.0))
+    topics.produce(payments, Record(b"1", None, START + MINUTE))
+    assert runs(joined) is None
+    topics.produce(payments, Record(b"2", None, START + MINUTE))
+    assert runs(joined) is None
+    assert sorted((row["id"], row["paid"]) for row in runs.table()) == [(1, "1"), (2, "2")]
+    # Offsets in the checkpoint are by the order of the sources.
+    swapped = joined.replace("FROM orders o JOIN payments p", "FROM payments p JOIN orders o")
+    assert "the query reads payments, orders, and did read orders, payments" in (runs(swapped) or "")
+    topics.make("more", "batch", number=2)
+    other = joined.replace('topics = ["payments"]', 'topics = ["more"]')
+    assert "sources.payments does not read payments any more" in (runs(other) or "")
+
+
+REFUSED = {
+    "window": (HOURLY, ("'1 hour'", "'2 hours'"), "keeps state"),
+    "aggregate": (HOURLY, ("sum(value.amount)", "max(value.amount)"), "keeps state"),
+    "below the aggregate": (HOURLY, ("GROUP BY", "WHERE value.id > 1 GROUP BY"), "keeps state"),
+    "path": (HOURLY, ("tables/orders", "tables/others"), "target.path is"),
+    "key": (HOURLY, ('["hour"]', '["hour", "orders"]'), 'target.key is ["hour","orders"], and was ["hour"]'),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_change_that_a_checkpoint_cannot_carry_is_refused(runs: Runs, topics: Topics, name: str) -> None:
+    text, (before, after), reason = REFUSED[name]
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0))
+    assert runs(text) is None
+    problem = runs(text.replace(before, after)) or ""
+    assert reason in problem
+    assert f"remove {runs.state}" in problem
+    assert runs(text) is None
+
+
+def test_what_a_checkpoint_can_carry_may_change(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    [other] = topics.make("others", "batch", number=1).partitions
+    topics.produce(partition, order(1, 1.0))
+    topics.produce(other, order(10, 10.0))
+    assert runs(HOURLY) is None
+    # The delay of a watermark, and one more topic.
+    changed = HOURLY.replace('["orders"]', '["others", "orders"]').replace("10 minutes", "20 minutes")
+    assert runs(changed) is None
+    assert [(row["orders"], row["amount"]) for row in runs.table()] == [(2, 11.0)]
+
+
+def test_a_transformation_without_state_may_change(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0))
+    assert runs(APPEND) is None
+    topics.produce(partition, order(2, 2.0), order(3, 3.0))
+    changed = APPEND.replace("value.amount,", "-value.amount amount,").replace(
+        "FROM orders", "FROM orders WHERE value.id > 2"
+    )
+    assert runs(changed) is None
+    assert sorted((row["id"], row["amount"]) for row in runs.table()) == [(1, 1.0), (3, -3.0)]
+
+
+def test_a_table_follows_the_result_as_far_as_it_may(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(1, 1.0))
+
+    def select(columns: str, evolution: str) -> str | None:
+        return runs(source() + sql(f"SELECT {columns} FROM orders") + target(schema_evolution=evolution))
+
+    assert select("CAST(value.id AS INT) id", "none") is None
+    topics.produce(partition, order(2, 2.0))
+    assert "has no column amount" in (select("CAST(value.id AS INT) id, value.amount", "none") or "")
+    assert select("CAST(value.id AS INT) id, value.amount", "add_columns") is None
+    topics.produce(partition, order(3, 3.0))
+    wide = "value.id, value.amount"
+    assert 'is int there, and bigint in the result; "widen" makes it so' in (
+        select(wide, "add_columns") or ""
+    )
+    assert select(wide, "widen") is None
+    topics.produce(partition, order(4, 4.0))
+    # What is narrower goes in as it is.
+    assert select("CAST(value.id AS SMALLINT) id", "none") is None
+    topics.produce(partition, order(5, 5.0))
+    assert "is bigint there, and string" in (select("CAST(value.id AS STRING) id", "widen") or "")
+    spark_rows = runs._driver.run(rows_of, path=str(runs.lake / "tables/orders"))
+    assert sorted(spark_rows, key=str) == [(1, None), (2, 2.0), (3, 3.0), (4, None)]
+
+
+def test_fields_of_structs_go_by_their_names(runs: Runs, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    for number, fields in enumerate(
+        ("1 AS a, 2 AS `c-d`", "2 AS `c-d`, 1 AS a", "1 AS a, 3 AS b, 2 AS `c-d`")
+    ):
+        topics.produce(partition, order(number, 0.0))
+        text = source() + sql(f"SELECT value.id, struct({fields}) s FROM orders")
+        assert runs(text + target(schema_evolution="add_columns")) is None
+    found = {row["id"]: row["s"] for row in runs.table()}
+    assert found == {number: {"a": 1, "b": 3 if number == 2 else None, "c-d": 2} for number in range(3)}
+
+
+def rows_of(spark: SparkSession, /, path: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in spark.read.format("delta").load(path).select("id", "amount").collect()]
+
+
+def test_parquet_has_each_row_once(runs: Runs, topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    parquet = (
+        LOSSY
+        + sql("SELECT value.id, value.id % 2 part FROM orders")
+        + target(type="parquet", path="files", partition_by=["part"])
+        + '\n[dead_letters]\npath = "tables/lost"'
+    )
+    topics.produce(partition, order(1, 1.0), order(2, 2.0), Record(b"?", None, START))
+    assert runs(parquet) is None
+    topics.produce(partition, order(3, 3.0))
+    assert runs(parquet) is None
+    runs.forget_last_batch()
+    assert runs(parquet) is None
+    assert runs._driver.run(parquet_ids, path=str(runs.lake / "files")) == [1, 2, 3]
+    assert [row["offset"] for row in runs.table("lost")] == [2]
+    # Spark would leave out the batches of a new checkpoint, for their numbers are there.
+    topics.produce(partition, order(4, 4.0))
+    assert "has files of another checkpoint" in (runs(parquet, "others") or "")
+
+
+def parquet_ids(spark: SparkSession, /, path: str) -> list[int]:
+    return sorted(row.id for row in spark.read.parquet(path).collect())
+
+
+def test_both_tiers_are_one_source_or_one_is_read_alone(runs: Runs, topics: Topics) -> None:
+    topic = topics.make("orders", "batch")
+    [partition] = topic.partitions
+    topics.produce(partition, order(1, 1.0), order(2, 2.0))
+    archive(topics)
+    trim(topics, partition)
+    topics.produce(partition, order(3, 3.0))
+    found = {}
+    for tiers in ("both", "hot", "archived"):
+        text = (
+            source(f'tiers = "{tiers}"') + sql("SELECT value.id FROM orders") + target(path=f"tables/{tiers}")
+        )
+        assert runs(text, tiers) is None
+        found[tiers] = sorted(row["id"] for row in runs.table(tiers))
+    assert found == {"both": [1, 2, 3], "hot": [3], "archived": [1, 2]}

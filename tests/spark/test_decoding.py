@@ -1,0 +1,303 @@
+"""korvet/spark/pipelines/decoding.py: texts, JSON, CSV and headers as columns, and why bytes do not decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from korvet.spark.pipelines.decoding import DecoderState, decode
+from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec
+
+READ = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
+    " headers array<struct<key: string, value: binary>>"
+)
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
+
+
+class Files:
+    """The pins of a pipeline, in memory."""
+
+    def __init__(self, content: dict[str, bytes] | None = None) -> None:
+        self.content = dict(content or {})
+
+    def read(self, name: str) -> bytes | None:
+        return self.content.get(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.content[name] = data
+
+
+def frame_of(
+    spark: SparkSession, values: Sequence[bytes | None], key: bytes | None = b"k", **more: Any
+) -> DataFrame:
+    rows = [
+        (key, value, "orders", 0, offset, NOW, 0, more.get("headers")) for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, READ)
+
+
+def decoded(spark: SparkSession, values: list[bytes | None], of: Decoding) -> list[Row]:
+    frame = frame_of(spark, values)
+    state = DecoderState(Files(), lambda _: frame)
+    return decode(frame, SourceSpec(name="orders", value=of), state).collect()
+
+
+def plain(value: Any) -> Any:
+    return value.asDict(recursive=True) if isinstance(value, Row) else value
+
+
+def outcome(row: Row) -> Any:
+    """Return the error of a row, else its value."""
+    return plain(row.value) if row._error is None else row._error
+
+
+def check(spark: SparkSession, of: Decoding, expected: Sequence[tuple[bytes | None, Any]]) -> None:
+    rows = decoded(spark, [value for value, _ in expected], of)
+    assert [bytes(row._raw_value) if row._raw_value is not None else None for row in rows] == [
+        value for value, _ in expected
+    ]
+    assert [outcome(row) for row in rows] == [result for _, result in expected]
+
+
+ORDERS = (
+    "id BIGINT NOT NULL, amount DOUBLE, at TIMESTAMP, to STRUCT<city: STRING NOT NULL, zip: INT>,"
+    " lines ARRAY<STRUCT<sku: STRING NOT NULL>>, tags MAP<STRING, STRUCT<weight: INT NOT NULL>>"
+)
+EMPTY = {"amount": None, "at": None, "to": None, "lines": None, "tags": None}
+NO_JSON = "value: not one JSON text"
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+def test_json_is_columns_or_says_what_is_wrong_with_it(spark: SparkSession) -> None:
+    time = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - as Spark gives them to Python
+    whole = {
+        "id": 1,
+        "amount": 2.5,
+        "at": time,
+        "to": {"city": "Oslo", "zip": None},
+        "lines": [{"sku": "a"}, None],
+        "tags": {"x": {"weight": 3}},
+    }
+    text = (
+        b'{"id":1,"amount":2.5,"at":"2026-01-02T03:04:05Z","to":{"city":"Oslo"},"lines":[{"sku":"a"},null],'
+        b'"tags":{"x":{"weight":3}},"other":' + b"[" * 900 + b"]" * 900 + b"}"
+    )
+    check(
+        spark,
+        Decoding(format="json", schema=ORDERS),
+        [
+            (text, whole),
+            (b' {"id":1,"amount":null}\r\n', {"id": 1} | EMPTY),
+            (None, None),
+            # Not JSON, or more than that.
+            (b"", NO_JSON),
+            (b"{'id':1}", NO_JSON),
+            (b'{"id":1', NO_JSON),
+            (b'{"id":1} {"id":2}', NO_JSON),
+            (b'{"id":1}, "id":2', "value: it does not fit the schema"),
+            (b'{"id":1},{"id":2}', NO_JSON),
+            (b'{"id":1}]', NO_JSON),
+            (b'{"id":1}}', NO_JSON),
+            (b'{"id":1}],"end":"","value":[{"id":2}', NO_JSON),
+            (b'{"id":1}],"other":[{"id":2}', NO_JSON),
+            (b'{"id":1}},"other":{"value":{"id":2}', NO_JSON),
+            (b'{"id":1},"value":{"id":2}', NO_JSON),
+            (b'{"id":' + DEEP + b"}", NO_JSON),
+            (b'{"other":' + DEEP + b"}", NO_JSON),
+            (b'\x00\x00\x00\x00\x01{"id":1}', NO_JSON),
+            (b'{"id":1,"other":"\xff"}', "value: not valid UTF-8"),
+            # JSON of other types.
+            (b"null", "value: null"),
+            (b"[1]", "value: it does not fit the schema"),
+            (b'[{"id":1}]', "value: it does not fit the schema"),
+            (b'{"id":"1","amount":"x"}', "value: id is not BIGINT, amount is not DOUBLE"),
+            (b'{"id":1.5}', "value: id is not BIGINT"),
+            (b'{"id":99999999999999999999}', "value: id is not BIGINT"),
+            (b'{"id":' + b"9" * 2000 + b"}", NO_JSON),
+            (b'{"id":1,"at":"tomorrow"}', "value: at is not TIMESTAMP"),
+            (b'{"id":1,"to":{"city":"Oslo","zip":"x"}}', "value: it does not fit the schema"),
+            # Fields that are required.
+            (b"{}", "value: id is missing"),
+            (b'{"id":null,"to":{}}', "value: id is missing, to.city is missing"),
+            (b'{"id":1,"lines":[{"sku":"a"},{}]}', "value: lines[].sku is missing"),
+            (b'{"id":1,"tags":{"x":{}}}', "value: tags[].weight is missing"),
+        ],
+    )
+
+
+def test_json_may_be_of_any_type(spark: SparkSession) -> None:
+    expected = [(b"5", 5), (b"null", "value: null"), (b'"5"', "value: not BIGINT"), (b"5 6", NO_JSON)]
+    check(spark, Decoding(format="json", schema="BIGINT"), expected)
+    check(
+        spark,
+        Decoding(format="json", schema="ARRAY<INT>"),
+        [(b"[1,2]", [1, 2]), (b"[1,{}]", "value: not ARRAY<INT>")],
+    )
+
+
+def test_options_of_spark_are_those_of_its_parsers(spark: SparkSession) -> None:
+    options = {"allowSingleQuotes": "true", "timestampFormat": "dd.MM.yyyy"}
+    time = datetime(2026, 1, 2)  # noqa: DTZ001 - as Spark gives them to Python
+    # The text is no date, but the parser of Spark 2 took it for one: Spark would end the query.
+    expected = [
+        (b"{'at':'02.01.2026'}", {"at": time}),
+        (b'{"at":"02.01.2026 and more"}', "value: at is not TIMESTAMP"),
+    ]
+    check(spark, Decoding(format="json", schema="at TIMESTAMP", options=options), expected)
+
+
+def test_lines_of_csv_are_columns_or_say_what_is_wrong_with_them(spark: SparkSession) -> None:
+    def row(number: int, end: float | None, corrupt: str | None) -> dict[str, Any]:
+        return {"id": number, "end": end, "corrupt": corrupt}
+
+    columns = "value: not one line of 3 columns"
+    check(
+        spark,
+        Decoding(format="csv", schema="id BIGINT NOT NULL, `end` DOUBLE, corrupt STRING"),
+        [
+            (b"1,2.5,x", row(1, 2.5, "x")),
+            (b'1,,"x,\ny"\r\n', row(1, None, "x,\ny")),
+            (None, None),
+            (b"", columns),
+            (b"1,2.5", columns),
+            (b"1,2.5,x,y", columns),
+            (b"1,2.5,x\n2,2.5,x", columns),
+            (b"1,2.5,x,end\n2,2.5,x", columns),
+            (b'1,2.5,"x', columns),
+            (b"one,two,x", "value: id is not BIGINT, end is not DOUBLE"),
+            (b",2.5,x", "value: id is missing"),
+            (b"1,2.5,\xff", "value: not valid UTF-8"),
+        ],
+    )
+    semicolons = Decoding(
+        format="csv", schema="id INT, name STRING", options={"delimiter": ";", "comment": "#"}
+    )
+    check(
+        spark,
+        semicolons,
+        [(b"1;a,b", {"id": 1, "name": "a,b"}), (b"#1;a", "value: not one line of 2 columns")],
+    )
+
+
+def test_keys_and_headers_are_decoded_too(spark: SparkSession) -> None:
+    source = SourceSpec(
+        name="orders",
+        key=Decoding(format="json", schema="BIGINT"),
+        value=Decoding(format="string"),
+        headers={"trace": "string", "sign": "bytes"},
+    )
+
+    def row(key: bytes | None, value: bytes, headers: Sequence[tuple[str, bytes | None]] | None) -> Row:
+        frame = frame_of(spark, [value], key, headers=headers)
+        (found,) = decode(frame, source, DecoderState(Files(), lambda _: frame)).collect()
+        return found
+
+    headers = [("trace", b"first"), ("sign", b"\xff"), ("trace", b"last"), ("other", b"\xff")]
+    found = row(b"7", b"text", headers)
+    assert (found.key, found.value, plain(found.headers)) == (7, "text", {"trace": "last", "sign": b"\xff"})
+    assert (found.topic, found.partition, found.offset, found._error) == ("orders", 0, 0, None)
+    assert (bytes(found._raw_key), bytes(found._raw_value)) == (b"7", b"text")
+    for missing in (None, [("trace", None)]):
+        found = row(None, b"", missing)
+        assert (found.key, found.value, plain(found.headers)) == (None, "", {"trace": None, "sign": None})
+        assert found._error is None
+    found = row(b"x", b"\xff", [("trace", b"\xff")])
+    assert found._error == "key: not one JSON text; value: not valid UTF-8; header trace: not valid UTF-8"
+
+
+def test_records_without_formats_are_as_they_were(spark: SparkSession) -> None:
+    frame = frame_of(spark, [b"\xff", None], headers=[("a", b"b")])
+    rows = decode(frame, SourceSpec(name="orders"), DecoderState(Files(), lambda _: frame)).collect()
+    assert [(row.value, row._raw_value, row._error) for row in rows] == [
+        (b"\xff", b"\xff", None),
+        (None, None, None),
+    ]
+    assert [plain(each) for each in rows[0].headers] == [{"key": "a", "value": b"b"}]
+
+
+def test_a_schema_is_inferred_once(spark: SparkSession) -> None:
+    files, asked = Files(), []
+    first = frame_of(spark, [b'{"id":1}', None, b"no JSON", b'{"id":2.5,"name":"x"}'])
+    source = SourceSpec(name="orders", value=Decoding(format="json", infer=True))
+
+    def records(of: SourceSpec) -> DataFrame:
+        asked.append(of)
+        return first
+
+    state = DecoderState(files, records)
+    later = frame_of(spark, [b'{"id":3,"more":1}', b'{"id":"x"}'])
+    for _ in range(2):
+        rows = decode(later, source, state).collect()
+        assert [outcome(row) for row in rows] == [{"id": 3.0, "name": None}, "value: id is not DOUBLE"]
+    assert asked == [source]
+    assert list(files.content) == ["schemas/orders.value.json"]
+    empty = DecoderState(Files(), lambda _: frame_of(spark, [b"no JSON"]))
+    with pytest.raises(PipelineError, match=r"^sources.orders.value.infer: none of the first 1 records is"):
+        decode(later, source, empty)
+
+
+def test_a_schema_may_be_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    ddl, structure = tmp_path / "orders.ddl", tmp_path / "orders.json"
+    ddl.write_text("id BIGINT NOT NULL,\n  name STRING\n")
+    structure.write_text(
+        '{"type":"struct","fields":[{"name":"ids","nullable":true,"metadata":{},'
+        '"type":{"type":"array","elementType":"long","containsNull":false}}]}'
+    )
+    check(
+        spark,
+        Decoding(format="json", schema_file=str(ddl)),
+        [(b'{"id":1}', {"id": 1, "name": None}), (b"{}", "value: id is missing")],
+    )
+    check(
+        spark,
+        Decoding(format="json", schema_file=str(structure)),
+        [(b'{"ids":[1]}', {"ids": [1]}), (b'{"ids":[1,null]}', "value: ids[] is missing")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "problem"),
+    [
+        (Decoding(format="json", schema="id NUMBER"), "value: the schema is not Spark's: .*NUMBER"),
+        (Decoding(format="json", schema='{"type":"struct"}'), "value: the schema is not Spark's: "),
+        (Decoding(format="json", schema="ids ARRAY<TINYINT>"), "value: JSON has no TINYINT: use SMALLINT"),
+        (Decoding(format="csv", schema="ids ARRAY<INT>"), "value: a line of CSV has columns of numbers"),
+        (
+            Decoding(format="json", schema="id INT", options={"Mode": "FAILFAST"}),
+            "value.options: Mode is not for pipelines: on_error says it",
+        ),
+    ],
+)
+def test_schemas_and_options_that_cannot_be_used_are_refused(
+    spark: SparkSession, of: Decoding, problem: str
+) -> None:
+    with pytest.raises(PipelineError, match=f"^sources.orders.{problem}"):
+        decoded(spark, [b""], of)
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_schema_in_another_encoding_is_refused(spark: SparkSession, tmp_path: Path, kind: Any) -> None:
+    file = tmp_path / "orders.ddl"
+    file.write_bytes("größe INT".encode("latin-1"))
+    problem = f"^sources.orders.value.schema_file: cannot read {file}: .*utf-8"
+    with pytest.raises(PipelineError, match=problem):
+        decoded(spark, [b""], Decoding(format=kind, schema_file=str(file)))
+
+
+def test_records_are_parsed_once_whatever_a_query_does_with_them(spark: SparkSession) -> None:
+    source = SourceSpec(name="orders", value=Decoding(format="json", schema=ORDERS))
+    frame = frame_of(spark, [b'{"id":1}'])
+    good = decode(frame, source, DecoderState(Files(), lambda _: frame)).where("_error IS NULL")
+    rows = good.where("value.id > 0 AND offset = 0").select("value.id", "value.to.city").where("city IS NULL")
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()
+    generator = plan.index("Generate explode(")
+    assert plan.count("from_json(", generator) == 1
+    # What needs no decoding is filtered before.
+    assert "(offset#" in plan[generator:]
+    assert rows.collect() == [Row(id=1, city=None)]

@@ -1,0 +1,96 @@
+"""korvet/spark/pipelines/plan.py: which part of a transformation keeps state, as text, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from korvet.spark.pipelines.plan import good, plan
+from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec, TransformSpec
+
+
+def decoded(spark: SparkSession) -> DataFrame:
+    """Return a stream with the columns of a source that is decoded."""
+    null = f.lit(None).cast("string")
+    value = f.struct(f.col("value").alias("a_1"), f.col("value").alias("a_2"), "timestamp")
+    return (
+        spark.readStream.format("rate")
+        .load()
+        .select(
+            null.alias("key"),
+            value.alias("value"),
+            f.lit("orders").alias("topic"),
+            *(f.lit(0).alias(name) for name in ("partition", "offset")),
+            "timestamp",
+            *(null.alias(name) for name in ("_error", "_raw_key", "_raw_value")),
+        )
+    )
+
+
+def state(spark: SparkSession, sql: str | None = None, python: str | None = None) -> str:
+    spec = PipelineSpec(
+        name="orders",
+        sources={"orders": SourceSpec(name="orders", topics=("orders",))},
+        transform=TransformSpec(sql=sql, python=python),
+        target=TargetSpec(type="delta", path="tables/orders"),
+    )
+    try:
+        return plan(spark, spec, {"orders": decoded(spark)}).state
+    finally:
+        # Tests of the same session have topics of this name.
+        spark.catalog.dropTempView("orders")
+
+
+COMMON = "WITH some AS (SELECT value.* FROM orders WHERE value.a_1 > 1)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            f"{COMMON} SELECT sum(a_1) s FROM some",
+            f"{COMMON.replace('> 1', '> 2')} SELECT sum(a_1) s FROM some",
+        ),
+        (
+            f"{COMMON} SELECT l.a_1 FROM some l JOIN some r ON l.a_1 = r.a_2",
+            f"{COMMON.replace('> 1', '> 2')} SELECT l.a_1 FROM some l JOIN some r ON l.a_1 = r.a_2",
+        ),
+        (
+            "SELECT sum(a_1) s FROM (SELECT value.* FROM orders)",
+            "SELECT sum(a_2) s FROM (SELECT value.* FROM orders)",
+        ),
+    ],
+    ids=["common table", "common table joined", "numbered columns"],
+)
+def test_the_text_of_state_changes_with_the_state_only(spark: SparkSession, before: str, after: str) -> None:
+    found = state(spark, before)
+    assert found
+    assert state(spark, before) == found
+    assert state(spark, after) != found
+
+
+def test_numbers_of_lambda_variables_are_no_part_of_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "most.py"
+    file.write_text(
+        "from pyspark.sql import functions as f\n"
+        "def transform(orders):\n"
+        "    values = f.transform(f.array('value.a_1'), lambda each: each + 1)\n"
+        "    return orders.groupBy().agg(f.max(values).alias('most'))\n"
+    )
+    assert state(spark, python=str(file)) == state(spark, python=str(file))
+
+
+def test_a_watermark_does_not_replace_a_column_of_the_record(spark: SparkSession) -> None:
+    source = SourceSpec(name="orders", topics=("orders",), watermark=("value.timestamp", "1 hour"))
+    with pytest.raises(
+        PipelineError, match=r"orders\.watermark: .*timestamp is a column of the record already"
+    ):
+        good(decoded(spark), source)
+    assert (
+        "timestamp"
+        in good(decoded(spark), msgspec.structs.replace(source, watermark=("timestamp", "1 hour"))).columns
+    )

@@ -1,0 +1,153 @@
+"""korvet/spark/pipelines: what a checkpoint can carry, and what a pipeline needs of Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from korvet.spark.pipelines.decoding import DecoderState, decode
+from korvet.spark.pipelines.packages import configs
+from korvet.spark.pipelines.runner import Attempts
+from korvet.spark.pipelines.spec import Decoding, PipelineError, PipelineSpec, SourceSpec, load
+from korvet.spark.pipelines.state import Begun, StateDirectory, UnwrittenPins, location, target_fields
+
+BEGUN = Begun(
+    sources=[("orders", "a,b"), ("payments", "/p.*/")],
+    state="Aggregate [hour]",
+    target=target_fields({"type": "delta", "mode": "merge", "key": ("id",)}, "/lake/tables/orders"),
+    spark="4.2.0",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"sources": [("orders", "a,b,c"), ("payments", "/p.*/")]}, None),
+        ({"sources": [("orders", "a"), ("payments", "/p.*/")]}, "sources.orders does not read b any more"),
+        (
+            {"sources": [("orders", "a,b"), ("payments", "p")]},
+            "sources.payments does not read /p.*/ any more",
+        ),
+        (
+            {"sources": BEGUN.sources[::-1]},
+            "the query reads payments, orders, and did read orders, payments, in this order",
+        ),
+        ({"state": "Aggregate [day]"}, "keeps state"),
+        ({"state": ""}, "keeps state"),
+        # Another version may say the same in other words, but not nothing.
+        ({"state": "Aggregates [hour]", "spark": "4.3.0"}, None),
+        ({"state": "", "spark": "4.3.0"}, "keeps state"),
+        (
+            {"target": BEGUN.target | {"path": "/lake/t"}},
+            'target.path is "/lake/t", and was "/lake/tables/orders"',
+        ),
+        ({"target": BEGUN.target | {"mode": "append"}}, 'target.mode is "append", and was "merge"'),
+        ({"target": BEGUN.target | {"key": ["a"]}}, 'target.key is ["a"], and was ["id"]'),
+    ],
+)
+def test_what_has_changed_is_said_if_a_checkpoint_cannot_carry_it(
+    changes: dict[str, object], problem: str | None
+) -> None:
+    kept = msgspec.json.decode(msgspec.json.encode(BEGUN), type=Begun)
+    found = kept.problem(msgspec.structs.replace(BEGUN, **changes))
+    assert found == problem if problem is None else problem in (found or "")
+
+
+def test_a_schema_that_is_inferred_to_validate_is_not_pinned(spark: SparkSession, tmp_path: Path) -> None:
+    state = StateDirectory(spark, str(tmp_path), "orders")
+    frame = spark.createDataFrame([(bytearray(b'{"id": 1}'),)], "value binary").selectExpr(
+        *("CAST(NULL AS BINARY) key", "value", "'orders' topic", "0 partition", "0L offset"),
+        *("current_timestamp() timestamp", "0 timestampType", "NULL headers"),
+    )
+    source = SourceSpec(name="orders", topics=("orders",), value=Decoding(format="json", infer=True))
+    file = tmp_path / "_pipelines/orders/schemas/orders.value.json"
+    for pins, is_pinned in ((UnwrittenPins(state), False), (state, True)):
+        found = decode(frame, source, DecoderState(pins, lambda _: frame))
+        assert found.select("value.*").columns == ["id"]
+        assert file.exists() == is_pinned
+
+
+def test_only_batches_of_a_query_that_fails_are_its_progress() -> None:
+    attempts = Attempts()
+    found = []
+    for _ in range(3):
+        found.append(attempts.failed("dead_letters_orders"))
+        attempts.progressed("main")
+    assert found == [1, 2, 3]
+    attempts.progressed("dead_letters_orders")
+    assert attempts.failed("dead_letters_orders") == 1
+
+
+def test_files_are_replaced_whole_and_checkpoints_have_an_id(spark: SparkSession, tmp_path: Path) -> None:
+    state = StateDirectory(spark, str(tmp_path), "orders")
+    assert state.read("schema.ddl") is None
+    state.write("schema.ddl", b"id INT")
+    state.write("schema.ddl", b"id BIGINT")
+    assert state.read("schema.ddl") == b"id BIGINT"
+    assert state.incarnation("main") is None
+    # Until a query has begun, anything may change.
+    state.begin(BEGUN, ["main"])
+    other = msgspec.structs.replace(BEGUN, state="")
+    state.begin(other, ["main"])
+    metadata = Path(state.checkpoint("main")) / "metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text('{"id": "0815"}')
+    assert state.incarnation("main") == "0815"
+    state.begin(other, ["main"])
+    with pytest.raises(PipelineError, match=f"keeps state.*remove {state.path}"):
+        state.check(BEGUN, ["main"])
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("tables/orders", "/lake/tables/orders"),
+        ("/other/orders", "/other/orders"),
+        ("s3://bucket/orders", "s3a://bucket/orders"),
+        ("hdfs://host/orders", "hdfs://host/orders"),
+    ],
+)
+def test_paths_are_below_the_lake_unless_they_say_where_they_are(path: str, found: str) -> None:
+    assert location("/lake/", path) == found
+
+
+def test_a_lake_may_be_relative_or_in_an_object_store() -> None:
+    assert location("lake", "t") == str(Path("lake/t").absolute())
+    assert location("s3://lakes/korvet", "t") == "s3a://lakes/korvet/t"
+
+
+def spec(directory: Path, target: str, more: str = "") -> PipelineSpec:
+    file = directory / "orders.toml"
+    file.write_text(f'name = "orders"\n[sources.orders]\ntopics = ["orders"]\n{more}\n[target]\n{target}\n')
+    return load(file)
+
+
+DELTA = 'type = "delta"\npath = "t"'
+PARQUET = 'type = "parquet"\npath = "t"'
+
+
+def test_packages_are_those_that_neither_spark_nor_the_file_has(tmp_path: Path) -> None:
+    minor = ".".join(pyspark.__version__.split(".")[:2])
+    delta = f"io.delta:delta-spark_{minor}_2.13:4.4.0"
+    avro = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
+    (tmp_path / "a.avsc").write_text("{}")
+    decoded = '[sources.orders.key]\nformat = "avro"\nschema_file = "a.avsc"'
+    packages = "spark.jars.packages"
+    assert configs(spec(tmp_path, DELTA), None)[packages] == delta
+    assert packages not in configs(spec(tmp_path, PARQUET), None)
+    assert configs(spec(tmp_path, PARQUET, 'on_error = "dead_letters"'), None)[packages] == delta
+    assert configs(spec(tmp_path, DELTA, decoded), None)[packages] == f"{delta},{avro}"
+    own = '\n[spark]\npackages = ["org.apache.spark:spark-avro_2.13:4.1.0"]\n'
+    own += f'conf = {{"spark.jars" = "/jars/delta-spark_{minor}_2.13-4.0.0.jar"}}'
+    assert (
+        configs(spec(tmp_path, DELTA + own, decoded), None)[packages]
+        == "org.apache.spark:spark-avro_2.13:4.1.0"
+    )
+    # A cluster has its own parallelism.
+    assert "spark.sql.shuffle.partitions" not in configs(spec(tmp_path, DELTA), "spark://spark:7077")
+    assert "spark.sql.shuffle.partitions" in configs(spec(tmp_path, DELTA), "local[2]")
