@@ -67,20 +67,20 @@ def main() -> None:
                 for number in range(args.rounds + 1):
                     records = args.records if number else WARM_UP_RECORDS
                     name = f"{storage_format}-{number}"
-                    _fill(stores, name, storage_format, records)
+                    fill(stores, name, storage_format, records)
                     archives = Archiver(source, names=[name], cores=args.cores)
-                    began, cpu_before = time.perf_counter(), _cpu_seconds()
+                    began, cpu_before = time.perf_counter(), cpu_seconds()
                     done = ArchiveRound()
                     for each in archive_rounds(archives, run):
                         assert each is not None
                         done.add(each)
                     seconds = time.perf_counter() - began
-                    cpu = (_cpu_seconds() - cpu_before) / records * 1e6
+                    cpu = (cpu_seconds() - cpu_before) / records * 1e6
                     assert done.records == records, done
                     if number:
                         rate = round(records / seconds)
                         _print(storage_format, rate, cpu, done.files)
-                    for _ in stores.topics.deletion.delete(name, _id(name)):
+                    for _ in stores.topics.deletion.delete(name, topic_id(name)):
                         pass
                     shutil.rmtree(lake.path)
 
@@ -91,7 +91,7 @@ def _run(source: LakeSource, cores: int, *, here: bool) -> Iterator[RunTasks]:
         yield partial(archive_ranges, source)
         return
     began = time.perf_counter()
-    with session("loadtest", master=f"local[{cores},4]") as spark:
+    with session("loadtest", master=f"local[{cores},4]", only_schedules=True) as spark:
         print(f"Spark started in {time.perf_counter() - began:.1f} s", flush=True)
         yield archive_runner(spark, source)
 
@@ -100,7 +100,7 @@ def _print(storage_format: str, rate: int, cpu: float, files: int) -> None:
     print(f"{storage_format}: {rate:,} records/s, {cpu:.2f} us of CPU a record, {files} files", flush=True)
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return what this process and all below it have used: Redis, Spark's JVM and its workers."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
@@ -108,7 +108,8 @@ def _cpu_seconds() -> float:
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             parents[int(stat.parent.name)] = int(fields[1])
-            ticks[int(stat.parent.name)] = int(fields[11]) + int(fields[12])
+            # With what those used that have ended, as Spark's idle workers do.
+            ticks[int(stat.parent.name)] = sum(map(int, fields[11:15]))
     found = {os.getpid()}
     more = found
     while more:
@@ -117,14 +118,17 @@ def _cpu_seconds() -> float:
     return sum(ticks.get(pid, 0) for pid in found) / os.sysconf("SC_CLK_TCK")
 
 
-def _id(name: str) -> str:
-    return f"{name:A>22}"
+def topic_id(name: str) -> str:
+    """Return an id that 16 bytes have: the last character has no bits beyond them."""
+    return f"{name:A>21}A"
 
 
-def _fill(stores: LakeStores, name: str, storage_format: Literal["record", "batch"], records: int) -> None:
+def fill(stores: LakeStores, name: str, storage_format: Literal["record", "batch"], records: int) -> None:
     configs = {"storage.format": storage_format, "remote.storage.enable": "true"}
-    stores.topics.create(TopicRow(name=name, id=_id(name), partitions=PARTITIONS, configs=configs))
-    partitions = [stores.logs.partition(name, at, _id(name), 10, storage_format) for at in range(PARTITIONS)]
+    stores.topics.create(TopicRow(name=name, id=topic_id(name), partitions=PARTITIONS, configs=configs))
+    partitions = [
+        stores.logs.partition(name, at, topic_id(name), 10, storage_format) for at in range(PARTITIONS)
+    ]
     appends = [[_append(partition) for _ in range(10)] for partition in partitions]
     for at in range(records // BATCH_RECORDS // 10 // PARTITIONS):
         for some in appends:

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from korvet.lake.decoding import batches_to_arrow, records_to_arrow
-from korvet.lake.files import filesystem, write_file
+from korvet.lake.files import filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.log.types import StoredBatch
@@ -52,7 +52,12 @@ def main() -> None:
         table = lake.create(OF)
         files = filesystem(table.uri)
         rows = batches_to_arrow(0, batches, DECOMPRESSED_MAX)
-        _print("Arrow to Parquet", count, lambda: write_file(files, 0, [rows], 0))
+        _print("Arrow to Parquet", count, lambda: write_files(files, 0, [rows], 0))
+        again = [(at, *each[1:]) for at, each in enumerate(records[:BATCH_RECORDS] * BATCHES_AT_ONCE)]
+        repeated = records_to_arrow(0, again)
+        _print("  values that repeat", count, lambda: write_files(files, 0, [repeated], 0))
+        parts = [records_to_arrow(0, records[at : at + 2000]) for at in range(0, count, 2000)]
+        _print("  as read from Redis", count, lambda: write_files(files, 0, parts, 0))
         archived = _fill(table, args.files, args.rows, args.bytes)
         _cold_fetches(lake, archived)
 
@@ -100,9 +105,7 @@ def _fill(table: ArchiveTable, files: int, rows: int, value_bytes: int) -> int:
     written = []
     for at in range(files):
         batches = [_batch(at * rows + first, value_bytes) for first in range(0, rows, BATCH_RECORDS)]
-        file = write_file(filesystem(table.uri), 0, [batches_to_arrow(0, batches, DECOMPRESSED_MAX)], 0)
-        if file is not None:
-            written.append(file)
+        written += write_files(filesystem(table.uri), 0, [batches_to_arrow(0, batches, DECOMPRESSED_MAX)], 0)
     table.append(written, [Advance(0, 0, files * rows)])
     return files * rows
 
