@@ -54,6 +54,7 @@ KAFKAS = {
     "unclean.leader.election.enable",
 }
 OWN = {
+    "lake.partitioning",
     "max.message.records",
     "offset.sequence.bits",
     "redis.placement",
