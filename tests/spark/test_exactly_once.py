@@ -285,5 +285,6 @@ def test_drivers_of_spark_that_are_killed_at_any_moment_lose_and_repeat_nothing(
             time.sleep(random.uniform(0, 2))
     with driver("stream", sink, str(source)) as process:
         assert process.wait(600) == 0
-    assert begun() == batches
+    # One killed after the source had taken a file, and before the batch was noted, reads it together with the next one.
+    assert batches - KILLS <= begun() <= batches
     assert seen(broker, topic) == Counter(range(batches * rows))
