@@ -70,16 +70,23 @@ def free_port() -> int:
 
     None of those that the kernel gives away (32768 and above, by default): tests beside this one ask for many. And none
     twice, in no process of the tests: the server that it is for may start later, or again. So each port has a name that
-    its process holds as long as it lives.
+    its process holds as long as it lives, and a socket that listens to nothing: who wants the port alone is refused, a
+    server with SO_REUSEADDR or SO_REUSEPORT, as those of tests, gets it.
     """
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = random.randrange(20_000, 30_000)
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        held = socket.socket()
         try:
             claim.bind(f"\0korvet-tests-port-{port}")
             socket.create_server(("127.0.0.1", port)).close()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind(("127.0.0.1", port))
         except OSError:
             claim.close()
+            held.close()
         else:
-            claim.detach()  # open until the process ends
+            claim.detach()  # both are open until the process ends
+            held.detach()
             return port
