@@ -97,7 +97,7 @@ def test_a_metastore_that_is_only_its_database_is_written_directly(topics: Topic
     derby = f"jdbc:derby:;databaseName={tmp_path}/metastore_db;create=true"
     flags = ("--database", "archive", "--hive-conf", f"hive.metastore.warehouse.dir={tmp_path}/warehouse")
     assert register(topics, derby, *flags) == {"orders": "add"}
-    elsewhere = (*flags, "--location", "s3a://lakes/korvet")
+    elsewhere = (*flags, "--location", f"file:{tmp_path}/mounted")
     assert register(topics, derby, *elsewhere) == {"orders": "change"}
     [table] = topics.source.lake.tables()
     produce(topics, "others", 1, b"2")
