@@ -88,7 +88,7 @@ def validate(
     spec = load(file)
     with _spark(spec, master) as session:
         context = PipelineContext(session, place.source, _brokers(cluster))
-        schema = Pipeline(context, spec, runs=False).schema
+        schema = Pipeline(context, spec).schema
     columns = {field.name: field.dataType.simpleString() for field in schema}
     if as_json:
         print_json({"name": spec.name, "columns": columns})

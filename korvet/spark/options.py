@@ -44,7 +44,13 @@ _NAMES = (
         "tiers",
     ),
     *("replicas", "min.insync.replicas"),
-    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingPosition"),
+    *(
+        "startingOffsets",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingPosition",
+        "endingPosition",
+    ),
     *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("versionAsOf", "timestampAsOf", "maxRecordsPerPartition", "minPartitions", "failOnDataLoss"),
     *("maxRecordsPerTrigger", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
@@ -88,6 +94,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `after_end`: a partition without a record from a starting timestamp on is read from its end; else that is an error.
     `position`: where a stream begins in spite of `starting`, as text of a checkpoint.
+    `last_position`: where one ends that reads all there is, as the same.
     `as_of`: the tables as they were, and nothing of Redis.
     """
 
@@ -95,6 +102,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicChoice
     starting: ReadEdge | None
     position: str | None
+    last_position: str | None
     ending: ReadEdge
     after_end: bool
     records_per_partition: int | None
@@ -130,6 +138,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         topics=topics,
         starting=starting,
         position=found.get("startingposition"),
+        last_position=found.get("endingposition"),
         ending=ending or ReadEdge("latest"),
         after_end=strategy == "latest",
         records_per_partition=_count(found, "maxRecordsPerPartition"),

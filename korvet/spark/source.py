@@ -474,7 +474,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if trigger.records_min is None else ReadMinRows(trigger.records_min)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._last = self._end()
+        last = self._options.last_position
+        self._last = self._end() if last is None else self._position(json.loads(last))
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
         began = self._position(start)

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from korvet.spark.pipelines.decoding import DecoderState, decode
+from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec
 
 READ = (
@@ -301,3 +302,35 @@ def test_records_are_parsed_once_whatever_a_query_does_with_them(spark: SparkSes
     # What needs no decoding is filtered before.
     assert "(offset#" in plan[generator:]
     assert rows.collect() == [Row(id=1, city=None)]
+
+
+def test_a_digest_says_whether_records_are_decoded_in_another_way(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = frame_of(spark, [])
+    file, same, other = (tmp_path / name for name in ("a.ddl", "b.ddl", "c.ddl"))
+    for path, schema in ((file, "id INT"), (same, "id INT"), (other, "id INT NOT NULL")):
+        path.write_text(schema)
+
+    def of(value: Decoding, **more: Any) -> str:
+        source = SourceSpec(name="orders", value=value, **more)
+        return digest(source, decode(frame, source, DecoderState(Files(), lambda _: frame)))
+
+    text = Decoding(format="json", schema_file=str(file), options={"a": "1", "b": "2"})
+
+    def changed(**changes: Any) -> str:
+        return of(msgspec.structs.replace(text, **changes))
+
+    first = of(text)
+    assert changed(schema_file=str(same)) == changed(options={"b": "2", "a": "1"}) == first
+    assert of(text, starting="latest", watermark=("value.id", "1 hour"), max_records_per_trigger=7) == first
+    others = [
+        changed(schema_file=str(other)),
+        changed(schema_file=None, schema="id INT"),
+        changed(format="csv"),
+        changed(options={"a": "1"}),
+        of(text, key=Decoding(format="string")),
+        of(text, headers={"trace": "bytes"}),
+        of(text, headers={"trace": "string"}),
+    ]
+    assert len({first, *others}) == 1 + len(others)

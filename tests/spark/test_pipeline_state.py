@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -9,11 +10,20 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from korvet.cluster.pipelines import QueryPosition
 from korvet.spark.pipelines.decoding import DecoderState, decode
 from korvet.spark.pipelines.packages import configs
 from korvet.spark.pipelines.runner import Attempts
 from korvet.spark.pipelines.spec import Decoding, PipelineError, PipelineSpec, SourceSpec, load
-from korvet.spark.pipelines.state import Begun, StateDirectory, UnwrittenPins, location, target_fields
+from korvet.spark.pipelines.state import (
+    Begun,
+    SourcePosition,
+    StateDirectory,
+    UnwrittenPins,
+    furthest,
+    location,
+    target_fields,
+)
 
 BEGUN = Begun(
     sources=[("orders", "a,b"), ("payments", "/p.*/")],
@@ -101,6 +111,83 @@ def test_files_are_replaced_whole_and_checkpoints_have_an_id(spark: SparkSession
     state.begin(other, ["main"])
     with pytest.raises(PipelineError, match=f"keeps state.*remove {state.path}"):
         state.check(BEGUN, ["main"])
+
+
+FIRST, SECOND = (json.dumps({"topics": {"a": {"id": "i", "offsets": {"0": at}}}}) for at in (7, 8))
+DEAD = "dead_letters_orders"
+APART = r"sources\.orders is decoded in another way.*run the pipeline once more"
+
+
+@pytest.mark.parametrize(
+    ("batches", "problem"),
+    [
+        ({}, None),
+        # Batches that were begun, with the position in each source, and that were committed.
+        ({"main": ({3: ["v1", "{}", FIRST, SECOND]}, [3]), DEAD: ({0: ["v1", "{}", FIRST]}, [0])}, None),
+        (
+            {
+                "main": ({9: ["v1", "{}", SECOND, FIRST], 10: ["v1", "{}", FIRST, SECOND]}, [9, 10]),
+                DEAD: ({0: ["v1", "{}", FIRST]}, [0]),
+            },
+            None,
+        ),
+        ({"main": ({3: ["v1", "{}", SECOND, FIRST]}, [3]), DEAD: ({0: ["v1", "{}", FIRST]}, [0])}, APART),
+        # One that has not begun, or will repeat a batch.
+        ({"main": ({3: ["v1", "{}", FIRST, SECOND]}, [3])}, APART),
+        ({DEAD: ({3: ["v1", "{}", FIRST]}, [3])}, APART),
+        ({"main": ({3: ["v1", "{}", FIRST, SECOND]}, [2]), DEAD: ({0: ["v1", "{}", FIRST]}, [0])}, APART),
+        ({"main": ({3: ["v1", "{}", FIRST, SECOND]}, [3]), DEAD: ({0: ["v1", "{}", FIRST]}, [])}, APART),
+        # Nothing is known of other formats.
+        ({"main": ({3: ["v2", "{}", FIRST, SECOND]}, [3]), DEAD: ({0: ["v2", "{}", FIRST]}, [0])}, APART),
+        ({"main": ({3: ["v1", "{}", FIRST]}, [3]), DEAD: ({0: ["v1", "{}", FIRST]}, [0])}, APART),
+        ({"main": ({3: ["v1", "{}", "-", SECOND]}, [3]), DEAD: ({0: ["v1", "{}", "-"]}, [0])}, APART),
+        ({"main": ({3: []}, [3]), DEAD: ({0: []}, [0])}, APART),
+    ],
+)
+def test_decoding_may_change_only_if_both_queries_have_read_the_same(
+    spark: SparkSession,
+    tmp_path: Path,
+    batches: dict[str, tuple[dict[int, list[str]], list[int]]],
+    problem: str | None,
+) -> None:
+    state = StateDirectory(spark, str(tmp_path), "orders")
+    begun = msgspec.structs.replace(BEGUN, decoded={"orders": "one way"})
+    state.begin(begun, [])
+    main = Path(state.checkpoint("main"))
+    for directory in (main / "offsets", main / "commits"):
+        directory.mkdir(parents=True)
+    (main / "metadata").write_text('{"id": "0815"}')
+    for query, (offsets, commits) in batches.items():
+        checkpoint = Path(state.checkpoint(query))
+        for kind, files in (("offsets", offsets), ("commits", {each: ["v1", "{}"] for each in commits})):
+            (checkpoint / kind).mkdir(parents=True, exist_ok=True)
+            for number, lines in files.items():
+                (checkpoint / kind / str(number)).write_text("\n".join(lines))
+                (checkpoint / kind / f".{number}.crc").touch()
+    for decoded in ({"orders": "another"}, {}):
+        now = msgspec.structs.replace(begun, decoded=decoded)
+        if problem is None:
+            state.check(now, ["main"])
+        else:
+            with pytest.raises(PipelineError, match=problem):
+                state.check(now, ["main"])
+    state.check(begun, ["main"])
+    # Nothing is known of what was begun before this was kept.
+    before = json.loads(msgspec.json.encode(begun))
+    del before["decoded"]
+    state.write("pipeline.json", json.dumps(before).encode())
+    state.check(msgspec.structs.replace(begun, decoded={"orders": "another"}), ["main"])
+
+
+def test_the_furthest_position_is_that_of_each_partition() -> None:
+    first = SourcePosition({"a": QueryPosition("i", {0: 7, 1: 3}), "b": QueryPosition("j", {0: 1})})
+    second = SourcePosition({"a": QueryPosition("i", {0: 5, 1: 4, 2: 9}), "c": QueryPosition("k", {0: 2})})
+    both = {
+        "a": QueryPosition("i", {0: 7, 1: 4, 2: 9}),
+        "b": QueryPosition("j", {0: 1}),
+        "c": QueryPosition("k", {0: 2}),
+    }
+    assert furthest(first, second) == furthest(second, first) == SourcePosition(both)
 
 
 @pytest.mark.parametrize(

@@ -429,6 +429,18 @@ def test_a_stream_begins_at_a_position_of_before_with_what_came_and_went_since(t
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 
 
+def test_a_stream_that_reads_all_there_is_ends_at_a_position_if_one_is_given(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    for partition in topic.partitions:
+        topics.produce(partition, b"1", b"2", b"3")
+    given = options(topics, endingPosition=json.dumps(position(topic, 2)))
+    reader: Any = KorvetDataSource(given).streamReader(COLUMNS)
+    reader.prepareForTriggerAvailableNow()
+    for begin, end in ((0, 2), (2, 2), (3, 3)):
+        latest = reader.latestOffset(position(topic, begin), ReadAllAvailable())
+        assert latest["topics"]["orders"]["offsets"] == {"0": end, "1": 0}
+
+
 def test_a_stream_takes_topics_that_begin_to_match_its_pattern_from_their_start(topics: Topics) -> None:
     given = options(topics, topic="", subscribePattern="order.*")
     reader = KorvetDataSource(given).streamReader(COLUMNS)

@@ -10,6 +10,7 @@ nothing through a generator: all that is expensive is in one, which makes one ro
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -121,6 +122,18 @@ def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFra
         f.col("key").alias(RAW_KEY),
         f.col("value").alias(RAW_VALUE),
     )
+
+
+def digest(source: SourceSpec, decoded: DataFrame) -> str:
+    """Return a text that is another one if a source is decoded in another way."""
+    found = hashlib.sha256(msgspec.json.encode(source.headers, order="sorted"))
+    for of in (source.key, source.value):
+        content = b"" if of.schema_file is None else Path(of.schema_file).read_bytes()
+        found.update(msgspec.json.encode(msgspec.structs.replace(of, schema_file=None), order="sorted"))
+        found.update(hashlib.sha256(content).digest())
+    # What files import has its part in it, too.
+    found.update(decoded.schema.simpleString().encode())
+    return found.hexdigest()
 
 
 def _decoder(

@@ -77,10 +77,16 @@ def plan(session: SparkSession, spec: PipelineSpec, decoded: Frames) -> Plan:
 
 
 def source_frame(
-    session: SparkSession, place: LakeSource, spec: SourceSpec, start: str | None = None
+    session: SparkSession,
+    place: LakeSource,
+    spec: SourceSpec,
+    start: str | None = None,
+    end: str | None = None,
 ) -> DataFrame:
-    """Return the records of a source as they come, from `start` on if that is known already."""
+    """Return the records of a source as they come, from `start` on and up to `end` if these are known already."""
     options = _options(place, spec)
+    if end is not None:
+        options["endingPosition"] = end
     options |= spec.start_options() if start is None else {"startingPosition": start}
     if spec.max_records_per_trigger is not None:
         options["maxRecordsPerTrigger"] = str(spec.max_records_per_trigger)

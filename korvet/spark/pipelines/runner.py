@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -21,9 +22,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from korvet import logs
+from korvet.cluster.pipelines import MAIN
 from korvet.errors import ErrorCode
 from korvet.lake.source import LakeSource
-from korvet.spark.pipelines.decoding import DecoderState, decode
+from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
 from korvet.spark.pipelines.registry import SchemaRegistry
 from korvet.spark.pipelines.schemas import NewSchemaError
@@ -31,8 +33,12 @@ from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec,
 from korvet.spark.pipelines.state import (
     PIPELINES,
     Begun,
+    QueryProgress,
+    SourcePosition,
     StateDirectory,
     UnwrittenPins,
+    dead_letters_of,
+    furthest,
     location,
     target_fields,
 )
@@ -40,8 +46,6 @@ from korvet.spark.pipelines.status import PipelineReporter
 from korvet.spark.pipelines.targets import Batch, DeltaTarget, ParquetTarget, Target, TopicTarget, check_place
 from korvet.spark.session import JOB_ERRORS, is_stopped, root_reason
 from korvet.spark.source import register
-
-MAIN, DEAD_LETTERS = "main", "dead_letters"
 
 _POLL_S = 0.2
 _BATCH_END_S_MAX = 30.0
@@ -90,10 +94,10 @@ class Attempts:
 class Pipeline:
     """A pipeline that was found to be right: its plan, its target, and its state. Nothing has begun yet."""
 
-    def __init__(self, place: PipelineContext, spec: PipelineSpec, *, runs: bool = True) -> None:
+    def __init__(self, place: PipelineContext, spec: PipelineSpec) -> None:
         """Raise PipelineError if it cannot run as declared, or its checkpoints were begun with something else.
 
-        One that never `runs` writes nothing to its directory, which another process may hold.
+        Nothing is written to its directory, which another process may hold.
         """
         self._place = place
         self._spec = spec
@@ -101,12 +105,13 @@ class Pipeline:
         register(session)
         self.state = StateDirectory(session, lake, spec.name)
         registry = None if spec.registry is None else SchemaRegistry(spec.registry)
+        self._pins = UnwrittenPins(self.state)
         self._decoding = DecoderState(
-            self.state if runs else UnwrittenPins(self.state),
-            lambda each: batch_frame(session, place.source, each),
-            registry,
+            self._pins, lambda each: batch_frame(session, place.source, each), registry
         )
         self._starts: dict[str, str] = {}
+        self._ends: dict[str, str] = {}
+        """Where reading ends, once queries that are behind only have to read the same as others."""
         with _spark_errors():
             if spec.target.path is not None:
                 check_place(session, lake, spec.target.path, "target")
@@ -130,7 +135,7 @@ class Pipeline:
     @property
     def queries(self) -> list[str]:
         """The names of the queries."""
-        return [MAIN, *(_dead_name(each) for each in self._lossy())]
+        return list(self._reads)
 
     @property
     def schema(self) -> StructType:
@@ -141,6 +146,8 @@ class Pipeline:
         """Run until `stopped`, or all is read; raises PipelineError if a query fails, and not only for the moment."""
         with _spark_errors():
             self.state.begin(self._begun, self.queries)
+            self._pins.write_all()
+            self._decoding = self._decoding._replace(pins=self.state)
             self._target.prepare(self._plan.rows.schema)
             if self._dead is not None:
                 self._dead.prepare(self._dead_schema())
@@ -163,6 +170,8 @@ class Pipeline:
                 _log.warning("a query is started again", pipeline=self._spec.name, reason=error)
                 stopped.wait(2.0**attempts)
             else:
+                if self._dead is not None and reporter.has_lease:
+                    self._level(reporter)
                 return
 
     def _pin_starts(self) -> None:
@@ -191,7 +200,7 @@ class Pipeline:
             self._plan = self._make_plan()
 
     def _run_queries(self, stopped: threading.Event, reporter: PipelineReporter) -> None:
-        with _spark_errors(), self._running(reporter) as queries:
+        with _spark_errors(), self._running(self.queries, reporter) as queries:
             reporter.started([query.name for query in queries])
             while all(query.exception() is None for query in queries) and any(
                 query.isActive for query in queries
@@ -199,6 +208,43 @@ class Pipeline:
                 if stopped.wait(_POLL_S):
                     _stop(queries)
             self._raise_failure(queries)
+
+    def _level(self, reporter: PipelineReporter) -> None:
+        """Let queries that are behind read on to where another one of the same source is, for the time of a batch.
+
+        Then the source may be decoded in another way: of records between them, one that decodes only by the way of the
+        query that has not read it yet would be in neither table.
+        """
+        try:
+            with _spark_errors():
+                behind = self._behind()
+                if behind:
+                    self._plan = self._make_plan()
+                    with self._running(behind, reporter) as queries:
+                        _wait(queries, lambda query: query.isActive)
+                        self._raise_failure(queries)
+        except PipelineError as error:
+            _log.warning("a query has read less than another", pipeline=self._spec.name, reason=error)
+
+    def _behind(self) -> list[str]:
+        """Return the queries that have read less of a source than another one, and set where they have to end."""
+        ends: dict[str, SourcePosition] = {}
+        found: dict[str, QueryProgress] = {}
+        for query, sources in self._reads.items():
+            progress = self.state.progress(query, sources)
+            if progress is None:
+                return []
+            found[query] = progress
+            for name, position in progress.positions:
+                ends[name] = furthest(ends.get(name, position), position)
+        self._ends = {name: msgspec.json.encode(each).decode() for name, each in ends.items()}
+        return [
+            query
+            for query, progress in found.items()
+            if not progress.committed
+            or any(position != ends[name] for name, position in progress.positions)
+            or (not progress.positions and any(name in ends for name in self._reads[query]))
+        ]
 
     def _raise_failure(self, queries: Sequence[StreamingQuery]) -> None:
         """Raise PipelineError with what was raised in a batch, else with what else a query ended by, if any did."""
@@ -210,15 +256,16 @@ class Pipeline:
                 raise PipelineError(root_reason(error)) from error
 
     @contextmanager
-    def _running(self, reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
+    def _running(self, names: Iterable[str], reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
         session = self._place.session
         listener = _ProgressListener(partial(self._report, reporter))
         self._failures.clear()
         session.streams.addListener(listener)
         queries: list[StreamingQuery] = []
         try:
-            queries.append(self._start_main())
-            queries += [self._start_dead(each, reporter) for each in self._lossy()]
+            queries.extend(
+                self._start_main() if name == MAIN else self._start_dead(name, reporter) for name in names
+            )
             yield queries
         finally:
             # If Java is gone, so are they.
@@ -252,20 +299,20 @@ class Pipeline:
 
         return self._start(MAIN, rows, self._each_batch(MAIN, write), self._output_mode)
 
-    def _start_dead(self, source: SourceSpec, reporter: PipelineReporter) -> StreamingQuery:
-        table = self._dead
+    def _start_dead(self, name: str, reporter: PipelineReporter) -> StreamingQuery:
+        table, [source] = self._dead, self._reads[name]
         assert table is not None  # noqa: S101 - a source that keeps them has a table for them
 
         def write(rows: DataFrame, number: int) -> None:
             found = rows.persist()
             try:
                 if records := found.count():
-                    table.write(found, self._batch(_dead_name(source), number))
+                    table.write(found, self._batch(name, number))
                     reporter.dead_letters(records)
             finally:
                 found.unpersist()
 
-        name, rows = _dead_name(source), bad(self._plan.decoded[source.name])
+        rows = bad(self._plan.decoded[source])
         return self._start(name, rows, self._each_batch(name, write), "append")
 
     def _each_batch(self, query: str, write: Callable[[DataFrame, int], None]) -> _Sink:
@@ -284,7 +331,7 @@ class Pipeline:
         trigger = self._spec.trigger
         writer = rows.writeStream.queryName(name).outputMode(mode)
         writer = writer.option("checkpointLocation", self.state.checkpoint(name))
-        if trigger.available_now:
+        if trigger.available_now or self._ends:
             return sink(writer.trigger(availableNow=True)).start()
         return sink(writer.trigger(processingTime=f"{round(trigger.seconds * 1000)} milliseconds")).start()
 
@@ -295,8 +342,13 @@ class Pipeline:
         # Partitions are replaced as a whole, so all of an aggregate is written.
         return "complete" if self._spec.target.mode == "overwrite" and self._plan.aggregates else "append"
 
-    def _lossy(self) -> list[SourceSpec]:
-        return [each for each in self._spec.sources.values() if each.on_error == "dead_letters"]
+    @property
+    def _reads(self) -> dict[str, tuple[str, ...]]:
+        """The sources that each query reads, in its order."""
+        return {MAIN: self._plan.order} | {dead_letters_of(name): (name,) for name in self._lossy()}
+
+    def _lossy(self) -> list[str]:
+        return [name for name, each in self._spec.sources.items() if each.on_error == "dead_letters"]
 
     def _dead_schema(self) -> StructType:
         return bad(next(iter(self._plan.decoded.values()))).schema
@@ -308,7 +360,11 @@ class Pipeline:
     def _make_plan(self) -> Plan:
         session, source = self._place.session, self._place.source
         decoded = {
-            name: decode(source_frame(session, source, each, self._starts.get(name)), each, self._decoding)
+            name: decode(
+                source_frame(session, source, each, self._starts.get(name), self._ends.get(name)),
+                each,
+                self._decoding,
+            )
             for name, each in self._spec.sources.items()
         }
         return plan(session, self._spec, decoded)
@@ -340,6 +396,7 @@ class Pipeline:
             state=planned.state,
             target=target_fields({"type": target.type, "mode": target.mode, "key": target.key}, where),
             spark=self._place.session.version,
+            decoded={name: digest(spec.sources[name], planned.decoded[name]) for name in self._lossy()},
         )
 
 
@@ -351,19 +408,19 @@ def _delta(place: PipelineContext, spec: TargetSpec, section: str) -> DeltaTarge
     return DeltaTarget(place.session, spec, location(place.source.lake.path, spec.path or ""), section)
 
 
-def _dead_name(source: SourceSpec) -> str:
-    return f"{DEAD_LETTERS}_{source.name}"
-
-
 def _stop(queries: list[StreamingQuery]) -> None:
     """Stop queries between their batches, unless a batch takes too long."""
-    pause = threading.Event()
-    for _ in range(int(_BATCH_END_S_MAX / _POLL_S)):
-        if not any(query.isActive and query.status["isTriggerActive"] for query in queries):
-            break
-        pause.wait(_POLL_S)
+    _wait(queries, lambda query: query.isActive and query.status["isTriggerActive"])
     for query in queries:
         query.stop()
+
+
+def _wait(queries: list[StreamingQuery], is_busy: Callable[[StreamingQuery], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(_BATCH_END_S_MAX / _POLL_S)):
+        if not any(map(is_busy, queries)):
+            break
+        pause.wait(_POLL_S)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     """A table of the file; its field names are the file's."""
 
 
-class Decoding(_Table, frozen=True):
+class Decoding(_Table, frozen=True, omit_defaults=True):
     """How bytes become a column.
 
     `schema` is Spark's DDL; `schema_file` an absolute path once loaded; `infer` takes the schema of the first records

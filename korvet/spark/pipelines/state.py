@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.sql import SparkSession
 
+from korvet.cluster.pipelines import MAIN, QueryPosition
 from korvet.spark.pipelines.spec import PipelineError
 
 PIPELINES = "_pipelines"
 _BEGUN = "pipeline.json"
 _METADATA = "metadata"
 """Spark's file with the id of a query, which a checkpoint has from its first batch to its removal."""
+_OFFSETS_VERSION = "v1"
+"""The format of Spark's files of offsets: a line with it, one of metadata, and one for each source of the query."""
+
+
+def dead_letters_of(source: str) -> str:
+    """Return the name of the query that brings records of a source, which do not decode, to their table."""
+    return f"dead_letters_{source}"
 
 
 def location(lake: str, path: str) -> str:
@@ -33,13 +41,15 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """What checkpoints depend on.
 
     `sources` are the views in the order in which the query reads them, each with its topics or its pattern. `state` is
-    the part of the plan that keeps state, as `spark` of that version has it: empty without.
+    the part of the plan that keeps state, as `spark` of that version has it: empty without. `decoded` has a digest of
+    how the records of each source with dead letters become columns.
     """
 
     sources: list[tuple[str, str]]
     state: str
     target: dict[str, Any]
     spark: str
+    decoded: dict[str, str] = {}
 
     def problem(self, now: Begun) -> str | None:
         """Return what has changed that a checkpoint cannot carry, None if nothing has."""
@@ -57,9 +67,40 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
             return "the part of the transformation that keeps state (aggregates, joins, deduplication) has changed"
         return None
 
+    def redecoded(self, now: Begun) -> list[str]:
+        """Return the sources with dead letters that are decoded in another way now, or have none any more."""
+        return [name for name, before in self.decoded.items() if before != now.decoded.get(name)]
+
 
 def _shown(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+class SourcePosition(msgspec.Struct, frozen=True):
+    """How far a query has read a source, as a line of Spark's file of offsets has it."""
+
+    topics: dict[str, QueryPosition]
+
+
+def furthest(first: SourcePosition, second: SourcePosition) -> SourcePosition:
+    """Return how far any of two queries has read, partition by partition."""
+    topics = dict(first.topics)
+    for topic, of in second.topics.items():
+        offsets = dict(topics[topic].offsets) if topic in topics else {}
+        for partition, offset in of.offsets.items():
+            offsets[partition] = max(offset, offsets.get(partition, 0))
+        topics[topic] = QueryPosition(of.id, offsets)
+    return SourcePosition(topics)
+
+
+class QueryProgress(NamedTuple):
+    """The end of the last batch that a query has begun, by sources: one that is joined with itself is there twice.
+
+    There is none before the first batch. `committed`: Spark will not repeat the batch.
+    """
+
+    positions: list[tuple[str, SourcePosition]]
+    committed: bool
 
 
 class StateDirectory:
@@ -82,14 +123,56 @@ class StateDirectory:
 
     def check(self, now: Begun, queries: Sequence[str]) -> None:
         """Raise PipelineError if the checkpoints of `queries` were begun with something that has changed."""
-        if any(self.incarnation(query) is not None for query in queries):
-            data = self.read(_BEGUN)
-            problem = None if data is None else msgspec.json.decode(data, type=Begun).problem(now)
-            if problem is not None:
-                raise PipelineError(
-                    f"{problem}: undo that, or give the pipeline another name and target, or remove {self.path} to"
-                    " begin with a new checkpoint (rows that the target has already are then written again)"
-                )
+        data = self.read(_BEGUN)
+        if data is None or all(self.incarnation(query) is None for query in queries):
+            return
+        begun = msgspec.json.decode(data, type=Begun)
+        problem, remedy = begun.problem(now), "undo that"
+        order = [name for name, _ in now.sources]
+        apart = [name for name in begun.redecoded(now) if problem is None and not self._is_level(name, order)]
+        if apart:
+            problem = (
+                f"sources.{apart[0]} is decoded in another way, and the queries {MAIN} and"
+                f" {dead_letters_of(apart[0])} have not read the same of it"
+            )
+            remedy = "undo that, and run the pipeline once more until it has read all or is stopped"
+        if problem is not None:
+            raise PipelineError(
+                f"{problem}: {remedy}, or give the pipeline another name and target, or remove {self.path} to"
+                " begin with a new checkpoint (rows that the target has already are then written again)"
+            )
+
+    def _is_level(self, source: str, order: Sequence[str]) -> bool:
+        """Return whether both queries of a source with dead letters have surely read the same of it."""
+        main, dead = self.progress(MAIN, order), self.progress(dead_letters_of(source), [source])
+        if main is None or dead is None or not (main.committed and dead.committed):
+            return False
+        read = [position for name, position in main.positions if name == source]
+        return [position for _, position in dead.positions] == read[:1] and all(
+            position == read[0] for position in read
+        )
+
+    def progress(self, query: str, order: Sequence[str]) -> QueryProgress | None:
+        """Return how far a query has come, which reads these sources; None if its checkpoint is of another format."""
+        begun, committed = (self._last(f"checkpoint/{query}/{each}") for each in ("offsets", "commits"))
+        data = None if begun is None else self.read(f"checkpoint/{query}/offsets/{begun}")
+        if data is None:
+            return QueryProgress([], committed is None)
+        lines = data.decode(errors="replace").splitlines()
+        if lines[:1] != [_OFFSETS_VERSION] or len(lines) != 2 + len(order):
+            return None
+        try:
+            positions = [msgspec.json.decode(each, type=SourcePosition) for each in lines[2:]]
+        except msgspec.DecodeError:
+            return None
+        return QueryProgress(list(zip(order, positions, strict=True)), begun == committed)
+
+    def _last(self, directory: str) -> int | None:
+        """Return the number of the last batch that has a file in a directory, None without."""
+        path = self._path(directory)
+        files = self._files.listStatus(path) if self._files.exists(path) else ()
+        names = [str(each.getPath().getName()) for each in files]
+        return max((int(each) for each in names if each.isdigit()), default=None)
 
     def begin(self, now: Begun, queries: Sequence[str]) -> None:
         """Check, and keep what new checkpoints are begun with."""
@@ -128,17 +211,24 @@ class StateDirectory:
 
 
 class UnwrittenPins:
-    """What a directory has, for one that only looks: what it would write is dropped."""
+    """What a directory will have when the pipeline runs: one that is refused, or only looked at, changes nothing."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
+        self._unwritten: dict[str, bytes] = {}
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, None if it is not there."""
-        return self._state.read(name)
+        return self._unwritten.get(name) or self._state.read(name)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write nothing."""
+        """Keep the content of a file until they are written."""
+        self._unwritten[name] = data
+
+    def write_all(self) -> None:
+        """Write what was kept."""
+        for name, data in self._unwritten.items():
+            self._state.write(name, data)
 
 
 def target_fields(values: Mapping[str, Any], place: str) -> dict[str, Any]:

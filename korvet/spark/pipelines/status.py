@@ -131,6 +131,11 @@ class PipelineReporter:
             self._changed.notify()
         self._thread.join(_GIVE_UP_S)
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether no other process may run the pipeline: none has taken the lease."""
+        return self._thread.is_alive()
+
     def started(self, queries: Collection[str]) -> None:
         """Report that the queries of these names run; what others have reported does not count any more."""
         kept = {name: each for name, each in self._status.queries.items() if name in queries}
