@@ -304,6 +304,24 @@ def test_records_are_parsed_once_whatever_a_query_does_with_them(spark: SparkSes
     assert rows.collect() == [Row(id=1, city=None)]
 
 
+def test_json_after_the_header_of_a_registry_needs_that_header(spark: SparkSession) -> None:
+    """As Confluent's serializers of JSON Schema write it: a zero, four bytes of the schema's id, the text."""
+    one, missing = b"\0\0\0\1\xff", "value: no header of a schema registry"
+    expected = [
+        (one + b'{"id":1,"amount":2.5}', {"id": 1, "amount": 2.5}),
+        (one.replace(b"\0", b"\x7f", 1)[:4] + b'{"id":1}', missing),
+        (one, NO_JSON),
+        (one + b'{"id":1', NO_JSON),
+        (one[:4], missing),
+        (b"", missing),
+        (b'{"id":1,"amount":2.5}', missing),
+        (None, None),
+    ]
+    check(spark, Decoding(format="json", registry=True, infer=True), expected)
+    expected.append((one + b'{"id":"x"}', "value: id is not BIGINT"))
+    check(spark, Decoding(format="json", registry=True, schema="id BIGINT, amount DOUBLE"), expected)
+
+
 def test_a_digest_says_whether_records_are_decoded_in_another_way(
     spark: SparkSession, tmp_path: Path
 ) -> None:

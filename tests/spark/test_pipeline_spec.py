@@ -105,7 +105,10 @@ WRONG = {
         ("", "sources.orders.value: schema, schema_file or infer is required"),
         ('schema_file = "no.ddl"', "sources.orders.value.schema_file: there is no file"),
         ('schema = "a INT"\ninfer = true', "sources.orders.value: schema and infer exclude each other"),
-        ('schema = "a INT"\nregistry = true', "sources.orders.value.registry: the format json has none"),
+        (
+            'schema = "a INT"\nregistry = true\nsubject = "orders-value"',
+            "sources.orders.value.subject: the format json needs schema, schema_file or infer",
+        ),
         ('schema = "a INT"\nmessage = "M"', "sources.orders.value.message: the format json has no messages"),
     ],
     "registry = true": [("", "sources.payments.value.subject: it needs registry = true")],
@@ -195,3 +198,16 @@ def test_properties_of_a_table_are_options_of_any_mode(file: Path) -> None:
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"cannot read .*: No such file or directory"):
         load(tmp_path / "no.toml")
+
+
+def test_json_after_the_header_of_a_registry_needs_none_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    text = (
+        'name = "orders"\n[sources.orders]\ntopics = ["orders"]\n[sources.orders.value]\nformat = "json"\n'
+        'schema = "id INT"\nregistry = true\n[target]\ntype = "parquet"\npath = "orders"\n'
+    )
+    file.write_text(text)
+    assert load(file).sources["orders"].value.registry
+    file.write_text(text.replace("json", "csv"))
+    with pytest.raises(PipelineError, match=r"sources\.orders\.value\.registry: the format csv has none"):
+        load(file)

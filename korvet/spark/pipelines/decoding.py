@@ -149,7 +149,8 @@ def _decoder(
         case "string":
             return _Text()
         case "json" | "csv":
-            return _DECODERS[of.format](_schema(of, place, source, state), of.options, place)
+            decoder = _DECODERS[of.format](_schema(of, place, source, state), of.options, place)
+            return _AfterHeader(decoder) if of.registry else decoder
     registered = None
     if of.registry:
         registry = _required(state.registry, place)
@@ -262,6 +263,23 @@ class _Json:
             return f.when(whole[self._end].isNull(), f.lit(_NOT_JSON)).otherwise(problem)
 
         return _once(self._within(data, texts), of)
+
+
+class _AfterHeader:
+    """What follows the header of a schema registry, which is not asked, as another decoder has it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def parse(self, data: Column) -> Column:
+        return self._decoder.parse(payload(data))
+
+    def value(self, parsed: Column, data: Column) -> Column:
+        return self._decoder.value(parsed, payload(data))
+
+    def problem(self, parsed: Column, data: Column) -> Column:
+        problem = self._decoder.problem(parsed, payload(data))
+        return f.when(header(data).isNull(), NO_HEADER).otherwise(problem)
 
 
 def _types(kind: DataType) -> Iterator[DataType]:
@@ -553,6 +571,8 @@ def _inferred(of: Decoding, place: str, source: SourceSpec, state: DecoderState)
         return StructType.fromJson(msgspec.json.decode(pinned))
     column = f.col(place.rpartition(".")[2])
     records = state.records(source)
+    if of.registry:
+        column = f.when(header(column).isNotNull(), payload(column))
     texts = records.where(column.isNotNull()).select(_text(column)).limit(_INFERRED_RECORDS).collect()
     session = records.sparkSession
     reader = session.read.options(**({"allowSingleQuotes": "false"} | of.options), mode="DROPMALFORMED")

@@ -31,7 +31,7 @@ class Decoding(_Table, frozen=True, omit_defaults=True):
 
     `schema` is Spark's DDL; `schema_file` an absolute path once loaded; `infer` takes the schema of the first records
     and pins it. With `registry` the bytes have Confluent's header, and the reader's schema is `schema_file`, or that of
-    `subject` and `version`. `message` is that of Protobuf, by its full name.
+    `subject` and `version`; that of JSON is given as without. `message` is that of Protobuf, by its full name.
     """
 
     format: Literal["bytes", "string", "json", "avro", "protobuf", "csv"] = "bytes"
@@ -310,9 +310,12 @@ def _decoding(of: Decoding, place: str, directory: Path, registry: RegistrySpec 
 
 
 def _check_registry(of: Decoding, place: str, registry: RegistrySpec | None) -> None:
-    if of.format in ("json", "csv"):
-        raise PipelineError(f"{place}.registry: the format {of.format} has none")
-    if registry is None:
+    if of.format == "csv":
+        raise PipelineError(f"{place}.registry: the format csv has none")
+    if of.format == "json" and of.subject is not None:
+        raise PipelineError(f"{place}.subject: the format json needs {_SCHEMAS[of.format]}")
+    # Of JSON only the header is checked: Spark has other schemas than the registry.
+    if of.format != "json" and registry is None:
         raise PipelineError(f"{place}.registry: there is no [registry] with its url")
 
 
