@@ -1,4 +1,4 @@
-"""Jars for Spark: `python -m tests.jvm.spark.jars` fetches its Kafka source, Delta Lake and S3, or says why not.
+"""Jars for Spark: `python -m tests.jvm.spark.jars` fetches its Kafka source, Delta Lake, S3 and YARN, or says why not.
 
 With an argument, `iceberg`, it fetches those of that directory.
 """
@@ -16,6 +16,8 @@ from loadtest.bench.toolchain import copy_jars, need_java
 HERE = Path(__file__).parent
 S3 = HERE / "s3"
 """What Spark needs for S3 besides."""
+YARN = HERE / "hadoop"
+"""YARN's daemons."""
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -54,7 +56,7 @@ def prepare(directory: Path = HERE) -> list[Path]:
 def main() -> int:
     """Fetch the jars; returns the exit code."""
     try:
-        for each in [HERE.parent / name for name in sys.argv[1:]] or [HERE, S3]:
+        for each in [HERE.parent / name for name in sys.argv[1:]] or [HERE, S3, YARN]:
             prepare(each)
     except NotAvailableError as missing:
         print(missing, file=sys.stderr)  # noqa: T201 - a command
