@@ -25,6 +25,7 @@ from korvet import logs
 from korvet.cluster.pipelines import MAIN
 from korvet.errors import ErrorCode
 from korvet.lake.source import LakeSource
+from korvet.spark.pipelines import packages
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
 from korvet.spark.pipelines.registry import SchemaRegistry
@@ -61,6 +62,9 @@ _PASSING = (
 
 _ATTEMPTS_MAX = 5
 """Without a batch between them; a minute together. Then it is for those who watch the process."""
+
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling: java.lang.InterruptedException"
+"""How Spark knows that a batch has failed because its query was stopped; of any other query it ends the same."""
 
 _log = logs.Log(__name__)
 
@@ -102,6 +106,7 @@ class Pipeline:
         self._place = place
         self._spec = spec
         session, lake = place.session, place.source.lake.path
+        packages.check(session, spec, place.source.lake)
         register(session)
         self.state = StateDirectory(session, lake, spec.name)
         registry = None if spec.registry is None else SchemaRegistry(spec.registry)
@@ -316,14 +321,16 @@ class Pipeline:
         return self._start(name, rows, self._each_batch(name, write), "append")
 
     def _each_batch(self, query: str, write: Callable[[DataFrame, int], None]) -> _Sink:
-        """Return a sink of batches; an exception there goes to Java, and is kept as it was."""
+        """Return a sink of batches; an exception there is kept as it was, and Java gets one in few words."""
 
         def kept(rows: DataFrame, number: int) -> None:
             try:
                 write(rows, number)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is raised when the query has ended
                 self._failures[query] = error
-                raise
+                # Once a query is stopped, Spark matches what has failed by an expression that recurses for each of its
+                # characters: the text of a cancelled job, with Java's stacks in it, overflows the thread's own stack.
+                raise RuntimeError(_INTERRUPTED) from None
 
         return lambda writer: writer.foreachBatch(kept)
 

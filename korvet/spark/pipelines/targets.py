@@ -242,13 +242,7 @@ class DeltaTarget:
 
     def _exists(self) -> bool:
         delta: Any = self._session._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr]  # noqa: SLF001 - Delta's package for Python may not be installed
-        try:
-            return bool(delta.isDeltaTable(self._session._jsparkSession, self.path))  # noqa: SLF001 - the same
-        except TypeError as error:
-            # Py4J has a package where there is no class.
-            raise PipelineError(
-                "Delta Lake is not there: set spark.packages, or spark.jars in spark.conf"
-            ) from error
+        return bool(delta.isDeltaTable(self._session._jsparkSession, self.path))  # noqa: SLF001 - the same
 
     def _table(self) -> StructType:
         return self._session.read.format("delta").load(self.path).schema

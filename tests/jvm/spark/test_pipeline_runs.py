@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -28,6 +29,8 @@ from tests.support.broker import korvet_broker
 from tests.support.processes import die_with_tests, wait_until
 from tests.support.reading import create_topic, read_to_end
 
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+MAIN = Path(__file__).parents[3] / "korvet" / "__main__.py"
 SECONDS_MAX = 240
 
 pytestmark = pytest.mark.timeout(4 * SECONDS_MAX)
@@ -164,6 +167,40 @@ def test_what_is_wrong_ends_it_with_one_line(topics: Topics, tmp_path: Path) -> 
     assert output == ""
     assert [line for line in errors.splitlines() if "starting Spark" not in line] == ["Error: 1"]
     assert status(topics.source).error == "1"
+
+
+@pytest.mark.parametrize(
+    ("target", "decoding", "package"),
+    [
+        (TABLE, 'format = "string"', "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        (
+            'type = "parquet"\npath = "tables/orders"',
+            'format = "avro"\nschema_file = "orders.avsc"',
+            f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}",
+        ),
+    ],
+    ids=["delta", "avro"],
+)
+def test_spark_submit_without_a_package_is_one_clear_error(
+    topics: Topics, tmp_path: Path, target: str, decoding: str, package: str
+) -> None:
+    topics.make("orders", "batch")
+    (tmp_path / "orders.avsc").write_text('"string"')
+    # What it says of jars comes too late: Java runs when it is read.
+    file = pipeline(tmp_path, target, "available_now = true")
+    file.write_text(file.read_text().replace('format = "string"', decoding))
+    result = subprocess.run(
+        [str(SUBMIT), str(MAIN), "lake", "pipeline", "run", str(file), *where(topics)],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert result.returncode == 1
+    [*_, last] = result.stdout.splitlines()
+    assert last.startswith("Error: Java has started without ")
+    assert last.endswith(f": give spark-submit --packages {package}")
 
 
 def test_rows_go_to_a_topic_once(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,32 +10,44 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from deltalake import DeltaTable
 
+from tests.jvm.spark import jars
 from tests.jvm.spark.yarn import Yarn, yarn
 from tests.support.archives import FORMATS, Topics, all_kinds, topics_in, where
 
 ROOT = Path(__file__).parents[3]
-SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+PYSPARK = Path(pyspark.__file__).parent
+KORVET = (sys.executable, "-m", "korvet")
 SECONDS_MAX = 240
 
 pytestmark = pytest.mark.timeout(2 * SECONDS_MAX)
+
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+SETTINGS = {
+    "spark.executor.instances": "2",
+    "spark.executor.memory": "512m",
+    "spark.yarn.am.memory": "512m",
+    "spark.driver.defaultJavaOptions": JAVA,
+    "spark.executor.defaultJavaOptions": JAVA,
+    "spark.yarn.am.extraJavaOptions": JAVA,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # By default all of these are copied for each application.
+    "spark.yarn.jars": f"local:{PYSPARK}/jars/*",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Spark's own defaults here, for both ways to start an application."""
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
     directory = tmp_path_factory.mktemp("yarn")
+    settings = SETTINGS | {"spark.yarn.stagingDir": (directory / "staging").as_uri()}
+    defaults = (f"{name} {value}\n" for name, value in settings.items())
+    (directory / "spark-defaults.conf").write_text("".join(defaults))
     with yarn(directory) as started, pytest.MonkeyPatch.context() as patch:
-        settings = {
-            "spark.executor.instances": "2",
-            "spark.executor.memory": "512m",
-            "spark.yarn.am.memory": "512m",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            # Where Spark lies on each machine; by default it is copied for each application.
-            "spark.yarn.jars": f"local:{Path(pyspark.__file__).with_name('jars')}/*",
-            "spark.yarn.stagingDir": (directory / "staging").as_uri(),
-        }
-        (directory / "spark-defaults.conf").write_text("".join(f"{k} {v}\n" for k, v in settings.items()))
         patch.setenv("HADOOP_CONF_DIR", str(started.conf))
         patch.setenv("SPARK_CONF_DIR", str(directory))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -49,18 +61,59 @@ def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
         yield found
 
 
-def ran(*command: str) -> str:
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
-    print(result)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+def run(*command: str) -> None:
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_archive(running: Yarn, topics: Topics) -> None:
     found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
     for topic in found:
         all_kinds(topics, topic)
-    ran(sys.executable, "-m", "korvet", "lake", "archive", *where(topics), "--master", "yarn")
+    run(*KORVET, "lake", "archive", *where(topics), "--master", "yarn")
     for topic in found:
         topics.check(topic)
     assert running.applications() == {"korvet lake archive": "SUCCEEDED"}
+
+
+PIPELINE = """
+name = "orders-by-{by}"
+[sources.orders]
+topics = ["orders"]
+[sources.orders.value]
+format = "json"
+schema = "id BIGINT, amount DOUBLE"
+[transform]
+sql = "SELECT value.id, value.amount, partition, offset FROM orders"
+[target]
+type = "delta"
+path = "tables/orders"
+[trigger]
+available_now = true
+"""
+
+
+@pytest.mark.parametrize("by", ["master", "spark-submit"])
+def test_pipeline(running: Yarn, topics: Topics, tmp_path: Path, by: str) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    wanted = []
+    for partition in topic.partitions:
+        orders = [{"id": 2 * at + partition.index, "amount": at / 4} for at in range(500)]
+        topics.produce(partition, *(json.dumps(each).encode() for each in orders))
+        wanted += [each | {"partition": partition.index, "offset": at} for at, each in enumerate(orders)]
+    file = tmp_path / "orders.toml"
+    file.write_text(PIPELINE.format(by=by))
+    needed = ",".join(map(str, jars.prepare()))
+    arguments = ("lake", "pipeline", "run", str(file), *where(topics))
+    if by == "master":
+        with file.open("a") as text:
+            text.write(f'[spark.conf]\n"spark.jars" = "{needed}"\n')
+        run(*KORVET, *arguments, "--master", "yarn")
+    else:
+        submit = (str(PYSPARK / "bin" / "spark-submit"), "--master", "yarn", "--jars", needed)
+        run(*submit, str(ROOT / "korvet" / "__main__.py"), *arguments)
+    rows = DeltaTable(Path(topics.lake) / "tables" / "orders").to_pyarrow_table().to_pylist()
+    assert sorted(rows, key=lambda row: (row["partition"], row["offset"])) == wanted
+    assert running.applications()[f"korvet pipeline orders-by-{by}"] == "SUCCEEDED"

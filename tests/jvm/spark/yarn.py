@@ -81,9 +81,8 @@ def yarn(directory: Path) -> Iterator[Yarn]:
     ):
 
         def ready() -> bool:
-            assert manager.poll() is None and node.poll() is None, [
-                each.read_text() for each in directory.glob("*.log")
-            ]
+            logs = [each.read_text() for each in directory.glob("*.log")]
+            assert [manager.poll(), node.poll()] == [None, None], logs
             return running.has_node()
 
         wait_until(ready, "YARN has a node", _SECONDS_MAX)
@@ -95,16 +94,29 @@ def _at(port: int) -> str:
 
 
 def _write(file: Path, settings: Mapping[str, str]) -> None:
-    lines = (f"<property><name>{name}</name><value>{value}</value></property>\n" for name, value in settings.items())
+    lines = (
+        f"<property><name>{name}</name><value>{value}</value></property>\n"
+        for name, value in settings.items()
+    )
     file.write_text(f"<configuration>\n{''.join(lines)}</configuration>\n")
 
 
 @contextlib.contextmanager
 def _started(name: str, conf: Path) -> Iterator[subprocess.Popen[bytes]]:
     path = ":".join([str(conf), *map(str, jars.prepare(jars.YARN)), f"{_JARS}/*"])
-    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path, f"{_SERVER}.{name}"]
+    command = [
+        "java",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        path,
+        f"{_SERVER}.{name}",
+    ]
     with (conf.parent / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=conf.parent, stdout=log, stderr=log, preexec_fn=die_with_tests)
+        process = subprocess.Popen(
+            command, cwd=conf.parent, stdout=log, stderr=log, preexec_fn=die_with_tests
+        )
     try:
         yield process
     finally:
