@@ -224,3 +224,20 @@ def test_rows_go_to_a_topic_once(tmp_path: Path) -> None:
             completed(topics, file, "--bootstrap-server", broker.bootstrap)
         found = read_to_end(broker.bootstrap, "copies", 2, "read_committed")
         assert Counter(each.value for some in found for each in some) == wanted
+
+
+def test_a_run_that_is_ended_in_a_long_batch_interrupts_it_without_a_word(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.make("orders", "batch")
+    topics.produce(topic.partitions[0], Record(b"1"))
+    file = pipeline(tmp_path, TABLE, 'interval = "200ms"')
+    slow = "SELECT java_method('java.lang.Thread', 'sleep', 600000L) value FROM orders"
+    file.write_text(file.read_text().replace("SELECT value FROM orders", slow))
+    begun = Path(topics.lake) / "_pipelines" / "orders" / "checkpoint" / "main" / "offsets" / "0"
+    with running(topics, file) as process:
+        wait_until(lambda: process.poll() is not None or begun.exists(), "a batch has begun", SECONDS_MAX)
+        process.terminate()
+        _, errors = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, errors
+    assert [line for line in errors.splitlines() if not line.startswith("starting Spark")] == []
