@@ -19,6 +19,7 @@ from korvet.cli.output import print_json
 from korvet.cli.run import CommandGroup
 
 if TYPE_CHECKING:
+    from korvet.lake.table import Lake
     from korvet.spark.pipelines.spec import PipelineSpec
 
 
@@ -59,7 +60,7 @@ def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | Non
         signal.signal(each, lambda *_: stopped.set())
     with (
         PipelineReporter(place.source, spec.name, file=str(file.absolute()), on_lost=on_lost) as reporter,
-        _spark(spec, master) as session,
+        _spark(spec, master, place.source.lake) as session,
     ):
         Pipeline(PipelineContext(session, place.source, _brokers(cluster)), spec).run(stopped, reporter)
         if lost.is_set():
@@ -86,7 +87,7 @@ def validate(
     from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - the same
 
     spec = load(file)
-    with _spark(spec, master) as session:
+    with _spark(spec, master, place.source.lake) as session:
         context = PipelineContext(session, place.source, _brokers(cluster))
         schema = Pipeline(context, spec).schema
     columns = {field.name: field.dataType.simpleString() for field in schema}
@@ -97,11 +98,11 @@ def validate(
         click.echo(f"{name} {kind}")
 
 
-def _spark(spec: PipelineSpec, master: str | None) -> AbstractContextManager[Any]:
+def _spark(spec: PipelineSpec, master: str | None, lake: Lake) -> AbstractContextManager[Any]:
     from korvet.spark.pipelines.packages import configs  # noqa: PLC0415 - other commands start without Spark
 
     master = master or spec.spark.master
-    return started_spark(f"korvet pipeline {spec.name}", master, configs(spec, master))
+    return started_spark(f"korvet pipeline {spec.name}", master, configs(spec, master, lake))
 
 
 def _brokers(cluster: ClusterTarget) -> dict[str, str]:

@@ -157,6 +157,8 @@ MASTER_DEFAULT = "local[*,4]"
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
 _OWN_ERROR = re.compile(r"^(korvet(\.\w+)+|ValueError): ")
 _DECORATION = re.compile(r"^\[USER_RAISED_EXCEPTION\] | SQLSTATE: \w+$")
+_SECRET = re.compile(r"secret|password|token|access.?key", re.IGNORECASE)
+"""In the names of settings whose values Spark shows to nobody, by `spark.redaction.regex`."""
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ALWAYS = {
@@ -245,7 +247,12 @@ def session(
         builder = builder.config(key, value)
     try:
         if not submitted:
-            at_start = {"spark.app.name": name, "spark.master": master or MASTER_DEFAULT} | wanted
+            at_start = {"spark.app.name": name, "spark.master": master or MASTER_DEFAULT} | {
+                # Any user of the machine sees the command line of Java, which needs none of them to start.
+                key: value
+                for key, value in wanted.items()
+                if not _SECRET.search(key)
+            }
             (launch or launch_quietly)(SparkConf(loadDefaults=False).setAll(list(at_start.items())))
         started = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:

@@ -214,4 +214,4 @@ def _spark_configs(system: System) -> str:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.shuffle.partitions": "2",
     }
-    return "".join(f'"{name}" = "{value}"\n' for name, value in (configs | system.hadoop_configs).items())
+    return "".join(f'"{name}" = "{value}"\n' for name, value in configs.items())

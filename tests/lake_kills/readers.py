@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from korvet.lake.files import StorageOptions
 from korvet.lake.schema import milliseconds_of
+from korvet.spark.pipelines.packages import bucket_configs
 from tests.jvm.spark import jars
 from tests.lake_kills.system import System
 from tests.support.records import Received
@@ -80,5 +81,5 @@ def _micros(rows: pa.RecordBatch) -> tuple[int, str, pa.Array]:
 @contextlib.contextmanager
 def spark_of(system: System) -> Iterator[Driver]:
     """Give a Spark with Delta Lake that reads the lake of a system; Maven fetches what that needs first."""
-    with spark_driver(system.directory, system.jars(), jars.DELTA | system.hadoop_configs) as driver:
+    with spark_driver(system.directory, system.jars(), jars.DELTA | bucket_configs(system.lake)) as driver:
         yield driver

@@ -171,21 +171,6 @@ class System:
         """Return a URI as Spark takes it: Hadoop's client of S3 has a name of its own."""
         return f"s3a{uri.removeprefix('s3')}" if uri.startswith("s3://") else uri
 
-    @property
-    def hadoop_configs(self) -> dict[str, str]:
-        """What Hadoop's client of S3 needs to know, if the lake is there."""
-        options = self.lake.storage_options
-        if options is None:
-            return {}
-        values = {
-            "endpoint": options["AWS_ENDPOINT_URL"],
-            "endpoint.region": options["AWS_REGION"],
-            "access.key": options["AWS_ACCESS_KEY_ID"],
-            "secret.key": options["AWS_SECRET_ACCESS_KEY"],
-            "path.style.access": "true",
-        }
-        return {f"spark.hadoop.fs.s3a.{name}": value for name, value in values.items()}
-
     @contextlib.contextmanager
     def command(self, *words: str, program: tuple[str, ...] = ("korvet",)) -> Iterator[Command]:
         """Run a command of the lake until the block ends; then none of its processes is left."""

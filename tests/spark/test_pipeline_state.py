@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.cluster.pipelines import QueryPosition
+from korvet.lake.table import Lake
 from korvet.spark.pipelines.decoding import DecoderState, decode
 from korvet.spark.pipelines.packages import configs
 from korvet.spark.pipelines.runner import Attempts
@@ -225,16 +226,66 @@ def test_packages_are_those_that_neither_spark_nor_the_file_has(tmp_path: Path) 
     (tmp_path / "a.avsc").write_text("{}")
     decoded = '[sources.orders.key]\nformat = "avro"\nschema_file = "a.avsc"'
     packages = "spark.jars.packages"
-    assert configs(spec(tmp_path, DELTA), None)[packages] == delta
-    assert packages not in configs(spec(tmp_path, PARQUET), None)
-    assert configs(spec(tmp_path, PARQUET, 'on_error = "dead_letters"'), None)[packages] == delta
-    assert configs(spec(tmp_path, DELTA, decoded), None)[packages] == f"{delta},{avro}"
+    assert configs(spec(tmp_path, DELTA), None, Lake())[packages] == delta
+    assert packages not in configs(spec(tmp_path, PARQUET), None, Lake())
+    assert configs(spec(tmp_path, PARQUET, 'on_error = "dead_letters"'), None, Lake())[packages] == delta
+    assert configs(spec(tmp_path, DELTA, decoded), None, Lake())[packages] == f"{delta},{avro}"
     own = '\n[spark]\npackages = ["org.apache.spark:spark-avro_2.13:4.1.0"]\n'
     own += f'conf = {{"spark.jars" = "/jars/delta-spark_{minor}_2.13-4.0.0.jar"}}'
     assert (
-        configs(spec(tmp_path, DELTA + own, decoded), None)[packages]
+        configs(spec(tmp_path, DELTA + own, decoded), None, Lake())[packages]
         == "org.apache.spark:spark-avro_2.13:4.1.0"
     )
     # A cluster has its own parallelism.
-    assert "spark.sql.shuffle.partitions" not in configs(spec(tmp_path, DELTA), "spark://spark:7077")
-    assert "spark.sql.shuffle.partitions" in configs(spec(tmp_path, DELTA), "local[2]")
+    assert "spark.sql.shuffle.partitions" not in configs(spec(tmp_path, DELTA), "spark://spark:7077", Lake())
+    assert "spark.sql.shuffle.partitions" in configs(spec(tmp_path, DELTA), "local[2]", Lake())
+
+
+def test_a_lake_in_s3_is_reached_by_its_own_options_unless_the_file_has_others(tmp_path: Path) -> None:
+    options = "aws_access_key_id=key,AWS_SECRET_ACCESS_KEY=hunter2,AWS_SESSION_TOKEN=now,AWS_ALLOW_HTTP=true"
+    amazon = Lake.of("s3://lakes/korvet", f"{options},AWS_REGION=eu-west-1")
+    other = Lake.of("s3a://lakes", f"{options},AWS_ENDPOINT_URL=http://minio:9000")
+
+    def found(lake: Lake, **conf: str) -> dict[str, str]:
+        names = "".join(f'"spark.hadoop.fs.s3a.{name}" = "{value}"\n' for name, value in conf.items())
+        of = configs(spec(tmp_path, f"{PARQUET}\n[spark.conf]\n{names}"), "spark://spark:7077", lake)
+        return {
+            name.removeprefix("spark.hadoop.fs.s3a."): value for name, value in of.items() if "s3a" in name
+        }
+
+    keys = {
+        "bucket.lakes.access.key": "key",
+        "bucket.lakes.secret.key": "hunter2",
+        "bucket.lakes.session.token": "now",
+    }
+    assert found(amazon) == keys | {"bucket.lakes.endpoint.region": "eu-west-1"}
+    place = {
+        "bucket.lakes.endpoint": "http://minio:9000",
+        "bucket.lakes.endpoint.region": "us-east-1",
+        "bucket.lakes.path.style.access": "true",
+    }
+    assert found(other) == keys | place
+    by_host = Lake("s3://lakes", (other.storage_options or {}) | {"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"})
+    assert found(by_host)["bucket.lakes.path.style.access"] == "false"
+    # Keys are a pair, of one user.
+    own = {"access.key": "mine", "secret.key": "mine-too", "bucket.lakes.path.style.access": "false"}
+    assert found(other, **own) == place | own
+    provider = {"aws.credentials.provider": "org.example.Provider"}
+    assert found(amazon, **provider) == {"bucket.lakes.endpoint.region": "eu-west-1"} | provider
+    assert (
+        found(Lake("s3://lakes")) == found(Lake.of("gs://lakes", options)) == found(Lake(str(tmp_path))) == {}
+    )
+
+
+def test_hadoops_client_of_s3_comes_without_the_bundle_of_all_services(tmp_path: Path) -> None:
+    def packages(lake: str, more: str = "") -> tuple[list[str], str]:
+        found = configs(spec(tmp_path, PARQUET + more), None, Lake(lake))
+        names = (each.split(":")[1] for each in found.get("spark.jars.packages", "").split(",") if each)
+        return list(names), found.get("spark.jars.excludes", "")
+
+    names, excludes = packages("s3://lakes/korvet")
+    assert names == ["hadoop-aws", "s3-transfer-manager", "sts", "apache-client"]
+    assert excludes.startswith("software.amazon.awssdk:bundle,")
+    own = '\n[spark]\npackages = ["org.apache.hadoop:hadoop-aws:3.5.0"]'
+    assert packages("s3://lakes/korvet", own) == (["hadoop-aws"], "")
+    assert packages(str(tmp_path)) == ([], "")

@@ -193,12 +193,16 @@ class StateDirectory:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, which has all of its content or that of before."""
-        path, new = self._path(name), self._path(f"{name}.new")
+        path = self._path(name)
+        # In S3 a file is there when it is closed. A rename deletes what it replaces, and copies.
+        closes = self.path.startswith("s3a://")
+        new = path if closes else self._path(f"{name}.new")
         stream = self._files.create(new, True)  # noqa: FBT003 - Java has no names: overwrite
-        try:
-            stream.write(data)
-        finally:
-            stream.close()
+        stream.write(data)
+        # Not after an error: then it is not whole.
+        stream.close()
+        if closes:
+            return
         hadoop = self._jvm.org.apache.hadoop.fs
         options = self._jvm.java.lang.reflect.Array.newInstance(
             self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1

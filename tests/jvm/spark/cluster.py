@@ -52,7 +52,7 @@ class Cluster:
             pid
             for worker in self._worker_pids
             for pid in descendants(worker)
-            if alive(pid) and _EXECUTOR in _command_line(pid)
+            if alive(pid) and _EXECUTOR in command_line(pid)
         }
 
     def wait_until_idle(self) -> None:
@@ -62,12 +62,13 @@ class Cluster:
 
 def executor_of(pid: int) -> int:
     """Return the executor that has started a Python worker, or its daemon."""
-    while _EXECUTOR not in _command_line(pid):
+    while _EXECUTOR not in command_line(pid):
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return pid
 
 
-def _command_line(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
+    """Return what any user of the machine sees of a process, empty once it has ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""

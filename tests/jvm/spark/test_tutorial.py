@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from korvet.lake.table import Lake
 from korvet.spark.pipelines.packages import configs
 from korvet.spark.pipelines.spec import load
 from korvet.spark.session import session
@@ -49,7 +50,9 @@ def test_the_tutorial_of_pipelines_goes_as_the_page_says(tmp_path: Path) -> None
         (tmp_path / file.name).write_text(file.text)
     specs = [load(tmp_path / file.name) for file in files if file.name.endswith(".toml")]
     # The tutorial's network leads nowhere: what it takes from Maven Central has to be in the cache of Ivy.
-    wanted = {name for spec in specs for name in configs(spec, None)["spark.jars.packages"].split(",")}
+    wanted = {
+        name for spec in specs for name in configs(spec, None, Lake())["spark.jars.packages"].split(",")
+    }
     with session("packages", master="local[1]", configs={"spark.jars.packages": ",".join(sorted(wanted))}):
         pass
     made = done(tmp_path, PIPELINES, SECONDS_MAX)

@@ -1,0 +1,182 @@
+"""A pipeline on the standalone cluster with its checkpoints and its table in S3, as the lake's own options say."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import SparkSession
+
+from korvet.lake.files import filesystem
+from korvet.lake.table import Lake
+from korvet.spark.pipelines.packages import bucket_configs
+from korvet.spark.pipelines.state import StateDirectory
+from tests.jvm.spark import jars
+from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, command_line
+from tests.stores import s3
+from tests.stores.s3 import BUCKET, SECRET, Store
+from tests.support.archives import Topics, topics_in
+from tests.support.batches import Record
+from tests.support.processes import descendants, die_with_tests, free_port, wait_until
+from tests.support.spark_driver import spark_driver
+
+SECONDS_MAX = 240
+_APPLICATIONS = "/api/v1/applications"
+
+pytestmark = pytest.mark.timeout(4 * SECONDS_MAX)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with s3.store() as running:
+        yield running
+
+
+@pytest.fixture
+def topics(redis_url: str, store: Store) -> Iterator[Topics]:
+    with topics_in(redis_url, f"s3://{BUCKET}/lake", store.options) as found:
+        yield found
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path) as started:
+        yield started
+
+
+def pipeline(directory: Path, master: str, ui_port: int) -> Path:
+    """Write a pipeline's file: orders as they are, with the jars of the tests, and without a word about S3."""
+    path = ":".join(map(str, [*jars.prepare(), *jars.prepare(jars.S3)]))
+    settings = CONFIGS | {
+        "spark.driver.extraClassPath": path,
+        "spark.executor.extraClassPath": path,
+        "spark.driver.memory": "768m",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(ui_port),
+    }
+    conf = "".join(f'"{name}" = "{value}"\n' for name, value in settings.items())
+    file = directory / "orders.toml"
+    file.write_text(
+        f"""
+name = "orders"
+[sources.orders]
+topics = ["orders"]
+value.format = "string"
+[transform]
+sql = "SELECT value FROM orders"
+[target]
+type = "delta"
+path = "tables/orders"
+[trigger]
+interval = "200ms"
+[spark]
+master = "{master}"
+[spark.conf]
+{conf}"""
+    )
+    return file
+
+
+def settings_shown(ui_port: int) -> str:
+    """Return the environment page of the one application of a driver, as JSON."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", ui_port, timeout=SECONDS_MAX)) as ui:
+        ui.request("GET", _APPLICATIONS)
+        [application] = json.loads(ui.getresponse().read())
+        ui.request("GET", f"{_APPLICATIONS}/{application['id']}/environment")
+        return ui.getresponse().read().decode()
+
+
+def values(topics: Topics) -> list[str]:
+    lake = topics.source.lake
+    try:
+        table = DeltaTable(f"{lake.path}/tables/orders", storage_options=lake.storage_options)
+    except TableNotFoundError:
+        return []
+    return sorted(row["value"] for row in table.to_pyarrow_table().to_pylist())
+
+
+def test_a_pipeline_writes_by_the_options_of_the_lake_and_shows_them_to_nobody(
+    running: Cluster, topics: Topics, store: Store, tmp_path: Path
+) -> None:
+    topic = topics.make("orders", "batch", partitions=2)
+    for partition in topic.partitions:
+        topics.produce(partition, *(Record(b"%d-%d" % (partition.index, at)) for at in range(50)))
+    wanted = sorted(f"{index}-{at}" for index in range(2) for at in range(50))
+    ui_port = free_port()
+    file, log = pipeline(tmp_path, running.url, ui_port), tmp_path / "pipeline.log"
+    with log.open("wb") as lines:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "korvet", "lake", "pipeline", "run", str(file)),
+                *("--redis-url", topics.source.redis_url, "--lake", topics.lake),
+            ],
+            stdout=lines,
+            stderr=lines,
+            env=os.environ | ENVIRONMENT | {"KORVET_LAKE_STORAGE_OPTIONS": store.setting},
+            preexec_fn=die_with_tests,
+        )
+    try:
+        wait_until(
+            lambda: process.poll() is not None or values(topics) == wanted, "all is written", SECONDS_MAX
+        )
+        assert process.poll() is None, log.read_text()
+        shown = settings_shown(ui_port)
+        assert f"fs.s3a.bucket.{BUCKET}.secret.key" in shown
+        assert SECRET not in shown
+        started = list(map(command_line, {*descendants(process.pid), *running.executors()}))
+        assert any(b"org.apache.spark.deploy.SparkSubmit" in each for each in started)
+        assert [each for each in started if SECRET.encode() in each] == []
+        process.terminate()
+        assert process.wait(SECONDS_MAX) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert SECRET not in log.read_text()
+    assert [each.name for each in tmp_path.rglob("stderr") if SECRET in each.read_text()] == []
+
+
+def rewrite(spark: SparkSession, /, lake: str, times: int) -> None:
+    """Write a file of a pipeline again and again, in the driver."""
+    state = StateDirectory(spark, lake, "orders")
+    for number in range(times):
+        state.write("pipeline.json", b"%d" % number)
+
+
+def test_a_file_that_is_replaced_is_there_at_any_time(store: Store, tmp_path: Path) -> None:
+    lake = Lake(f"s3://{BUCKET}/replaced", store.options)
+    found = [*jars.prepare(), *jars.prepare(jars.S3)]
+    files = filesystem(f"{lake.path}/_pipelines/orders", lake.storage_options)
+    with spark_driver(tmp_path, found, bucket_configs(lake)) as driver:
+        driver.run(rewrite, lake=lake.path, times=1)
+        ended = threading.Event()
+        missing: list[OSError] = []
+        reads: list[bytes] = []
+
+        def look() -> None:
+            while not ended.is_set():
+                try:
+                    with files.open_input_stream("pipeline.json") as stream:
+                        reads.append(stream.read())
+                except OSError as error:
+                    missing.append(error)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            driver.run(rewrite, lake=lake.path, times=50)
+        finally:
+            ended.set()
+            looking.join()
+    assert len(set(reads)) > 1
+    assert missing == []
