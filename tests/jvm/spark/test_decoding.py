@@ -190,12 +190,15 @@ def test_each_schema_of_a_subject_is_read_by_the_first_ones_reader(
         deep = {"id": 4, "name": "n", "next": deep}
     recursive = subject.write(nested, deep)
     values = [first, third, other, recursive]
-    for new in (third, other, recursive):
+    new = {id_of(each) for each in (third, other, recursive)}
+    while new:
+        # Tasks run side by side: any of the records may be the first.
         with pytest.raises(FailedInSparkError, match="new schema") as raised:
             driver.run(outcomes, values, of, files, url)
         error = NewSchemaError.of(raised.value)
         assert error is not None
-        assert (error.place, error.schema_id) == ("orders.value", id_of(new))
+        assert error.place == "orders.value"
+        new.remove(error.schema_id)
         files = driver.run(learned, files, error, url)
     found, again = driver.run(outcomes, values, of, files, url)
     assert found == [
