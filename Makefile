@@ -79,7 +79,7 @@ test-lake: $(VENV)/.lake ## test the lake, on Spark, by its commands and while i
 	@$(PYTEST) --timeout 600 tests/lake tests/lake_kills tests/spark tests/cli/lake $(ARGS)
 	@$(BIN)/python -m pytest --timeout 600 tests/lake_processes $(ARGS)
 
-test-spark: $(VENV)/.lake $(VENV)/.stores ## test with Spark's own Kafka source and with Delta Lake; needs Java 17 and Maven
+test-spark: $(VENV)/.lake $(VENV)/.stores ## test with Spark's own Kafka source, Delta Lake, clusters and YARN; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.spark.jars
 	@$(BIN)/python -m pytest tests/jvm/spark $(ARGS)
 
