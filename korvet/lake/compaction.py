@@ -30,15 +30,14 @@ from deltalake.exceptions import DeltaError
 from korvet.errors import LakeError
 from korvet.lake.files import (
     DATA_COLUMNS,
-    DataFiles,
     TableFile,
     discard,
-    group_overlapping,
     log_entry,
     name_of,
     row_groups,
     write_files,
 )
+from korvet.lake.row_groups import DataFiles, group_overlapping
 from korvet.lake.schema import OFFSET, SCHEMA
 from korvet.lake.source import LakeSource
 from korvet.lake.table import COMMITS_MAX, ArchiveTable, CommitConflictError, Lake, LakeTopic

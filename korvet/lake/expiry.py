@@ -20,7 +20,8 @@ import msgspec
 from korvet import logs
 from korvet.errors import ErrorCode, KafkaError, LakeError
 from korvet.lake.compaction import RunMerges, compact_topics
-from korvet.lake.files import TableFile, group_overlapping
+from korvet.lake.files import TableFile
+from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import milliseconds_of
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
 from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic

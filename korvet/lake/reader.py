@@ -1,7 +1,8 @@
 """Reading archived records by offset and by time, for consumers.
 
 A record is found among the files of a table by the statistics in its log, and within a file by those of its row groups
-(see `files.DataFiles`). So a fetch reads one row group, whatever the size of the archive. For one thread at a time.
+(see `row_groups.DataFiles`). So a fetch reads one row group or two, whatever the size of the archive. For one thread at
+a time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 
 from korvet.errors import LakeError
 from korvet.lake.encoding import arrow_to_batches
-from korvet.lake.files import DataFiles, RowCache, TableFile, Window, group_overlapping
+from korvet.lake.files import TableFile
+from korvet.lake.row_groups import DataFiles, RowCache, Window, group_overlapping
 from korvet.lake.schema import NO_TIMESTAMP, OFFSET, OFFSET_END, between, milliseconds_of
 from korvet.lake.table import ArchiveTable, Lake, LakeTopic
 from korvet.log.epochs import Epochs
@@ -142,7 +144,15 @@ class _OpenTable:
         pieces: list[Buffer] = []
         size_bytes = count = 0
         next_offset = position.offset
-        for window in self._windows_from(position):
+        windows = self._windows_from(position)
+        following = next(windows, None)
+        while following is not None:
+            window, following = following, None
+            if window.bytes_from(position.offset) < limits.bytes_max - size_bytes:
+                # Most likely the next one is needed, too.
+                following = next(windows, None)
+                if following is not None:
+                    self.data.begin(following)
             rows = self.data.rows(window)
             served = arrow_to_batches(
                 between(rows, position.offset, OFFSET_END),
@@ -157,6 +167,7 @@ class _OpenTable:
             next_offset = max(next_offset, served.next_offset)
             if served.full:
                 return ArchivedBatches(b"".join(pieces), count, next_offset, more=True)
+            following = following or next(windows, None)
         end = max(next_offset, self._next_offset(position.partition))
         return ArchivedBatches(b"".join(pieces), count, end, more=False)
 

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.files import DATA_COLUMNS, TableFile, group_overlapping
+from korvet.lake.files import DATA_COLUMNS, TableFile
 from korvet.lake.reader import LakeReader, ReadPosition
+from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import (
     HEADERS,
     KEY,

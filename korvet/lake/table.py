@@ -31,12 +31,11 @@ from korvet.config.values import key_values
 from korvet.errors import LakeError
 from korvet.lake.files import (
     DATA_COLUMNS,
-    DataFiles,
-    RowCache,
     StorageOptions,
     TableFile,
     filesystem,
 )
+from korvet.lake.row_groups import DataFiles, RowCache
 from korvet.lake.schema import DATE, DATED_SCHEMA, OFFSET, PARTITION, SCHEMA, TIMESTAMP, date_name
 
 _PROPERTIES = {

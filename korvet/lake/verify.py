@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from korvet.errors import KafkaError, LakeError
-from korvet.lake.files import DataFiles, TableFile, Window, group_overlapping
+from korvet.lake.files import TableFile
+from korvet.lake.row_groups import DataFiles, Window, group_overlapping
 from korvet.lake.schema import NO_DATE, OFFSET, SCHEMA, TIMESTAMP, Ints, between, date_name
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, lake_errors

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import LakeError
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
+from korvet.lake.row_groups import DataFiles, RowGroup
 from korvet.lake.table import Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.lake import archives
@@ -78,7 +82,7 @@ def test_a_consumer_gets_through_the_archive_step_by_step(tmp_path: Path, bytes_
 def test_what_is_kept_of_all_topics_together_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("korvet.lake.files.GROUPS_BYTES_MAX", 1)
+    monkeypatch.setattr("korvet.lake.row_groups.GROUPS_BYTES_MAX", 1)
     lake, other = Lake(str(tmp_path)), OF._replace(topic="other")
     reader = LakeReader(lake)
     files = [append(lake, [record(0)], 1, of) for of in (OF, other)]
@@ -90,6 +94,29 @@ def test_what_is_kept_of_all_topics_together_is_bounded(
     assert offsets(reader.read(ReadPosition(*other, PARTITION, 0, 1), ALL).data) == [0]
     with pytest.raises(LakeError, match="cannot be read"):
         reader.read(place(0, 1), ALL)
+
+
+def test_rows_are_read_once_whichever_thread_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[tuple[RowGroup, str]] = []
+
+    def read(data: DataFiles, group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
+        threads.append((group, threading.current_thread().name))
+        return read_of_before(data, group, columns)
+
+    read_of_before = DataFiles._read
+    monkeypatch.setattr(DataFiles, "_read", read)
+    lake = Lake(str(tmp_path))
+    append(lake, [record(at) for at in range(20)], 20)
+    found = LakeReader(lake).read(place(3, 20), ReadLimits(1 << 20))
+    assert offsets(found.data) == list(range(3, 20))
+    assert len({group for group, _ in threads}) == len(threads) == 5
+    # The next row group, while the one before it is.
+    names = [name.rpartition("_")[0] for group, name in sorted(threads, key=lambda each: each[0].index)]
+    assert names[1:] == ["lake read ahead"] * 4
+    # It is not begun where the first one is enough.
+    threads.clear()
+    LakeReader(lake).read(place(0, 20), ReadLimits(1))
+    assert [group.index for group, _ in threads] == [0]
 
 
 def test_what_was_archived_since_is_seen(tmp_path: Path) -> None:
