@@ -97,8 +97,8 @@ def bare(records: Sequence[StoredRecord]) -> list[Bare]:
 def stage_in(
     directory: Path, *flags: str, listen: Sequence[str] = ("--listen", "127.0.0.1:0")
 ) -> Iterator[Stage]:
-    """Run a broker on its embedded server; topics have their lake beside it."""
-    lake = ("--set", f"lake.path={directory / 'lake'}")
+    """Run a broker on its embedded server; topics have their lake beside it, and tests alone archive."""
+    lake = ("--set", f"lake.path={directory / 'lake'}", "--set", "lake.interval.ms=0")
     with korvet_broker(directory, *lake, *flags, workers=1, listen=listen) as broker:
         url = f"unix://{quote(str(socket_of(broker.data_dir)))}"
         with topics_in(url, directory / "lake") as topics, AdminClient(broker.bootstrap) as admin:

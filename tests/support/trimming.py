@@ -9,7 +9,7 @@ from tests.support.archives import Topics
 def archive(topics: Topics) -> None:
     """Archive all there is."""
     done = topics.archiver().round(topics.run)
-    assert (done.failures, done.more) == ([], False)
+    assert (done.failures, done.more) == ([], False), done
 
 
 def trim(topics: Topics, partition: Partition) -> None:
