@@ -39,7 +39,7 @@ _TIMESTAMP_TYPE = SCHEMA.field(TIMESTAMP).type
 
 _AHEAD = ThreadPoolExecutor(1, "lake read ahead")
 _BEGUN_MAX = 2
-"""Row groups of a table that were begun: the one that is asked for next, and the one after it."""
+"""Row groups of all tables that were begun: the one that is asked for next, and the one after it."""
 
 
 class RowGroup(msgspec.Struct, frozen=True):
@@ -108,6 +108,8 @@ class RowCache:
     """Rows of any number of tables by key; those that were used last stay."""
 
     def __init__(self) -> None:
+        self.begun: dict[Hashable, Future[pa.RecordBatch]] = {}
+        """Rows by key that another thread reads."""
         self._rows: OrderedDict[Hashable, pa.RecordBatch] = OrderedDict()
         self._bytes = 0
 
@@ -142,7 +144,6 @@ class DataFiles:
         self._columns = list(dict.fromkeys((OFFSET, *columns)))
         self._cache = RowCache() if cache is None else cache
         self._files = files
-        self._begun: dict[RowGroup, Future[pa.RecordBatch]] = {}
         self._footer = functools.lru_cache(FOOTERS_MAX)(self._read_footer)
         self._cached_windows = functools.lru_cache(WINDOWS_MAX)(self._windows)
 
@@ -154,7 +155,7 @@ class DataFiles:
         """Return the rows of a group; raises LakeError."""
         found = self._cache.get((self._uri, group))
         if found is None:
-            begun = self._begun.pop(group, None)
+            begun = self._cache.begun.pop((self._uri, group), None)
             found = self._read(group, self._columns) if begun is None else begun.result()
             self._cache.put((self._uri, group), found)
         return found
@@ -170,10 +171,11 @@ class DataFiles:
     def begin(self, window: Window) -> None:
         """Let another thread read the rows, if they are one row group that is not cached, until `rows` is asked."""
         [group, *others] = window.groups
-        if not others and self._cache.get((self._uri, group)) is None:
-            if len(self._begun) == _BEGUN_MAX:
-                self._begun.pop(next(iter(self._begun)))  # nobody has asked for it
-            self._begun[group] = _AHEAD.submit(self._read, group, self._columns)
+        key, begun = (self._uri, group), self._cache.begun
+        if not others and key not in begun and self._cache.get(key) is None:
+            if len(begun) == _BEGUN_MAX:
+                begun.pop(next(iter(begun)))  # nobody has asked for it
+            begun[key] = _AHEAD.submit(self._read, group, self._columns)
 
     def rows(self, window: Window) -> pa.RecordBatch:
         """Return the rows in the order of their offsets; raises LakeError."""
