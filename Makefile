@@ -112,7 +112,7 @@ test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and
 	@$(BIN)/python -m pytest tests/dist $(ARGS)
 
 # PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
-COMPILED_TESTS := tests/clients tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry
+COMPILED_TESTS := tests/clients tests/cluster tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry
 # These tests put something of their own in the place of a compiled class or method, which cannot be done.
 NOT_COMPILED_TESTS := \
 	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \

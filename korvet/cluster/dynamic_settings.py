@@ -48,7 +48,9 @@ class BrokerConfigStore:
         try:
             rows = self._rows.load(*whose)
         except KafkaError as error:
-            if isinstance(error.__cause__, RespError) and error.__cause__.name == "WRONGTYPE":
+            # Of `raise .. from ..` compiled code leaves the cause out.
+            refusal = error.__cause__ or error.__context__
+            if isinstance(refusal, RespError) and refusal.name == "WRONGTYPE":
                 if self._is_hash:
                     _LOG.error("%s: %s", self._key, error)
                 self._is_hash = False

@@ -46,21 +46,22 @@ def open_blocking(
     Raises StorageUnavailableError after `timeout_ms` without an answer.
     """
     opened: socket.socket | None = None
+    kept = False
     try:
         opened = _open(address, timeout_ms / 1000)
         if address.tls is not None:
             context = tls_context(address.tls, ssl.SSLContext)
             opened = context.wrap_socket(opened, server_hostname=address.host)
         reply = shake_hands(opened, address, command)
-        connected, opened = opened, None
+        kept = True
     except TimeoutError as late:
         raise StorageUnavailableError(f"Redis at {address} did not answer within {timeout_ms} ms") from late
     except (OSError, UnicodeError) as error:
         raise unreachable(address, error, connected=opened is not None) from error
     finally:
-        if opened is not None:
+        if opened is not None and not kept:
             opened.close()
-    return connected, reply
+    return opened, reply
 
 
 def _open(address: RedisAddress, timeout_s: float) -> socket.socket:
