@@ -304,7 +304,7 @@ class Reader:
             if for_next and entries == wanted and expected >= PREPARED_BYTES_MIN[partition.format]:
                 prepare_with = partial(prepare, msgspec.structs.replace(reading.spec, offset=offset))
             read = Read(partition, offset, entries, bytes_expected=expected, committed=reading.spec.committed)
-            self._ahead.begin(read, expected, prepare_with)
+            self._ahead.begin(read, expected, prepare_with, for_next=for_next)
 
     def _take_all(
         self, found: _Found, results: dict[int, FetchResult], left: int, *, anything: bool

@@ -28,7 +28,9 @@ from tests.support.wire_client import WireClient
 TURNS, TURN_BYTES = 60, 4 << 20
 FETCH_BYTES = 1 << 20
 BATCH_BYTES = 16 * 1024  # the Java client's default
-LOG_BYTES = 24 << 20
+LOG_BYTES = 80 << 20
+"""More than a worker holds of what it has read ahead."""
+
 _FETCH, _PRODUCE, _METADATA = 11, 8, 9
 
 

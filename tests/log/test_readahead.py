@@ -49,7 +49,9 @@ def end_reading_ahead(view: Domain) -> None:
     """Wait until what is held is read."""
     pieces = view.fetcher._reader._ahead._pieces.values()
     while not all(
-        piece.begun.replies.ready if piece.preparing is None else piece.preparing.ready() for piece in pieces
+        piece.begun.replies.ready if piece.preparing is None else piece.preparing.ready()
+        for piece in pieces
+        if piece.begun is not None
     ):
         gevent.sleep(0.001)
 
@@ -91,6 +93,155 @@ def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
     end_reading_ahead(here)
     looked_at_the_first_entry = storage_format == "record"
     assert xranges(raw_redis) - before == 1 + looked_at_the_first_entry
+
+
+@BOTH
+def test_consumers_at_different_offsets_are_each_read_ahead_for(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    filled(here, storage_format)
+    start = fetch(here, 0).log_start
+    offsets = [start, start]
+    for _ in range(8):
+        offsets[1] = after(fetch(here, offsets[1]))
+    for _ in range(2):
+        offsets = [after(fetch(here, offset)) for offset in offsets]
+    end_reading_ahead(here)
+    before = xranges(raw_redis)
+    found = [fetch(here, offset) for offset in offsets]
+    assert all(each.size_bytes > AT_ONCE / 2 for each in found)
+    end_reading_ahead(here)
+    looked_at_the_first_entry = storage_format == "record"
+    # One read for each of them, or none for what the one ahead has got lately.
+    assert xranges(raw_redis) - before <= 2 * (1 + looked_at_the_first_entry)
+
+
+@BOTH
+def test_what_one_consumer_got_is_not_read_again_for_those_that_follow(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    filled(here, storage_format)
+    offsets = [after(fetch(here, fetch(here, 0).log_start))] * 3
+    looked_at_the_first_entry = storage_format == "record"
+    read: list[list[bytes | None]] = [[], [], []]
+    costs: list[int] = []
+    for _ in range(6):
+        for consumer, offset in enumerate(offsets):
+            before = xranges(raw_redis)
+            found = fetch(here, offset)
+            end_reading_ahead(here)
+            costs.append(xranges(raw_redis) - before)
+            read[consumer] += values(b"".join(found.chunks))
+            offsets[consumer] = after(found)
+    assert read[0] == read[1] == read[2]
+    assert len(read[0]) > 6 * AT_ONCE / SIZE / 2
+    # After the first round only the consumer ahead of the others has anything read of the log.
+    assert costs[6:] == 4 * [
+        1 + looked_at_the_first_entry,
+        looked_at_the_first_entry,
+        looked_at_the_first_entry,
+    ]
+
+
+@BOTH
+def test_what_another_consumer_got_hides_no_moved_start(
+    here: Domain, raw_redis: redis.Redis, storage_format: str
+) -> None:
+    state = filled(here, storage_format).partitions[0].state
+    offsets = [after(fetch(here, fetch(here, 0).log_start))] * 2
+    for _ in range(3):
+        offsets = [after(fetch(here, offset)) for offset in offsets]
+    ahead = after(fetch(here, offsets[0]))
+    [piece] = [each for each in here.fetcher._reader._ahead._pieces.values() if each.found is not None][-1:]
+    assert piece.read.offset == offsets[1]
+    raw_redis.hset(state, mapping={"start": str(ahead), "first": str(ahead)})
+    assert fetch(here, offsets[1]).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    found = fetch(here, ahead)
+    assert (found.error, found.log_start) == (ErrorCode.NONE, ahead)
+
+
+def test_an_end_that_was_read_ahead_is_not_held_for_others(
+    here: Domain, log: tuple[LogStore, Partition]
+) -> None:
+    """They would find nothing there again and again, whatever has come since."""
+    store, partition = log
+    ahead = ReadAhead(store)
+    for _ in range(2):
+        ahead.begin(Read(partition, RECORDS, 9), 100)
+    here.append("orders", b"later")
+    [outcome] = ahead.read([Read(partition, RECORDS, 9)], ahead.now())
+    assert isinstance(outcome, Fetched)
+    assert (outcome.holds_any, outcome.more) == (False, True)
+    [outcome] = ahead.read([Read(partition, RECORDS, 9)], ahead.now())
+    assert isinstance(outcome, Fetched)
+    assert outcome.next_offset == RECORDS + 1
+
+
+def test_a_consumer_alone_shares_nothing(log: tuple[LogStore, Partition]) -> None:
+    store, partition = log
+    ahead = ReadAhead(store)
+    for begun, following in ((8, 8), (12, 16), (24, 20)):
+        # For the next round of a fetch, which is not made; and for the next fetch.
+        ahead.begin(Read(partition, begun, 1), 100, for_next=False)
+        ahead.begin(Read(partition, following, 1), 100)
+        ahead.read([Read(partition, following, 1)], since=ahead.now())
+        assert ahead._pieces == {}
+    ahead.begin(Read(partition, 28, 1), 100)
+    ahead.begin(Read(partition, 28, 1), 100)  # of another consumer
+    [found] = ahead.read([Read(partition, 28, 1)], since=ahead.now())
+    assert [piece.found == found for piece in ahead._pieces.values()] == [True]
+
+
+def test_a_read_of_less_does_not_get_what_was_read_ahead(log: tuple[LogStore, Partition]) -> None:
+    store, partition = log
+    ahead = ReadAhead(store)
+    ahead.begin(Read(partition, 8, 10), 100)
+    [outcome] = ahead.read([Read(partition, 8, 10, end=12)], ahead.now())
+    assert isinstance(outcome, Fetched)
+    assert outcome.next_offset == 12
+    assert len(ahead._pieces) == 1
+
+
+def test_what_consumers_got_is_forgotten_if_nothing_else_is_begun(
+    log: tuple[LogStore, Partition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, partition = log
+    monkeypatch.setattr("korvet.log.readahead.HELD_SECONDS_MAX", 0.01)
+    times = [0.0]
+    ahead = ReadAhead(store, clock=lambda: times[0])
+    for _ in range(2):
+        ahead.begin(Read(partition, 8, 1), 100)
+    piece = ahead._taken(Read(partition, 8, 1))
+    assert piece is not None
+    times[0] = 1.0
+    gevent.sleep(0.05)
+    ahead._shared.add(partition.stream)
+    assert ahead._held(piece) is not None
+    assert ahead._held_bytes == 100
+    times[0] = 2.0
+    gevent.sleep(0.05)
+    assert (ahead._held_bytes, ahead._pieces, ahead._shared, ahead._fronts) == (0, {}, set(), {})
+
+
+def test_what_consumers_got_makes_room_for_what_is_read_ahead(
+    log: tuple[LogStore, Partition], raw_redis: redis.Redis
+) -> None:
+    store, partition = log
+    ahead = ReadAhead(store)
+    ahead._shared.add(partition.stream)
+    half = HELD_BYTES_MAX // 2
+    for offset in range(2):
+        ahead.begin(Read(partition, offset, 1), half)
+        ahead._shared.add(partition.stream)
+        ahead.read([Read(partition, offset, 1)], since=0.0)
+    assert [piece.found is not None for piece in ahead._pieces.values()] == [True, True]
+    ahead.begin(Read(partition, 2, 1), half)
+    assert [piece.read.offset for piece in ahead._pieces.values()] == [1, 2]
+    assert ahead._held_bytes == HELD_BYTES_MAX
+    ahead.begin(Read(partition, 3, 1), half)
+    assert [piece.read.offset for piece in ahead._pieces.values()] == [2, 3]
+    ahead.begin(Read(partition, 4, 1), 1)
+    assert [piece.read.offset for piece in ahead._pieces.values()] == [2, 3]
 
 
 @BOTH
