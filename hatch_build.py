@@ -49,8 +49,8 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
         # For its own loops over records: what they gain, mypyc does not (docs/performance.md).
         flags = ["-O" + OPTIMIZATION, "-g0", "-Wall", "-Wextra", "-Werror"]
         extensions += [
-            setuptools.Extension(source[:-2].replace("/", "."), [source], extra_compile_args=flags)
-            for source in self.config["extensions"]
+            setuptools.Extension(name, sources, extra_compile_args=flags)
+            for name, sources in self.config["extensions"].items()
         ]
         distribution = setuptools.Distribution({"name": "korvet", "ext_modules": extensions})
         command: Any = distribution.get_command_obj("build_ext")

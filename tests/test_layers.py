@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
 # What each room may import of Korvet, besides itself, from the ground up.
-GROUND = {"errors", "backoff", "turns", "pending", "config", "logs", "protocol"}
+GROUND = {"errors", "backoff", "turns", "pending", "config", "logs", "native", "protocol"}
 BELOW = {
     "errors": set[str](),
     "backoff": set[str](),
@@ -25,8 +25,9 @@ BELOW = {
     "config": {"errors", "protocol"},
     "logs": {"errors", "config"},
     "java": set[str](),
+    "native": set[str](),  # korvet/c, in a compiled build
     "extras": set[str](),
-    "protocol": {"errors"},
+    "protocol": {"errors", "native"},
     "redis": GROUND,
     "telemetry": GROUND | {"redis"},
     "cluster": GROUND | {"redis", "telemetry"},

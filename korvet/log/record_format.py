@@ -38,7 +38,7 @@ from korvet.protocol.records.record import Header, Record, StoredRecord
 from korvet.topics.types import AtRest
 
 if NATIVE:
-    from korvet.protocol.records import native
+    from korvet import native
 
 Arg = bytes | str | int | memoryview
 Entry: TypeAlias = Any
@@ -419,7 +419,7 @@ def read_columns(
     count = len(entries)
     if count < ENTRIES_MIN:
         return None
-    split = (native.split_entries(entries) if NATIVE else None) or _split_entries(entries)
+    split = _split_entries(entries)
     if split is None:
         return None
     ids, names, columns = split
@@ -449,8 +449,11 @@ def read_columns(
     return None if runs is None else Columns(runs, timestamps, keys, values, headers)
 
 
-def _split_entries(entries: Sequence[Entry]) -> tuple[list[bytes], list[bytes], list[list[bytes]]] | None:
+def _split_entries(entries: Sequence[Entry]) -> tuple[Contents, list[bytes], list[Contents]] | None:
     """Return the ids, the names of the fields and a column for each; None if the entries differ in their fields."""
+    if NATIVE and isinstance(entries, native.Entries):
+        split = native.split_entries(entries)
+        return None if split is None else (split[0], split[1], list(split[2]))
     count = len(entries)
     fields = [entry[1] for entry in entries]
     names, width = fields[0][::2], len(fields[0])
@@ -459,12 +462,14 @@ def _split_entries(entries: Sequence[Entry]) -> tuple[list[bytes], list[bytes], 
     flat = list(chain.from_iterable(fields))
     if any(flat[2 * at :: width].count(name) != count for at, name in enumerate(names)):
         return None
-    columns = [flat[at::width] for at in range(1, width, 2)]
+    columns: list[Contents] = [flat[at::width] for at in range(1, width, 2)]
     return [entry[0] for entry in entries], names, columns
 
 
-def _runs(ids: list[bytes], bits: int, end: int) -> list[range] | None:
+def _runs(ids: Contents, bits: int, end: int) -> list[range] | None:
     """Return the offsets, in runs without gaps; None if an id has no offset below `end`."""
+    if NATIVE and (found := native.parse_runs(ids, bits, end)) is not None:
+        return found
     width, count = 1 << bits, len(ids)
     runs: list[range] = []
     position = 0
@@ -510,7 +515,7 @@ def _is_timestamp(text: bytes) -> bool:
     return text.isdigit() and len(text) <= SAFE_DIGITS
 
 
-def _headers(names: list[bytes], columns: list[list[bytes]]) -> list[tuple[str, Contents | None]] | None:
+def _headers(names: list[bytes], columns: list[Contents]) -> list[tuple[str, Contents | None]] | None:
     headers: list[tuple[str, Contents | None]] = []
     for name, column in zip(names, columns, strict=True):
         if name.startswith(HEADER):

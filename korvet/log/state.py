@@ -6,14 +6,19 @@ KAFKA_STORAGE_ERROR that names the key.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.epochs import Epochs, parse_epochs
 from korvet.log.record_format import OFFSETS_END
 from korvet.log.types import AbortedTransaction, Bounds, RemoteRange
+from korvet.protocol.records.encoding import NATIVE
 from korvet.redis.replies import Reply, listed, malformed
 from korvet.topics.types import Partition
+
+if NATIVE:
+    from korvet import native
 
 _STATE_FIELDS = (
     *("topic", "next", "start", "first", "max_timestamp", "moving", "clean", "clean_end"),
@@ -188,8 +193,10 @@ def read_aborted(partition: Partition, reply: Reply) -> list[AbortedRow]:
         raise malformed(partition.aborted, "an aborted transaction") from error
 
 
-def entries(partition: Partition, reply: Reply) -> list[Any]:
+def entries(partition: Partition, reply: Any) -> Sequence[Any]:  # noqa: ANN401 - a Reply, or Entries
     """Return the answer to XRANGE; the entries (record_format.Entry) are checked by what reads them."""
+    if NATIVE and isinstance(reply, native.Entries):
+        return reply
     return listed(partition.stream, reply)
 
 

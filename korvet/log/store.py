@@ -394,7 +394,7 @@ class LogStore:
         except StorageUnavailableError:
             return NO_EPOCH
 
-    def _batches(self, partition: Partition, found: list[Entry], end: int) -> list[StoredBatch]:
+    def _batches(self, partition: Partition, found: Sequence[Entry], end: int) -> list[StoredBatch]:
         try:
             batches, external = read_batches(found, end)
         except (ValueError, TypeError, AttributeError, IndexError) as error:
@@ -405,7 +405,7 @@ class LogStore:
         return batches
 
     def _records(
-        self, partition: Partition, found: list[Entry], end: int
+        self, partition: Partition, found: Sequence[Entry], end: int
     ) -> tuple[Sequence[StoredRecord], Sequence[ProducerRun]]:
         def damaged(offset: int, encoding: str) -> None:
             if partition.stream in self._damaged:

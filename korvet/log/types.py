@@ -90,7 +90,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int
     codec: int
     record_count: int
-    stored: bytes
+    stored: bytes | memoryview
     plain: bytes | None = None
 
     @property
@@ -108,7 +108,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
         front = FRONT.pack(self.base_offset, self.size_bytes - LENGTH_FROM, leader_epoch)
         if self.plain is None:
             return front, memoryview(self.stored)[FRONT.size :]
-        return front + self.stored[FRONT.size : HEADER_BYTES], self.plain
+        return b"".join((front, self.stored[FRONT.size : HEADER_BYTES])), self.plain
 
 
 class Appended(NamedTuple):

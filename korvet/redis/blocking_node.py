@@ -203,6 +203,8 @@ class BlockingNode(RedisNode):
             self.reconnect(reason_of(error))
         except hiredis.ProtocolError as error:
             self.reconnect(f"it sent what is not RESP: {error}")
+        except MemoryError:
+            self.reconnect("there is no memory for what it sent")
         else:
             self._sent = None
             if any(isinstance(each, ReadOnlyError) for each in wanted.replies):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import cast
 
 import gevent
@@ -109,6 +110,22 @@ def test_what_comes_at_the_end_of_a_log_is_read_in_one_round_as_before(
         assert found.record_count == 3 * END_COUNT
         rounds.append(commands(raw_redis, "exec"))
     assert rounds[2] - rounds[1] == 1
+
+
+def test_what_is_taken_of_a_reply_that_is_much_larger_than_expected_keeps_none_of_the_rest(
+    here: Domain,
+) -> None:
+    """A client may take its time with the little that it gets."""
+    here.topics.create(TopicSpec(name="orders", configs={"storage.format": "batch"}))
+    for _ in range(40):
+        here.append("orders", b"small")
+    for _ in range(40):
+        here.append("orders", random.randbytes(50_000))
+    [first] = here.fetch(here.wanted("orders", bytes_max=2_000))
+    assert first.record_count > 10
+    [found] = here.fetch(here.wanted("orders", offset=40, bytes_max=60_000))
+    assert found.record_count == 1
+    assert [type(chunk) for chunk in found.chunks] == [bytes] * len(found.chunks)
 
 
 def test_less_is_expected_each_time_of_a_log_that_has_gone_quiet(here: Domain) -> None:

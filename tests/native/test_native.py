@@ -5,20 +5,25 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from itertools import chain, pairwise
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from korvet.log import record_format
+from korvet import native
+from korvet.log import batch_format, record_format
 from korvet.log.record_format import Entry
-from korvet.protocol.records import encoding, native
+from korvet.log.types import StoredBatch
+from korvet.protocol.records import encoding
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.encoding import EncodedRecords, encode_records
+from korvet.topics.types import AtRest
+from tests.native.replies import KEPT_MIN, blocks_of, entries_of
+from tests.support import batches
 
 CONTENTS = st.one_of(st.binary(max_size=9), st.binary(min_size=60, max_size=70), st.just(bytes(8192)))
 TIMES = st.one_of(
@@ -148,44 +153,162 @@ def test_other_arguments_are_an_error() -> None:
 
 
 NAME = st.sampled_from([b"key", b"value", b"timestamp", b"header.a"])
-ANY_ENTRY: Any = st.tuples(st.just(b"7-1"), st.lists(st.one_of(NAME, st.binary(max_size=2)), max_size=6))
+PAIRS = st.lists(
+    st.tuples(st.one_of(NAME, st.binary(max_size=2)), st.binary(max_size=2)), min_size=1, max_size=3
+)
 
 
-@given(st.lists(ANY_ENTRY, min_size=1, max_size=4))
-def test_entries_are_split_as_python_does(entries: list[Entry]) -> None:
-    wanted = record_format._split_entries(entries) if all(len(each[1]) % 2 == 0 for each in entries) else None
-    assert native.split_entries(entries) == wanted
-    as_lists: Any = [list(each) for each in entries]
-    assert native.split_entries(as_lists) == wanted
+def as_lists(split: tuple[Any, list[bytes], list[Any]] | None) -> object:
+    return split and (list(split[0]), split[1], list(map(list, split[2])))
 
 
-@given(st.lists(NAME, max_size=4), st.lists(st.binary(max_size=3), min_size=1, max_size=40))
+@given(st.lists(PAIRS, min_size=2, max_size=4))
+def test_entries_are_split_as_python_does(some: list[list[tuple[bytes, bytes]]]) -> None:
+    entries: list[Entry] = [[b"7-%d" % at, [*chain(*pairs)]] for at, pairs in enumerate(some)]
+    wanted = record_format._split_entries(entries)
+    assert as_lists(native.split_entries(entries_of(entries))) == wanted
+
+
+@given(st.lists(NAME, min_size=1, max_size=4), st.lists(st.binary(max_size=3), min_size=2, max_size=40))
 def test_entries_of_one_layout_are_columns(names: list[bytes], contents: list[bytes]) -> None:
-    entries = [
-        (b"7-%d" % at, [part for name in names for part in (name, each)]) for at, each in enumerate(contents)
+    entries: list[Entry] = [
+        [b"7-%d" % at, [part for name in names for part in (name, each)]] for at, each in enumerate(contents)
     ]
-    found = native.split_entries(entries)
+    found = as_lists(native.split_entries(entries_of(entries)))
     assert found == ([each[0] for each in entries], names, [contents] * len(names))
     assert found == record_format._split_entries(entries)
 
 
+def test_entries_with_more_fields_than_it_takes_are_left_to_python() -> None:
+    for fields in (1024, 1025):
+        entries = [[b"7-%d" % at, [b"f", b"v"] * fields] for at in range(2)]
+        assert (native.split_entries(entries_of(entries)) is None) == (fields == 1025)
+
+
+def test_what_are_no_entries_is_left_to_python() -> None:
+    for other in (None, 5, [], [[b"7-1", [b"a", b"b"]]] * 2):
+        wrong: Any = other
+        assert native.split_entries(wrong) is None
+        assert native.read_batches(wrong, 5, StoredBatch, record_format.decompress) is None
+        assert native.parse_runs(wrong, 4, 5) is None
+
+
+IDS = st.one_of(
+    st.tuples(st.integers(0, 3), st.integers(0, 17)).map(lambda pair: b"%d-%d" % pair),
+    st.tuples(st.integers(0, 2**50), st.integers(0, 9)).map(lambda pair: b"%d-%d" % pair),
+    st.sampled_from(
+        [
+            b"1-",
+            b"-1",
+            b"1",
+            b"",
+            b"a-1",
+            b"1-a",
+            b"1-1-1",
+            b"999999999999999999-1",
+            b"18446744073709551615-1",
+        ]
+    ),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(IDS, min_size=2, max_size=30), st.sampled_from([0, 4, 20]), st.sampled_from([5, 40, 2**53]))
+def test_the_offsets_of_ids_are_those_that_python_finds(ids: list[bytes], bits: int, end: int) -> None:
+    split = native.split_entries(entries_of([[each, [b"f", b"v"]] for each in ids]))
+    assert split is not None
+    found = native.parse_runs(split[0], bits, end)
+    if found is not None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(record_format, "NATIVE", False)
+            wanted = record_format._runs(ids, bits, end)
+        assert wanted is not None
+        # Python leaves runs that touch each other apart.
+        assert list(chain(*found)) == list(chain(*wanted))
+        assert all(run.stop < following.start for run, following in pairwise(found))
+
+
+def test_ids_that_rise_have_their_offsets_in_runs() -> None:
+    ids = [b"7-3", b"7-4", b"7-5", b"7-15", b"8-0", b"9-0"]
+    split = native.split_entries(entries_of([[each, [b"f", b"v"]] for each in ids]))
+    assert split is not None
+    assert native.parse_runs(split[0], 4, 145) == [range(115, 118), range(127, 129), range(144, 145)]
+    assert native.parse_runs(split[0], 4, 144) is None
+    assert native.parse_runs(split[0], 3, 145) is None
+    assert native.parse_runs(split[0], -1, 145) is None
+    assert native.parse_runs(split[0], 63, 145) is None
+
+
+def stored(first: int, count: int, value: bytes, codec: Literal["none", "lz4", "zstd"] = "none") -> Entry:
+    """Return a batch as it lies in Redis."""
+    whole = batches.batch(*[batches.Record(value, None, 5)] * count)
+    args: list[Any] = batch_format.batch_args(memoryview(whole), 0, AtRest(codec=codec, min_bytes=0))
+    return [b"%d-0" % (first + count), [bytes(each) for each in args]]
+
+
+def test_batches_are_those_that_python_finds() -> None:
+    entries = [
+        stored(0, 3, b"plain"),
+        stored(3, 20, bytes(100), "lz4"),
+        stored(23, 20, bytes(100), "zstd"),
+        stored(43, 1, b"last"),
+    ]
+    assert [len(fields) for _, fields in entries] == [2, 4, 4, 2]
+    for end in (44, 43, 23, 2):
+        wanted, external = batch_format.read_batches(entries, end)
+        found = native.read_batches(entries_of(entries), end, StoredBatch, record_format.decompress)
+        assert found is not None
+        assert (found, external) == (wanted, 0)
+        assert [b"".join(each.chunks(7)) for each in found] == [b"".join(each.chunks(7)) for each in wanted]
+        assert [each.header for each in found] == [each.header for each in wanted]
+    assert batch_format.read_batches(entries_of(entries), 44) == batch_format.read_batches(entries, 44)
+
+
+@pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize(
-    "entries",
+    "other",
     [
-        *[None, 5, [], (), [None], [b"7-1"], [(b"7-1",)], [(b"7-1", None)], [(b"7-1", (b"a", b"b"))], {1: 2}],
-        *[[(b"7-1", [b"a"])], [(7, [b"a", b"b"])], [(b"7-1", [b"a", None])], [(b"7-1", [None, b"a"])]],
-        *[
-            [(b"7-1", [b"a", b"b"]), other]
-            for other in (None, 5, (b"7-2", [b"b", b"b"]), (b"7-2", [b"a", 5]))
-        ],
-        *[
-            [(b"7-1", [b"a", b"b"]), other]
-            for other in ((b"7-2", []), (b"7-2", [b"a", b"b"] * 2), (None, [b"a", b"b"]))
-        ],
+        [b"9-1", [b"batch", bytes(61)]],
+        [b"-0", [b"batch", bytes(61)]],
+        [b"x-0", [b"batch", bytes(61)]],
+        [b"9-0", [b"other", bytes(61)]],
+        [b"9-0", [b"batch", bytes(60)]],
+        [b"9-0", [b"batch", bytes(61)]],
+        [b"9-0", [b"batch", stored(6, 3, b"x")[1][1] + b"x"]],
+        [b"9-0", [b"batch", stored(6, 3, b"x")[1][1][:-1]]],
+        [b"2-0", stored(6, 3, b"x")[1]],
+        [b"9-0", [*stored(6, 3, b"x")[1], b"other", b"lz4"]],
+        [b"9-0", [*stored(6, 3, b"x")[1], b"korvet.encoding", b"lz4"]],
+        [b"9-0", [*stored(6, 3, b"x")[1], b"more", b"x", b"more", b"x"]],
+        [b"99-0", [*stored(6, 20, bytes(99), "lz4")[1][:-1], b"zstd"]],
     ],
 )
-def test_entries_that_are_not_alike_are_not_split(entries: Any) -> None:
-    assert native.split_entries(entries) is None
+def test_what_is_no_batch_is_left_to_python(other: Entry, place: int) -> None:
+    entries = [stored(0, 3, b"one"), stored(3, 3, b"two")]
+    entries[place] = other
+    raw = entries_of(entries)
+    assert isinstance(raw, native.Entries)
+    assert native.read_batches(raw, 99, StoredBatch, record_format.decompress) is None
+
+    def read(some: Any) -> object:
+        try:
+            return batch_format.read_batches(some, 99)
+        except ValueError as error:
+            return str(error)
+
+    assert read(raw) == read(entries)
+
+
+def test_an_error_of_what_it_calls_is_raised() -> None:
+    raw = entries_of([stored(0, 20, bytes(100), "lz4")] * 2)
+
+    def fail(*_: object) -> Any:
+        raise RuntimeError("of the caller")
+
+    with pytest.raises(RuntimeError, match="of the caller"):
+        native.read_batches(raw, 99, fail, record_format.decompress)
+    with pytest.raises(RuntimeError, match="of the caller"):
+        native.read_batches(raw, 99, StoredBatch, fail)
 
 
 TEXTS = st.one_of(
@@ -208,9 +331,8 @@ def test_what_is_no_column_of_timestamps_has_none(column: Any) -> None:
 
 def calls() -> list[Callable[[], object]]:
     """Return calls that end in each way."""
-    entries: list[Any] = [
-        (b"7-%d" % at, [b"value", b"v%d" % at, b"timestamp", b"99%d" % at]) for at in range(50)
-    ]
+    raw = entries_of([stored(at * 9, 9, b"v") for at in range(20)])
+    encoded = entries_of([stored(at * 9, 9, bytes(99), "lz4") for at in range(20)])
     column = [b"99%d" % at for at in range(50)]
     values: list[Any] = [b"v%d" % at for at in range(50)]
     stamps = [10**12 + at for at in range(50)]
@@ -219,9 +341,10 @@ def calls() -> list[Callable[[], object]]:
         return native.encode_records([(0, 50)], stamps, [None, contents], [b"", b"\0"], bytes_max, 0)
 
     return [
-        lambda: native.split_entries(entries),
-        lambda: native.split_entries([*entries, (b"8-1", [b"value", b"v", b"other", b"v"])]),
-        lambda: native.split_entries([*entries, cast("Any", None)]),
+        lambda: native.read_batches(raw, 2**50, StoredBatch, record_format.decompress),
+        lambda: native.read_batches(raw, 50, StoredBatch, record_format.decompress),
+        lambda: native.read_batches(encoded, 2**50, StoredBatch, record_format.decompress),
+        lambda: native.read_batches(encoded, 2**50, StoredBatch, lambda *_: None),
         lambda: native.parse_timestamps(column),
         lambda: native.parse_timestamps([*column, b"x"]),
         lambda: encode(values, 1 << 20),
@@ -232,19 +355,8 @@ def calls() -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize("place", range(len(calls())))
 def test_no_reference_is_lost_or_kept(place: int) -> None:
-    call = calls()[place]
-    call()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(1000):
-        call()
-    gc.collect()
-    # A reference that is lost or kept is one of each call; what others in the process free meanwhile is less.
-    assert abs(sys.getallocatedblocks() - before) < 500
+    assert abs(blocks_of(calls()[place])) < KEPT_MIN
     shared = b"shared, and not interned"
     count = sys.getrefcount(shared)
-    entries = [(shared, [shared, shared])] * 20
-    assert native.split_entries(entries) == ([shared] * 20, [shared], [[shared] * 20])
     assert native.encode_records([(0, 2)], [5, 5], [[shared, shared]], [shared], 1000, 0) is not None
-    del entries
     assert sys.getrefcount(shared) == count

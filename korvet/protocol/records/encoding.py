@@ -15,7 +15,7 @@ from typing import NamedTuple
 from korvet.protocol.records.columns import Columns, Contents
 
 try:
-    from korvet.protocol.records import native
+    from korvet import native
 except ImportError:  # not a compiled build
     NATIVE = False
 else:

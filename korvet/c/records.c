@@ -1,108 +1,36 @@
 /* Records read from format `record`, taken apart and encoded: the loops over records of a fetch, in C.
 
-   Optional: hatch_build.py compiles it with COMPILED=1, and everywhere else Python does the same (encoding.py and
-   log/record_format.py). Whatever these functions were not made for they leave to Python, by returning None; the only
-   errors that they raise are MemoryError, and TypeError and OverflowError for other arguments than functions call
-   them with. No code of Python runs within their loops, so no list changes under them: only
-   exact bytes, int, list and tuple are looked at, and what is allocated is allocated before. */
+   No code of Python runs within these loops, so no list changes under them: only exact bytes, int, list and tuple, and
+   columns, are looked at, and what is allocated is allocated before. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "native.h"
 
 #define BATCH_BYTES_MAX INT32_MAX /* Kafka's length of a batch is an int32 */
 
-/* --- split_entries ------------------------------------------------------------------------------------------------ */
+/* --- parse_timestamps --------------------------------------------------------------------------------------------- */
 
-static int is_pair(PyObject *entry)
+/* Find what a column, or a list of bytes, holds at `at`; 0 if that is something else. */
+static inline int find_content(PyObject *column, Py_ssize_t at, const char **text, Py_ssize_t *size)
 {
-    return (PyList_CheckExact(entry) || PyTuple_CheckExact(entry)) && PySequence_Fast_GET_SIZE(entry) == 2
-        && PyBytes_CheckExact(PySequence_Fast_GET_ITEM(entry, 0))
-        && PyList_CheckExact(PySequence_Fast_GET_ITEM(entry, 1));
-}
-
-static int same_bytes(PyObject *one, PyObject *other)
-{
-    Py_ssize_t size = PyBytes_GET_SIZE(one);
-    return one == other
-        || (size == PyBytes_GET_SIZE(other) && !memcmp(PyBytes_AS_STRING(one), PyBytes_AS_STRING(other), size));
-}
-
-/* Put one entry into row `at` of the columns; 0 if it has other fields than the first, `names`. */
-static int split_entry(PyObject *entry, PyObject *names, PyObject *ids, PyObject *columns, Py_ssize_t at)
-{
-    if (!is_pair(entry))
-        return 0;
-    PyObject *fields = PySequence_Fast_GET_ITEM(entry, 1);
-    Py_ssize_t width = PyList_GET_SIZE(names);
-    if (PyList_GET_SIZE(fields) != 2 * width)
-        return 0;
-    for (Py_ssize_t field = 0; field < width; field++) {
-        PyObject *name = PyList_GET_ITEM(fields, 2 * field), *content = PyList_GET_ITEM(fields, 2 * field + 1);
-        if (!PyBytes_CheckExact(name) || !PyBytes_CheckExact(content)
-            || !same_bytes(name, PyList_GET_ITEM(names, field)))
-            return 0;
-        PyList_SET_ITEM(PyList_GET_ITEM(columns, field), at, Py_NewRef(content));
+    if (Py_IS_TYPE(column, &Column_Type)) {
+        Part part = column_part(column, at);
+        *text = data_of(((Column *)column)->data) + part.at;
+        *size = part.size;
+        return 1;
     }
-    PyList_SET_ITEM(ids, at, Py_NewRef(PySequence_Fast_GET_ITEM(entry, 0)));
+    PyObject *content = PyList_GET_ITEM(column, at);
+    if (!PyBytes_CheckExact(content))
+        return 0;
+    *text = PyBytes_AS_STRING(content);
+    *size = PyBytes_GET_SIZE(content);
     return 1;
 }
 
-PyDoc_STRVAR(split_entries_doc, "split_entries(entries, /)\n--\n\n"
-    "Return the ids, the names of the fields and a column for each; None if the entries differ in their fields.");
-
-static PyObject *split_entries(PyObject *Py_UNUSED(module), PyObject *entries)
+static Py_ssize_t column_length(PyObject *column)
 {
-    if (!PyList_CheckExact(entries) || !PyList_GET_SIZE(entries) || !is_pair(PyList_GET_ITEM(entries, 0)))
-        Py_RETURN_NONE;
-    Py_ssize_t count = PyList_GET_SIZE(entries);
-    PyObject *fields = Py_NewRef(PySequence_Fast_GET_ITEM(PyList_GET_ITEM(entries, 0), 1));
-    Py_ssize_t width = PyList_GET_SIZE(fields) / 2;
-    PyObject *ids = PyList_New(count), *names = PyList_New(width), *columns = PyList_New(width), *found = NULL;
-    int alike = ids && names && columns;
-    for (Py_ssize_t field = 0; alike && field < width; field++) {
-        PyObject *column = PyList_New(count);
-        if (!column)
-            goto done;
-        PyList_SET_ITEM(columns, field, column);
-    }
-    if (!alike)
-        goto done;
-    /* Nothing is allocated from here on. */
-    alike = PyList_GET_SIZE(entries) == count && PyList_GET_SIZE(fields) == 2 * width;
-    for (Py_ssize_t field = 0; alike && field < width; field++) {
-        PyObject *name = PyList_GET_ITEM(fields, 2 * field);
-        alike = PyBytes_CheckExact(name);
-        PyList_SET_ITEM(names, field, Py_NewRef(name));
-    }
-    for (Py_ssize_t at = 0; alike && at < count; at++)
-        alike = split_entry(PyList_GET_ITEM(entries, at), names, ids, columns, at);
-    found = alike ? PyTuple_Pack(3, ids, names, columns) : Py_NewRef(Py_None);
-done:
-    Py_DECREF(fields);
-    Py_XDECREF(ids);
-    Py_XDECREF(names);
-    Py_XDECREF(columns);
-    return found;
-}
-
-/* --- parse_timestamps --------------------------------------------------------------------------------------------- */
-
-#define SAFE_DIGITS 18 /* of record_format.py: these stay within int64 */
-
-static int64_t parsed(PyObject *text)
-{
-    Py_ssize_t size = PyBytes_GET_SIZE(text);
-    int64_t number = 0;
-    if (!size || size > SAFE_DIGITS)
-        return -1;
-    for (const char *digit = PyBytes_AS_STRING(text), *end = digit + size; digit < end; digit++) {
-        if (*digit < '0' || *digit > '9')
-            return -1;
-        number = number * 10 + (*digit - '0');
-    }
-    return number;
+    if (Py_IS_TYPE(column, &Column_Type))
+        return ((Column *)column)->count;
+    return PyList_CheckExact(column) ? PyList_GET_SIZE(column) : -1;
 }
 
 PyDoc_STRVAR(parse_timestamps_doc, "parse_timestamps(column, /)\n--\n\n"
@@ -110,24 +38,28 @@ PyDoc_STRVAR(parse_timestamps_doc, "parse_timestamps(column, /)\n--\n\n"
 
 static PyObject *parse_timestamps(PyObject *Py_UNUSED(module), PyObject *column)
 {
-    if (!PyList_CheckExact(column))
+    Py_ssize_t count = column_length(column);
+    if (count < 0)
         Py_RETURN_NONE;
-    Py_ssize_t count = PyList_GET_SIZE(column);
     PyObject *numbers = PyList_New(count);
+    const char *before = NULL;
+    Py_ssize_t size_before = 0;
     for (Py_ssize_t at = 0; numbers && at < count; at++) {
-        PyObject *text = PyList_GET_ITEM(column, at), *number;
-        if (!PyBytes_CheckExact(text) || parsed(text) < 0) {
+        const char *text;
+        Py_ssize_t size;
+        int64_t number = find_content(column, at, &text, &size) ? parse_digits(text, size) : -1;
+        if (number < 0) {
             Py_DECREF(numbers);
             Py_RETURN_NONE;
         }
-        if (at && same_bytes(text, PyList_GET_ITEM(column, at - 1)))
-            number = Py_NewRef(PyList_GET_ITEM(numbers, at - 1));
-        else
-            number = PyLong_FromLongLong(parsed(text));
-        if (!number)
+        int same = before && size == size_before && !memcmp(text, before, size);
+        PyObject *parsed = same ? Py_NewRef(PyList_GET_ITEM(numbers, at - 1)) : PyLong_FromLongLong(number);
+        if (!parsed)
             Py_CLEAR(numbers);
         else
-            PyList_SET_ITEM(numbers, at, number);
+            PyList_SET_ITEM(numbers, at, parsed);
+        before = text;
+        size_before = size;
     }
     return numbers;
 }
@@ -162,10 +94,10 @@ static char *put_varint(char *to, uint64_t number)
     return to;
 }
 
-static char *put_bytes(char *to, PyObject *bytes)
+static char *put_bytes(char *to, const char *content, Py_ssize_t size)
 {
-    memcpy(to, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes));
-    return to + PyBytes_GET_SIZE(bytes);
+    memcpy(to, content, size);
+    return to + size;
 }
 
 static int as_int64(PyObject *number, int64_t *to)
@@ -210,8 +142,8 @@ static int64_t body_size(Records *records, Py_ssize_t at)
         if (column == Py_None) {
             size += 1;
         } else {
-            PyObject *content = PyList_GET_ITEM(column, at);
-            if (!PyBytes_CheckExact(content) || (length = PyBytes_GET_SIZE(content)) > BATCH_BYTES_MAX)
+            const char *content;
+            if (!find_content(column, at, &content, &length) || length > BATCH_BYTES_MAX)
                 return -1;
             size += varint_size(zigzag(length)) + length;
         }
@@ -233,10 +165,13 @@ static char *put_body(char *to, Records *records, Py_ssize_t at)
         if (column == Py_None) {
             *to++ = 1; /* -1 */
         } else {
-            PyObject *content = PyList_GET_ITEM(column, at);
-            to = put_bytes(put_varint(to, zigzag(PyBytes_GET_SIZE(content))), content);
+            const char *content = NULL;
+            Py_ssize_t length = 0;
+            find_content(column, at, &content, &length);
+            to = put_bytes(put_varint(to, zigzag(length)), content, length);
         }
-        to = put_bytes(to, PyList_GET_ITEM(records->following, field));
+        PyObject *after = PyList_GET_ITEM(records->following, field);
+        to = put_bytes(to, PyBytes_AS_STRING(after), PyBytes_GET_SIZE(after));
     }
     return to;
 }
@@ -255,7 +190,7 @@ static int are_records(Records *records)
         PyObject *after = PyList_GET_ITEM(records->following, field);
         if (!PyBytes_CheckExact(after) || PyBytes_GET_SIZE(after) > BATCH_BYTES_MAX)
             return 0;
-        if (column != Py_None && (!PyList_CheckExact(column) || PyList_GET_SIZE(column) != count))
+        if (column != Py_None && column_length(column) != count)
             return 0;
     }
     return 1;
@@ -298,15 +233,32 @@ static PyObject *encode_records(PyObject *Py_UNUSED(module), PyObject *args)
     return Py_BuildValue("NnL", encoded, taken, (long long)last_delta);
 }
 
+PyDoc_STRVAR(split_entries_doc, "split_entries(entries, /)\n--\n\n"
+    "Return the ids, the names of the fields and a column for each; None if the entries differ in their fields.");
+PyDoc_STRVAR(parse_runs_doc, "parse_runs(ids, bits, end, /)\n--\n\n"
+    "Return the offsets, in runs without gaps; None if they do not rise, or one is no offset below `end`.");
+PyDoc_STRVAR(read_batches_doc, "read_batches(entries, end, kind, decompress, /)\n--\n\n"
+    "Return the batches below offset `end`, each as a `kind`; None if an entry is none, or damaged.");
+
 static PyMethodDef methods[] = {
     {"encode_records", encode_records, METH_VARARGS, encode_records_doc},
+    {"parse_runs", parse_runs, METH_VARARGS, parse_runs_doc},
     {"parse_timestamps", parse_timestamps, METH_O, parse_timestamps_doc},
+    {"read_batches", read_batches, METH_VARARGS, read_batches_doc},
     {"split_entries", split_entries, METH_O, split_entries_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "native", .m_doc = "Loops over records, in C.", .m_size = 0, .m_methods = methods};
+static int add_types(PyObject *module)
+{
+    return PyModule_AddType(module, &Entries_Type) || PyModule_AddType(module, &Column_Type)
+        || PyModule_AddType(module, &Reader_Type);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "native",
+    .m_doc = "Loops over replies, entries and records, in C.", .m_size = 0, .m_methods = methods, .m_slots = slots};
 
 PyMODINIT_FUNC PyInit_native(void)
 {
