@@ -62,6 +62,8 @@ def lake_service(lake: Path, directory: Path) -> Iterator[LakeService]:
 def stopped(service: LakeService) -> Iterator[None]:
     """Let the process take requests in and answer none within the block, by a signal."""
     service.process.send_signal(signal.SIGSTOP)
+    # On another core it may answer for a moment after the signal was sent.
+    os.waitid(os.P_PID, service.process.pid, os.WSTOPPED)
     try:
         yield
     finally:
