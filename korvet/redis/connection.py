@@ -47,7 +47,7 @@ MORE = object()
 _READ, _WRITE = 1, 2  # what an io watcher of gevent's loop watches for
 
 _RECEIVED: Any = bytearray(READ_BYTES)
-"""Where every read of the process lands before it is parsed, which copies it. hiredis' types want bytes."""
+"""Where what is fed to a reader lands before, which copies it. hiredis' types want bytes."""
 
 AnySocket: TypeAlias = plain_socket.socket | socket.socket
 
