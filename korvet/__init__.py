@@ -24,6 +24,7 @@ The packages, from the top down. Imports point down only; tests/test_layers.py h
     logs        log lines, as text or JSON
     java        where Java is, for Spark
     extras      what the extra `lake` brings, and how it is installed
+    clock       what time it is, and waits for time to pass
     turns       long loops that let other greenlets run
     backoff     pauses between attempts that failed
     pending     what is under way, and its result

@@ -16,10 +16,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
 # What each room may import of Korvet, besides itself, from the ground up.
-GROUND = {"errors", "backoff", "turns", "pending", "config", "logs", "native", "protocol"}
+GROUND = {"errors", "backoff", "clock", "turns", "pending", "config", "logs", "native", "protocol"}
 BELOW = {
     "errors": set[str](),
     "backoff": set[str](),
+    "clock": set[str](),
     "turns": set[str](),
     "pending": set[str](),
     "config": {"errors", "protocol"},
