@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-import gevent
 from gevent.lock import RLock
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError
 from korvet.logs import Log
 
@@ -26,8 +26,9 @@ GATHERED_MAX = 10_000
 class Deferred(Generic[K, V]):
     """Values by key; the last value of a key counts, and what cannot be sent is dropped."""
 
-    def __init__(self, send: Callable[[dict[K, V]], None]) -> None:
+    def __init__(self, send: Callable[[dict[K, V]], None], *, clock: Clock = CLOCK) -> None:
         self._send = send
+        self._clock = clock
         self._gathered: dict[K, V] = {}
         self._sending = RLock()
 
@@ -40,7 +41,7 @@ class Deferred(Generic[K, V]):
         if len(self._gathered) >= GATHERED_MAX:
             self.flush()
         if not self._gathered:
-            gevent.spawn_later(DELAY_S, self.flush)
+            self._clock.spawn_later(DELAY_S, self.flush)
         self._gathered.update(values)
 
     def flush(self) -> None:

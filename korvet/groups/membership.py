@@ -33,7 +33,6 @@ next deadline (after `advance`), and every POLL_MS in any case: a lost message d
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -41,6 +40,7 @@ from typing import TypeVar
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.classic_members import ClassicMembers
@@ -81,12 +81,15 @@ class GroupCoordinator:
         channel_of: Callable[[str], str],
         classic_members: ClassicMembers,
         on_parked: Callable[[str, int], None] = lambda _api, _change: None,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         """`channel_of` names the channel of a group's transitions; `classic_members` are those of consumer groups.
 
         `on_parked` is called for each JoinGroup and SyncGroup that begins (1) or ends (-1) to wait for other members.
         """
         self._on_parked = on_parked
+        self._clock = clock
         self._store = store
         self._subscriptions = subscriptions
         self._channel_of = channel_of
@@ -179,13 +182,13 @@ class GroupCoordinator:
         *,
         is_new: bool = False,
     ) -> _Outcome:
-        with Watch(self._subscriptions, [self._channel_of(group)]) as watch:
+        with Watch(self._subscriptions, [self._channel_of(group)], clock=self._clock) as watch:
             if not watch.live:
                 watch.listen()
             outcome = ask()
-            began = time.monotonic()
+            began = self._clock.monotonic()
             while isinstance(outcome, Waiting):
-                is_late = is_new and time.monotonic() - began >= NEW_MEMBER_JOIN_TIMEOUT_MS / 1000
+                is_late = is_new and self._clock.monotonic() - began >= NEW_MEMBER_JOIN_TIMEOUT_MS / 1000
                 if is_new and (is_late or self._draining):
                     self._store.leave(group, [(outcome.member_id, "")])
                 if is_late:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from korvet.clock import CLOCK, Clock
 from korvet.groups.deferred import Deferred
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -38,11 +39,11 @@ class _Position(NamedTuple):
 class CommitMirror:
     """The Redis groups of one worker's commits; `enabled` is group.mirror."""
 
-    def __init__(self, redis: Redis, keys: Keys, *, enabled: bool) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, enabled: bool, clock: Clock = CLOCK) -> None:
         self._redis = redis
         self._keys = keys
         self._enabled = enabled
-        self._moved: Deferred[tuple[str, str], tuple[Partition, int]] = Deferred(self._send)
+        self._moved: Deferred[tuple[str, str], tuple[Partition, int]] = Deferred(self._send, clock=clock)
 
     def move(self, group: str, offsets: Iterable[tuple[Partition, int]]) -> None:
         """Have the Redis groups continue at offsets, soon."""

@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.mirror import CommitMirror
@@ -142,8 +143,7 @@ class GroupVersion(NamedTuple):
 class StoredOffset(NamedTuple):
     """A row as it lies in Redis, with the time of its commit (ms), None if it cannot be read.
 
-    `counts`: it may be of the topic that exists now. `retention_ms`: how long its client wants it kept, None: as long
-    as the broker does.
+    `counts`: its topic may still exist. `retention_ms`: how long its client wants it kept; None = the broker decides.
     """
 
     at: TopicPartition
@@ -164,12 +164,12 @@ class DeletedOffsets(NamedTuple):
 class OffsetStore:
     """Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR."""
 
-    def __init__(self, redis: Redis, keys: Keys, *, mirror: bool) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, mirror: bool, clock: Clock = CLOCK) -> None:
         """`mirror` is group.mirror: whether commits move Redis consumer groups, and deletions delete them."""
         self._redis = redis
         self._keys = keys
-        self._mirror = CommitMirror(redis, keys, enabled=mirror)
-        self._schedule = Schedule(redis, keys.groups)
+        self._mirror = CommitMirror(redis, keys, enabled=mirror, clock=clock)
+        self._schedule = Schedule(redis, keys.groups, clock=clock)
 
     def commit(
         self,

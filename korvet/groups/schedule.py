@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.deferred import Deferred
 from korvet.redis import scripts
@@ -61,11 +62,13 @@ class Schedule:
     Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR.
     """
 
-    def __init__(self, redis: Redis, key: str, look_again_ms: int = LOOK_AGAIN_MS) -> None:
+    def __init__(
+        self, redis: Redis, key: str, look_again_ms: int = LOOK_AGAIN_MS, *, clock: Clock = CLOCK
+    ) -> None:
         self._redis = redis
         self._key = key
         self._look_again_ms = look_again_ms
-        self._earlier: Deferred[bytes, float] = Deferred(self.lower)
+        self._earlier: Deferred[bytes, float] = Deferred(self.lower, clock=clock)
 
     def create(self, group: str, run: Callable[[int], list[Reply]]) -> list[Reply]:
         """Return the reply of a script that may create the group.

@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.schedule import Schedule
@@ -67,11 +68,13 @@ class _MemberRow(msgspec.Struct, frozen=True, kw_only=True):
 class GroupStore:
     """The groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
 
-    def __init__(self, redis: Redis, keys: Keys, *, size_max: int, initial_delay_ms: int) -> None:
+    def __init__(
+        self, redis: Redis, keys: Keys, *, size_max: int, initial_delay_ms: int, clock: Clock = CLOCK
+    ) -> None:
         """`size_max` is the most members of a group, `initial_delay_ms` how long the first rebalance of one waits."""
         self._redis = redis
         self._keys = keys
-        self.schedule = Schedule(redis, keys.groups)
+        self.schedule = Schedule(redis, keys.groups, clock=clock)
         """The list of groups, which gets the deadlines that transitions make a little later."""
         self.consumers = ConsumerStore(redis, keys, self.schedule)
         """The groups of the consumer protocol."""

@@ -27,6 +27,7 @@ import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import NodeAwayError, StorageUnavailableError
 from korvet.redis import url as redis_url
 from korvet.redis.connection import NO_OBSERVER, Observer
@@ -302,8 +303,11 @@ class Watch:
     A fetch session keeps one over its requests: channels come and go, and what is announced meanwhile is not lost.
     """
 
-    def __init__(self, subscriptions: Subscriptions, channels: Sequence[str] = ()) -> None:
+    def __init__(
+        self, subscriptions: Subscriptions, channels: Sequence[str] = (), *, clock: Clock = CLOCK
+    ) -> None:
         self._subscriptions = subscriptions
+        self._clock = clock
         self._event = Event()
         self._woken: set[int] = set()
         self._listeners: dict[int, tuple[str, Listener]] = {}
@@ -378,7 +382,7 @@ class Watch:
 
     def wait(self, seconds: float) -> set[int]:
         """Wait for messages; returns the indexes of the channels that had one, none after `seconds`."""
-        self._event.wait(seconds)
+        self._clock.wait(self._event, seconds)
         return self.take()
 
     def take(self) -> set[int]:

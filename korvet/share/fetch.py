@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.collect import FetchPartitionSpec
@@ -138,8 +138,8 @@ class ShareFetcher:
         remote: RemoteTier,
         replicas: Replicas,
         *,
-        clock: Callable[[], float] = time.monotonic,
         on_park: Callable[[int], None] = lambda _change: None,
+        clock: Clock = CLOCK,
     ) -> None:
         """`on_park` is called when a fetch begins (1) and ends (-1) to wait for records."""
         self.log, self.store, self.positions, self.remote = log, store, positions, remote
@@ -172,16 +172,16 @@ class ShareFetcher:
         ends the waiting unless the client knows that there is one (`SharePart.failed`). For a client that has gone
         meanwhile (`is_gone`), or while the worker stops, nothing is acquired.
         """
-        deadline = self.clock() + limits.wait_ms_max / 1000
+        deadline = self.clock.monotonic() + limits.wait_ms_max / 1000
         if not of.watch.hears_all:
             # Before anything is read: what is announced from then on is read again.
             with contextlib.suppress(StorageUnavailableError):
                 of.watch.listen()
         under_way = _ShareFetch(self, of, ask, limits, timer)
         while not self._draining:
-            final = not places or self.clock() >= deadline
+            final = not places or self.clock.monotonic() >= deadline
             # Without a wait there is no time after which to search: all is read at once.
-            due = of.due(places, self.clock(), all_of_them=limits.wait_ms_max <= 0)
+            due = of.due(places, self.clock.monotonic(), all_of_them=limits.wait_ms_max <= 0)
             under_way.look(due, final=final)
             if under_way.has_news or final:
                 break
@@ -196,15 +196,15 @@ class ShareFetcher:
         """Wait until something is due; at the deadline quiet logs are searched for what nobody has announced."""
         until = min([deadline, *(min(each.wake_at, each.search_at) for each in parts)])
         if any(each.withheld for each in parts):
-            until = min(until, self.clock() + AGE_SECONDS)
+            until = min(until, self.clock.monotonic() + AGE_SECONDS)
         if under_way.outrun:
-            until = min(until, self.clock() + AGAIN_SECONDS)
+            until = min(until, self.clock.monotonic() + AGAIN_SECONDS)
         if self._draining:
             return
         self._parked.add(of.watch)
         self._on_park(1)
         try:
-            of.wait(max(0.0, until - self.clock()))
+            of.wait(max(0.0, until - self.clock.monotonic()))
         finally:
             self._parked.discard(of.watch)
             self._on_park(-1)
@@ -212,7 +212,7 @@ class ShareFetcher:
         for each in parts:
             each.due = each.due or each.withheld
         quiet = [each for each in parts if not each.due and each.end >= 0]
-        if quiet and self.clock() >= deadline and not of.closed:
+        if quiet and self.clock.monotonic() >= deadline and not of.closed:
             grown = self.log.have_grown([LogPosition(each.resolved()[1], each.end) for each in quiet])
             for each, has_grown in zip(quiet, grown, strict=True):
                 each.due = has_grown
@@ -332,7 +332,7 @@ class _ShareFetch:
 
     def _take(self, part: SharePart, found: SharePiece, answer: Acquired | KafkaError | None) -> bool:
         """Note what came of asking for what was read; returns whether there may be more at once."""
-        now = self._by.clock()
+        now = self._by.clock.monotonic()
         part.due, part.wake_at, part.search_at = True, math.inf, now + SEARCH_SECONDS
         if isinstance(answer, KafkaError):
             self._fail(part, answer)
@@ -364,7 +364,7 @@ class _ShareFetch:
         return False
 
     def _fail(self, part: SharePart, error: KafkaError) -> None:
-        part.due, part.wake_at, part.search_at = True, math.inf, self._by.clock() + SEARCH_SECONDS
+        part.due, part.wake_at, part.search_at = True, math.inf, self._by.clock.monotonic() + SEARCH_SECONDS
         if part.place not in self._taken:
             self.results[part.place] = ShareResult(error.without_frames())
 

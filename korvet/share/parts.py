@@ -47,8 +47,9 @@ class SharePart:
 
     `due`: it is to be looked at. If not, nothing was available, and all that changes this is announced, but for a lock
     that ends at `wake_at`, and for what other Redis clients do: the log, which ended at `end`, is searched at the end
-    of a wait, and all is read again at `search_at` (time.monotonic). `blocked`: so much is in flight that nothing else
-    can be acquired. `withheld`: the log goes on past the high watermark. `failed`: the client was answered an error.
+    of a wait, and all is read again at `search_at` (monotonic time of the clock). `blocked`: so much is in flight
+    that nothing else can be acquired. `withheld`: the log goes on past the high watermark. `failed`: the client was
+    answered an error.
     """
 
     __slots__ = (

@@ -5,9 +5,9 @@ Several members on one worker share a position: what one of them has acquired, t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.values import EARLIEST
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.offsets import OffsetLookup, OffsetQuery
@@ -37,14 +37,15 @@ class Positions:
         offsets: OffsetLookup,
         replicas: Replicas,
         check_group: Callable[[str], None],
-        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         """`check_group` raises KafkaError if there is no share group of that name: it gets no part of a partition."""
         self._store = store
         self._offsets = offsets
         self._replicas = replicas
         self._check_group = check_group
-        self._now_ms = now_ms
+        self._clock = clock
         self._known: dict[PartKey, int] = {}
 
     def get(self, group: str, part: SharePart) -> int | None:
@@ -99,7 +100,7 @@ class Positions:
 
     def _starts(self, ask: ShareAsk, parts: Sequence[SharePart]) -> list[int | KafkaError]:
         if isinstance(ask.reset, int):
-            found = self._find(parts, max(0, self._now_ms() - ask.reset))
+            found = self._find(parts, max(0, int(self._clock.time() * 1000) - ask.reset))
             ends = self._find(parts, SpecialTimestamp.LATEST)
             # Nothing is as young: it begins with what comes.
             return [end if each == NOT_FOUND else each for each, end in zip(found, ends, strict=True)]

@@ -9,11 +9,11 @@ when the old one ends, however late that is noticed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.fetch_sessions import OF_CONNECTION_MAX, PARTITIONS_MAX, SESSION_PARTITIONS_MAX, Owner
@@ -84,7 +84,8 @@ class ShareSessions:
         subscriptions: Subscriptions,
         slots: int,
         release: Release,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         """`slots` is how many there may be."""
         self._subscriptions = subscriptions
@@ -112,8 +113,8 @@ class ShareSessions:
             if before is not None:
                 self._release_held(before)
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED, "there are too many share sessions")
-        session = ShareSession(owner, group, member, Watch(self._subscriptions))
-        session.used_at = self._clock()
+        session = ShareSession(owner, group, member, Watch(self._subscriptions, clock=self._clock))
+        session.used_at = self._clock.monotonic()
         if before is not None:
             session.acquired = before.acquired
         session.add(refs)
@@ -136,7 +137,7 @@ class ShareSessions:
             if session.epoch != epoch:
                 raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The share session epoch is invalid.")
             session.epoch = 1 if epoch == INT32_MAX else epoch + 1
-        session.used_at = self._clock()
+        session.used_at = self._clock.monotonic()
         return session
 
     def change(

@@ -6,7 +6,6 @@ Those are groups of the consumer protocol (groups/consumer/coordinator.py) and s
 from __future__ import annotations
 
 import secrets
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from korvet.clock import Clock
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.assignors import AssignedMember, Assignor
@@ -81,8 +81,11 @@ class BrokerAssignedGroups:
         topics: TopicRegistry,
         configs: GroupConfigs,
         subscriptions: Subscriptions,
+        *,
+        clock: Clock,
     ) -> None:
         self.store = store
+        self.clock = clock
         self._subscriptions = subscriptions
         self._topics = topics
         self._configs = configs
@@ -101,8 +104,8 @@ class BrokerAssignedGroups:
         If no other worker does so, `compute` computes and writes it, by the token of the right to do so and the epoch
         that it is for; it returns False if the right has ended.
         """
-        token, until = secrets.token_hex(8), time.monotonic() + ASSIGNED_IN_S
-        with Watch(self._subscriptions, [self.store.channel(group)]) as watch:
+        token, until = secrets.token_hex(8), self.clock.monotonic() + ASSIGNED_IN_S
+        with Watch(self._subscriptions, [self.store.channel(group)], clock=self.clock) as watch:
             while True:
                 claim = self.store.claim(group, token, CLAIM_MS)
                 if claim.granted:
@@ -116,7 +119,7 @@ class BrokerAssignedGroups:
                         return
                 elif claim.assignment_epoch >= min(epoch, claim.epoch):
                     return
-                elif (left_s := until - time.monotonic()) <= 0:
+                elif (left_s := until - self.clock.monotonic()) <= 0:
                     if claim.assignment_epoch == 0:
                         message = f"the first assignment of group {group} takes long"
                         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
@@ -138,9 +141,11 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
         assignors: Mapping[str, Assignor],
         regex_refresh_ms: int,
         subscriptions: Subscriptions,
+        *,
+        clock: Clock,
     ) -> None:
         """Of `assignors` the first counts if no member names one."""
-        super().__init__(store, topics, configs, subscriptions)
+        super().__init__(store, topics, configs, subscriptions, clock=clock)
         self.assignors = assignors
         self._selector = TopicSelector(topics)
         self._refresh_s = regex_refresh_ms / 1000
@@ -263,7 +268,7 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
             return True  # others have begun an epoch, without what is matched now
         if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
-        seen = _Seen(version, time.monotonic(), bool(selection.expressions))
+        seen = _Seen(version, self.clock.monotonic(), bool(selection.expressions))
         self._seen[group, ""] = self._seen[group, regex] = seen
         return have_changed
 
@@ -278,7 +283,7 @@ class AssignedGroups(BrokerAssignedGroups, ABC):
         return own is not None and self._is_recent(own)
 
     def _is_recent(self, seen: _Seen) -> bool:
-        return seen.version == self._topics.version and time.monotonic() - seen.at < self._refresh_s
+        return seen.version == self._topics.version and self.clock.monotonic() - seen.at < self._refresh_s
 
 
 def check_size(request: MemberReport) -> None:

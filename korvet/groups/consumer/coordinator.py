@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
 from korvet.config.values import listed
@@ -71,10 +72,12 @@ class ConsumerGroups(AssignedGroups):
         migration: Migration,
         settings: Settings,
         subscriptions: Subscriptions,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         assignors = {name: ASSIGNORS[name] for name in listed(settings.group_consumer_assignors) or ASSIGNORS}
         refresh_ms = settings.group_consumer_regex_refresh_interval_ms
-        super().__init__(store, topics, configs, assignors, refresh_ms, subscriptions)
+        super().__init__(store, topics, configs, assignors, refresh_ms, subscriptions, clock=clock)
         self._migration = migration
         self.size_max = settings.group_consumer_max_size
 

@@ -8,6 +8,7 @@ stays until it is deleted.
 
 from __future__ import annotations
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
 from korvet.config.values import listed
@@ -47,10 +48,12 @@ class ShareGroups(AssignedGroups):
         configs: GroupConfigs,
         settings: Settings,
         subscriptions: Subscriptions,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         assignors = {name: ASSIGNORS[name] for name in listed(settings.group_share_assignors) or ASSIGNORS}
         refresh_ms = settings.group_consumer_regex_refresh_interval_ms
-        super().__init__(store, topics, configs, assignors, refresh_ms, subscriptions)
+        super().__init__(store, topics, configs, assignors, refresh_ms, subscriptions, clock=clock)
         self._size_max = settings.group_share_max_size
 
     def heartbeat(self, request: MemberReport) -> MemberAnswer:

@@ -18,12 +18,12 @@ Static members, warm-up tasks and patterns of source topics are refused, as Kafk
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
@@ -109,8 +109,10 @@ class StreamsGroups(BrokerAssignedGroups):
         configs: GroupConfigs,
         settings: Settings,
         subscriptions: Subscriptions,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
-        super().__init__(store, topics, configs, subscriptions)
+        super().__init__(store, topics, configs, subscriptions, clock=clock)
         self._store = store
         self._size_max = settings.group_streams_max_size
         self._seen: dict[str, _SeenAssignment] = {}
@@ -267,7 +269,7 @@ class StreamsGroups(BrokerAssignedGroups):
 
     def _is_delayed(self, group: str, common: Common, fields: GroupFields) -> bool:
         """Whether more members may join before the first assignment of a group that had none."""
-        left_ms = common.delayed_until_ms - time.time() * 1000
+        left_ms = common.delayed_until_ms - self.clock.time() * 1000
         # If more is left the clock of Redis is ahead.
         most_ms = self._configs.initial_rebalance_delay_ms(group)
         return fields.epoch != fields.assignment_epoch and 0 < left_ms <= most_ms
