@@ -108,8 +108,8 @@ test-loadtest: $(VENV)/.dev $(VENV)/.bench ## test that whole runs of the load t
 test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, redis-cli, Java 17 and Maven
 	@$(BIN)/python -m pytest tests/faults $(ARGS)
 
-test-dist: $(VENV)/.dev ## install what `make dist` and `make bundle` build, and use it; pip fetches what that needs
-	@$(BIN)/python -m pytest tests/dist $(ARGS)
+test-dist: $(VENV)/.dev ## install what `make dist`, `make bundle` and the Dockerfile build, and use it; pip fetches what that needs
+	@$(BIN)/python -m pytest --timeout 1200 tests/dist $(ARGS)
 
 # PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
 COMPILED_TESTS := tests/clients tests/cluster tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry

@@ -1,4 +1,4 @@
-"""What `make dist` and `make bundle` build, installed into environments that have nothing else."""
+"""What `make dist`, `make bundle` and the Dockerfile build, installed into environments that have nothing else."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.dist import image
+
 ROOT = Path(__file__).parents[2]
 COMPILED = "compiled wheel"
+IMAGE = "image"
 SETTINGS = '"workers" = 1\n'
 """What is configured before the bundle is installed."""
 
 
 class Installed(NamedTuple):
-    """An environment with Korvet in it, made from the archive of that name."""
+    """An environment with Korvet in it, made from the archive of that name, or by the image's Dockerfile."""
 
     archive: str
     environment: Path
@@ -63,12 +66,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("bundle", tmp_path_factory.mktemp("built") / "dist")
 
 
-@pytest.fixture(scope="session", params=["wheel", "source archive", "bundle", COMPILED])
+@pytest.fixture(scope="session", params=["wheel", "source archive", "bundle", COMPILED, IMAGE])
 def installed(
     request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:
-    """Give an environment for each of the four. pip uses its index, but for the bundle, which needs none."""
+    """Give an environment for each of them. pip uses its index, but for the bundle, which needs none."""
     directory = tmp_path_factory.mktemp("installed")
+    if request.param == IMAGE:
+        return Installed(request.param, image.build(directory))
     [bundle] = built.glob("korvet-*-python*.tar.gz")
     if request.param == "bundle":
         shutil.unpack_archive(bundle, directory, filter="data")
