@@ -17,6 +17,8 @@ from gevent.event import Event
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock:
     """The machine's clock, and gevent's loop."""
@@ -28,6 +30,18 @@ class Clock:
     def time(self) -> float:
         """Return seconds since 1970 in UTC; they jump when the machine's clock is set."""
         return time.time()
+
+    def boot_time(self) -> float:
+        """Return seconds since an unknown moment; they go on while the machine is suspended, monotonic ones do not."""
+        return time.clock_gettime(_BOOT_TIME)
+
+    def to_whole_second(self, seconds: float) -> float:
+        """Return a pause of about `seconds` that ends with a whole monotonic second, a shorter one as it is.
+
+        Work that is done every few seconds then wakes the process, and the Redis that it asks, once for all of it.
+        """
+        now = self.monotonic()
+        return round(now + seconds) - now if seconds >= 1 else seconds
 
     def sleep(self, seconds: float) -> None:
         """Let other greenlets run for `seconds`."""

@@ -43,15 +43,6 @@ def give_turn(cost: int = 1) -> None:
         _Turns.given_at = time.monotonic()
 
 
-def to_whole_second(seconds: float) -> float:
-    """Return a pause of about `seconds` that ends with a whole second of the machine's clock, a shorter one as it is.
-
-    What is done every few seconds then wakes this process, and the Redis that it asks, once and not each by itself.
-    """
-    now = time.monotonic()
-    return round(now + seconds) - now if seconds >= 1 else seconds
-
-
 def in_turns(items: Iterable[T]) -> Iterator[T]:
     """Yield the items, and give turns between them."""
     for item in items:

@@ -12,6 +12,7 @@ from gevent.socket import wait_write
 
 from korvet import turns
 from korvet.turns import CALLS_PER_LOOK, LongArray, in_parts, in_turns
+from tests.support.virtual_clock import VirtualClock
 
 ITEMS = range(10 * CALLS_PER_LOOK)
 
@@ -78,14 +79,13 @@ def test_parts_are_the_items_in_order_and_one_at_least() -> None:
 
 @pytest.mark.parametrize("now", [5.0, 5.003, 5.3, 5.9995])
 @pytest.mark.parametrize("seconds", [1, 10 / 3, 5.0])
-def test_a_pause_of_seconds_ends_with_a_whole_second(
-    monkeypatch: pytest.MonkeyPatch, now: float, seconds: float
-) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    pause = turns.to_whole_second(seconds)
-    assert (now + pause) % 1 == pytest.approx(0)
+def test_a_pause_of_seconds_ends_with_a_whole_second(now: float, seconds: float) -> None:
+    clock = VirtualClock()
+    clock.advance(now)
+    pause = clock.to_whole_second(seconds)
+    assert clock.monotonic() + pause == round(clock.monotonic() + pause)
     assert abs(pause - seconds) <= 0.5
 
 
 def test_a_short_pause_stays_as_it_is() -> None:
-    assert turns.to_whole_second(0.1) == 0.1
+    assert VirtualClock().to_whole_second(0.1) == 0.1

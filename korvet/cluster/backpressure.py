@@ -11,13 +11,10 @@ Between two readings Redis may fill up: it then refuses by itself (`memory_full`
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import gevent
-
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.usage import Disk, ServerUsage, UsageStore
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
@@ -183,8 +180,9 @@ class ServerBackpressure:
         store: UsageStore,
         settings: Settings,
         disk: Disk | None = None,
-        clock: Callable[[], float] = time.monotonic,
         name: str = "",
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         """`name` is that of a node of a cluster."""
         self._name = name
@@ -208,19 +206,19 @@ class ServerBackpressure:
 
     def check(self) -> BackpressureState:
         """Return what applies to a produce request now."""
-        now = self._clock()
+        now = self._clock.monotonic()
         if now >= self._due:
             # No other request begins a reading until this one sets the next moment.
             self._due = math.inf
             if now - self._read_at > VALID_SECONDS:
                 self._state = NO_PRESSURE
-            gevent.spawn(self._renew)
+            self._clock.spawn(self._renew)
         return self._state
 
     def memory_full(self) -> int:
         """Have the usage read soon, because Redis refused for want of memory; returns the throttle for it in ms."""
         if self._due < math.inf:
-            self._due = min(self._due, self._clock() + READ_EVERY_SECONDS_NEAR)
+            self._due = min(self._due, self._clock.monotonic() + READ_EVERY_SECONDS_NEAR)
         return self._thresholds.throttle_max_ms
 
     def forget(self) -> None:
@@ -236,7 +234,7 @@ class ServerBackpressure:
             self._state = NO_PRESSURE
             _log.debug("cannot read how full the store is", reason=str(error))
         finally:
-            self._read_at = self._clock()
+            self._read_at = self._clock.monotonic()
             self._due = self._read_at + pause_seconds
 
     def _read(self) -> float:
@@ -271,7 +269,7 @@ class ServerBackpressure:
         The server does so by itself only when the file has doubled, and at its limit it grows no more.
         """
         pays = usage.file_bytes > REWRITE_PAYS * usage.memory_used and usage.memory_used < free_bytes
-        now = self._clock()
+        now = self._clock.monotonic()
         if pays and not usage.rewriting and now >= self._rewrite_at:
             self._rewrite_at = now + REWRITE_EVERY_SECONDS
             refused = self._store.rewrite_file()
@@ -287,7 +285,7 @@ class ServerBackpressure:
         """
         if usage.write_failed:
             self._rewrites_wanted = usage.rewrites + 1
-        now = self._clock()
+        now = self._clock.monotonic()
         wanted = self._rewrites_wanted
         if wanted is None or usage.write_failed or usage.rewriting or now < self._rewrite_at:
             return

@@ -18,6 +18,7 @@ from typing import Annotated, NamedTuple, cast
 import gevent
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.registration import Endpoint, Registration
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.errors import ErrorCode, KafkaError
@@ -76,9 +77,10 @@ class BrokerStore:
     A row that cannot be read is no broker: it is logged once, and the others are returned.
     """
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, clock: Clock = CLOCK) -> None:
         self._redis = redis
         self._keys = keys
+        self._clock = clock
         self._unreadable: dict[bytes, bytes] = {}
         # In a cluster: who holds the keeper's lease, as far as is known, and the greenlet that asks.
         self._holder: Reply = b""
@@ -109,7 +111,7 @@ class BrokerStore:
         if not self._redis.is_cluster:
             return self._redis.begin_scripts([look, holder])
         if self._asking is None or self._asking.ready():
-            self._asking = gevent.spawn(self._ask_holder)
+            self._asking = self._clock.spawn(self._ask_holder)
         return Then(self._redis.begin_scripts([look]), lambda replies: [*replies, self._holder])
 
     def _ask_holder(self) -> None:

@@ -45,7 +45,8 @@ class Masters:
         self._target = redis_url.parse_url(settings.redis_url)
         self.is_cluster = self._target.kind == "cluster"
         self._clients: dict[str, redis.Redis] = {}
-        self._answered = ""
+        self.answered = ""
+        """The node of a cluster that named the masters last."""
         if not self.is_cluster:
             self._clients[""] = connect(self._target, settings)
 
@@ -119,7 +120,7 @@ class Masters:
                 found.append(SlotRange(first, last, str(address)))
             # One that was taken out of the cluster answers too.
             if found:
-                self._answered = asked
+                self.answered = asked
                 # Another thread may do the same at the same time.
                 for name in set(self._clients) - set(clients):
                     if (former := self._clients.pop(name, None)) is not None:
@@ -130,7 +131,7 @@ class Masters:
     def _askable(self) -> Iterator[tuple[str, redis.Redis]]:
         # First the one that did answer, for another may hang; then those of the URL: the others may have left.
         known, named = dict(self._clients), {str(each): each for each in self._target.addresses}
-        first = [self._answered] if self._answered in known else known
+        first = [self.answered] if self.answered in known else known
         for name in dict.fromkeys([*first, *named, *known]):
             if name in known:
                 yield name, known[name]

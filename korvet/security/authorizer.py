@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -17,6 +16,7 @@ from typing import cast
 import msgspec
 from gevent.lock import RLock
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.rows import RowStore
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
@@ -213,7 +213,8 @@ class Authorizer:
         store: AclStore,
         settings: Settings,
         history: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         """`history` differs as soon as Redis may have lost changes: then all ACLs are read again."""
         self._store = store
@@ -232,7 +233,7 @@ class Authorizer:
     def refresh(self) -> None:
         """Read the ACLs if they have changed, with one small command if not."""
         with self._refreshing:
-            asked_at = self._clock()
+            asked_at = self._clock.monotonic()
             at, former = (self._store.changed(), self._history()), self._read_at
             if at != former:
                 # Not all of them, if it can be helped: a hundred thousand take seconds.
@@ -258,7 +259,7 @@ class Authorizer:
 
     def check_fresh(self) -> None:
         """Raise StorageUnavailableError if the ACLs were last read too long ago."""
-        if self._clock() > self._fresh_until:
+        if self._clock.monotonic() > self._fresh_until:
             raise StorageUnavailableError("the ACLs could not be read for authorizer.cache.max.age.ms")
 
     def decide(

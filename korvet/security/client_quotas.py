@@ -6,18 +6,13 @@ in Kafka nothing is counted for a client without a quota.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, KafkaError
 from korvet.security.quotas import Entity, Limit, Quota, QuotaStore, QuotaTable
 from korvet.security.usage import Rate, Usage, Windows, entry_key
-
-
-def monotonic_ms() -> float:
-    """Return the time of the clock that all processes of a machine share."""
-    return time.monotonic() * 1000
 
 
 class ClientQuotas:
@@ -28,12 +23,14 @@ class ClientQuotas:
         store: QuotaStore,
         usage: Usage,
         mutation_windows: Windows,
-        clock: Callable[[], float] = monotonic_ms,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
         """`mutation_windows` say how many controller mutations a client may do at once: those of as much time."""
         self._store = store
         self.usage = usage
         self._burst_s = mutation_windows.span_ms / 1000
+        # All processes of a machine share its monotonic time.
         self._clock = clock
         self.table = QuotaTable({})
         self._seen: object = None
@@ -68,7 +65,7 @@ class ClientQuotas:
         limit = self.table.limit(quota, user, client_id or "")
         if limit is None:
             return 0
-        key, now_ms = _key(quota, limit), self._clock()
+        key, now_ms = _key(quota, limit), self._now_ms()
         self.usage.record(key, value, now_ms)
         waits_ms = self.usage.rate(key, now_ms).throttle_ms(limit.bound)
         most_ms = self.usage.windows.size_ms if quota is Quota.REQUEST_PERCENTAGE else INT32_MAX
@@ -95,14 +92,17 @@ class ClientQuotas:
             limit.bound,
             limit.bound * self._burst_s,
             value,
-            self._clock(),
+            self._now_ms(),
             strict=strict,
         )
         return missing / limit.bound * 1000
 
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000
+
     def count(self, *names: str, value: float = 1.0) -> Rate:
         """Count connections for an entry of that name, and return its rate."""
-        key, now_ms = entry_key(*names), self._clock()
+        key, now_ms = entry_key(*names), self._now_ms()
         self.usage.record(key, value, now_ms)
         return self.usage.rate(key, now_ms)
 

@@ -18,12 +18,12 @@ from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import gevent
 import jwt
 from gevent.lock import RLock
 from gevent.threadpool import ThreadPool
 
 from korvet.backoff import Backoff
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.values import listed
 from korvet.errors import AuthenticationError
@@ -66,7 +66,9 @@ class SigningKey(NamedTuple):
 class SigningKeys:
     """The provider's keys by their ids, as they were when they were last fetched."""
 
-    def __init__(self, settings: Settings, fetch: Callable[[str], bytes] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, fetch: Callable[[str], bytes] | None = None, *, clock: Clock = CLOCK
+    ) -> None:
         """Nothing is fetched before the first token comes."""
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
@@ -75,6 +77,7 @@ class SigningKeys:
             first_s=settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000, max_s=self._pause_max_s
         )
         self._fetch = fetch or fetch_jwks
+        self._clock = clock
         self._keys: dict[str | None, SigningKey] = {}
         self._fetched_at = self._not_before = -inf
         self._attempts = 0
@@ -84,8 +87,8 @@ class SigningKeys:
 
     def get(self, key_id: str | None) -> SigningKey | None:
         """Return a key, the only one if there is no id; fetches the keys if they are old or do not have it."""
-        if self._keys and time.monotonic() - self._fetched_at > self._refresh_s:
-            gevent.spawn(self._refresh, self._attempts)
+        if self._keys and self._clock.monotonic() - self._fetched_at > self._refresh_s:
+            self._clock.spawn(self._refresh, self._attempts)
         found = self._find(key_id)
         if found is None:
             self._refresh(self._attempts)
@@ -100,19 +103,19 @@ class SigningKeys:
     def _refresh(self, attempts: int) -> None:
         """Fetch the keys unless that was just tried: ids that nobody has must not keep the provider busy."""
         with self._fetching:
-            if self._attempts != attempts or time.monotonic() < self._not_before:
+            if self._attempts != attempts or self._clock.monotonic() < self._not_before:
                 return
-            if time.monotonic() > self._not_before + self._pause_max_s:
+            if self._clock.monotonic() > self._not_before + self._pause_max_s:
                 self._pauses.reset()
             try:
-                with gevent.Timeout(JWKS_SECONDS_MAX, TimeoutError("no answer in time")):
+                with self._clock.timeout(JWKS_SECONDS_MAX, TimeoutError("no answer in time")):
                     self._keys = _parse(self._threads.apply(_outcome, (self._fetch, self._url)))
-                self._fetched_at = time.monotonic()
+                self._fetched_at = self._clock.monotonic()
             except _FETCH_ERRORS as error:
                 _log.error(self._url, "cannot fetch the keys of tokens", url=self._url, reason=str(error))
             self._attempts += 1
             # After a success too: a key that is not there yet is asked for again, but not with every token.
-            self._not_before = time.monotonic() + self._pauses.next_s()
+            self._not_before = self._clock.monotonic() + self._pauses.next_s()
 
 
 class _SameScheme(urllib.request.HTTPRedirectHandler):

@@ -10,14 +10,13 @@ connection. A user who is deleted or has another password is cut off then at the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Protocol
 
-import gevent
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT64_MAX
 from korvet.config.settings import Settings
 from korvet.config.values import listed
@@ -112,6 +111,7 @@ class Authenticator:
 
     __slots__ = (
         "_began",
+        "_clock",
         "_is_known",
         "_listener",
         "_mechanism",
@@ -123,12 +123,13 @@ class Authenticator:
         "raw",
     )
 
-    def __init__(self, listener: SaslListener, session: Session) -> None:
+    def __init__(self, listener: SaslListener, session: Session, *, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         self._listener = listener
         self._session = session
         self._server: SaslServer | None = None
         self._mechanism = ""
-        self._began = time.monotonic()
+        self._began = self._clock.monotonic()
         self._is_known = False
         self.complete = self.failed = self.raw = False
         self.expires_at = inf
@@ -136,7 +137,7 @@ class Authenticator:
     @property
     def seconds_left(self) -> float:
         """How long the login may still take."""
-        return max(0.0, self._began + self._listener.login_seconds_max - time.monotonic())
+        return max(0.0, self._began + self._listener.login_seconds_max - self._clock.monotonic())
 
     @property
     def token_bytes_max(self) -> int:
@@ -151,7 +152,7 @@ class Authenticator:
     def admit(self, api_key: int) -> None:
         """Raise ProtocolError unless a request of this API may be served now."""
         if self.complete:
-            if time.monotonic() > self.expires_at and api_key != _HANDSHAKE:
+            if self._clock.monotonic() > self.expires_at and api_key != _HANDSHAKE:
                 raise ProtocolError("the session has expired, and its client has not authenticated again")
         elif self._server is not None:
             if api_key != _AUTHENTICATE:
@@ -163,7 +164,7 @@ class Authenticator:
 
     def handshake(self, mechanism: str, *, raw: bool) -> None:
         """Begin a login; raises KafkaError."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         renews = self.complete
         if renews and (self.expires_at == inf or now - self._began < RENEWAL_PAUSE_SECONDS_MIN):
             raise KafkaError(
@@ -213,10 +214,10 @@ class Authenticator:
             )
         limits_ms = [self._listener.mechanisms[self._mechanism].max_reauth_ms or inf]
         if server.expires_at is not None:
-            limits_ms.append(max(0.0, (server.expires_at - time.time()) * 1000))
+            limits_ms.append(max(0.0, (server.expires_at - self._clock.time()) * 1000))
         lifetime_ms = min(limits_ms)
         self._session.principal = principal
-        self.expires_at = time.monotonic() + lifetime_ms / 1000
+        self.expires_at = self._clock.monotonic() + lifetime_ms / 1000
         self._server, self.complete, self.raw = None, True, False
         outcome = "renewed" if self._is_known else "authenticated"
         metrics.AUTHENTICATIONS.labels(self._session.listener, self._mechanism, outcome).inc()
@@ -229,7 +230,7 @@ class Authenticator:
         self.failed, self.complete, self._server = True, False, None
         if not noted:
             self._note_refusal(mechanism, reason, user)
-        gevent.sleep(self._listener.failure_delay_seconds)
+        self._clock.sleep(self._listener.failure_delay_seconds)
 
     def _note_refusal(self, mechanism: str, reason: str, user: str) -> None:
         label = mechanism if mechanism in self._listener.mechanisms else "unknown"

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from gevent.event import Event
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.pubsub import Subscriptions
-from korvet.turns import to_whole_second
 
 _log = Log(__name__)
 
@@ -32,6 +32,7 @@ def watch(
     refreshes: Sequence[Refresh],
     *,
     interval_ms: int = REFRESH_INTERVAL_MS,
+    clock: Clock = CLOCK,
 ) -> None:
     """Call `refreshes` for every message on `channel`, in their order, and every `interval_ms`.
 
@@ -59,6 +60,6 @@ def watch(
                 # One line per outage: requests that fail meanwhile report it too.
                 if reason not in former:
                     _log.warning("cannot refresh topics and settings", reason=reason)
-            changed.wait(to_whole_second(interval_ms / 1000))
+            clock.wait(changed, clock.to_whole_second(interval_ms / 1000))
     finally:
         subscriptions.forget(channel, on_change)

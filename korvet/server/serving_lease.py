@@ -19,18 +19,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import gevent
+from gevent.event import Event
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.logs import Log
 from korvet.redis.client import Redis
 from korvet.redis.node import RedisNode
 from korvet.redis.replies import RespError, time_ms
-from korvet.turns import SHORTEST_SECONDS, to_whole_second
+from korvet.turns import SHORTEST_SECONDS
 
 RETRY_SECONDS_MAX = 1.0
 """Until Redis is asked again that did not answer."""
@@ -44,12 +45,9 @@ SLOW_NODE_SECONDS = 0.25
 
 _log = Log(__name__)
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux's monotonic clock stops while the machine is suspended; this one does not."""
-
 
 class Look(NamedTuple):
-    """A look at the clock of a node (ms), when it was answered (time.monotonic), and the number of the renewal."""
+    """A look at the clock of a node (ms), when it was answered (monotonic seconds), and the number of the renewal."""
 
     ms: int
     at: float
@@ -59,18 +57,20 @@ class Look(NamedTuple):
 class ServingLease:
     """The lease of one worker, whose changes go over `redis`."""
 
-    def __init__(self, redis: Redis, lease_ms: int) -> None:
+    def __init__(self, redis: Redis, lease_ms: int, *, clock: Clock = CLOCK) -> None:
         self._redis = redis
+        self._clock = clock
         redis.lease_nodes()
         self._lease_ms = lease_ms
         # The last look at the clock of each node, and those that are not answered yet.
         self._looks: dict[RedisNode, Look] = {}
         self._silent: dict[RedisNode, gevent.Greenlet[..., Look | None]] = {}
+        self._answered = Event()  # set when one of them answers
         self._renewals = 0
         self._end = -math.inf
         self._away = False
         self._renewal: gevent.Greenlet[[], None] | None = None
-        # The last one that came late: what came before this (time.monotonic) may be older than the look before it.
+        # The last one that came late: what came before this (monotonic seconds) may be older than the look before it.
         self._late_until = -math.inf
         self._late_since_ms = 0
 
@@ -79,26 +79,26 @@ class ServingLease:
         pause = self._lease_ms / 1000 / 3
         while True:
             self.renew()
-            wait_s = to_whole_second(min(pause, RETRY_SECONDS_MAX) if self._away else pause)
+            wait_s = min(pause, RETRY_SECONDS_MAX) if self._away else pause
             # A node that answers again gets its lease at once.
-            gevent.wait(list(self._silent.values()), wait_s, 1) if self._silent else gevent.sleep(wait_s)
+            self._clock.wait(self._answered, self._clock.to_whole_second(wait_s))
 
     def renew(self) -> None:
         """Take the lease from now on; if Redis is away there is none, and its scripts refuse what is sent."""
         if self._renewal is None:
-            self._renewal = gevent.spawn(self._renew)
+            self._renewal = self._clock.spawn(self._renew)
         self._renewal.join()
 
     def is_late(self, came_after: float) -> bool:
-        """Return whether a request may be late that came after that (time.monotonic); renews a lease that has ended."""
-        has_ended = time.clock_gettime(_CLOCK) >= self._end
+        """Return whether a request may be late that came after that (monotonic); renews a lease that has ended."""
+        has_ended = self._clock.boot_time() >= self._end
         for node in self._redis.known_nodes():
             has_ended = has_ended or node.lease_ended
         if has_ended:
             if not self._away:
                 self.renew()
             return True
-        return came_after < self._late_until or time.monotonic() - came_after > self._lease_ms / 1000
+        return came_after < self._late_until or self._clock.monotonic() - came_after > self._lease_ms / 1000
 
     def not_after_ms(self, came_after: float) -> int:
         """Return when (Redis' clock) a late request can have been sent at the earliest; 0 if Redis was never asked.
@@ -114,6 +114,7 @@ class ServingLease:
 
         A script has its lease compared with the clock of its own node, so each node has its own.
         """
+        self._answered.clear()
         for node, look in self._silent.items():
             # Wherever the answer has lain: the lease that it gives ends by the clock of its node.
             if look.value:
@@ -121,7 +122,7 @@ class ServingLease:
         self._silent = {node: look for node, look in self._silent.items() if not look.ready()}
         self._renewals += 1
         looks = {
-            node: gevent.spawn(_clock_of, node, self._renewals)
+            node: self._clock.spawn(self._ask_clock, node)
             for node in self._redis.nodes()
             if node not in self._silent
         }
@@ -129,16 +130,26 @@ class ServingLease:
         while left and not any(look.value for look in looks.values()):
             gevent.wait(left, count=1)
             left = [look for look in left if not look.ready()]
-        gevent.wait(left, SLOW_NODE_SECONDS)
+        with contextlib.suppress(TimeoutError), self._clock.timeout(SLOW_NODE_SECONDS, TimeoutError()):
+            gevent.joinall(left)
         # What they answer may be of before this worker was stopped: it gives a lease, and says nothing else.
-        self._silent |= {node: look for node, look in looks.items() if not look.ready()}
+        for node, look in looks.items():
+            if not look.ready():
+                self._silent[node] = look
+                look.rawlink(lambda _look: self._answered.set())
         found = {node: look.value for node, look in looks.items() if look.value}
         if not found:
             raise StorageUnavailableError("no node of Redis gave its time")
         return found
 
+    def _ask_clock(self, node: RedisNode) -> Look | None:
+        renewal = self._renewals
+        with contextlib.suppress(KafkaError, RespError):
+            return Look(time_ms(node.call("TIME")), self._clock.monotonic(), renewal)
+        return None
+
     def _renew(self) -> None:
-        asked = time.clock_gettime(_CLOCK)
+        asked = self._clock.boot_time()
         before = self._looks
         try:
             looks = self._look()
@@ -161,15 +172,9 @@ class ServingLease:
         # The answer may have lain here for as long as the worker was stopped.
         self._end = asked + self._lease_ms / 1000
         if is_late:
-            self._late_until = time.monotonic()
+            self._late_until = self._clock.monotonic()
             self._late_since_ms = min(look.ms for look in before.values())
             _log.warning("lease renewed late", lease_ms=self._lease_ms, after_ms=gap_ms)
-
-
-def _clock_of(node: RedisNode, renewal: int) -> Look | None:
-    with contextlib.suppress(KafkaError, RespError):
-        return Look(time_ms(node.call("TIME")), time.monotonic(), renewal)
-    return None
 
 
 def gap_of(before: Mapping[RedisNode, Look], looks: Mapping[RedisNode, Look]) -> int:

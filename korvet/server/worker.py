@@ -22,6 +22,7 @@ from typing import NamedTuple
 import gevent
 import msgspec
 
+from korvet.clock import CLOCK
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
@@ -106,7 +107,6 @@ from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.store import TopicStore
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
-from korvet.turns import to_whole_second
 
 _log = Log(__name__)
 
@@ -222,15 +222,15 @@ def main(
     live.follow(acceptor.use)
     live.follow(set_level)
     acceptor.start()
-    keeping = gevent.spawn(lease.keep)
+    keeping = CLOCK.spawn(lease.keep)
     # That of ops too: what the process of ops would report is not among the metrics of workers.
     certificates = [*(each.tls for each in bound), ops_tls(settings)]
-    gevent.spawn(_watch_certificates, [each for each in certificates if each])
-    watching = gevent.spawn(_watch_registry, settings, storage, apis)
+    CLOCK.spawn(_watch_certificates, [each for each in certificates if each])
+    watching = CLOCK.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     # By this signal the supervisor asks for the stack of a loop that hangs.
     faulthandler.register(signal.SIGUSR1)
-    gevent.spawn(_beat, link)
+    CLOCK.spawn(_beat, link)
     link.report_ready()
     stopping.wait()
     link.report_draining()
@@ -283,7 +283,7 @@ def _observe_read(kind: str, seconds: float) -> None:
 def _beat(link: SupervisorLink) -> None:
     while True:
         link.beat()
-        gevent.sleep(to_whole_second(_BEAT_SECONDS))
+        CLOCK.sleep(CLOCK.to_whole_second(_BEAT_SECONDS))
 
 
 def _watch_certificates(listeners: Sequence[ListenerTls]) -> None:
@@ -292,7 +292,7 @@ def _watch_certificates(listeners: Sequence[ListenerTls]) -> None:
         for each in listeners:
             each.refresh()
             metrics.TLS_CERTIFICATE_EXPIRY.labels(each.listener).set(each.expires_at)
-        gevent.sleep(_CERTIFICATES_SECONDS)
+        CLOCK.sleep(_CERTIFICATES_SECONDS)
 
 
 def build_apis(

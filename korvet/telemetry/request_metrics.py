@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gevent.hub import get_hub
-
+from korvet.clock import CLOCK, Clock
 from korvet.redis.connection import Observer
 from korvet.telemetry import metrics
 from korvet.telemetry.request_timer import STAGES
@@ -33,15 +32,15 @@ class _Answers:
 class RequestMetrics:
     """The requests of one process."""
 
-    __slots__ = ("_answers", "_due", "_in_flight", "_on_flush", "_parked", "_received", "_sent", "_timer")
+    __slots__ = ("_answers", "_clock", "_due", "_in_flight", "_on_flush", "_parked", "_received", "_sent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         self._on_flush: list[Callable[[], bool]] = []
         self._parked: Counter[str] = Counter()
         self._answers: dict[str, _Answers] = {}
         self._received = self._sent = self._in_flight = 0
         self._due = False
-        self._timer: object = None
 
     def on_flush(self, call: Callable[[], bool]) -> None:
         """Call `call` at the begin of each flush; if it returns False there will be another one soon."""
@@ -106,8 +105,7 @@ class RequestMetrics:
         """Flush within FLUSH_SECONDS."""
         if not self._due:
             self._due = True
-            self._timer = timer = get_hub().loop.timer(FLUSH_SECONDS)
-            timer.start(self.flush)
+            self._clock.spawn_later(FLUSH_SECONDS, self.flush)
 
 
 class RedisMetrics(Observer):

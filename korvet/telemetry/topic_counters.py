@@ -5,12 +5,12 @@ Topics that are deleted leave with their counts. The next worker in the slot con
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.logs import Log
 from korvet.telemetry import snapshot
 from korvet.telemetry.snapshot import Snapshot
@@ -44,7 +44,7 @@ class TrafficSnapshot(Snapshot, kw_only=True):
 class TopicCounters:
     """The counts of one worker, by topic id; `path` is its file, None if nobody reads it."""
 
-    def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path | None = None, *, clock: Clock = CLOCK) -> None:
         self._path = path
         self._clock = clock
         before = snapshot.read(path, TrafficSnapshot) if path else None
@@ -80,7 +80,7 @@ class TopicCounters:
         """Write what has changed; False if it is too soon for that unless `now`, and a later call must do it."""
         if self._path is None or not self._changed:
             return True
-        begun = self._clock()
+        begun = self._clock.monotonic()
         if begun < self._not_before and not now:
             return False
         try:
@@ -91,7 +91,9 @@ class TopicCounters:
             if not self._failed:
                 _log.warning("cannot publish topic counters", reason=error)
             self._failed = True
-        self._not_before = begun + min((self._clock() - begun) / _TIME_SHARE_MAX, _PAUSE_SECONDS_MAX)
+        self._not_before = begun + min(
+            (self._clock.monotonic() - begun) / _TIME_SHARE_MAX, _PAUSE_SECONDS_MAX
+        )
         return True
 
     def _new(self, topic: str, topic_id: str) -> TopicTraffic:

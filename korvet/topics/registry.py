@@ -12,16 +12,15 @@ import contextlib
 import fnmatch
 import math
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal, TypeVar
 
-import gevent
 import msgspec
 from gevent.lock import RLock
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.topic_configs import FIXED_AT_CREATION
 from korvet.errors import ErrorCode, KafkaError
@@ -139,30 +138,27 @@ def new_id() -> bytes:
             return topic_id
 
 
-def _paced(steps: Iterator[None]) -> Iterator[None]:
+def _paced(steps: Iterator[None], clock: Clock) -> Iterator[None]:
     """Yield after each step; Redis then serves others for as long as it served this."""
     busy = 0.0
     while True:
-        began = time.monotonic()
+        began = clock.monotonic()
         if next(steps, steps) is steps:
             return
-        busy += time.monotonic() - began
+        busy += clock.monotonic() - began
         yield
         if busy > _PAUSE_SECONDS_MIN:
-            gevent.sleep(min(busy, _PAUSE_SECONDS_MAX))
+            clock.sleep(min(busy, _PAUSE_SECONDS_MAX))
             busy = 0.0
-
-
-def _work_until(steps: Iterator[None], until: float) -> None:
-    """Do steps until a time (monotonic seconds)."""
-    while time.monotonic() < until and next(steps, steps) is not steps:
-        pass
 
 
 class TopicRegistry:
     """The topics of one worker. Methods that ask Redis raise StorageUnavailableError if it is away."""
 
-    def __init__(self, store: TopicStore, settings: Settings, partition_of: PartitionOf) -> None:
+    def __init__(
+        self, store: TopicStore, settings: Settings, partition_of: PartitionOf, *, clock: Clock = CLOCK
+    ) -> None:
+        self._clock = clock
         """`partition_of` gives a partition of the log for topic, index, topic id, bits, format, replicas, slot tag."""
         self._store = store
         self._partition_of = partition_of
@@ -453,7 +449,7 @@ class TopicRegistry:
         """
         steps = self._store.deletion.delete(topic.name, id_text(topic.id))
         with contextlib.suppress(KafkaError):
-            _work_until(_paced(steps), until)
+            self._work_until(_paced(steps, self._clock), until)
         self.refresh()
 
     def list_deleting(self) -> list[TopicRow]:
@@ -480,7 +476,7 @@ class TopicRegistry:
 
         Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps may be repeated from the beginning.
         """
-        return _paced(self._store.deletion.steps(marked))
+        return _paced(self._store.deletion.steps(marked), self._clock)
 
     def _create(self, row: TopicRow, until: float) -> None:
         while True:
@@ -494,10 +490,14 @@ class TopicRegistry:
                 marked = self._in_state(row.name, "deleting")
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or marked is None:
                     raise
-                if time.monotonic() > until:
+                if self._clock.monotonic() > until:
                     message = f"The deletion of the former topic '{row.name}' is not complete."
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
-                _work_until(self.delete_in_steps(marked), until)
+                self._work_until(self.delete_in_steps(marked), until)
+
+    def _work_until(self, steps: Iterator[None], until: float) -> None:
+        while self._clock.monotonic() < until and next(steps, steps) is not steps:
+            pass
 
     def _row(self, new: TopicSpec) -> TopicRow:
         partitions = self._settings.num_partitions if new.partitions == -1 else new.partitions

@@ -6,13 +6,12 @@ A row that cannot be read is no topic: it is logged once, and the others are ser
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
-import gevent
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
@@ -62,7 +61,8 @@ class TopicStore:
     Every method raises KafkaError KAFKA_STORAGE_ERROR and StorageUnavailableError.
     """
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, *, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         self._rows = RegistryRows(redis, keys)
         self.deletion = TopicDeletion(redis, keys)
         self._redis = redis
@@ -153,7 +153,7 @@ class TopicStore:
         already is for the next one that adds partitions, or goes with the topic. Raises KafkaError as `alter` does, and
         INVALID_CONFIG (format `batch` over streams that exist already), REQUEST_TIMED_OUT.
         """
-        deadline = time.monotonic() + (CLAIM_MS + CLOCKS_MS) / 1000 + 1
+        deadline = self._clock.monotonic() + (CLAIM_MS + CLOCKS_MS) / 1000 + 1
         while True:
             row, text = self._live(name, topic_id)
             count = change(row).partitions
@@ -165,11 +165,11 @@ class TopicStore:
             claimed = self._rows.claim(text, growing)
             if isinstance(claimed, bytes):
                 return self._grow(name, topic_id, claimed, count, change)
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 message = f"The number of partitions of topic '{name}' is being changed."
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
             if claimed == 1:
-                gevent.sleep(_CLAIM_PAUSE_SECONDS)
+                self._clock.sleep(_CLAIM_PAUSE_SECONDS)
 
     def _grow(self, name: str, topic_id: str, text: bytes, count: int, change: RowChange) -> TopicRow:
         """Add partitions to a topic on whose row this process has a claim."""

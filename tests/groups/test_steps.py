@@ -24,6 +24,7 @@ from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.stores import LIST, NAME, Stores
 from tests.groups.support import KEYS, Group, refused
+from tests.support.virtual_clock import VirtualClock
 
 OF_THE_LIST = {"schedule/write", "schedule/due", "schedule/unlist"}
 
@@ -37,7 +38,7 @@ def settings(redis_url: str) -> Settings:
 def keeper(settings: Settings) -> Iterator[Callable[[], None]]:
     """Give the turns of a keeper that has had its first one."""
     made = Keeper(settings)
-    task = ExpireGroups(lambda: 0.0)
+    task = ExpireGroups(clock=VirtualClock())
     turn = partial(task, made.context, lambda: None)
     turn()
     yield turn
@@ -278,7 +279,8 @@ def test_a_group_that_is_taken_again_while_it_is_looked_at_is_looked_at_again(
     worker: Stores, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, taken = Keeper(settings).context, TakenNames(Keys.group_state)
-    turn = partial(ExpireGroups(lambda: 0.0, taken), context, lambda: None)
+    clock = VirtualClock()
+    turn = partial(ExpireGroups(taken, clock=clock), context, lambda: None)
     turn()
     worker.group.stable("a")
     worker.flush()
@@ -291,7 +293,7 @@ def test_a_group_that_is_taken_again_while_it_is_looked_at_is_looked_at_again(
             monkeypatch.setattr(Redis, "scripts", scripts)
             worker.group.time_is_up_for("a")
             worker.raw.zadd(LIST, {NAME: 1})
-            assert taken.take(context, worker.group.store.schedule, 0.0)
+            assert taken.take(context, worker.group.store.schedule, clock.monotonic())
         return replies
 
     monkeypatch.setattr(Redis, "scripts", taken_by_another_run)

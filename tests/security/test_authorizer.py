@@ -19,6 +19,7 @@ from korvet.security.acls import CLUSTER_NAME, Acl, AclFilter, AclIndex, Resourc
 from korvet.security.authorizer import ALL_RIGHTS, AclStore, Authorizer, Rights
 from korvet.security.session import Principal, Session
 from tests.support.proxy import Proxy
+from tests.support.virtual_clock import VirtualClock
 
 KEYS = Keys("korvet")
 ALICE = Session("10.0.0.1:5000", principal=Principal("User", "alice"))
@@ -165,11 +166,11 @@ def test_what_cannot_be_read_is_listed_and_deleted_but_nothing_is_added_to_it(
 def test_rights_hold_for_a_stated_time_while_redis_is_away(
     network: Proxy, redis_url: str, request: pytest.FixtureRequest
 ) -> None:
-    now = 1000.0
+    clock = VirtualClock()
     settings = Settings(authorizer_cache_max_age_ms=30_000, super_users="User:root")
     redis = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
     request.addfinalizer(redis.close)
-    authorizer = Authorizer(AclStore(redis, KEYS), settings, clock=lambda: now)
+    authorizer = Authorizer(AclStore(redis, KEYS), settings, clock=clock)
     rights = authorizer.rights(ALICE, "Fetch")
     with pytest.raises(StorageUnavailableError):
         rights.check_fresh()  # never read yet
@@ -177,13 +178,13 @@ def test_rights_hold_for_a_stated_time_while_redis_is_away(
     authorizer.add([READ_ORDERS])
     network.lead_to("redis://127.0.0.1:1")
     network.cut()
-    now += 30
+    clock.advance(30)
     with pytest.raises(StorageUnavailableError):
         authorizer.refresh()
     rights = authorizer.rights(ALICE, "Fetch")
     rights.check_fresh()
     assert rights.allows(READ, TOPIC, "orders")
-    now += 0.001
+    clock.advance(0.001)
     with pytest.raises(StorageUnavailableError, match=r"authorizer\.cache\.max\.age\.ms"):
         rights.check_fresh()
     authorizer.rights(Session("h:1", principal=Principal("User", "root")), "Fetch").check_fresh()

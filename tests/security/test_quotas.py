@@ -13,6 +13,7 @@ from korvet.redis.keys import Keys
 from korvet.security.client_quotas import ClientQuotas
 from korvet.security.quotas import Limit, Quota, QuotaStore, QuotaTable, parse_entity
 from korvet.security.usage import UsageTable, Windows
+from tests.support.virtual_clock import VirtualClock
 
 RATE = Quota.PRODUCER_BYTE_RATE
 LEVELS: list[tuple[dict[str, str | None], tuple[str, str]]] = [
@@ -73,13 +74,6 @@ def test_an_address_has_its_own_rate_or_the_default_one(address: str, rate: floa
     assert QuotaTable({}).address_limit(address) is None
 
 
-class Clock:
-    now_ms = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now_ms
-
-
 @pytest.fixture
 def connection(redis_url: str) -> Iterator[Redis]:
     client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
@@ -87,17 +81,17 @@ def connection(redis_url: str) -> Iterator[Redis]:
     client.close()
 
 
-def of_workers(connection: Redis, number: int, clock: Clock) -> list[ClientQuotas]:
+def of_workers(connection: Redis, number: int, clock: VirtualClock) -> list[ClientQuotas]:
     """Return the quotas of each worker of one broker."""
     usage = UsageTable(number, 1, Windows(11, 1000))
     for row in range(number):
         usage.start(row)
     store = QuotaStore(connection, Keys("korvet"))
-    return [ClientQuotas(store, usage.worker(row), Windows(11, 1000), clock) for row in range(number)]
+    return [ClientQuotas(store, usage.worker(row), Windows(11, 1000), clock=clock) for row in range(number)]
 
 
 def test_two_workers_share_one_quota(connection: Redis) -> None:
-    clock = Clock()
+    clock = VirtualClock()
     one, other = of_workers(connection, 2, clock)
     one.alter(parse_entity([("user", "alice")]), {RATE: 1000.0})
     assert other.charge(RATE, "alice", "app", 20_000) == 0  # not refreshed yet
@@ -105,12 +99,12 @@ def test_two_workers_share_one_quota(connection: Redis) -> None:
     assert one.charge(RATE, "alice", "app", 6000) == 0
     assert other.charge(RATE, "alice", "other", 6000) == 2000
     assert other.charge(RATE, "bob", "app", 10**9) == 0
-    clock.now_ms += 11_000
+    clock.advance(11)
     assert one.charge(RATE, "alice", "app", 6000) == 0
 
 
 def test_a_request_percentage_throttles_for_one_window_at_most(connection: Redis) -> None:
-    [quotas] = of_workers(connection, 1, Clock())
+    [quotas] = of_workers(connection, 1, VirtualClock())
     alice = parse_entity([("user", "alice")])
     quotas.alter(alice, {Quota.REQUEST_PERCENTAGE: 1.0, RATE: 1.0})
     assert quotas.charge(Quota.REQUEST_PERCENTAGE, "alice", None, 500) == 1000
@@ -124,7 +118,7 @@ def test_a_request_percentage_throttles_for_one_window_at_most(connection: Redis
 def test_mutations_are_refused_once_tokens_are_owed_and_permissive_ones_are_only_throttled(
     connection: Redis,
 ) -> None:
-    clock = Clock()
+    clock = VirtualClock()
     [quotas] = of_workers(connection, 1, clock)
     quotas.alter(parse_entity([("user", "alice")]), {Quota.CONTROLLER_MUTATION_RATE: 2.0})
     strict = quotas.mutations("alice", "app", strict=True)
@@ -147,7 +141,7 @@ def test_values_that_no_request_could_set_do_not_count_and_are_logged_once(
     connection: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody has written them to Redis; a bound of 0 would be divided by."""
-    [quotas] = of_workers(connection, 1, Clock())
+    [quotas] = of_workers(connection, 1, VirtualClock())
     row = '{"controller_mutation_rate":0,"producer_byte_rate":1000,"request_percentage":-1,"later_rate":5}'
     rows = ('{"user":"alice"}', row, '{"user":"carol"}', '{"consumer_byte_rate":0.5}')
     connection.call("HSET", Keys("korvet").quotas, *rows)

@@ -30,6 +30,7 @@ from korvet.topics.types import TopicRow
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 from tests.support.domain import Domain
+from tests.support.virtual_clock import VirtualClock
 
 STREAM, PRODUCERS = "korvet:orders:1", "{korvet:orders:1}:producers"
 INDEX = "{korvet:orders:1}:index"
@@ -117,13 +118,13 @@ def test_a_damaged_key_does_not_keep_a_round_from_the_rest(keeper: Keeper, raw_r
 
 
 def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(settings: Settings) -> None:
-    now_s = 100.0
-    lease = KeeperLease(keeper_lease(settings), 3, 10_000, clock=lambda: now_s)
+    clock = VirtualClock()
+    lease = KeeperLease(keeper_lease(settings), 3, 10_000, clock=clock)
     assert lease.renew()
     token = lease.token
     assert token is not None
     lease.check(token)
-    now_s = 110.0
+    clock.advance(10)
     assert not lease.held
     with pytest.raises(LeaseLostError):
         lease.check(token)

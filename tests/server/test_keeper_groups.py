@@ -18,6 +18,7 @@ from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.support import KEYS, Group
 from tests.support.redis_cluster import RedisCluster
+from tests.support.virtual_clock import VirtualClock
 
 GROUPS = 250
 
@@ -123,15 +124,15 @@ def test_a_keeper_after_an_outage_begins_sessions_again(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
     context = Keeper(settings).context
-    now_s = 1000.0
-    task = ExpireGroups(lambda: now_s)
+    clock = VirtualClock()
+    task = ExpireGroups(clock=clock)
     task(context, lambda: None)
     group = expired(redis, raw_redis, "away")
-    now_s += OUTAGE_MS / 1000 + 1
+    clock.advance(OUTAGE_MS / 1000 + 1)
     task(context, lambda: None)
     assert group.ids() == {"a"}
     time_is_up(group)
-    now_s += OUTAGE_MS / 1000 - 1
+    clock.advance(OUTAGE_MS / 1000 - 1)
     task(context, lambda: None)
     assert group.ids() == set()
 

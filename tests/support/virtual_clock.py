@@ -56,6 +56,9 @@ class VirtualClock(Clock):
     def time(self) -> float:
         return self._wall + self._now
 
+    def boot_time(self) -> float:
+        return self._now
+
     def set_wall(self, seconds: float) -> None:
         """Set the wall clock `seconds` ahead of where it is, or back; monotonic time goes on."""
         self._wall += seconds

@@ -9,17 +9,19 @@ import pytest
 
 from korvet.telemetry.snapshot import read
 from korvet.telemetry.topic_counters import TopicCounters, TopicTraffic, TrafficSnapshot
+from tests.support.virtual_clock import VirtualClock
 
 
-class Clock:
-    """Seconds that pass as a test says: `step` at each call."""
+class SteppingClock(VirtualClock):
+    """Goes on by `step` seconds each time that it is asked."""
 
     def __init__(self, step: float) -> None:
-        self.now, self.step = 1000.0, step
+        super().__init__()
+        self._step = step
 
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
+    def monotonic(self) -> float:
+        self._now += self._step
+        return self._now
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_the_next_worker_in_the_slot_continues_the_counts(path: Path) -> None:
 
 
 def test_deleted_topics_leave_the_file(path: Path) -> None:
-    counters = TopicCounters(path, Clock(0))
+    counters = TopicCounters(path, clock=VirtualClock())
     counters.received("orders", "one", 1, 1)
     counters.received("bills", "two", 1, 1)
     counters.publish()
@@ -71,14 +73,14 @@ def test_deleted_topics_leave_the_file(path: Path) -> None:
 
 
 def test_publishing_takes_no_more_than_a_thousandth_of_the_time(path: Path) -> None:
-    clock = Clock(0.002)
-    counters = TopicCounters(path, clock)
+    clock = SteppingClock(0.002)
+    counters = TopicCounters(path, clock=clock)
     counters.received("orders", "one", 1, 1)
     assert counters.publish()
     counters.received("orders", "one", 1, 1)
     assert not counters.publish()
     assert published(path) == [TopicTraffic("orders", "one", 1, 1)]
-    clock.now += 2
+    clock.advance(2)
     assert counters.publish()
     counters.received("orders", "one", 1, 1)
     assert counters.publish(now=True)
@@ -86,8 +88,8 @@ def test_publishing_takes_no_more_than_a_thousandth_of_the_time(path: Path) -> N
 
 
 def test_a_write_that_was_interrupted_delays_the_next_one_by_seconds_only(path: Path) -> None:
-    clock = Clock(60)
-    counters = TopicCounters(path, clock)
+    clock = SteppingClock(60)
+    counters = TopicCounters(path, clock=clock)
     for records in (1, 2):
         counters.received("orders", "one", 1, 1)
         assert counters.publish()
@@ -110,7 +112,7 @@ def test_a_file_of_a_version_that_counts_more_is_read(path: Path) -> None:
 def test_a_failed_write_is_logged_once_and_loses_no_count(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counters = TopicCounters(path.parent / "missing" / path.name, Clock(0))
+    counters = TopicCounters(path.parent / "missing" / path.name, clock=VirtualClock())
     for _ in range(2):
         counters.received("orders", "one", 1, 1)
         counters.publish()

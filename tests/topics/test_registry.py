@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import count, product
 from typing import Any
 
@@ -266,19 +267,20 @@ def test_a_registry_of_an_emptied_redis_is_read_again(
 
 
 def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
-    here: Domain, there: Domain, raw_redis: redis.Redis
+    here: Domain, there: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = here.topics.create(TopicSpec(name="orders"))
     there.topics.delete(there.topics.get("orders"))
     there.topics.create(TopicSpec(name="orders"))
-    before = raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"]
+    monkeypatch.setattr(here.topics._store, "load", partial(pytest.fail, "all of it is read"))
     retry(here, former)
     for topic, partition in (("orders", 7), ("unknown", 0)):
         delivery = PartitionRef(TopicRef(topic), partition, batch())
         [result] = here.appender.append([delivery], zstd_known=True)
         assert isinstance(result, KafkaError)
         assert result.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert raw_redis.info("commandstats")["cmdstat_hgetall"]["calls"] == before
+    with pytest.raises(pytest.fail.Exception):
+        here.topics.reload()
 
 
 def test_the_log_is_not_asked_again_for_a_topic_that_was_deleted(here: Domain, there: Domain) -> None:

@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.redis.keys import Keys
 from korvet.server.keeper.context import CheckLease, Context
@@ -48,7 +49,7 @@ class Task(NamedTuple):
     on_nodes: bool = False
 
 
-def every(settings: Settings, metrics_directory: Path | None = None) -> list[Task]:
+def every(settings: Settings, metrics_directory: Path | None = None, *, clock: Clock = CLOCK) -> list[Task]:
     """Return all tasks, in the order of `Keeper.round`.
 
     Stats are collected only with a `metrics_directory`, and logs compacted only with log.cleaner.enable.
@@ -59,13 +60,13 @@ def every(settings: Settings, metrics_directory: Path | None = None) -> list[Tas
         Task("finish_deletions", lambda: finish_deletions, lambda _context: FINISH_TOPICS_MS),
         Task(
             "expire_groups",
-            partial(ExpireGroups, taken=TakenNames(Keys.group_state)),
+            partial(ExpireGroups, TakenNames(Keys.group_state), clock=clock),
             lambda _context: EXPIRE_GROUPS_MS,
             on_nodes=True,
         ),
         Task(
             "finish_transactions",
-            partial(FinishTransactions, TakenNames(Keys.transaction)),
+            partial(FinishTransactions, TakenNames(Keys.transaction), clock=clock),
             attrgetter("settings.transaction_abort_timed_out_transaction_cleanup_interval_ms"),
             on_nodes=True,
         ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
@@ -46,7 +47,8 @@ def in_steps(items: Iterable[T]) -> Iterator[tuple[T, ...]]:
 class Context:
     """The keeper's connection, and the stores and the registry of topics on it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock = CLOCK) -> None:
+        self.clock = clock
         self.node = ""
         """The master of a cluster on whose logs and groups the run is; "": on all."""
         self.keys = Keys(settings.namespace)

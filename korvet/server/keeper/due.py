@@ -7,7 +7,6 @@ looks at those of its own node: so one that is away or hangs holds up only its o
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
@@ -16,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import gevent
 
 from korvet import logs
+from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.groups.schedule import NOT_THERE, Schedule
 from korvet.redis.keys import Keys, decode_group_id
@@ -99,7 +99,7 @@ class TakenNames:
 class DueNames:
     """The names of one run whose time has come, turn by turn."""
 
-    def __init__(self, kind: str, taken: TakenNames, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kind: str, taken: TakenNames, *, clock: Clock = CLOCK) -> None:
         """`kind` is what log lines call one of them; runs of other nodes share `taken`."""
         self.taken = taken
         self._kind = kind
@@ -116,7 +116,7 @@ class DueNames:
         try:
             while True:
                 check_lease()
-                more = more and self.taken.take(context, schedule, self._clock())
+                more = more and self.taken.take(context, schedule, self._clock.monotonic())
                 some = self.taken.next(context)
                 if not some and not more:
                     break
@@ -145,7 +145,7 @@ class DueNames:
         later: dict[bytes, float] = {}
         away: set[bytes] = set()
         names = {_decoded(name): name for name in some}
-        outage_from = self._clock() - OUTAGE_MS / 1000
+        outage_from = self._clock.monotonic() - OUTAGE_MS / 1000
         back = {decoded for decoded, name in names.items() if some[name].at < outage_from}
         for decoded, outcome in look(list(names), back).items() if names else ():
             name, taken = names[decoded], some[names[decoded]]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
 from korvet import logs
+from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.listing import GroupList
@@ -42,9 +42,9 @@ class ExpireGroups:
     node was away, or hung.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, taken: TakenNames | None = None) -> None:
+    def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
         """Share `taken` with the runs of other nodes of a cluster: each takes groups of any node off the one list."""
-        self._due = DueNames("group", taken or TakenNames(Keys.group_state), clock)
+        self._due = DueNames("group", taken or TakenNames(Keys.group_state), clock=clock)
         self._clock = clock
         self._last_turn: float | None = None
         # How many connections to each node there had been at the last turn.
@@ -58,13 +58,13 @@ class ExpireGroups:
         listing = context.redis.node_of(context.keys.groups)
         connections = connect(context, listing)
         renewed = {node for node, count in connections.items() if self._connections.get(node) != count}
-        if losses != self._losses or last is None or self._clock() - last > OUTAGE_MS / 1000:
+        if losses != self._losses or last is None or self._clock.monotonic() - last > OUTAGE_MS / 1000:
             renewed = set(connections)
         if renewed:
             _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
         self._connections, self._losses = connections, losses
         self._due.look(context, store.schedule, partial(self._look, store), check_lease)
-        self._last_turn = self._clock()
+        self._last_turn = self._clock.monotonic()
 
     def _look(
         self, store: GroupStore, names: Sequence[str], back: AbstractSet[str]

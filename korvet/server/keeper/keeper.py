@@ -10,7 +10,6 @@ Besides, the keeper keeps its own broker registered.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ import gevent
 from gevent.event import Event
 
 from korvet import logs
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.brokers import BrokerStore
 from korvet.cluster.leases import LeaseStore
 from korvet.cluster.registration import Registration
@@ -32,7 +32,6 @@ from korvet.server.keeper.context import Context, LeaseLostError
 from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound, endpoints
 from korvet.telemetry import metrics, snapshot
-from korvet.turns import to_whole_second
 
 _log = logs.Log(__name__)
 
@@ -48,9 +47,7 @@ _Loop = tuple[Task, str]
 class KeeperLease:
     """This process's claim to the keeper lease."""
 
-    def __init__(
-        self, store: LeaseStore, broker_id: int, ttl_ms: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: LeaseStore, broker_id: int, ttl_ms: int, *, clock: Clock = CLOCK) -> None:
         self.token: int | None = None
         """The fencing token of the lease as it is held now, None while it is not."""
         self._store = store
@@ -63,7 +60,7 @@ class KeeperLease:
     def renew(self) -> bool:
         """Take or keep the lease; returns whether it is held. Raises StorageUnavailableError."""
         # Counted from before the command: Redis starts the time to live later than that, never earlier.
-        asked = self._clock()
+        asked = self._clock.monotonic()
         token = self._store.acquire(self._holder, self._ttl_ms)
         if token is not None:
             self._until = asked + self._ttl_ms / 1000
@@ -78,7 +75,7 @@ class KeeperLease:
     @property
     def held(self) -> bool:
         """Whether no other keeper can hold the lease now."""
-        return self.token is not None and self._clock() < self._until
+        return self.token is not None and self._clock.monotonic() < self._until
 
     def check(self, token: int) -> None:
         """Raise LeaseLostError unless the lease is still the one that came with `token`."""
@@ -95,11 +92,16 @@ class KeeperLease:
 class Keeper:
     """Runs every task at its interval while the lease is held."""
 
-    def __init__(self, settings: Settings, metrics_directory: Path | None = None) -> None:
+    def __init__(
+        self, settings: Settings, metrics_directory: Path | None = None, *, clock: Clock = CLOCK
+    ) -> None:
         """`metrics_directory` is where ops looks for stats of the logs; None: nothing reads them."""
-        self.context = Context(settings)
-        self.lease = KeeperLease(self.context.lease_store, settings.broker_id, settings.keeper_lease_ms)
-        self._tasks = every(settings, metrics_directory)
+        self._clock = clock
+        self.context = Context(settings, clock=clock)
+        self.lease = KeeperLease(
+            self.context.lease_store, settings.broker_id, settings.keeper_lease_ms, clock=clock
+        )
+        self._tasks = every(settings, metrics_directory, clock=clock)
         self._runs: dict[_Loop, Run] = {}
         self._done: dict[_Loop, float] = {}  # when the last run was done, or the loop began
         self._metrics_directory = metrics_directory
@@ -124,7 +126,7 @@ class Keeper:
                 if not away:
                     _log.warning("cannot reach Redis, or read settings and topics there", reason=error)
                 away = True
-            stop.wait(to_whole_second(self._renewal_s))
+            self._clock.wait(stop, self._clock.to_whole_second(self._renewal_s))
         gevent.killall(list(loops.values()))
         try:
             self.lease.give_up()
@@ -139,7 +141,7 @@ class Keeper:
         """
         self._read_settings()
         for task in self._tasks:
-            gevent.joinall([gevent.spawn(self._run_task, task, node) for node in self._nodes(task)])
+            gevent.joinall([self._clock.spawn(self._run_task, task, node) for node in self._nodes(task)])
 
     def _read_settings(self) -> None:
         self.context.live.refresh()
@@ -155,23 +157,26 @@ class Keeper:
         wanted = [(task, node) for task in self._tasks for node in self._nodes(task)]
         for task, node in wanted:
             if (task, node) not in loops:
-                loops[task, node] = gevent.spawn(self._repeat, task, node, stop)
-                self._done[task, node] = time.time()
+                loops[task, node] = self._clock.spawn(self._repeat, task, node, stop)
+                self._done[task, node] = self._clock.time()
         for loop in loops.keys() - wanted:
             loops.pop(loop).kill(block=False)
             self._runs.pop(loop, None)
             self._done.pop(loop, None)
 
     def _repeat(self, task: Task, node: str, stop: Event) -> None:
-        while not stop.wait(to_whole_second(task.interval_ms(self.context) / 1000)):
+        while not self._clock.wait(stop, self._pause_s(task)):
             self._run_task(task, node)
+
+    def _pause_s(self, task: Task) -> float:
+        return self._clock.to_whole_second(task.interval_ms(self.context) / 1000)
 
     def _run_task(self, task: Task, node: str) -> None:
         token = self.lease.token
         if token is None or not self.lease.held:
             return
         outcome = "done"
-        begun = time.monotonic()
+        begun = self._clock.monotonic()
         run = self._runs.get((task, node)) or self._runs.setdefault((task, node), task.make())
         where = {"node": node} if node else {}
         try:
@@ -185,15 +190,21 @@ class Keeper:
             _log.warning("task failed", task=task.name, reason=error, **where)
             outcome = "failed"
         else:
-            self._done[task, node] = time.time()
+            self._done[task, node] = self._clock.time()
             oldest = min(done for (other, _), done in self._done.items() if other == task)
             metrics.KEEPER_TURN_DONE.labels(task.name).set(oldest)
-        metrics.KEEPER_TURN_DURATION.labels(task.name).observe(time.monotonic() - begun)
+        metrics.KEEPER_TURN_DURATION.labels(task.name).observe(self._clock.monotonic() - begun)
         metrics.KEEPER_TURNS.labels(task.name, outcome).inc()
 
 
 def keep_registered(
-    settings: Settings, bound: Sequence[Bound], incarnation: str, stop: Event, leaving: Callable[[], bool]
+    settings: Settings,
+    bound: Sequence[Bound],
+    incarnation: str,
+    stop: Event,
+    leaving: Callable[[], bool],
+    *,
+    clock: Clock = CLOCK,
 ) -> None:
     """Renew this broker's registration until `stop` is set; then, if the broker is `leaving`, end it.
 
@@ -223,7 +234,7 @@ def keep_registered(
             failing = True
         metrics.BROKER_REGISTERED.set(int(not failing))
         pause_s = lease_ms / 1000 / (_RETRIES_PER_LEASE if failing else _RENEWALS_PER_LEASE)
-        stop.wait(to_whole_second(pause_s))
+        clock.wait(stop, clock.to_whole_second(pause_s))
     if leaving():
         try:
             store.unregister(registration)
@@ -244,7 +255,7 @@ def main(
     `incarnation` distinguishes this start of the broker from all others.
     """
     stop = link.stop_event()
-    registering = gevent.spawn(
+    registering = CLOCK.spawn(
         keep_registered, settings, listeners, incarnation, stop, lambda: link.table.draining
     )
     keeper = Keeper(settings, metrics_directory)

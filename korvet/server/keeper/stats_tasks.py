@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
@@ -156,7 +155,7 @@ class CollectStats:
         series_max = context.settings.metrics_partitions_max
         snapshot = LogStatsSnapshot(
             valid_until=valid_until(figures_ms(context)),
-            taken_at=time.time(),
+            taken_at=context.clock.time(),
             logs=limited(taken, series_max),
             lags=limited(lags, series_max),
             groups=limited(groups, series_max),
@@ -185,7 +184,7 @@ class CollectLakeLag:
             archived = (partition for _, partition in of_node.logs(attrgetter("remote_storage")))
             for some in in_steps(archived):
                 check_lease()
-                lags, errors = reader.read(some, time.time_ns() // 1_000_000)
+                lags, errors = reader.read(some, int(context.clock.time() * 1000))
                 _warn("lag of an archive unavailable", errors)
                 yield from lags
 
@@ -261,7 +260,7 @@ def _of_nodes(context: Context, read: Callable[[Context], Iterator[T]]) -> list[
             return error
         return None
 
-    reading = [gevent.spawn(take, node) for node in nodes]
+    reading = [context.clock.spawn(take, node) for node in nodes]
     try:
         gevent.joinall(reading)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from korvet.clock import CLOCK, Clock
 from korvet.errors import KafkaError
 from korvet.groups.offsets import OffsetStore
 from korvet.groups.pending import PendingOffsets
@@ -26,9 +27,9 @@ class FinishTransactions:
     Redis, which may lead to a server that has lost deadlines.
     """
 
-    def __init__(self, taken: TakenNames | None = None) -> None:
+    def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
         """Share `taken` with the runs of other nodes of a cluster: each takes ids of any node off the one list."""
-        self._due = DueNames("transactional id", taken or TakenNames(Keys.transaction))
+        self._due = DueNames("transactional id", taken or TakenNames(Keys.transaction), clock=clock)
         self._connections: dict[RedisNode, int] = {}
         self._losses = 0
 
