@@ -16,6 +16,7 @@ from tests.support import redis_servers
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, proxy
+from tests.support.virtual_clock import VirtualClock
 
 # No test asserts on time: on a busy machine any example may take long.
 hypothesis.settings.register_profile("korvet", deadline=None)
@@ -71,6 +72,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("seconds of tests by directory")
     for directory, taken in sorted(seconds.items(), key=lambda item: -item[1]):
         terminalreporter.line(f"{taken:8.1f}  {directory}")
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Give a clock whose time the test moves."""
+    return VirtualClock()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,7 @@
 """Members that wait while their worker's subscription is lost, at each step of a join and of a sync.
 
-Announcements in the meantime are lost. If the connection is cut, the worker finds out when it listens again; if it is
-silent, by polling. Each test leaves only the one that it is about: polls are an hour apart, or nothing flows until the
-member has its answer.
+Announcements in the meantime are lost. If the connection is cut, the worker finds out when it listens again, and time
+stands still; if it is silent, by polling within a second.
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups import membership
 from tests.groups.support import join_request, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker, every_topic
 from tests.support.proxy import Proxy, proxy
+from tests.support.virtual_clock import VirtualClock
 
 # One connection is cut, that to the only Redis; tests/redis/test_sharded_pubsub.py loses those to nodes.
 pytestmark = pytest.mark.embedded
 
-HOUR_MS = 3_600_000
-SOON_MS = 20
 STEPS = ("before the script", "after the script", "parked")
 
 
@@ -35,17 +32,17 @@ def events(redis_url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def worker(redis_url: str, raw_redis: Any, events: Proxy) -> Iterator[Worker]:
+def worker(redis_url: str, raw_redis: Any, events: Proxy, clock: VirtualClock) -> Iterator[Worker]:
     """Give the worker that its members wait at."""
-    made = Worker(redis_url, raw_redis, events.url)
+    made = Worker(redis_url, raw_redis, clock, events.url)
     yield made
     made.close()
 
 
 @pytest.fixture
-def other(redis_url: str, raw_redis: Any) -> Iterator[Worker]:
+def other(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worker]:
     """Give another one, which loses nothing."""
-    made = Worker(redis_url, raw_redis)
+    made = Worker(redis_url, raw_redis, clock)
     yield made
     made.close()
 
@@ -82,15 +79,21 @@ class Loss:
 
         self.patch.setattr(self.worker.group.store, name, run)
 
-    def when_parked(self, transition: Callable[[], object]) -> None:
-        """Lose it once the member waits, where that is the step."""
+    def run(
+        self, script: str, transition: Callable[[], object], request: Callable[..., Any], *args: Any
+    ) -> gevent.Greenlet[..., Any]:
+        """Send the request with the loss at its step, and let a second pass if the worker is to poll."""
+        clock = self.worker.clock
+        self.around(script, transition)
+        greenlet = clock.spawn(request, *args)
+        clock.run_until_idle()
         if self.step == "parked":
-            with gevent.Timeout(SECONDS_MAX):
-                while not self.worker.groups._parked:
-                    gevent.sleep(0.001)
             self.lose()
             transition()
             self.begin_again()
+        if not self.cut:
+            clock.advance(1)
+        return greenlet
 
     def begin_again(self) -> None:
         """Let the connection that was cut be made again, after the announcement."""
@@ -103,9 +106,7 @@ def losing(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, worker: Worker, events: Proxy
 ) -> Callable[[str], Loss]:
     """Give what makes a loss at a step."""
-    cut = request.param == "cut"
-    monkeypatch.setattr(membership, "POLL_MS", HOUR_MS if cut else SOON_MS)
-    return lambda step: Loss(worker, events, monkeypatch, step, cut=cut)
+    return lambda step: Loss(worker, events, monkeypatch, step, cut=request.param == "cut")
 
 
 def rebalancing(other: Worker) -> None:
@@ -116,10 +117,7 @@ def rebalancing(other: Worker) -> None:
 
 def joining(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
     """Join with the loss, while `transition` ends what the member waits for."""
-    loss.around("join", transition)
-    greenlet = gevent.spawn(worker.groups.join, join_request("billing"), every_topic)
-    loss.when_parked(transition)
-    return greenlet
+    return loss.run("join", transition, worker.groups.join, join_request("billing"), every_topic)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -146,10 +144,7 @@ def syncing(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gev
     worker.group.joined(new="a")
     worker.group.waits(new="b")
     generation = worker.group.joined("a").generation
-    loss.around("sync", transition)
-    greenlet = gevent.spawn(worker.groups.sync, sync_request("billing", "b", generation, {}))
-    loss.when_parked(transition)
-    return greenlet
+    return loss.run("sync", transition, worker.groups.sync, sync_request("billing", "b", generation, {}))
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -180,23 +175,13 @@ def test_a_sync_that_waits_hears_that_it_is_to_join_again(
 
 
 def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(
-    worker: Worker, other: Worker, events: Proxy, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, other: Worker, events: Proxy
 ) -> None:
-    monkeypatch.setattr(membership, "POLL_MS", HOUR_MS)
     other.group.stable("a")
     first = worker.joining()
     other.group.joined("a")
     member = first.get(timeout=SECONDS_MAX).member_id
     events.cut()
-    again = gevent.spawn(
-        worker.groups.join, join_request("billing", member, protocols=(("range", b"others"),)), every_topic
-    )
-    with gevent.Timeout(SECONDS_MAX):
-        while not worker.waiting():
-            gevent.sleep(0.001)
+    again = worker.joining(member, protocols=(("range", b"others"),))
     assert other.group.joined("a").generation == 3
     assert again.get(timeout=SECONDS_MAX).generation == 3
-
-
-def test_a_member_polls_at_least_every_second() -> None:
-    assert membership.POLL_MS <= 1000

@@ -9,22 +9,22 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups import membership
 from korvet.groups.types import Joined
 from tests.groups.support import refused, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture
-def worker(redis_url: str, raw_redis: Any) -> Iterator[Worker]:
-    made = Worker(redis_url, raw_redis)
+def worker(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worker]:
+    made = Worker(redis_url, raw_redis, clock)
     yield made
     made.close()
 
 
 @pytest.fixture
-def other(redis_url: str, raw_redis: Any) -> Iterator[Worker]:
-    made = Worker(redis_url, raw_redis)
+def other(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worker]:
+    made = Worker(redis_url, raw_redis, clock)
     yield made
     made.close()
 
@@ -41,10 +41,13 @@ def test_a_member_that_waits_is_woken_by_what_another_worker_does(worker: Worker
     assert outcome(waiting).generation == 2
 
 
-def test_a_member_that_waits_finds_that_another_is_gone(worker: Worker, other: Worker) -> None:
+def test_a_member_that_waits_finds_within_seconds_that_another_is_gone(
+    worker: Worker, other: Worker, clock: VirtualClock
+) -> None:
     other.group.stable("a")
     waiting = worker.joining()
     other.group.time_is_up_for("a")
+    clock.advance(2)
     assert outcome(waiting).generation == 2
     assert other.group.ids() == {outcome(waiting).member_id}
 
@@ -56,9 +59,6 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     member = "b"
     refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, require_known_member_id=True))
     waiting = worker.joining(member)
-    with gevent.Timeout(SECONDS_MAX):
-        while not worker.waiting():
-            gevent.sleep(0.001)
     worker.groups.drain()
     with pytest.raises(KafkaError) as refusal:
         outcome(waiting)
@@ -93,11 +93,14 @@ def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
 
 
 def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_to(
-    worker: Worker, other: Worker, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, other: Worker, clock: VirtualClock
 ) -> None:
     other.group.stable("a")
-    monkeypatch.setattr(membership, "NEW_MEMBER_JOIN_TIMEOUT_MS", 0)
-    assert refusal_of(worker.joining()) == ErrorCode.UNKNOWN_MEMBER_ID
+    waiting = worker.joining()
+    clock.advance(299)
+    assert not waiting.dead
+    clock.advance(2)
+    assert refusal_of(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
     assert other.group.ids() == {"a"}
     assert other.group.joined("a").generation == 2
 
