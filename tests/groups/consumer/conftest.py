@@ -9,21 +9,22 @@ import pytest
 
 from tests.groups.consumer.support import Consumers
 from tests.support.domain import domain
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture
-def at(redis_url: str, raw_redis: Any) -> Iterator[Consumers]:
+def at(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Consumers]:
     """Give a worker, and a topic `orders` of four partitions."""
     with domain(redis_url) as made:
-        worker = Consumers(made, raw_redis)
+        worker = Consumers(made, raw_redis, clock=clock)
         worker.create("orders", 4)
         yield worker
 
 
 @pytest.fixture
-def other(redis_url: str, raw_redis: Any, at: Consumers) -> Iterator[Consumers]:
+def other(redis_url: str, raw_redis: Any, clock: VirtualClock, at: Consumers) -> Iterator[Consumers]:
     """Give another worker."""
     with domain(redis_url) as made:
         made.topics.refresh()
         assert made.topics.get_cached("orders") == at.domain.topics.get_cached("orders")
-        yield Consumers(made, raw_redis)
+        yield Consumers(made, raw_redis, clock=clock)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.settings import Settings
 from korvet.groups.consumer.classic_members import ClassicMembers
@@ -28,19 +29,25 @@ REBALANCE_MS = 60_000
 class Consumers:
     """One worker's view of the group; all workers share `domain`'s Redis."""
 
-    def __init__(self, domain: Domain, raw: Any, **settings: Any) -> None:
-        self.domain, self.raw = domain, raw
+    def __init__(self, domain: Domain, raw: Any, *, clock: Clock = CLOCK, **settings: Any) -> None:
+        self.domain, self.raw, self.clock = domain, raw, clock
         self.settings = Settings(**settings)
         self.store = GroupStore(domain.redis, KEYS, size_max=self.settings.group_max_size, initial_delay_ms=0)
         self.offsets = OffsetStore(domain.redis, KEYS, mirror=False)
         migration = Migration(self.store, domain.topics, self.settings)
         self.configs = GroupConfigs(domain.redis, KEYS, self.settings)
         self.groups = ConsumerGroups(
-            self.store.consumers, domain.topics, self.configs, migration, self.settings, domain.subscriptions
+            self.store.consumers,
+            domain.topics,
+            self.configs,
+            migration,
+            self.settings,
+            domain.subscriptions,
+            clock=clock,
         )
         members = ClassicMembers(self.groups, migration, domain.topics)
         self.classic = GroupCoordinator(
-            self.store, domain.subscriptions, self.settings, KEYS.group_channel, members
+            self.store, domain.subscriptions, self.settings, KEYS.group_channel, members, clock=clock
         )
         names = GroupList(domain.redis, KEYS)
         self.admin = GroupAdmin(self.store, names, self.offsets, domain.topics)

@@ -7,9 +7,10 @@ from typing import Any
 
 import gevent
 import pytest
+from gevent.event import Event
 
 from korvet.errors import ErrorCode
-from korvet.groups.consumer import assignment, coordinator
+from korvet.groups.consumer import coordinator
 from korvet.groups.consumer.types import MemberReport
 from korvet.groups.offsets import Commit, Committer
 from korvet.protocol.types import TopicPartition
@@ -24,6 +25,7 @@ from tests.groups.consumer.support import (
 )
 from tests.groups.support import KEYS, join_request, refused
 from tests.lua.support import run
+from tests.support.virtual_clock import VirtualClock
 
 
 def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consumers) -> None:
@@ -377,21 +379,24 @@ def test_after_an_outage_all_sessions_begin_again(at: Consumers) -> None:
 
 
 def test_members_that_join_at_once_wait_for_one_assignment(
-    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
+    at: Consumers, other: Consumers, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computed = []
+    computed, may_go_on = [], Event()
     compute = coordinator.ConsumerGroups._compute
 
-    def slowly(self: coordinator.ConsumerGroups, *args: Any) -> bool:
+    def compute_later(self: coordinator.ConsumerGroups, *args: Any) -> bool:
         computed.append(args[2])
-        gevent.sleep(0.2)
+        clock.wait(may_go_on)
         return compute(self, *args)
 
-    monkeypatch.setattr(coordinator.ConsumerGroups, "_compute", slowly)
+    monkeypatch.setattr(coordinator.ConsumerGroups, "_compute", compute_later)
     members = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(8)]
-    joining = [gevent.spawn(each.join) for each in members]
-    gevent.joinall(joining, raise_error=True)
-    assert len(computed) < len(members)
+    joining = [clock.spawn(each.join) for each in members]
+    clock.run_until_idle()
+    assert len(computed) == 1
+    may_go_on.set()
+    gevent.joinall(joining, raise_error=True, timeout=60)
+    assert len(computed) == 2, "one more for all that came while the first was computed"
     assert all(each.epoch > 0 for each in members)
     settle(*members)
     assert at.state() == "Stable"
@@ -400,11 +405,11 @@ def test_members_that_join_at_once_wait_for_one_assignment(
 def test_the_claim_of_a_worker_that_is_killed_ends(
     at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "CLAIM_MS", 100)
     one = Client(at, "one", "orders")
     monkeypatch.setattr(at.groups.store, "assign", lambda *_args: (_ for _ in ()).throw(gevent.GreenletExit))
     with pytest.raises(gevent.GreenletExit):
         one.join()
+    at.raw.hset(KEYS.group_state(NAME), "assigner_until", 1)
     one.at = other
     assert one.join().epoch == 1
     assert len(one.assigned) == 4

@@ -15,8 +15,9 @@ from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.store import ConsumerStore
 from tests.groups.consumer.support import NAME, Client, Consumers, settle
-from tests.groups.consumer.test_migration import ClassicClient, classic_group, settled
+from tests.groups.consumer.test_migration import SECONDS_MAX, ClassicClient, classic_group, settled
 from tests.groups.support import KEYS, refused
+from tests.support.virtual_clock import VirtualClock
 
 
 def first(monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str, action: Callable[[], object]) -> None:
@@ -105,7 +106,7 @@ def test_a_classic_member_joins_while_others_join_and_leave(
 
 
 def test_a_static_member_that_is_replaced_while_a_target_is_computed_gets_its_part_of_it(
-    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
+    at: Consumers, other: Consumers, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, one = Client(at, "away", "orders", instance="i"), Client(at, "one", "orders")
     away.join()
@@ -119,14 +120,13 @@ def test_a_static_member_that_is_replaced_while_a_target_is_computed_gets_its_pa
     coming: list[gevent.Greenlet[..., Any]] = []
 
     def meanwhile() -> None:
-        coming.append(gevent.spawn(back.join))
-        while not at.raw.hexists(KEYS.group_members(NAME), "e:back"):
-            gevent.sleep(0.005)
+        coming.append(clock.spawn(back.join))
+        clock.run_until_idle()
 
     two.join()
     first(monkeypatch, ConsumerStore, "assign", meanwhile)
     three.join()
-    gevent.joinall(coming, raise_error=True)
+    gevent.joinall(coming, raise_error=True, timeout=SECONDS_MAX)
     settle(back, one, two, three)
     assert [len(each.assigned) for each in (back, one, two, three)] == [1, 1, 1, 1]
     assert at.state() == "Stable"
@@ -167,27 +167,24 @@ def test_a_worker_that_fails_while_it_computes_a_target_gives_its_claim_back(
 
 
 def test_who_waits_for_a_target_is_woken_when_it_is_there_and_does_not_poll(
-    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
+    at: Consumers, other: Consumers, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claims = counted(at, monkeypatch, "claim")
     compute, may_go_on = other.groups._compute, Event()
 
     def compute_later(*args: Any) -> bool:
-        may_go_on.wait()
+        clock.wait(may_go_on)
         return compute(*args)
 
     monkeypatch.setattr(other.groups, "_compute", compute_later)
     one, two = Client(other, "one", "orders"), Client(at, "two", "orders")
-    joining = [gevent.spawn(one.join)]
-    while not at.raw.hexists(KEYS.group_state(NAME), "assigner"):
-        gevent.sleep(0.005)
-    joining.append(gevent.spawn(two.join))
-    while len(claims) < 2:
-        gevent.sleep(0.005)
-    gevent.sleep(0.2)
+    joining = []
+    for each in (one, two):
+        joining.append(clock.spawn(each.join))
+        clock.run_until_idle()
     assert len(claims) == 2, "one more when it listens"
     may_go_on.set()
-    gevent.joinall(joining, raise_error=True)
+    gevent.joinall(joining, raise_error=True, timeout=SECONDS_MAX)
     assert two.epoch == 2
 
 
