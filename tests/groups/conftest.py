@@ -16,11 +16,12 @@ from korvet.groups.offsets import (
 from korvet.redis.client import Redis
 from tests.groups.stores import NAME, Stores
 from tests.groups.support import KEYS, Group
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture
-def worker(redis: Redis, raw_redis: Any) -> Stores:
-    made = Stores(redis, raw_redis)
+def worker(redis: Redis, raw_redis: Any, clock: VirtualClock) -> Stores:
+    made = Stores(redis, raw_redis, clock=clock)
     made.bench.append(b"v")
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from korvet.clock import CLOCK, Clock
 from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.offsets import (
     Commit,
@@ -21,10 +22,10 @@ LIST = KEYS.groups
 class Stores:
     """The stores, and what lies in Redis."""
 
-    def __init__(self, redis: Redis, raw: Any) -> None:
+    def __init__(self, redis: Redis, raw: Any, *, clock: Clock = CLOCK) -> None:
         self.redis, self.raw = redis, raw
         self.group = Group(redis, raw, NAME)
-        self.store = OffsetStore(redis, KEYS, mirror=True)
+        self.store = OffsetStore(redis, KEYS, mirror=True, clock=clock)
         self.bench = Bench(redis, raw, "batch")
         self.stream = self.bench.partition.stream
 

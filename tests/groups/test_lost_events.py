@@ -1,7 +1,7 @@
 """Members that wait while their worker's subscription is lost, at each step of a join and of a sync.
 
-Announcements in the meantime are lost. If the connection is cut, the worker finds out when it listens again, and time
-stands still; if it is silent, by polling within a second.
+Announcements in the meantime are lost. If the connection is cut, the worker finds out when it listens again, and no
+time passes until then; if it is silent, the worker polls after a while.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import gevent
 import pytest
 
 from korvet.config.settings import Settings
@@ -27,36 +26,26 @@ from tests.groups.stores import NAME, Stores
 from tests.groups.support import KEYS
 from tests.support.domain import Domain
 from tests.support.log_bench import TOPIC_ID
+from tests.support.redis_requests import requests_of
+from tests.support.virtual_clock import VirtualClock
 
 
-def test_many_commits_move_a_redis_group_once_to_the_last(
-    worker: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deferred, "DELAY_S", 600)
-    for _ in range(2):
-        worker.raw.config_resetstat()
-        for offset in range(100):
-            worker.commit(offset)
-        worker.store.flush()
-        calls = worker.raw.info("commandstats")["cmdstat_xgroup|setid"]["calls"]
-        assert calls == 1
-        assert worker.redis_groups() == [(b"billing", b"99-0")]
+def test_many_commits_move_a_redis_group_once_to_the_last_soon(worker: Stores, clock: VirtualClock) -> None:
+    worker.commit(0)
     worker.store.flush()
-    assert worker.raw.info("commandstats")["cmdstat_xgroup|setid"]["calls"] == 1
-
-
-def test_it_moves_by_itself_soon(worker: Stores) -> None:
-    worker.commit(7)
-    with gevent.Timeout(20):
-        while worker.redis_groups() != [(b"billing", b"7-0")]:
-            gevent.sleep(0.01)
+    for offset in range(100):
+        worker.commit(offset)
+    requests = requests_of(worker.redis)
+    clock.advance(deferred.DELAY_S)
+    assert worker.redis_groups() == [(b"billing", b"99-0")]
+    worker.store.flush()
+    assert requests == [("commands", 1)]
 
 
 def test_no_more_positions_wait_than_there_is_room_for(
     worker: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deferred, "GATHERED_MAX", 2)
-    monkeypatch.setattr(deferred, "DELAY_S", 600)
     for n in range(5):
         at = Commit(worker.bench.partition, n, -1, "")
         assert worker.store.commit(Committer(f"group-{n}"), [at]) == [None]
@@ -105,13 +94,11 @@ def test_a_position_that_comes_between_two_steps_of_a_deletion_leaves_no_redis_g
 
 def test_without_mirror_nothing_waits_and_nothing_is_destroyed(worker: Stores) -> None:
     worker.raw.xgroup_create(worker.stream, NAME, "0-1")
-    worker.raw.config_resetstat()
     hidden = OffsetStore(worker.redis, KEYS, mirror=False)
     assert hidden.commit(Committer(NAME), [Commit(worker.bench.partition, 1, -1, "")]) == [None]
     hidden.flush()
     hidden.delete_group(NAME)
     assert worker.redis_groups() == [(b"billing", b"0-1")]
-    assert "cmdstat_xgroup|destroy" not in worker.raw.info("commandstats")
 
 
 def test_where_the_node_of_a_partition_is_away_the_id_of_the_registry_counts(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import gevent
 import pytest
 
-from korvet import turns
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.groups.offsets import (
@@ -25,6 +24,8 @@ from korvet.topics.registry import PARTITIONS_AT_ONCE, TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.domain import Domain
 from tests.support.log_bench import TOPIC_ID, Bench
+from tests.support.redis_requests import requests_of
+from tests.support.virtual_clock import VirtualClock
 
 KEYS = Keys("korvet")
 NOBODY = Committer("billing")
@@ -188,9 +189,9 @@ def test_a_redis_that_is_away_is_an_error(offsets: Offsets) -> None:
         offsets.fetch(0)
 
 
-def committed_of(here: Domain) -> CommittedOffsets:
+def committed_of(here: Domain, clock: Clock = CLOCK) -> CommittedOffsets:
     here.topics.create(TopicSpec(name="orders", partitions=2 * PARTITIONS_AT_ONCE + 1))
-    return CommittedOffsets(OffsetStore(here.redis, KEYS, mirror=True), here.topics, Settings())
+    return CommittedOffsets(OffsetStore(here.redis, KEYS, mirror=True, clock=clock), here.topics, Settings())
 
 
 def at(partition: int, offset: int) -> PartitionRef[OffsetToCommit]:
@@ -198,18 +199,18 @@ def at(partition: int, offset: int) -> PartitionRef[OffsetToCommit]:
 
 
 def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_holds_so_many(
-    here: Domain, raw_redis: Any
+    here: Domain, clock: VirtualClock
 ) -> None:
-    committed = committed_of(here)
+    committed = committed_of(here, clock)
     wide = [at(each, 7) for each in range(2 * PARTITIONS_AT_ONCE + 1)]
     assert committed.commit(NOBODY, wide[:1]) == [None]  # Redis has the script from now on
     committed.flush()
-    before = evalsha_calls(raw_redis)
+    requests = requests_of(here.redis)
     assert set(committed.commit(NOBODY, wide)) == {None}
-    assert evalsha_calls(raw_redis) - before == 3
+    assert requests == 3 * [("group/commit", 1)]
     repeated = [at(each % 2, each) for each in range(2 * PARTITIONS_AT_ONCE)]
     assert set(committed.commit(NOBODY, [*repeated, at(-1, 0)])[:-1]) == {None}
-    assert evalsha_calls(raw_redis) - before == 4
+    assert requests == 4 * [("group/commit", 1)]
     found = committed.fetch("billing", [TopicPartition("orders", each) for each in range(len(wide))])
     assert [each and each.offset for each in found] == [
         2 * PARTITIONS_AT_ONCE - 2,
@@ -221,23 +222,16 @@ def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_hol
 def test_a_group_that_changes_between_two_scripts_of_a_commit_refuses_the_rest_only(
     here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
-    monkeypatch.setattr(turns, "CALLS_PER_LOOK", 1)
+    commit = OffsetStore.commit
 
-    def change_after_the_first() -> None:
-        while raw_redis.hlen(KEYS.group_offsets("billing")) < PARTITIONS_AT_ONCE:
-            gevent.sleep(turns.SHORTEST_SECONDS)
+    def change_afterwards(*args: Any, **options: Any) -> Any:
+        outcomes = commit(*args, **options)
         raw_redis.hset(KEYS.group_state("billing"), "state", "Stable")
+        return outcomes
 
-    changing = gevent.spawn(change_after_the_first)
+    monkeypatch.setattr(OffsetStore, "commit", change_afterwards)
     outcomes = committed_of(here).commit(NOBODY, [at(each, 7) for each in range(PARTITIONS_AT_ONCE + 1)])
-    changing.join()
     *first, last = outcomes
     assert set(first) == {None}
     assert isinstance(last, KafkaError)
     assert last.code == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def evalsha_calls(raw_redis: Any) -> int:
-    calls: int = raw_redis.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
-    return calls

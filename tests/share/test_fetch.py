@@ -13,7 +13,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.types import FetchLimits
 from korvet.redis.pubsub import Watch
 from korvet.share.acknowledge import Acknowledger
-from korvet.share.fetch import ShareFetcher
+from korvet.share.fetch import SEARCH_SECONDS, ShareFetcher
 from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
 from korvet.share.positions import Positions
 from korvet.share.store import SharePartitions
@@ -22,8 +22,11 @@ from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, read
 from tests.support.domain import Domain
+from tests.support.redis_requests import requests_of
+from tests.support.virtual_clock import VirtualClock
 
 LONG_MS = 30_000
+SECONDS_MAX = 60.0
 GROUP = "workers"
 POLICY = SharePolicy(lock_ms=60_000, delivery_limit=5, in_flight_max=2_000)
 
@@ -31,12 +34,12 @@ POLICY = SharePolicy(lock_ms=60_000, delivery_limit=5, in_flight_max=2_000)
 class Worker:
     """The fetcher of a worker, with members of one group."""
 
-    def __init__(self, view: Domain) -> None:
-        self.view = view
+    def __init__(self, view: Domain, clock: VirtualClock) -> None:
+        self.view, self.clock = view, clock
         store = SharePartitions(view.redis)
         self.known = {GROUP}
-        self.positions = Positions(store, view.offsets, view.replicas, self._check)
-        self.fetcher = ShareFetcher(view.log, store, self.positions, view.remote, view.replicas)
+        self.positions = Positions(store, view.offsets, view.replicas, self._check, clock=clock)
+        self.fetcher = ShareFetcher(view.log, store, self.positions, view.remote, view.replicas, clock=clock)
         self.acknowledger = Acknowledger(store, view.topics, view.replicas)
 
     def _check(self, group: str) -> None:
@@ -65,7 +68,7 @@ class Member:
             reset=reset,
             committed=False,
         )
-        self.set = ShareSet(Watch(worker.view.subscriptions))
+        self.set = ShareSet(Watch(worker.view.subscriptions, clock=worker.clock))
         topic = worker.view.topics.get("orders")
         for place, index in enumerate(partitions):
             part = self.set.parts[place] = SharePart(TopicRef("orders"), index, place)
@@ -96,6 +99,13 @@ class Member:
     def values(self, wait_ms: int = 0, records: int = 500, **limits: int) -> list[bytes | None]:
         return [record.value for record, _ in self.poll(wait_ms, records, **limits)]
 
+    def waiting(self, wait_ms: int = LONG_MS, **limits: int) -> gevent.Greenlet[..., list[bytes | None]]:
+        """Fetch in a greenlet of its own, which waits for records when this returns."""
+        fetching = self.worker.clock.spawn(self.values, wait_ms, **limits)
+        self.worker.clock.run_until_idle()
+        assert not fetching.dead
+        return fetching
+
     def acknowledge(self, records: list[tuple[Record, int]], kind: int = ACCEPT) -> None:
         ranges = [AckRange(each.offset, each.offset, [kind]) for each, _ in records]
         ref = PartitionRef(TopicRef("orders"), 0, ranges)
@@ -103,16 +113,10 @@ class Member:
 
 
 @pytest.fixture(params=["record", "batch"])
-def worker(here: Domain, request: pytest.FixtureRequest) -> Worker:
+def worker(here: Domain, clock: VirtualClock, request: pytest.FixtureRequest) -> Worker:
     configs = {"storage.format": request.param}
     here.topics.create(TopicSpec(name="orders", partitions=3, configs=configs))
-    return Worker(here)
-
-
-def calls(raw_redis: Any) -> int:
-    """Return how many reads and scripts Redis has run."""
-    stats = raw_redis.info("commandstats")
-    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("exec", "evalsha"))
+    return Worker(here, clock)
 
 
 def test_a_lock_that_ends_wakes_who_waits(worker: Worker) -> None:
@@ -122,50 +126,48 @@ def test_a_lock_that_ends_wakes_who_waits(worker: Worker) -> None:
     assert one.values() == [b"1", b"2"]
     counts: list[int] = []
     while len(counts) < 2:  # the locks of records that were acquired one after the other end so
-        found = [count for _, count in two.poll(LONG_MS)]
-        assert found
-        counts += found
+        # Redis' clock decides: this one may come to the end of the wait before it.
+        counts += [count for _, count in two.poll(LONG_MS)]
     assert counts == [2, 2]
 
 
-def test_a_fetch_is_two_round_trips(worker: Worker, raw_redis: Any) -> None:
+def test_a_fetch_is_two_round_trips(worker: Worker) -> None:
     one = worker.member()
     for number in range(20):
         worker.view.append("orders", b"%d" % number)
     assert one.values(records=1) == [b"0"]  # it learns what records weigh
-    before = calls(raw_redis)
+    requests = requests_of(worker.view.redis)
     assert len(one.values(records=5)) == 5
     assert len(one.values(records=5)) == 5
     # Each reads once, in a transaction, and acquires once; no command is of a record.
-    assert calls(raw_redis) - before == 4
+    assert requests == 2 * [("commands", 4), ("share/acquire", 1)]
 
 
-def test_a_wait_costs_nothing_while_nothing_comes(worker: Worker, raw_redis: Any) -> None:
+def test_a_wait_costs_nothing_while_nothing_comes(worker: Worker) -> None:
     one = worker.member(reset="latest")
     assert one.values() == []
     assert one.values(1) == []
-    waiting = gevent.spawn(one.values, LONG_MS)
-    gevent.sleep(0.2)
-    before = calls(raw_redis)
-    gevent.sleep(0.2)
-    assert calls(raw_redis) == before
+    waiting = one.waiting()
+    requests = requests_of(worker.view.redis)
+    worker.clock.advance(SEARCH_SECONDS - 1)
+    assert requests == []
     worker.view.append("orders", b"1")
-    assert waiting.get() == [b"1"]
+    assert waiting.get(timeout=SECONDS_MAX) == [b"1"]
 
 
-def test_members_of_a_worker_read_what_others_have_not_acquired(worker: Worker, raw_redis: Any) -> None:
+def test_members_of_a_worker_read_what_others_have_not_acquired(worker: Worker) -> None:
     members = [worker.member() for _ in range(4)]
     for number in range(41):
         worker.view.append("orders", b"%d" % number)
     members[0].values(records=1)
     for each in members:
         each.values(records=1)
-    before = calls(raw_redis)
-    fetching = [gevent.spawn(each.values, LONG_MS, 9) for each in members]
-    found = [each.get() for each in fetching]
+    requests = requests_of(worker.view.redis)
+    fetching = [worker.clock.spawn(each.values, LONG_MS, 9) for each in members]
+    found = [each.get(timeout=SECONDS_MAX) for each in fetching]
     assert Counter(itertools.chain(*found)) == Counter(b"%d" % number for number in range(5, 41))
     # One after the other: none has read in vain.
-    assert calls(raw_redis) - before == 2 * len(members)
+    assert len(requests) == 2 * len(members)
 
 
 def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: Worker) -> None:
@@ -177,10 +179,9 @@ def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: 
     found = one.poll()
     assert [record.value for record, _ in found] == [b"1", b"2"]
     assert two.values() == []
-    waiting = gevent.spawn(two.values, LONG_MS)
-    gevent.sleep(0.1)
+    waiting = two.waiting()
     one.acknowledge(found)
-    assert waiting.get() == [b"3", b"4"]
+    assert waiting.get(timeout=SECONDS_MAX) == [b"3", b"4"]
 
 
 def test_what_is_released_comes_before_what_is_new(worker: Worker) -> None:
@@ -207,14 +208,16 @@ def test_records_that_have_left_the_log_are_passed_over(worker: Worker, raw_redi
     assert found == [b"0", b"3"]
 
 
-def test_what_other_clients_write_is_found_at_the_end_of_a_wait(here: Domain, raw_redis: Any) -> None:
+def test_what_other_clients_write_is_found_at_the_end_of_a_wait(
+    here: Domain, clock: VirtualClock, raw_redis: Any
+) -> None:
     here.topics.create(TopicSpec(name="orders", partitions=1))
-    one = Worker(here).member(reset="latest")
+    one = Worker(here, clock).member(reset="latest")
     assert one.values() == []
-    waiting = gevent.spawn(one.values, 500)
-    gevent.sleep(0.1)
+    waiting = one.waiting()
     raw_redis.xadd(here.topics.get("orders").partition(0).stream, {"value": "1"})
-    assert waiting.get() == [b"1"]
+    clock.advance(LONG_MS / 1000)
+    assert waiting.get(timeout=SECONDS_MAX) == [b"1"]
 
 
 def test_a_group_that_is_deleted_meanwhile_does_not_begin_again(worker: Worker) -> None:
@@ -234,28 +237,25 @@ def test_a_group_that_is_deleted_meanwhile_does_not_begin_again(worker: Worker) 
 def test_a_session_that_ends_ends_the_wait_and_acquires_nothing(worker: Worker) -> None:
     one = worker.member(reset="latest")
     assert one.values() == []
-    waiting = gevent.spawn(one.values, LONG_MS)
-    gevent.sleep(0.1)
+    waiting = one.waiting()
     one.set.close()
-    assert waiting.get() == []
+    assert waiting.get(timeout=SECONDS_MAX) == []
 
 
 def test_a_worker_that_stops_answers_who_waits(worker: Worker) -> None:
     one = worker.member(reset="latest")
-    waiting = gevent.spawn(one.values, LONG_MS)
-    gevent.sleep(0.1)
+    waiting = one.waiting()
     worker.fetcher.drain()
-    assert waiting.get() == []
+    assert waiting.get(timeout=SECONDS_MAX) == []
     assert one.values(LONG_MS) == []
 
 
 def test_a_worker_that_stops_acquires_nothing_more(worker: Worker) -> None:
     worker.view.append("orders", b"1")
     one = worker.member()
-    waiting = gevent.spawn(one.values, LONG_MS, bytes_min=1 << 20)
-    gevent.sleep(0.1)
+    waiting = one.waiting(bytes_min=1 << 20)
     worker.fetcher.drain()
-    assert waiting.get() == []
+    assert waiting.get(timeout=SECONDS_MAX) == []
     assert one.values() == []
 
 
@@ -268,21 +268,28 @@ def test_an_error_that_the_client_knows_of_does_not_end_the_wait(worker: Worker,
     found = one.fetch(LONG_MS)
     assert [place for place, each in found.items() if each.error] == [1]
     one.set.parts[1].failed = True
-    waiting = gevent.spawn(one.fetch, LONG_MS)
-    gevent.sleep(0.1)
-    assert not waiting.ready()
+    waiting = worker.clock.spawn(one.fetch, LONG_MS)
+    worker.clock.run_until_idle()
+    assert not waiting.dead
     worker.view.append("orders", b"1")
-    found = waiting.get()
+    found = waiting.get(timeout=SECONDS_MAX)
     assert {place: each.error is None for place, each in found.items()} == {0: True, 1: False}
     assert [place for place, each in one.fetch().items() if each.error] == [1]
 
 
-def test_a_worker_that_stops_during_a_look_answers_too(worker: Worker) -> None:
+def test_a_worker_that_stops_during_a_look_answers_too(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = worker.member(reset="latest")
     assert one.values(50) == []
     one.set.parts[0].due = True
-    waiting = gevent.spawn(one.values, LONG_MS)
-    gevent.sleep(0)
-    worker.fetcher.drain()
-    with gevent.Timeout(LONG_MS / 3000):
-        assert waiting.get() == []
+    acquire = SharePartitions.acquire
+
+    def drained(*args: Any) -> Any:
+        worker.fetcher.drain()
+        return acquire(*args)
+
+    monkeypatch.setattr(SharePartitions, "acquire", drained)
+    before = worker.clock.monotonic()
+    assert one.values(LONG_MS) == []
+    assert worker.clock.monotonic() == before

@@ -12,6 +12,7 @@ from tests.log.lake import TOPIC, Tiers, tiers
 from tests.share.test_fetch import Member, Worker
 from tests.support.batches import Record
 from tests.support.lake_service import LakeService, lake_service
+from tests.support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.slow
 
@@ -46,12 +47,12 @@ def drained(member: Member, **limits: int) -> list[tuple[Record, int]]:
 
 
 def test_a_group_gets_both_tiers_without_a_seam(two: Tiers) -> None:
-    found = drained(Worker(two.worker).member())
+    found = drained(Worker(two.worker, VirtualClock()).member())
     assert [record.value for record, _ in found] == [b"%d" % number for number in range(COUNT)]
 
 
 def test_what_is_released_is_delivered_again_from_the_lake(two: Tiers) -> None:
-    worker = Worker(two.worker)
+    worker = Worker(two.worker, VirtualClock())
     one, other = worker.member(), worker.member()
     found = drained(one)
     released = [found[at] for at in (0, 3, 28, 31, 59)]
@@ -70,7 +71,7 @@ def test_what_is_released_is_delivered_again_from_the_lake(two: Tiers) -> None:
 
 
 def test_a_small_limit_of_bytes_is_kept_for_the_lake_too(two: Tiers) -> None:
-    member = Worker(two.worker).member()
+    member = Worker(two.worker, VirtualClock()).member()
     assert len(member.poll(0, 500, bytes_max=1)) in (1, 5)
     assert drained(member, bytes_max=500)
 
@@ -78,4 +79,5 @@ def test_a_small_limit_of_bytes_is_kept_for_the_lake_too(two: Tiers) -> None:
 def test_rows_that_a_user_has_deleted_from_the_table_are_passed_over(two: Tiers) -> None:
     DeltaTable(str(two.table)).delete("CAST(CAST(value AS STRING) AS INT) BETWEEN 15 AND 39")
     left = [*range(15), *range(TRIMMED, COUNT)]
-    assert [record.value for record, _ in drained(Worker(two.worker).member())] == [b"%d" % at for at in left]
+    found = drained(Worker(two.worker, VirtualClock()).member())
+    assert [record.value for record, _ in found] == [b"%d" % at for at in left]
