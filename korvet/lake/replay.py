@@ -14,7 +14,6 @@ rate is.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
@@ -33,6 +32,7 @@ from korvet.admin.producer import (
     new_identity,
 )
 from korvet.admin.types import TopicPartition, settled
+from korvet.clock import CLOCK, Clock
 from korvet.config.definition import INT32_MAX
 from korvet.errors import ErrorCode, LakeError
 from korvet.lake.encoding import (
@@ -75,15 +75,9 @@ from korvet.protocol.records.batch import NO_PRODUCER_ID, SEQUENCES
 class RecordRate:
     """Limits how many records pass in a second, evenly; None is no limit."""
 
-    def __init__(
-        self,
-        per_second: float | None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, per_second: float | None, clock: Clock = CLOCK) -> None:
         self._per_second = per_second
         self._clock = clock
-        self._sleep = sleep
         self._due = 0.0
 
     @property
@@ -95,9 +89,9 @@ class RecordRate:
         """Wait until `count` more records may pass: until all before them have had their time."""
         if self._per_second is None:
             return
-        now = self._clock()
+        now = self._clock.monotonic()
         if self._due > now:
-            self._sleep(self._due - now)
+            self._clock.sleep(self._due - now)
         # Time in which nothing passed is not made up for.
         self._due = max(self._due, now) + count / self._per_second
 

@@ -17,7 +17,7 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support import batches
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topic_id
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, topic_id
 from tests.support.batches import Record
 
 DEAD_URL = "redis://127.0.0.1:1"
@@ -297,16 +297,4 @@ def test_many_large_records_are_read_in_small_steps(topics: Topics, monkeypatch:
     topics.archiver().round(topics.run)
     monkeypatch.undo()
     assert max(sizes) < 20_000_000
-    topics.check(topic)
-
-
-def test_an_archiver_killed_before_its_commit_loses_and_repeats_nothing(topics: Topics) -> None:
-    # tests/lake_processes kills it at every other point.
-    topic = topics.make("orders", "batch", partitions=2)
-    all_kinds(topics, topic)
-    point = "before the commit"
-    with driver(topics, point) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == point
-    assert topics.archiver().round(topics.run).failures == []
     topics.check(topic)

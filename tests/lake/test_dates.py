@@ -26,7 +26,7 @@ from korvet.lake.table import Advance, Lake
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, files, opened, path_of
 from tests.support import iceberg
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics
 from tests.support.batches import Record, read
 
 DAY_MS = 86_400_000
@@ -168,12 +168,6 @@ def test_days_of_few_records_are_not_written_again_and_again(lake: Lake) -> None
         NO_DATE,
     ]
     assert list(compact(lake, OF)) == []
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 def dated(topics: Topics, days: Sequence[int]) -> SourceTopic:

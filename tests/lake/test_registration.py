@@ -11,9 +11,7 @@ from korvet.lake.registration import CatalogEntry, plain_name, plan
 from korvet.lake.table import LakeTopic
 from korvet.redis.keys import Keys
 from korvet.topics.deletion import TopicDeletion
-from tests.support.archives import Topics, topic_id, topics
-
-__all__ = ["topics"]
+from tests.support.archives import Topics, topic_id
 
 
 class Catalog:

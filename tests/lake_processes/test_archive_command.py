@@ -1,15 +1,13 @@
-"""`korvet lake archive` with a Spark of its own: indefinitely, ended in the middle, and by spark-submit."""
+"""`korvet lake archive` with a Spark of its own: indefinitely, and ended in the middle."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from korvet.lake.source import SourceTopic
@@ -76,23 +74,4 @@ def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
     assert "\tat " not in output
     assert "Traceback" not in output
     assert topics.archiver().round(topics.run).failures == []
-    topics.check(topic)
-
-
-def test_spark_submit_runs_the_same_command(topics: Topics, topic: SourceTopic) -> None:
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    result = subprocess.run(
-        [
-            str(submit),
-            *("--master", "local[2,4]", "--conf", "spark.ui.enabled=false"),
-            *(str(ROOT / "korvet" / "__main__.py"), "lake", "archive", *where(topics), "--json"),
-        ],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SPARK_SECONDS_MAX,
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["records"] == 3
     topics.check(topic)

@@ -5,33 +5,31 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import SPARK_SECONDS_MAX, failed, korvet_process
 from tests.cli.terminal import at_terminal, exit_code
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics, where
 from tests.support.batches import Record
 
 
 @pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
+def topics(topics: Topics) -> Topics:
     """Give a topic of which one batch is archived and one is not."""
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        [orders] = found.make("orders", "batch").partitions
-        found.produce(orders, Record(b"1", b"k", 1_700_000_000_000, [("a", b"\xff")]))
-        assert found.archiver().round(found.run).records == 1
-        found.produce(orders, b"20", None)
-        yield found
+    [orders] = topics.make("orders", "batch").partitions
+    topics.produce(orders, Record(b"1", b"k", 1_700_000_000_000, [("a", b"\xff")]))
+    assert topics.archiver().round(topics.run).records == 1
+    topics.produce(orders, b"20", None)
+    return topics
 
 
 def query(topics: Topics, sql: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", "local[1]")
+    place = (*where(topics), "--master", "local[1]")
     here = Path(topics.lake).parent / "here"
     here.mkdir(exist_ok=True)
-    result = korvet_process("lake", "query", *where, *arguments, sql, cwd=here, seconds_max=SPARK_SECONDS_MAX)
+    result = korvet_process("lake", "query", *place, *arguments, sql, cwd=here, seconds_max=SPARK_SECONDS_MAX)
     # Spark, left to itself, makes a directory wherever it is started.
     assert list(here.iterdir()) == []
     return result
@@ -54,8 +52,8 @@ def test_a_query_that_needs_few_of_many_rows_ends_quietly(topics: Topics) -> Non
 
 
 def test_a_person_sees_that_spark_starts_and_how_long_it_has_taken(topics: Topics) -> None:
-    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", "local[1]")
-    with at_terminal("lake", "query", *where, "select count(*) as n from orders") as child:
+    place = (*where(topics), "--master", "local[1]")
+    with at_terminal("lake", "query", *place, "select count(*) as n from orders") as child:
         child.timeout = SPARK_SECONDS_MAX
         child.expect(r"starting Spark: \d+ s")
         child.expect(r"running the query: \d+ s")
@@ -67,6 +65,7 @@ def test_rows_of_both_tiers_are_printed_and_nothing_else(topics: Topics) -> None
     sql = "select key, value, timestamp, headers, offset as `the offset` from orders order by offset"
     result = query(topics, sql, "--json")
     assert quiet(result)
+    assert query(topics, sql, "--json", "--as-of", "1").stdout == result.stdout.partition("\n")[0] + "\n"
     first, second, third = map(json.loads, result.stdout.splitlines())
     assert first == {
         "key": "k",
@@ -79,16 +78,10 @@ def test_rows_of_both_tiers_are_printed_and_nothing_else(topics: Topics) -> None
     assert (third["value"], third["the offset"]) == (None, 2)
 
 
-def test_a_query_reads_the_table_as_it_was(topics: Topics) -> None:
-    sql = "select count(*) n, min(topic) topic from orders"
-    result = query(topics, sql, "--csv", "--as-of", "1")
-    assert quiet(result)
-    assert result.stdout == "n,topic\n1,orders\n"
-    assert "Error: --as-of takes 2026-01-31T12:00:00+01:00" in failed(query(topics, sql, "--as-of", "now"), 2)
-
-
 def test_a_wrong_query_is_one_clear_error(topics: Topics) -> None:
     missing = "Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view `others` cannot be found."
     assert missing in failed(query(topics, "select * from others"))
     excluded = query(topics, "select 1", "--csv", "--json")
     assert "--csv, --json and --parquet exclude each other" in failed(excluded, 2)
+    as_of = query(topics, "select 1", "--as-of", "now")
+    assert "Error: --as-of takes 2026-01-31T12:00:00+01:00" in failed(as_of, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from aiokafka.partitioner import murmur2
 
@@ -11,13 +12,18 @@ from korvet.admin.producer import IdempotentProducer
 from korvet.admin.types import Resource, TopicPartition, settled
 from korvet.lake.replay_state import Partitioning, ReplayError, ReplaySpec, ReplayState, load_states
 from korvet.lake.source import SourceTopic
-from tests.support import reading
+from tests.support import kill_points, reading
 from tests.support.batches import Record, batch
+from tests.support.kill_points import NOWHERE, replay, started
 from tests.support.processes import wait_until
-from tests.support.replay_driver import POINTS, TRANSACTIONAL_POINTS, driver
 from tests.support.replaying import Stage, stage_in
 
 PER_PARTITION = 2400
+BEGINNING = "korvet.lake.replay:Replay _begin"
+NOTE = "korvet.lake.replay:Replay commit"
+BATCH = "korvet.admin.producer:IdempotentProducer send"
+END = "korvet.admin.producer:TransactionalProducer _renew"
+"""The first end of a transactional replay is that of the run before, and its second one begins it."""
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +46,14 @@ def source(stage: Stage) -> SourceTopic:
     return topic
 
 
-def killed(
-    stage: Stage, spec: ReplaySpec, point: str, times: int = 1, *, transactional: bool = False
-) -> None:
+def where(stage: Stage, spec: ReplaySpec, *, transactional: bool = False) -> tuple[str, ...]:
+    source, encoded = stage.topics.source, msgspec.json.encode(spec).decode()
+    return stage.broker.bootstrap, source.redis_url, stage.topics.lake, encoded, "yes" * transactional
+
+
+def killed(stage: Stage, spec: ReplaySpec, point: str, *, transactional: bool = False) -> None:
     """Replay up to a point, and no further."""
-    with driver(
-        stage.topics, stage.broker.bootstrap, spec, point, times, transactional=transactional
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == point
+    kill_points.killed(replay, point, *where(stage, spec, transactional=transactional))
 
 
 def state_of(stage: Stage, spec: ReplaySpec, target: SourceTopic, partition: int = 0) -> ReplayState:
@@ -61,13 +66,21 @@ def check(stage: Stage, source: SourceTopic, target: SourceTopic) -> None:
         assert stage.contents(target, partition.index) == stage.produced(source, partition.index)
 
 
-@pytest.mark.parametrize(("point", "times"), POINTS)
-def test_a_killed_replay_loses_and_repeats_nothing(
-    stage: Stage, source: SourceTopic, point: str, times: int
-) -> None:
+@pytest.mark.parametrize(
+    "point",
+    [
+        f"before {BEGINNING} 1",
+        f"after {BEGINNING} 1",
+        f"before {NOTE} 2",
+        f"before {BATCH} 3",
+        f"after {BATCH} 1",
+        f"after {BATCH} 4",
+    ],
+)
+def test_a_killed_replay_loses_and_repeats_nothing(stage: Stage, source: SourceTopic, point: str) -> None:
     target = stage.make("batch", 2)
     spec = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, spec, point, times)
+    killed(stage, spec, point)
     stage.run(spec)
     check(stage, source, target)
     assert sum(each.records for each in stage.replay(spec).ranges) == 2 * PER_PARTITION
@@ -80,22 +93,32 @@ def seen(stage: Stage, target: SourceTopic, isolation: str = "read_committed") -
 
 
 @pytest.mark.parametrize(
-    ("point", "times", "partitioning"),
-    [*((*each, "keep") for each in TRANSACTIONAL_POINTS), ("after a batch", 2, "hash")],
+    ("point", "partitioning"),
+    [
+        (f"before {BEGINNING} 1", "keep"),
+        (f"before {END} 2", "keep"),
+        (f"after {BEGINNING} 1", "keep"),
+        (f"before {BATCH} 2", "keep"),
+        (f"after {BATCH} 1", "keep"),
+        (f"after {BATCH} 4", "keep"),
+        (f"before {END} 4", "keep"),
+        (f"after {END} 4", "keep"),
+        (f"after {BATCH} 2", "hash"),
+    ],
 )
 def test_of_a_killed_transactional_replay_readers_see_whole_commits(
-    stage: Stage, source: SourceTopic, point: str, times: int, partitioning: Partitioning
+    stage: Stage, source: SourceTopic, point: str, partitioning: Partitioning
 ) -> None:
     target = stage.make("batch", 2)
     spec = ReplaySpec(source=source.name, target=target.name, partitioning=partitioning)
-    killed(stage, spec, point, times, transactional=True)
+    killed(stage, spec, point, transactional=True)
     committed = stage.replay(spec, transactional=True).ranges
     there = seen(stage, target)
     # What is committed is what the group says, and nothing of what is open.
     assert sum(map(len, there)) == sum(each.records for each in committed) < 2 * PER_PARTITION
     if partitioning == "keep":
         assert [len(each) for each in there] == [each.records for each in committed]
-    if point == "after a batch":
+    if point.startswith(f"after {BATCH}"):
         assert sum(map(len, seen(stage, target, "read_uncommitted"))) > sum(map(len, there))
     stage.run(spec, transactional=True)
     keys = [[key or b"" for _, key, _, _ in stage.produced(source, at)] for at in (0, 1)]
@@ -109,8 +132,8 @@ def test_of_a_killed_transactional_replay_readers_see_whole_commits(
 def test_a_killed_replay_by_keys_loses_and_repeats_nothing(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 3)
     spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
-    killed(stage, spec, "before a batch", 2)
-    killed(stage, spec, "after a batch")
+    killed(stage, spec, f"before {BATCH} 2")
+    killed(stage, spec, f"after {BATCH} 1")
     stage.run(spec)
     records = [each for partition in (0, 1) for each in stage.produced(source, partition)]
     for place in range(3):
@@ -123,7 +146,7 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
     records = [Record(b"%d" % at, b"%d" % at) for at in range(30)]
     stage.topics.produce(source.partitions[0], *records)
     spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
-    killed(stage, spec, "before a batch")
+    killed(stage, spec, f"before {BATCH} 1")
     # One of its three batches, as where the broker of the others is away.
     whole = stage.make("batch", 3)
     stage.run(ReplaySpec(source=source.name, target=whole.name, partitioning="hash"))
@@ -132,8 +155,8 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
     producer = IdempotentProducer(stage.admin, state_of(stage, spec, target).note.identity)
     settled(producer.send({TopicPartition(target.name, 1): batch(*mine)}))
     # And once more killed while the rest is on its way.
-    killed(stage, spec, "before a batch")
-    killed(stage, spec, "after a batch")
+    killed(stage, spec, f"before {BATCH} 1")
+    killed(stage, spec, f"after {BATCH} 1")
     assert stage.run(spec) == []
     for place in range(3):
         assert stage.contents(target, place) == stage.contents(whole, place)
@@ -143,13 +166,14 @@ def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stag
 def test_replays_side_by_side_replay_each_record_once(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
     spec = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, spec, "after the beginning")
+    killed(stage, spec, f"after {BEGINNING} 1")
     with (
-        driver(stage.topics, stage.broker.bootstrap, spec) as one,
-        driver(stage.topics, stage.broker.bootstrap, spec) as other,
+        started(replay, NOWHERE, *where(stage, spec)) as one,
+        started(replay, NOWHERE, *where(stage, spec)) as other,
     ):
-        one.wait(60)
-        other.wait(60)
+        for process in (one, other):
+            # One of them may find that the other one replays.
+            process.communicate(timeout=120)
     stage.run(spec)
     check(stage, source, target)
 
@@ -159,7 +183,7 @@ def test_what_another_producer_of_that_identity_sent_stops_a_replay(
 ) -> None:
     target = stage.make("batch", 2)
     spec = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, spec, "before a batch")
+    killed(stage, spec, f"before {BATCH} 1")
     identity = state_of(stage, spec, target).note.identity
     place = TopicPartition(target.name, 0)
     settled(IdempotentProducer(stage.admin, identity).send({place: batch(b"another")}))
@@ -173,7 +197,7 @@ def test_what_another_producer_of_that_identity_sent_stops_a_replay(
 def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 2)
     spec = ReplaySpec(source=source.name, target=target.name)
-    killed(stage, spec, "after a batch")
+    killed(stage, spec, f"after {BATCH} 1")
     before = stage.contents(target)
     place = TopicPartition(target.name, 0)
     name = "producer.id.expiration.ms"
@@ -188,6 +212,6 @@ def test_a_replay_whose_producer_is_forgotten_says_so(stage: Stage, source: Sour
     # Where too little time has gone by for that, it is known that nothing has come.
     again = stage.make("batch", 2)
     spec = ReplaySpec(source=source.name, target=again.name)
-    killed(stage, spec, "before a batch")
+    killed(stage, spec, f"before {BATCH} 1")
     stage.run(spec)
     check(stage, source, again)

@@ -2,58 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import os
+import json
 import pickle
-import random
 import re
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 
+from korvet.admin.producer import IdempotentProducer, TransactionalProducer
 from korvet.errors import LakeError
 from korvet.spark.options import sink_options
 from korvet.spark.sink import BatchSink
-from korvet.spark.source import register
-from tests.support.broker import Broker, korvet_broker
+from tests.support.broker import Broker
 from tests.support.docs import PAGES
-from tests.support.reading import create_topic, read_to_end
-from tests.support.sink_driver import POINTS, driver
+from tests.support.kill_points import commit_batch, killed, surround
+from tests.support.reading import read_to_end
 from tests.support.tutorial import section_of
 
-_NUMBERS = itertools.count()
 TASKS = 3
 ROWS = 300
 """Of a batch, in all of its tasks."""
 
-KILLS = int(os.environ.get("TEST_KORVET_SINK_KILLS", "2"))
-"""Of drivers of Spark, each of which has to start."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with korvet_broker(
-        tmp_path_factory.mktemp("broker"), "--set", "storage.format=batch", workers=1
-    ) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    """Give a topic with two partitions."""
-    name = f"topic-{next(_NUMBERS)}"
-    create_topic(broker.bootstrap, name, 2)
-    return name
+BATCH = "korvet.admin.producer:IdempotentProducer send"
+RENEWAL = "korvet.admin.producer:TransactionalProducer _renew"
+"""The first renewal of a commit takes the transactional id over, and the second one ends the transaction."""
 
 
 @pytest.fixture
@@ -71,7 +53,7 @@ def options(broker: Broker, topic: str, tmp_path: Path) -> dict[str, str]:
 
 def seen(broker: Broker, topic: str, isolation: str = "read_committed") -> Counter[int]:
     """Return the values that a consumer finds, and how often."""
-    found = read_to_end(broker.bootstrap, topic, 2, isolation)
+    found = read_to_end(broker.bootstrap, topic, 3, isolation)
     return Counter(int(each.value or b"") for some in found for each in some)
 
 
@@ -93,18 +75,26 @@ def files(options: dict[str, str]) -> list[Path]:
     return [each for each in Path(options["staging.path"]).rglob("*") if each.is_file()]
 
 
-@pytest.mark.parametrize(("point", "times"), POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        f"before {RENEWAL} 1",
+        f"after {RENEWAL} 1",
+        f"before {BATCH} 2",
+        f"after {BATCH} 3",
+        f"before {RENEWAL} 2",
+        f"after {RENEWAL} 2",
+    ],
+)
 def test_a_driver_that_is_killed_anywhere_loses_and_repeats_nothing(
-    broker: Broker, topic: str, options: dict[str, str], tmp_path: Path, point: str, times: int
+    broker: Broker, topic: str, options: dict[str, str], tmp_path: Path, point: str
 ) -> None:
     tasks = tmp_path / "tasks"
     tasks.write_bytes(pickle.dumps(staged(options)))
-    with driver("commit", options, str(tasks), f"{point} {times}") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == point
-    is_committed = (point, times) == ("after a renewal", 2)
+    killed(commit_batch, point, json.dumps(options), str(tasks))
+    is_committed = point == f"after {RENEWAL} 2"
     assert seen(broker, topic) == (Counter(range(ROWS)) if is_committed else Counter())
-    if "batch" in point:
+    if BATCH in point:
         assert seen(broker, topic, "read_uncommitted")
     # Spark repeats the batch: its rows may be divided in another way.
     BatchSink(sink_options(options)).commit(staged(options, range(ROWS)[::-1]))
@@ -116,24 +106,43 @@ def test_a_driver_that_is_killed_anywhere_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize(
-    ("point", "is_refused"),
-    # One that has not looked yet finds that all is written.
-    [("after a renewal 1", False), ("after a batch 1", True), ("before a renewal 2", True)],
+    ("of", "point", "is_refused"),
+    [
+        # One that has not looked yet finds that all is written.
+        ((TransactionalProducer, "_renew"), "after 1", False),
+        ((IdempotentProducer, "send"), "after 1", True),
+        ((TransactionalProducer, "_renew"), "before 2", True),
+    ],
 )
 def test_a_driver_that_another_one_has_replaced_writes_nothing_more(
-    broker: Broker, options: dict[str, str], tmp_path: Path, point: str, *, is_refused: bool
+    broker: Broker,
+    options: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of: tuple[type, str],
+    point: str,
+    *,
+    is_refused: bool,
 ) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.write_bytes(pickle.dumps(staged(options)))
-    with driver("commit", options, str(tasks), point) as former:
-        assert former.stdout is not None
-        assert former.stdout.readline().strip() in point
-        # Files of its own, for those of the batch are deleted with it.
-        mine = options | {"staging.path": str(tmp_path / "other")}
-        BatchSink(sink_options(mine)).commit(staged(mine))
-        _, errors = former.communicate("\n", timeout=60)
-    assert former.returncode == int(is_refused)
-    assert ("was taken over by another driver" in errors) == is_refused
+    # Files of its own, for those of the batch are deleted with it.
+    mine = options | {"staging.path": str(tmp_path / "other")}
+    former, later = staged(options), staged(mine)
+
+    owner, name = of
+    when, number = point.split()
+    calls = itertools.count(1)
+
+    def replaced() -> None:
+        if next(calls) == int(number):
+            monkeypatch.undo()
+            BatchSink(sink_options(mine)).commit(later)
+
+    monkeypatch.setattr(owner, name, vars(owner)[name])
+    surround(owner, name, **{when: replaced})
+    with contextlib.ExitStack() as refused:
+        if is_refused:
+            refused.enter_context(pytest.raises(LakeError, match="was taken over by another driver"))
+        BatchSink(sink_options(options)).commit(former)
     assert seen(broker, options["topic"]) == Counter(range(ROWS))
 
 
@@ -229,7 +238,6 @@ def run_example(
 def test_batches_that_spark_repeats_are_written_once(
     spark: SparkSession, broker: Broker, topic: str, options: dict[str, str], tmp_path: Path
 ) -> None:
-    register(spark)
     for place, example in enumerate(examples()):
         source, checkpoint = tmp_path / f"in-{place}", tmp_path / f"checkpoint-{place}"
         replaced = {"/data/checkpoints/bills": checkpoint}
@@ -251,7 +259,6 @@ def test_batches_that_spark_repeats_are_written_once(
 def test_a_batch_is_written_as_a_whole_or_not_at_all(
     spark: SparkSession, broker: Broker, topic: str, options: dict[str, str]
 ) -> None:
-    register(spark)
     failing = spark.range(ROWS, numPartitions=2).selectExpr(
         "cast(id as string) value", f"if(id = {ROWS - 1}, 7, 0) partition"
     )
@@ -259,32 +266,3 @@ def test_a_batch_is_written_as_a_whole_or_not_at_all(
         failing.write.format("korvet").options(**options).mode("append").save()
     assert not seen(broker, topic, "read_uncommitted")
     assert not files(options)
-
-
-def test_drivers_of_spark_that_are_killed_at_any_moment_lose_and_repeat_nothing(
-    broker: Broker, topic: str, options: dict[str, str], tmp_path: Path
-) -> None:
-    batches, rows = 6 * KILLS, 20
-    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    source.mkdir()
-    for at in range(batches):
-        numbers = pa.table({"value": [str(each) for each in range(at * rows, at * rows + rows)]})
-        pq.write_table(numbers, source / f"{at:04}.parquet")
-    sink = {name: value for name, value in options.items() if not name.startswith(("txn", "staging"))}
-    sink["checkpointLocation"] = str(checkpoint)
-
-    def begun() -> int:
-        offsets = checkpoint / "offsets"
-        return sum(each.name.isdigit() for each in offsets.iterdir()) if offsets.exists() else 0
-
-    for _ in range(KILLS):
-        before = begun()
-        with driver("stream", sink, str(source)) as process:
-            while begun() <= before and process.poll() is None:
-                time.sleep(0.1)
-            time.sleep(random.uniform(0, 2))
-    with driver("stream", sink, str(source)) as process:
-        assert process.wait(600) == 0
-    # One killed after the source had taken a file, and before the batch was noted, reads it together with the next one.
-    assert batches - KILLS <= begun() <= batches
-    assert seen(broker, topic) == Counter(range(batches * rows))

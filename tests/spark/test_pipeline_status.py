@@ -31,7 +31,6 @@ from korvet.lake.source import LakeSource
 from korvet.redis.keys import Keys
 from korvet.spark.pipelines.spec import PipelineError
 from korvet.spark.pipelines.status import PipelineReporter, lag_of, opened
-from korvet.spark.source import register
 from tests.support.archives import FORMATS, Format, Topics
 from tests.support.batches import Record
 from tests.support.processes import die_with_tests, wait_until
@@ -243,7 +242,6 @@ def streamed(frame: DataFrame, directory: Path) -> dict[str, Any]:
 def test_a_lag_is_what_a_real_stream_has_not_read_in_both_tiers(
     spark: SparkSession, topics: Topics, storage_format: Format, tmp_path: Path
 ) -> None:
-    register(spark)
     topic = topics.make("orders", storage_format, partitions=2)
     first, _ = topic.partitions
     topics.produce(first, *(Record(b"v", b"k", FIRST_MS + at) for at in range(3)))

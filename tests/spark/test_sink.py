@@ -7,7 +7,6 @@ import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +22,9 @@ from korvet.errors import LakeError
 from korvet.protocol.types import ScramMechanism
 from korvet.spark.options import sink_options
 from korvet.spark.sink import BatchSink, checked_options
-from korvet.spark.source import KorvetDataSource, register
+from korvet.spark.source import KorvetDataSource
 from tests.support.authority import Authority
-from tests.support.broker import Broker, korvet_broker, steady_broker
+from tests.support.broker import Broker, steady_broker
 from tests.support.docs import PAGES
 from tests.support.reading import create_topic, read_all
 from tests.support.records import Received
@@ -35,23 +34,6 @@ from tests.support.tutorial import section_of
 
 _NUMBERS = itertools.count()
 PASSWORD = "the-password-of-alice-in-this-test"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
-    register(spark)
-    with korvet_broker(
-        tmp_path_factory.mktemp("broker"), "--set", "storage.format=batch", workers=1
-    ) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    """Give a topic with three partitions."""
-    name = f"topic-{next(_NUMBERS)}"
-    create_topic(broker.bootstrap, name, 3)
-    return name
 
 
 def write(frame: DataFrame, broker: Broker, topic: str | None, **options: str) -> None:
@@ -237,7 +219,6 @@ def test_wrong_columns_options_and_modes_are_one_clear_error_each(
 
 
 def test_rows_are_written_to_a_listener_with_a_login_by_tls(spark: SparkSession, tmp_path: Path) -> None:
-    register(spark)
     authority = Authority(tmp_path / "ca")
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,19 +39,13 @@ from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
 from korvet.spark import source
-from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds, register
+from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds
+from tests.lake.archives import committed_in_the_past
 from tests.support import redis_servers
 from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
 from tests.support.batches import Record
 from tests.support.processes import wait_until
 from tests.support.trimming import archive, trim
-
-
-@pytest.fixture
-def topics(spark: SparkSession, redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    register(spark)
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 def options(topics: Topics, **more: str) -> dict[str, str]:
@@ -181,15 +173,13 @@ def test_each_partition_begins_and_ends_at_a_time_of_its_own(spark: SparkSession
 
 
 def test_a_batch_reads_tables_as_they_were(spark: SparkSession, topics: Topics) -> None:
-    topic, times = topics.make("orders", "batch"), list[datetime]()
+    topic = topics.make("orders", "batch")
+    second = datetime.now(UTC)
     for at in range(3):
         topics.produce(topic.partitions[0], *(Record(b"v", None, 1000 + 2 * at + each) for each in range(2)))
         archive(topics)
-        # Between two commits, whose times are those of files: these may lag by some milliseconds.
-        time.sleep(0.02)
-        times.append(datetime.now(UTC))
-        time.sleep(0.02)
-    second = times[1]
+        if at == 1:
+            second = committed_in_the_past(topics.source.lake.uri(topic.of))
     topics.produce(topic.partitions[0], b"of Redis only")
     table = topics.source.lake.open(topic.of)
     assert table is not None

@@ -1,46 +1,13 @@
-"""Archivers with tables in an object store: each record once, wherever one is killed, whichever commits first."""
+"""Archivers with tables in an object store: each record once, whichever commits first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from korvet.lake.archiver import ArchiveRound
 from korvet.lake.compaction import MergeOutcome, MergeTask, WrittenMerge, compact, rewrite
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
-from tests.support.archive_driver import POINTS
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
-    made: list[Format] = ["record", "batch"]
-    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(made)]
-    for topic in found:
-        all_kinds(topics, topic)
-    # Once from nothing, and once where a table is there.
-    for _ in range(2):
-        with driver(topics, point) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == point
-        for topic in found:
-            topics.produce(topic.partitions[0], b"produced after the crash")
-    assert topics.archiver().round(topics.run).failures == []
-    for topic in found:
-        topics.check(topic)
-
-
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_archivers_side_by_side_archive_each_record_once(topics: Topics, storage_format: Format) -> None:
-    topic = topics.make("orders", storage_format, partitions=2)
-    all_kinds(topics, topic)
-    with driver(topics, "none") as one, driver(topics, "none") as other:
-        for at in range(200):
-            topics.produce(topic.partitions[at % 2], b"%d" % at)
-        assert (one.wait(60), other.wait(60)) == (0, 0)
-    topics.archiver().round(topics.run)
-    topics.check(topic)
+from tests.support.archives import Topics, all_kinds
 
 
 def test_the_one_that_comes_second_leaves_no_files(topics: Topics) -> None:

@@ -16,7 +16,7 @@ from korvet.errors import ErrorCode
 from korvet.lake.source import SourceTopic
 from tests.stores import s3
 from tests.stores.s3 import BUCKET, SECRET, Store
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics, topics_in, where
 from tests.support.batches import read
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import wait_until
@@ -174,9 +174,8 @@ def korvet_lake(
     topics: Topics, options: str, command: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of the lake."""
-    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake)
     return subprocess.run(
-        [sys.executable, "-m", "korvet", "lake", command, *where, *arguments],
+        [sys.executable, "-m", "korvet", "lake", command, *where(topics), *arguments],
         env=os.environ | {"KORVET_LAKE_STORAGE_OPTIONS": options},
         capture_output=True,
         text=True,

@@ -6,14 +6,11 @@ record by record. Nothing of Spark; `Topics.run` does an archiver's tasks in thi
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 import pytest
@@ -34,7 +31,6 @@ from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
 from tests.support.batches import Record
-from tests.support.processes import die_with_tests
 
 Format = Literal["record", "batch"]
 _APPENDED = 8  # the bit of LogAppendTime in a batch's attributes
@@ -218,33 +214,6 @@ def all_kinds(topics: Topics, topic: SourceTopic) -> None:
         topics.produce(partition, *(b"value %d" % at for at in range(1500)))
 
 
-@contextmanager
-def driver(topics: Topics, point: str, *master: str) -> Iterator[subprocess.Popen[str]]:
-    """Start an archiver of its own (tests.support.archive_driver) that comes to a point; kill it after the block."""
-    program = [sys.executable, "-m", "tests.support.archive_driver"]
-    command = [*program, topics.source.redis_url, topics.lake, point, *master]
-    root = Path(__file__).parents[2]
-    options = ",".join(
-        f"{name}={value}" for name, value in (topics.source.lake.storage_options or {}).items()
-    )
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=die_with_tests,
-        cwd=root,
-        env=os.environ
-        | {
-            "KORVET_LAKE_STORAGE_OPTIONS": options,
-            "KORVET_LAKE_ICEBERG_CATALOG": ",".join(map("=".join, topics.source.iceberg.items())),
-        },
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def orders(topics: Topics) -> SourceTopic:
     """Make a topic with two partitions, not archived; one of them holds two batches."""
     topic = topics.make("orders", "batch", partitions=2)
@@ -253,6 +222,10 @@ def orders(topics: Topics) -> SourceTopic:
     return topic
 
 
-def where(topics: Topics) -> tuple[str, ...]:
+class _Sourced(Protocol):
+    source: LakeSource
+
+
+def where(topics: _Sourced) -> tuple[str, ...]:
     """Return the flags that lead commands of the lake to these topics."""
-    return "--redis-url", topics.source.redis_url, "--lake", topics.lake
+    return "--redis-url", topics.source.redis_url, "--lake", topics.source.lake.path

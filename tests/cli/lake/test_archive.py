@@ -1,28 +1,20 @@
-"""`korvet lake archive` and `status` as an operator runs them, on a real Redis, a real lake and a real Spark."""
+"""`korvet lake archive` and `status` as an operator runs them, on a real Redis and a real lake, without Spark."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from korvet.lake.source import SourceTopic
-from tests.cli.commands import done, failed, korvet_process
-from tests.support.archives import Topics, orders, topics_in, where
+from tests.cli.commands import TextResult, done, failed, korvet
+from tests.support.archives import Topics, orders, where
 
 ROOT = Path(__file__).parents[3]
-MASTER = ("--master", "local[2,4]")
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 @pytest.fixture
@@ -30,15 +22,15 @@ def topic(topics: Topics) -> SourceTopic:
     return orders(topics)
 
 
-def lake(topics: Topics, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return korvet_process("lake", command, *where(topics), *arguments)
+def lake(topics: Topics, command: str, *arguments: str) -> TextResult:
+    return korvet("lake", command, *where(topics), *arguments)
 
 
 def as_json(topics: Topics, command: str, *arguments: str) -> Any:
     return json.loads(done(lake(topics, command, "--json", *arguments)))
 
 
-def row(result: subprocess.CompletedProcess[str]) -> list[str]:
+def row(result: TextResult) -> list[str]:
     """Return the cells of the topic's first row in a table."""
     return next(line.split() for line in result.stdout.splitlines() if line.split()[:1] == ["orders"])
 
@@ -56,14 +48,14 @@ def test_another_lake_is_reported_though_nothing_is_new(
     topics: Topics, topic: SourceTopic, tmp_path: Path
 ) -> None:
     topics.archiver().round(topics.run)
-    other = korvet_process(
-        *("lake", "archive", "--dry-run", "--redis-url", topics.source.redis_url),
-        *("--lake", str(tmp_path / "other")),
-    )
-    assert other.returncode == 1
-    assert "this lake holds nothing: is it another one?" in other.stderr
-    where = ("--redis-url", topics.source.redis_url, "--lake", str(tmp_path / "other"))
-    message = failed(korvet_process("lake", "status", *where))
+    other = ("--lake", str(tmp_path / "other"))
+    no_java = {"JAVA_HOME": str(tmp_path)}
+    for archive in (
+        lake(topics, "archive", "--dry-run", *other),
+        korvet("lake", "archive", *where(topics), *other, environ=no_java),
+    ):
+        assert "this lake holds nothing: is it another one?" in failed(archive)
+    message = failed(lake(topics, "status", *other))
     assert "Error: orders-0: archived up to 3 as Redis knows, but this lake holds nothing" in message
     assert "orders-1" not in message
     assert as_json(topics, "archive", "--dry-run") == {"ranges": [], "more": False}
@@ -96,15 +88,15 @@ def test_lag_of_format_record_is_in_records(topics: Topics) -> None:
 def test_what_cannot_be_done_is_one_line(topics: Topics, topic: SourceTopic, tmp_path: Path) -> None:
     assert "there is no topic other" in failed(lake(topics, "status", "--topic", "other"))
     assert "there is no topic other" in failed(lake(topics, "archive", "--dry-run", "--topic", "other"))
-    dead = korvet_process("lake", "status", "--redis-url", "redis://127.0.0.1:1", "--lake", topics.lake)
+    dead = lake(topics, "status", "--redis-url", "redis://127.0.0.1:1")
     assert "127.0.0.1:1 cannot be reached" in failed(dead)
-    nowhere = korvet_process("lake", "status", "--redis-url", topics.source.redis_url)
+    nowhere = korvet("lake", "status", "--redis-url", topics.source.redis_url)
     assert "--lake, or the setting lake.path" in failed(nowhere, 2)
-    no_log = korvet_process("lake", "status", "--lake", topics.lake, "--set", "data.dir=./data", cwd=tmp_path)
+    no_log = korvet("lake", "status", "--lake", topics.lake, "--set", "data.dir=./data", cwd=tmp_path)
     assert f"no embedded server runs on {tmp_path}/data (data.dir)" in failed(no_log, 2)
     both = lake(topics, "archive", "--once", "--interval", "1")
     assert "--interval excludes" in failed(both, 2)
-    no_java = korvet_process("lake", "archive", *where(topics), environ={"JAVA_HOME": str(tmp_path)})
+    no_java = korvet("lake", "archive", *where(topics), environ={"JAVA_HOME": str(tmp_path)})
     assert "Spark needs Java 17 or later" in failed(no_java)
 
 
@@ -113,12 +105,9 @@ def test_spark_is_not_started_if_nothing_is_to_be_archived(
 ) -> None:
     topics.archiver().round(topics.run)
     no_java = {"JAVA_HOME": str(tmp_path)}
-    result = korvet_process("lake", "archive", *where(topics), environ=no_java)
+    result = korvet("lake", "archive", *where(topics), environ=no_java)
     assert done(result) == "archived 0 records, 0 B in 0 files\n"
     assert result.stderr == ""
-    other = ("--redis-url", topics.source.redis_url, "--lake", str(tmp_path / "other"))
-    message = failed(korvet_process("lake", "archive", *other, environ=no_java))
-    assert "this lake holds nothing: is it another one?" in message
 
 
 def test_records_that_redis_lost_are_reported_without_spark(topics: Topics, tmp_path: Path) -> None:
@@ -127,7 +116,7 @@ def test_records_that_redis_lost_are_reported_without_spark(topics: Topics, tmp_
     topics.archiver().round(topics.run)
     topics.produce(partition, b"3")
     topics.trim(partition, 3)
-    result = korvet_process("lake", "archive", *where(topics), "--json", environ={"JAVA_HOME": str(tmp_path)})
+    result = korvet("lake", "archive", *where(topics), "--json", environ={"JAVA_HOME": str(tmp_path)})
     found = json.loads(result.stdout)
     assert (result.returncode, found["records"], found["partitions"]) == (1, 0, 1)
     assert found["lost"] == [{"topic": "orders", "partition": 0, "first": 2, "end": 3}]

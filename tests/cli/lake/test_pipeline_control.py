@@ -18,7 +18,7 @@ import pytest
 from korvet.cluster.pipelines import LEASE_MS, PipelineProcess, PipelineStore, QueryPosition, QueryStatus
 from korvet.spark.pipelines.status import PipelineReporter, opened
 from tests.cli.commands import SPARK_SECONDS_MAX, done, failed, korvet, korvet_process
-from tests.support.archives import Topics, topics_in, where
+from tests.support.archives import Topics, where
 from tests.support.processes import alive, die_with_tests, wait_until
 
 NAME = "sales"
@@ -32,12 +32,6 @@ with PipelineReporter(LakeSource(redis_url=sys.argv[1]), sys.argv[2], file="f.to
     print(flush=True)
     signal.pause()
 """
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 @pytest.fixture

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from korvet.lake.source import SourceTopic
-from tests.cli.commands import failed, korvet_process
+from tests.cli.commands import TextResult, done, failed, korvet
+from tests.support.archives import where
 from tests.support.batches import Record
-from tests.support.processes import die_with_tests, wait_until
 from tests.support.replaying import Stage, stage_in
 from tests.support.trimming import archive, trim
 
@@ -40,21 +38,13 @@ def source(stage: Stage) -> SourceTopic:
     return topic
 
 
-def line(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> list[str]:
-    where = ["--redis-url", stage.topics.source.redis_url, "--lake", stage.topics.lake]
-    return ["lake", "replay", *where, "-b", stage.broker.bootstrap, source.name, "--to", target, *arguments]
-
-
-def replay(
-    stage: Stage, source: SourceTopic, target: str, *arguments: str
-) -> subprocess.CompletedProcess[str]:
-    return korvet_process(*line(stage, source, target, *arguments))
+def replay(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> TextResult:
+    place = (*where(stage.topics), "-b", stage.broker.bootstrap)
+    return korvet("lake", "replay", *place, source.name, "--to", target, *arguments)
 
 
 def as_json(stage: Stage, source: SourceTopic, target: str, *arguments: str) -> Any:
-    result = replay(stage, source, target, "--json", *arguments)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return json.loads(done(replay(stage, source, target, "--json", *arguments)))
 
 
 def test_a_topic_is_replayed_once_and_reported(stage: Stage, source: SourceTopic) -> None:
@@ -65,9 +55,7 @@ def test_a_topic_is_replayed_once_and_reported(stage: Stage, source: SourceTopic
         {"partition": at, "from": 0, "to": 2000, "next": 0, "records": 0} for at in (0, 1)
     ]
     assert stage.contents(target) == []
-    done = replay(stage, source, target.name, "-z", "lz4")
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = [row.split() for row in done.stdout.splitlines()]
+    rows = [row.split() for row in done(replay(stage, source, target.name, "-z", "lz4")).splitlines()]
     assert ["1", "0", "2000", "2000", "2000"] in rows
     for partition in (0, 1):
         assert stage.contents(target, partition) == stage.produced(source, partition)
@@ -79,51 +67,14 @@ def test_a_topic_is_replayed_once_and_reported(stage: Stage, source: SourceTopic
 def test_ranges_partitions_and_names_are_flags(stage: Stage, source: SourceTopic) -> None:
     target = stage.make("batch", 3)
     flags = ("--from-time", "1970-01-01T00:16:38", "--to-time", "1970-01-01T00:16:42Z", "-p", "1")
-    done = as_json(stage, source, target.name, *flags, "--name", "some", "--partitions", "hash")
-    assert done["name"] == "some"
-    assert done["partitions"] == [{"partition": 1, "from": 998, "to": 1002, "next": 1002, "records": 4}]
+    ended = as_json(stage, source, target.name, *flags, "--name", "some", "--partitions", "hash")
+    assert ended["name"] == "some"
+    assert ended["partitions"] == [{"partition": 1, "from": 998, "to": 1002, "next": 1002, "records": 4}]
     # All have the same key.
     found = [stage.contents(target, at) for at in range(3)]
     assert [each for each in found if each] == [stage.produced(source, 1)[998:1002]]
     other = replay(stage, source, target.name, "--from-offset", "5", "--to-offset", "7", "--name", "some")
     assert "Error: some is a replay of something else" in failed(other)
-
-
-def test_a_killed_command_is_gone_on_with_by_the_same_flags(stage: Stage, source: SourceTopic) -> None:
-    target = stage.make("batch", 2)
-    slow = line(stage, source, target.name, "--rate", "100")
-    with subprocess.Popen([sys.executable, "-m", "korvet", *slow], preexec_fn=die_with_tests) as process:
-        wait_until(lambda: stage.contents(target), "first records")
-        process.kill()
-    assert len(stage.contents(target)) < 2000
-    done = as_json(stage, source, target.name)
-    assert done["resumed"]
-    for partition in (0, 1):
-        assert stage.contents(target, partition) == stage.produced(source, partition)
-
-
-def test_the_second_of_two_transactional_commands_takes_over(stage: Stage, source: SourceTopic) -> None:
-    target = stage.make("batch", 2)
-    slow = line(stage, source, target.name, "--transactional", "--rate", "100")
-    with subprocess.Popen(
-        [sys.executable, "-m", "korvet", *slow], stderr=subprocess.PIPE, text=True, preexec_fn=die_with_tests
-    ) as process:
-        wait_until(lambda: stage.contents(target), "first records")
-        planned = as_json(stage, source, target.name, "--transactional", "--dry-run")
-        assert (planned["resumed"], planned["executed"]) == (True, False)
-        before = len(stage.contents(target))
-        wait_until(lambda: len(stage.contents(target)) > before, "more, for a dry run ends no other")
-        other = failed(replay(stage, source, target.name))
-        assert (
-            f"Error: {planned['name']} was begun with --transactional, and cannot go on without it" in other
-        )
-        assert as_json(stage, source, target.name, "--transactional")["resumed"]
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 1
-    assert said.startswith(f"Error: {planned['name']} runs elsewhere now, or its transaction took too long: ")
-    assert said.count("\n") == 1
-    for partition in (0, 1):
-        assert stage.contents(target, partition) == stage.produced(source, partition)
 
 
 def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None:
@@ -147,6 +98,6 @@ def test_bad_input_is_one_clear_error(stage: Stage, source: SourceTopic) -> None
     assert "INVALID_TRANSACTION_TIMEOUT" in said(
         1, "--transactional", "--timeout", "inf", target=stage.make("batch", 2).name
     )
-    assert "Missing option '--to'" in failed(korvet_process("lake", "replay", source.name), 2)
-    away = [*line(stage, source, "nowhere"), "-b", "127.0.0.1:1", "--timeout", "0.1"]
-    assert "Error: no connection to 127.0.0.1:1" in failed(korvet_process(*away))
+    assert "Missing option '--to'" in failed(korvet("lake", "replay", source.name), 2)
+    away = ("-b", "127.0.0.1:1", "--timeout", "0.1")
+    assert "Error: no connection to 127.0.0.1:1" in said(1, *away)

@@ -1,18 +1,22 @@
-"""`korvet lake replay` by a user who logs in over TLS and has just the rights that it needs, for as long as that is."""
+"""`korvet lake replay` by a user who logs in over TLS and has just the rights that it needs."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from korvet.admin.acls import AclBinding, AclBindingFilter
+from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError
+from korvet.admin.security import from_configs, read_properties
 from korvet.admin.types import settled
+from korvet.lake.replay import RecordRate, Replay
+from korvet.lake.replay_state import ReplayError, ReplaySpec
 from korvet.lake.source import SourceTopic
 from korvet.protocol.types import (
     AclOperation,
@@ -21,29 +25,35 @@ from korvet.protocol.types import (
     PatternType,
     ScramMechanism,
 )
-from tests.cli.commands import done, failed, korvet_process
+from tests.cli.commands import done, failed, korvet
+from tests.support.archives import where
 from tests.support.authority import Authority
 from tests.support.docs import PAGES
-from tests.support.processes import die_with_tests, wait_until
+from tests.support.processes import wait_until
 from tests.support.replaying import Stage, stage_in
 from tests.support.sasl_client import set_password
 from tests.support.topic_client import Client
 from tests.support.tutorial import section_of
+from tests.support.virtual_clock import VirtualClock
 
 USER, PASSWORD = "alice", "the-password-of-alice-in-this-test"
-SESSION_MS = 1500
 RECORDS = 400
 
 
 class Secured(NamedTuple):
-    """A broker with an authorizer, where who has not logged in is a super user, and the flags of USER."""
+    """A broker with an authorizer, where who has not logged in is a super user, and how USER logs in."""
 
     stage: Stage
-    flags: tuple[str, ...]
+    bootstrap: str
+    config: Path
 
     def line(self, source: SourceTopic, target: SourceTopic, *arguments: str) -> list[str]:
-        where = ("--redis-url", self.stage.topics.source.redis_url, "--lake", self.stage.topics.lake)
-        return ["lake", "replay", *where, *self.flags, source.name, "--to", target.name, *arguments]
+        flags = ("-b", self.bootstrap, "--command-config", str(self.config))
+        place = where(self.stage.topics)
+        return ["lake", "replay", *place, *flags, source.name, "--to", target.name, *arguments]
+
+    def user(self) -> AdminClient:
+        return AdminClient(self.bootstrap, security=from_configs(read_properties(self.config)))
 
     def allow(self, *rights: AclBinding) -> None:
         settled(self.stage.admin.acls.create(rights))
@@ -51,10 +61,6 @@ class Secured(NamedTuple):
     def take_away(self, right: AclBinding) -> None:
         found = settled(self.stage.admin.acls.delete([AclBindingFilter(*right)]))
         assert list(found.values()) == [[right]]
-
-    def log_in_with(self, password: str) -> None:
-        with Client(self.stage.broker.at("PLAINTEXT")) as admin:
-            set_password(admin, USER, password, ScramMechanism.SCRAM_SHA_512)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.keystore.location": authority.issue("/CN=broker").store,
         "authorizer.class.name": "StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
-        "connections.max.reauth.ms": SESSION_MS,
         "connection.failed.authentication.delay.ms": 10,
     }
     given = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
@@ -79,9 +84,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     )
     with stage_in(directory, *given, listen=()) as stage:
         host, port = stage.broker.at("SASL_SSL")
-        found = Secured(stage, ("-b", f"{host}:{port}", "--command-config", str(file)))
-        found.log_in_with(PASSWORD)
-        yield found
+        with Client(stage.broker.at("PLAINTEXT")) as admin:
+            set_password(admin, USER, PASSWORD, ScramMechanism.SCRAM_SHA_512)
+        yield Secured(stage, f"{host}:{port}", file)
         assert "Traceback" not in stage.broker.log()
 
 
@@ -127,11 +132,11 @@ def test_a_transactional_replay_needs_the_right_to_its_transactional_id(
     needed = rights(source, target)
     secured.allow(*(each for name, each in needed.items() if name != "read the target"))
     line = secured.line(source, target, "--transactional")
-    said = failed(korvet_process(*line))
+    said = failed(korvet(*line))
     expected = rf"brokers give no producer id to write {target.name}: TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
     assert re.search(f"^Error: {expected}", said, re.MULTILINE), said
-    done(korvet_process(*commands(source, target)[-1], "-b", stage.broker.bootstrap))
-    done(korvet_process(*line))
+    done(korvet(*commands(source, target)[-1], "-b", stage.broker.bootstrap))
+    done(korvet(*line))
     assert stage.contents(target) == stage.produced(source)
 
 
@@ -139,61 +144,49 @@ def test_the_rights_of_the_page_are_all_that_a_replay_needs(secured: Secured, so
     stage, target = secured.stage, secured.stage.make()
     *rights_of, replay, _ = commands(source, target)
     for each in rights_of:
-        done(korvet_process(*each, "-b", stage.broker.bootstrap))
+        done(korvet(*each, "-b", stage.broker.bootstrap))
     assert replay[:8] == [
         *("lake", "replay", "-b", "broker.example:9094", "--command-config", "alice.properties"),
         *("--lake", "./lake"),
     ]
-    given = secured.line(source, target, "--json", "--rate", "150")
-    assert replay[8:] == given[-6:-3]
-    # Longer than a session, which is renewed meanwhile.
-    [partition] = json.loads(done(korvet_process(*given)))["partitions"]
+    given = secured.line(source, target, "--json")
+    assert replay[8:] == given[-4:-1]
+    [partition] = json.loads(done(korvet(*given)))["partitions"]
     assert partition["records"] == RECORDS
     assert stage.contents(target) == stage.produced(source)
 
 
-@pytest.mark.parametrize(
-    ("taken", "says"),
-    [
-        ("write the target", r"\S+:0 did not take offsets \d+ to \d+ of \S+: TOPIC_AUTHORIZATION_FAILED: .*"),
-        ("read the source", r"group \S+ does not take the progress in \S+: TOPIC_AUTHORIZATION_FAILED"),
-        ("commit", r"group \S+ does not take the progress in \S+: GROUP_AUTHORIZATION_FAILED: .*"),
-        ("password", r"127.0.0.1:\d+: Authentication failed during re-authentication .*"),
-    ],
-)
 def test_a_right_that_is_taken_away_ends_a_replay_that_goes_on_with_it(
-    secured: Secured, source: SourceTopic, taken: str, says: str
+    secured: Secured, source: SourceTopic
 ) -> None:
     stage, target = secured.stage, secured.stage.make()
     needed = rights(source, target)
     secured.allow(*needed.values())
-    line = secured.line(source, target)
-    with subprocess.Popen(
-        [sys.executable, "-m", "korvet", *line, "--rate", "50"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=die_with_tests,
-    ) as process:
-        wait_until(lambda: stage.contents(target) or process.poll(), "first records")
-        if taken == "password":
-            secured.log_in_with("another")
-        else:
-            secured.take_away(needed[taken])
-        out, said = process.communicate(timeout=60)
-    assert (process.returncode, out) == (1, ""), said
-    assert re.fullmatch(f"Error: {says}\n", said), said
-    assert PASSWORD not in said
-    before = stage.contents(target)
-    assert 0 < len(before) < RECORDS
+    spec = ReplaySpec(source=source.name, target=target.name)
+    with secured.user() as user, secured.user() as other:
+
+        def is_refused() -> bool:
+            try:
+                other.offsets.committed(spec.name)
+            except AdminError:
+                return True
+            return False
+
+        def take_away(*_: int) -> None:
+            secured.take_away(needed["commit"])
+            wait_until(is_refused, "brokers know")
+
+        begun = Replay(user, stage.topics.stores, spec)
+        with pytest.raises(
+            ReplayError, match=r"does not take the progress in \S+: GROUP_AUTHORIZATION_FAILED"
+        ):
+            begun.run(RecordRate(50, VirtualClock()), 0, take_away)
+    assert len(stage.contents(target)) == 50
     # Without the right it fails again, and changes nothing.
-    failed(korvet_process(*line))
-    assert stage.contents(target) == before
-    if taken == "password":
-        secured.log_in_with(PASSWORD)
-    else:
-        secured.allow(needed[taken])
-    result = korvet_process(*line)
+    failed(korvet(*secured.line(source, target)))
+    assert len(stage.contents(target)) == 50
+    secured.allow(needed["commit"])
+    result = korvet(*secured.line(source, target))
     assert (result.returncode, result.stderr.partition(" ")[0]) == (0, "resuming"), result.stderr
     assert stage.contents(target) == stage.produced(source)
 
@@ -204,7 +197,7 @@ def test_each_right_that_is_missing_is_one_clear_error(secured: Secured, source:
     cluster = right(AclResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS)
 
     def refused_until(*given: AclBinding, says: str) -> None:
-        said = failed(korvet_process(*secured.line(source, target)))
+        said = failed(korvet(*secured.line(source, target)))
         assert re.search(f"^Error: {says}", said, re.MULTILINE), said
         assert stage.contents(target) == []
         secured.allow(*given)
@@ -219,5 +212,5 @@ def test_each_right_that_is_missing_is_one_clear_error(secured: Secured, source:
     secured.take_away(needed["read the target"])
     refused_until(needed["read the target"], says=r".*: \S+ does not say which records it has: TOPIC_AUTHOR")
     refused_until(cluster, says=r"brokers do not say how long they remember .*: CLUSTER_AUTHORIZATION_FAILED")
-    assert korvet_process(*secured.line(source, target)).returncode == 0
+    assert korvet(*secured.line(source, target)).returncode == 0
     assert stage.contents(target) == stage.produced(source)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from korvet.topics.registry import TopicSpec
-from tests.cli.commands import done, failed, korvet_process
+from tests.cli.commands import TextResult, done, failed, korvet
 from tests.lake.both import TOPIC, Both, both
+from tests.support.archives import where
 from tests.support.iceberg import check, names, properties
 
 DAY_MS = 86_400_000
@@ -32,9 +33,8 @@ def topic(redis_url: str, tmp_path: Path) -> Iterator[Both]:
         yield made
 
 
-def lake(topic: Both, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    where = ("--redis-url", topic.source.redis_url, "--lake", topic.lake.path)
-    return korvet_process("lake", command, *where, *arguments)
+def lake(topic: Both, command: str, *arguments: str) -> TextResult:
+    return korvet("lake", command, *where(topic), *arguments)
 
 
 def printed(topic: Both, command: str, *arguments: str) -> str:
@@ -74,8 +74,7 @@ def test_compact_names_files_that_it_cannot_read(topic: Both) -> None:
 
 
 def test_compact_goes_on_until_it_is_stopped(topic: Both) -> None:
-    where = ("--redis-url", topic.source.redis_url, "--lake", topic.lake.path)
-    line = [sys.executable, "-m", "korvet", "lake", "compact", *where, "--interval", "0.05", "--json"]
+    line = [sys.executable, "-m", "korvet", "lake", "compact", *where(topic), "--interval", "0.05", "--json"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.jvm.spark import jars
+from tests.support.archives import topics
 from tests.support.spark_driver import Driver, spark_driver
+
+__all__ = ["delta", "topics"]
 
 
 @pytest.fixture(scope="session")

@@ -17,16 +17,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from korvet.config.sources import with_password
-from korvet.lake.compaction import MergeTask, WrittenMerge, compact, rewrite
 from korvet.lake.source import LakeSource, SourceTopic
-from korvet.lake.table import Lake
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.spark import jobs
 from korvet.spark.session import session
 from korvet.spark.source import register
 from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, executor_of
-from tests.support.archive_driver import POINTS
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, driver, topics_in
+from tests.support.archives import FORMATS, Topics, all_kinds, topics_in, where
 from tests.support.processes import parent, wait_until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.secured_redis import PASSWORD, SecuredRedis, secured_redis
@@ -50,12 +47,6 @@ def environment() -> Iterator[None]:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -88,34 +79,7 @@ def kill_once(victim: str, killed: Path) -> None:
 
 
 @pytest.mark.usefixtures("two_executors")
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_executors_archive_every_record_once(
-    spark: SparkSession,
-    topics: Topics,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    storage_format: Format,
-) -> None:
-    topic = topics.make("orders", storage_format, partitions=8)
-    all_kinds(topics, topic)
-    ran = tmp_path / "ran"
-    ran.mkdir()
-
-    def noted(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        (ran / str(executor_of(os.getpid()))).touch()
-        return archive_ranges(source, tasks)
-
-    monkeypatch.setattr(jobs, "archive_ranges", noted)
-    archives = jobs.make_archiver(spark, topics.source)
-    [done] = jobs.archive_rounds(archives, jobs.archive_runner(spark, topics.source))
-    assert done is not None
-    assert (done.records, done.partitions, done.failures) == (8 * 1520, 8, [])
-    topics.check(topic)
-    assert len(list(ran.iterdir())) == 2
-
-
-@pytest.mark.usefixtures("two_executors")
-def test_a_task_reads_one_node_of_a_redis_cluster(
+def test_both_executors_archive_and_a_task_reads_one_node_of_a_redis_cluster(
     spark: SparkSession,
     redis_cluster: RedisCluster,
     tmp_path: Path,
@@ -129,7 +93,7 @@ def test_a_task_reads_one_node_of_a_redis_cluster(
 
         def noted(source: LakeSource, tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
             read = sorted(each.partition.index for each in tasks)
-            (ran / "-".join(map(str, read))).touch()
+            (ran / "-".join(map(str, (executor_of(os.getpid()), *read)))).touch()
             return archive_ranges(source, tasks)
 
         monkeypatch.setattr(jobs, "archive_ranges", noted)
@@ -139,7 +103,12 @@ def test_a_task_reads_one_node_of_a_redis_cluster(
         assert (done.records, done.failures) == (8 * 1520, [])
         topics.check(topic)
         of = {each.index: redis_cluster.node_of(each.stream) for each in topic.partitions}
-        tasks = [[int(index) for index in each.name.split("-")] for each in ran.iterdir()]
+        executors, tasks = set(), []
+        for each in ran.iterdir():
+            executor, *read = map(int, each.name.split("-"))
+            executors.add(executor)
+            tasks.append(read)
+        assert len(executors) == 2
         assert sorted(index for read in tasks for index in read) == sorted(of)
         assert all(len({of[index] for index in read}) == 1 for read in tasks)
         topics.trim(topic.partitions[0], topics.bounds(topic.partitions[0]).high_watermark)
@@ -177,24 +146,6 @@ def test_a_kill_on_an_executor_costs_another_try_and_no_record(
     topics.check(topic)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_killed_driver_loses_and_repeats_nothing(running: Cluster, topics: Topics, point: str) -> None:
-    made: list[Format] = ["record", "batch"]
-    found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(made)]
-    for topic in found:
-        all_kinds(topics, topic)
-    before = running.executors()
-    with driver(topics, point, running.url) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == point
-    wait_until(lambda: running.executors() <= before, "its executors are gone", SECONDS_MAX)
-    for topic in found:
-        topics.produce(topic.partitions[0], b"produced after the crash")
-    assert topics.archiver().round(topics.run).failures == []
-    for topic in found:
-        topics.check(topic)
-
-
 def files_of(topics: Topics, count: int = 6) -> SourceTopic:
     """Make a topic with `count` files in each of two partitions."""
     topic = topics.make("orders", "batch", partitions=2)
@@ -202,34 +153,6 @@ def files_of(topics: Topics, count: int = 6) -> SourceTopic:
         all_kinds(topics, topic)
         assert topics.archiver().round(topics.run).failures == []
     return topic
-
-
-@pytest.mark.usefixtures("two_executors")
-@pytest.mark.parametrize("victim", ["worker", "executor"])
-@pytest.mark.parametrize("place", ["before the write", "after the write"])
-def test_a_kill_costs_a_compaction_another_try_and_no_row(
-    spark: SparkSession,
-    topics: Topics,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    victim: str,
-    place: str,
-) -> None:
-    topic = files_of(topics)
-    killed = tmp_path / "killed"
-
-    # Spark carries a function that is defined here to its workers whole.
-    def once_killed(lake: Lake, task: MergeTask) -> WrittenMerge:
-        merged = rewrite(lake, task) if place == "after the write" else None
-        kill_once(victim, killed)
-        return merged or rewrite(lake, task)
-
-    monkeypatch.setattr(jobs, "rewrite", once_killed)
-    lake = topics.source.lake
-    done = list(compact(lake, topic.of, jobs.merge_runner(spark, lake)))
-    assert killed.exists()
-    assert [(each.files_before, each.files_after, each.done) for each in done] == [(6, 1, True)] * 2
-    topics.check(topic)
 
 
 @pytest.mark.usefixtures("two_executors")
@@ -261,9 +184,8 @@ def test_both_tiers_are_read_though_an_executor_is_killed_meanwhile(
 def test_executors_without_korvet_are_one_clear_error(running: Cluster, topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1")
-    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--master", running.url)
     result = subprocess.run(
-        [sys.executable, "-m", "korvet", "lake", "archive", *where],
+        [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), "--master", running.url],
         # The interpreter itself, without what is installed in its environment here.
         env=os.environ | {"PYSPARK_PYTHON": str(Path(sys.base_prefix) / "bin" / "python3")},
         cwd=ROOT,
@@ -280,11 +202,10 @@ def test_executors_without_korvet_are_one_clear_error(running: Cluster, topics: 
 def submitted(running: Cluster, topics: Topics, command: str, *arguments: str) -> Any:
     """Run a command of the lake by spark-submit; returns what it has printed as JSON."""
     configs = [part for name, value in CONFIGS.items() for part in ("--conf", f"{name}={value}")]
-    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake)
     result = subprocess.run(
         [
             *(str(SUBMIT), "--master", running.url, *configs, "--conf", "spark.ui.enabled=false"),
-            *(str(ROOT / "korvet" / "__main__.py"), "lake", command, *where, "--json", *arguments),
+            *(str(ROOT / "korvet" / "__main__.py"), "lake", command, *where(topics), "--json", *arguments),
         ],
         capture_output=True,
         text=True,

@@ -15,17 +15,10 @@ from korvet.spark.session import SparkError
 from tests.cli.commands import SPARK_SECONDS_MAX, korvet_process
 from tests.jvm.spark import jars
 from tests.jvm.spark.metastore import metastore
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics, where
 from tests.support.batches import Record
 from tests.support.spark_driver import Driver, spark_driver
 
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.catalogImplementation": "hive",
-    "spark.sql.shuffle.partitions": "1",
-}
 DAY_MS = 86_400_000
 
 
@@ -38,15 +31,12 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def hive(tmp_path_factory: pytest.TempPathFactory, uri: str) -> Iterator[Driver]:
     """Give a Spark with Delta Lake and this metastore."""
-    settings = DELTA | {"spark.hadoop.hive.metastore.uris": uri}
+    settings = jars.DELTA | {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.hive.metastore.uris": uri,
+    }
     with spark_driver(tmp_path_factory.mktemp("hive"), jars.prepare(), settings) as running:
         yield running
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 def produce(topics: Topics, name: str, number: int, *values: bytes, by: str = "partition") -> None:
@@ -59,8 +49,8 @@ def produce(topics: Topics, name: str, number: int, *values: bytes, by: str = "p
 
 def register(topics: Topics, uri: str, *flags: str, code: int = 0) -> dict[str, str]:
     """Run the command; returns the changes by their names."""
-    where = ("--redis-url", topics.source.redis_url, "--lake", topics.lake, "--metastore", uri)
-    done = korvet_process("lake", "register", *where, "--json", *flags, seconds_max=SPARK_SECONDS_MAX)
+    place = (*where(topics), "--metastore", uri)
+    done = korvet_process("lake", "register", *place, "--json", *flags, seconds_max=SPARK_SECONDS_MAX)
     assert done.returncode == code, done.stderr
     return {each["name"]: each["change"] for each in json.loads(done.stdout)}
 

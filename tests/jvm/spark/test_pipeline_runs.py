@@ -36,12 +36,6 @@ SECONDS_MAX = 240
 pytestmark = pytest.mark.timeout(4 * SECONDS_MAX)
 
 
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
-
-
 def pipeline(directory: Path, target: str, trigger: str, source: str = "") -> Path:
     """Write a pipeline's file: orders as they are, with the jars of the tests."""
     settings = {

@@ -19,7 +19,7 @@ from korvet.lake.source import LakeSource
 from korvet.spark.pipelines.runner import Pipeline, PipelineContext
 from korvet.spark.pipelines.spec import PipelineError, load
 from korvet.spark.pipelines.status import PipelineReporter
-from tests.support.archives import Topics, topics_in
+from tests.support.archives import Topics
 from tests.support.batches import Record
 from tests.support.spark_driver import Driver
 from tests.support.trimming import archive, trim
@@ -29,12 +29,6 @@ pytestmark = pytest.mark.timeout(600)
 MINUTE = 60_000
 START = 1_700_000_000_000 // 3_600_000 * 3_600_000
 """The beginning of an hour, in ms."""
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 class Runs:

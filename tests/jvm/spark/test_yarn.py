@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from tests.jvm.spark import jars
 from tests.jvm.spark.yarn import Yarn, yarn
-from tests.support.archives import FORMATS, Topics, all_kinds, topics_in, where
+from tests.support.archives import FORMATS, Topics, all_kinds, where
 
 ROOT = Path(__file__).parents[3]
 PYSPARK = Path(pyspark.__file__).parent
@@ -53,12 +53,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         yield started
-
-
-@pytest.fixture
-def topics(redis_url: str, tmp_path: Path) -> Iterator[Topics]:
-    with topics_in(redis_url, tmp_path / "lake") as found:
-        yield found
 
 
 def run(*command: str) -> None:

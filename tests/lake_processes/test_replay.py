@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,11 +20,13 @@ from korvet.lake.replay_state import ReplayEdge, ReplayError, ReplaySpec
 from korvet.lake.source import RetentionLimits, SourceTopic
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from tests.lake.archives import committed_in_the_past
 from tests.support import batches
 from tests.support.archives import FORMATS, Format
 from tests.support.batches import LZ4, Record
 from tests.support.replaying import Stage, stage_in
 from tests.support.trimming import archive
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +127,11 @@ def test_a_replay_as_of_a_version_or_a_time_takes_what_the_table_held(
     archive(stage.topics)
     table = stage.topics.source.lake.open(source.of)
     assert table is not None
-    # Delta's times are those of commits.
-    time.sleep(0.01)
-    then = datetime.now(UTC)
-    time.sleep(0.01)
+    then = committed_in_the_past(table.uri)
     stage.topics.produce(source.partitions[0], b"3", b"4")
     archive(stage.topics)
     settled(stage.admin.topics.delete_records({TopicPartition(source.name, 0): 4}))
-    now_ms = time.time_ns() // 1_000_000
-    Expiry(stage.topics.source).expire(stage.topics.stores, source, RetentionLimits(), now_ms)
+    Expiry(stage.topics.source).expire(stage.topics.stores, source, RetentionLimits(), 0)
 
     def replayed(**edges: Any) -> list[int]:
         target = stage.make()
@@ -229,40 +225,35 @@ def test_what_was_aborted_is_not_replayed(stage: Stage, *, transactional: bool) 
 
 
 def test_a_rate_bounds_how_many_records_pass() -> None:
-    now = 100.0
-    waited: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        waited.append(seconds)
-        now += seconds
-
-    pace = RecordRate(50, lambda: now, sleep)
+    clock = VirtualClock()
+    begun = clock.monotonic()
+    pace = RecordRate(50, clock)
     assert pace.at_once == 50
     passed = 0
     for count in (50, 50, 25, 50, 1):
         pace.take(count)
         passed += count
         # Never more than what the time that has gone by allows, and what passes at once.
-        assert passed - count <= (now - 100) * 50
-    assert sum(waited) == pytest.approx((50 + 50 + 25 + 50) / 50)
-    now += 1000
+        assert passed - count <= (clock.monotonic() - begun) * 50
+    assert clock.monotonic() - begun == pytest.approx((50 + 50 + 25 + 50) / 50)
+    clock.sleep(1000)
+    begun = clock.monotonic()
     pace.take(50)
     pace.take(50)
-    assert waited[-1] == pytest.approx(1)
+    assert clock.monotonic() - begun == pytest.approx(1)
     assert RecordRate(0.5).at_once == 1
     assert RecordRate(None).at_once is None
 
 
 def test_a_slow_replay_sends_no_more_at_once_than_its_rate_allows(stage: Stage) -> None:
     source, target = numbered(stage, 25), stage.make()
-    waits: list[float] = []
+    clock = VirtualClock()
+    begun = clock.monotonic()
     seen: list[int] = []
-    pace = RecordRate(10, lambda: sum(waits), waits.append)
     stage.replay(ReplaySpec(source=source.name, target=target.name)).run(
-        pace, 0, lambda count, _: seen.append(count)
+        RecordRate(10, clock), 0, lambda count, _: seen.append(count)
     )
-    assert (seen, waits) == ([10, 10, 5], [1, 1])
+    assert (seen, clock.monotonic() - begun) == ([10, 10, 5], 2)
     assert values(stage, target) == list(range(25))
 
 
@@ -318,6 +309,27 @@ def test_a_run_that_begins_goes_on_from_what_the_one_before_has_committed_last(s
     assert stage.run(spec, transactional=True) == [5]
     planned.run(RecordRate(None), 0, lambda *_: None)
     assert values(stage, target) == list(range(5))
+
+
+def test_the_second_of_two_transactional_runs_takes_over(stage: Stage) -> None:
+    source, target = numbered(stage, 50), stage.make()
+    spec = ReplaySpec(source=source.name, target=target.name)
+    first = stage.replay(spec, transactional=True)
+    steps: list[int] = []
+
+    def other(records: int, _: int) -> None:
+        steps.append(records)
+        # A plan ends no other run, and a run does.
+        with AdminClient(stage.broker.bootstrap) as admin:
+            planned = Replay(admin, stage.topics.stores, spec, transactional=True)
+            assert (planned.resumed, planned.ranges[0].records) == (True, 10 * len(steps))
+            if len(steps) == 2:
+                planned.run(RecordRate(None), 0, lambda *_: None)
+
+    with pytest.raises(ReplayError, match="runs elsewhere now, or its transaction took too long: "):
+        first.run(RecordRate(10, VirtualClock()), 0, other)
+    assert steps == [10, 10]
+    assert values(stage, target) == list(range(50))
 
 
 def test_a_replay_goes_on_with_transactions_or_without_as_it_began(stage: Stage) -> None:
