@@ -12,7 +12,7 @@ from korvet.log.store import LogStore
 from korvet.log.types import FetchLimits
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.topics.registry import Topic, TopicSpec
+from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition
 from tests.support import batches
 from tests.support.batches import TIMESTAMP, Record
@@ -40,19 +40,9 @@ class CompactedLog:
         overrides = {"storage.format": storage_format, "cleanup.policy": "compact"}
         overrides |= {"min.cleanable.dirty.ratio": "0"}
         overrides |= {name.replace("_", "."): value for name, value in configs.items()}
-        self._begin(here, raw, here.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=overrides)))
-
-    @classmethod
-    def of(cls, here: Domain, raw: Any) -> CompactedLog:
-        """Return the log that another process has made; of its records this one knows nothing."""
-        log = cls.__new__(cls)
-        log._begin(here, raw, here.topics.get(TOPIC))
-        return log
-
-    def _begin(self, here: Domain, raw: Any, topic: Topic) -> None:
         self.here = here
         self.raw = raw
-        self.topic = topic
+        self.topic = here.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=overrides))
         self.partition: Partition = self.topic.partition(0)
         self.logs = LogStore(here.redis, here.redis, Keys("korvet"))
         self.store = CompactionStore(here.redis)
@@ -124,10 +114,6 @@ class CompactedLog:
             or held.offset >= compacted_end
             or (held.key is not None and latest[held.key] == held.offset and not gone(held))
         ]
-
-    def forget_compacted(self, compacted_end: int) -> None:
-        """Let the model be what is expected from now on."""
-        self.model = self.expected(compacted_end)
 
     def read(self, offset: int = 0, bytes_max: int = 2000) -> list[Held]:
         """Read on from `offset` as a consumer does, in small fetches, up to the high watermark."""

@@ -64,7 +64,7 @@ RECORDS = st.builds(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_rest", AT_RESTS, ids=lambda at_rest: at_rest.codec)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=st.lists(RECORDS, min_size=1, max_size=8),
     codec=st.sampled_from(CODECS),

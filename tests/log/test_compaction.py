@@ -10,7 +10,6 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import RowBuilder
 from korvet.log.trim import Trim, Trimmed, TrimStore
-from korvet.log.types import Bounds
 from korvet.protocol.records.batch import HEADER, BatchHeader
 from tests.log.compacting import TOPIC, CompactedLog, Held
 from tests.support import batches
@@ -29,21 +28,6 @@ def test_of_each_key_the_latest_record_stays_at_its_offset(log: CompactedLog) ->
     assert done.compacted_end == log.field("next")
     assert done.removed == len(log.model) - done.kept == len(log.model) - len(log.read())
     assert log.plans() == []
-
-
-def test_what_comes_later_is_compacted_together_with_what_stayed(log: CompactedLog) -> None:
-    for _ in range(5):
-        log.fill(8, keys=9)
-        done = log.compacted()
-        assert log.read() == log.expected(done.compacted_end)
-
-
-def test_nothing_changes_past_the_end_of_a_pass(log: CompactedLog) -> None:
-    log.fill(5)
-    done = log.compacted()
-    log.fill(5)
-    assert log.read() == log.expected(done.compacted_end)
-    assert log.read(done.compacted_end) == [held for held in log.model if held.offset >= done.compacted_end]
 
 
 def test_a_read_may_begin_anywhere(log: CompactedLog) -> None:
@@ -152,16 +136,6 @@ def test_a_buffer_too_small_for_one_interval_is_said(log: CompactedLog) -> None:
     assert "clean_token" not in [name.decode() for name in log.raw.hkeys(log.partition.state)]
 
 
-def test_memory_comes_back(log: CompactedLog) -> None:
-    for n in range(300):
-        log.append((b"one", b"%d" % n * 300))
-    before = log.raw.memory_usage(log.partition.stream)
-    log.compacted()
-    clean = log.partition.compacted[log.field("clean")]
-    assert log.raw.memory_usage(log.partition.stream) + log.raw.memory_usage(clean) < before / 10
-    assert log.raw.exists(*log.partition.compacted) == 1
-
-
 def test_what_a_killed_pass_did_not_give_back_comes_back_with_the_next_keeper(
     log: CompactedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,16 +192,6 @@ def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
         left = log.read(held.offset)
         assert 0 <= written - log.field("start_records") - len(left) < 5 * 2
         assert log.field("bytes") - log.field("start_bytes") >= len(left)
-
-
-def test_the_start_of_the_log_stays_where_it_is(log: CompactedLog) -> None:
-    log.fill(10)
-    [before] = log.logs.bounds([log.partition])
-    log.compacted()
-    [after] = log.logs.bounds([log.partition])
-    assert isinstance(before, Bounds)
-    assert isinstance(after, Bounds)
-    assert after._replace(compacted_end=before.compacted_end) == before
 
 
 def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: CompactedLog) -> None:

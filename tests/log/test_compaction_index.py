@@ -76,17 +76,3 @@ def test_a_lost_index_is_rebuilt_for_what_is_left(log: CompactedLog) -> None:
     assert log.read() == log.expected(done.compacted_end)
     assert records_by_the_state(log) == len(log.read())
     check_times(log)
-
-
-def test_rows_of_a_compacted_part_are_none_of_what_was_there_before(log: CompactedLog) -> None:
-    fill(log, 30, 60)
-    done = log.compacted()
-    rows = log.store.rows(log.partition, -1, done.compacted_end, 1000)
-    assert rows[-1].offset == done.compacted_end
-    assert rows[-1].records - log.field("start_records") == done.kept
-    left = log.read()
-    after = 0
-    for row in rows:
-        between = [held for held in left if after <= held.offset < row.offset]
-        assert row.interval == max(held.timestamp for held in between)
-        after = row.offset

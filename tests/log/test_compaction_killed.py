@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -124,40 +122,6 @@ def test_no_live_key_is_lost_at_whatever_step_a_pass_is_killed(
         assert seen in (log.expected(old_end), log.expected(after, purged(old_end)))
         check_all(log, old_end)
     assert kills > 10
-
-
-PROGRAM = """
-import os, signal, sys
-from tests.log import compacting
-from tests.support import domain as support
-from korvet.log import compaction
-
-url, at = sys.argv[1], int(sys.argv[2])
-compaction._STEP_ENTRIES_MAX = 5
-with support.domain(url) as here:
-    log = compacting.CompactedLog.of(here, None)
-
-    def check(left=[at]):
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
-
-    log.compact(check=check)
-"""
-
-
-@FORMATS
-@pytest.mark.parametrize("at", [0, 2, 4, 6, 8])
-def test_a_keeper_that_is_killed_by_the_system_leaves_a_whole_log(
-    here: Domain, raw_redis: Any, redis_url: str, storage_format: str, at: int
-) -> None:
-    log, old_end = half_compacted(here, raw_redis, storage_format)
-    after = log.field("next")
-    program = [sys.executable, "-c", PROGRAM, redis_url, str(at)]
-    killed = subprocess.run(program, check=False, capture_output=True, text=True)
-    assert killed.returncode == -9, killed.stderr
-    assert contents(log) in (log.expected(old_end), log.expected(after, purged(old_end)))
-    check_all(log, old_end)
 
 
 @FORMATS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
@@ -186,7 +186,6 @@ MANY = 1000
     puts=st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**53 - 1)), max_size=300),
     others=st.lists(st.binary(max_size=3)),
 )
-@settings(deadline=None)
 def test_it_is_a_dict(puts: list[tuple[bytes, int]], others: list[bytes]) -> None:
     keys = OffsetMap(1 << 20, 300)
     for key, offset in puts:

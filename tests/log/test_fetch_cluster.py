@@ -10,17 +10,16 @@ import gevent
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.log.collect import FetchResult
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
-from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
 pytestmark = pytest.mark.slow
 
-LONG_MS = 60_000
 KEYS = Keys("korvet")
 PARTITIONS = 12
 
@@ -46,17 +45,14 @@ def partitions_of(cluster: RedisCluster) -> dict[ClusterNode, int]:
     return {cluster.node_of(KEYS.stream("orders", index)): index for index in range(PARTITIONS)}
 
 
-def waiting(view: Domain, *partitions: int) -> gevent.Greenlet[..., list[Outcome]]:
+def waiting(view: Domain, *partitions: int) -> gevent.Greenlet[..., list[FetchResult]]:
     """Fetch, and return when it waits, or is done."""
+    return view.begin_fetch(*(view.wanted("orders", partition) for partition in partitions))
 
-    def fetch() -> list[Outcome]:
-        wanted = [view.wanted("orders", partition) for partition in partitions]
-        results = view.fetch(*wanted, wait_ms=LONG_MS)
-        return [(each.error, values(b"".join(each.chunks))) for each in results]
 
-    fetching = gevent.spawn(fetch)
-    until(lambda: fetching.dead or view.fetcher._parked)
-    return fetching
+def outcomes(fetching: gevent.Greenlet[..., list[FetchResult]]) -> list[Outcome]:
+    """Return what a fetch finds in the end."""
+    return [(each.error, values(b"".join(each.chunks))) for each in fetching.get(timeout=60)]
 
 
 def test_a_fetch_waits_for_partitions_of_all_nodes(redis_cluster: RedisCluster, view: Domain) -> None:
@@ -67,7 +63,7 @@ def test_a_fetch_waits_for_partitions_of_all_nodes(redis_cluster: RedisCluster, 
         assert not fetching.dead
         view.append("orders", b"x", partition=partition)
         rest = len(partitions) - place - 1
-        assert fetching.get(timeout=30) == [(ErrorCode.NONE, [b"x"]), *[(ErrorCode.NONE, [])] * rest]
+        assert outcomes(fetching) == [(ErrorCode.NONE, [b"x"]), *[(ErrorCode.NONE, [])] * rest]
 
 
 def test_a_dead_node_ends_the_waits_for_its_partitions_alone() -> None:
@@ -76,14 +72,13 @@ def test_a_dead_node_ends_the_waits_for_its_partitions_alone() -> None:
         registry = cluster.node_of(KEYS.topics)
         [dead, living] = [partitions[node] for node in cluster.nodes if node is not registry]
         both, alone = waiting(view, living, dead), waiting(view, living)
-        until(lambda: len(view.fetcher._parked) == 2)
         cluster.node_of(KEYS.stream("orders", dead)).kill()
         refused: list[Outcome] = [(ErrorCode.NONE, []), (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])]
-        assert both.get(timeout=30) == refused
-        assert waiting(view, living, dead).get(timeout=30) == refused
+        assert outcomes(both) == refused
+        assert outcomes(waiting(view, living, dead)) == refused
         assert not alone.dead
         view.append("orders", b"x", partition=living)
-        assert alone.get(timeout=30) == [(ErrorCode.NONE, [b"x"])]
+        assert outcomes(alone) == [(ErrorCode.NONE, [b"x"])]
 
 
 def test_a_node_that_takes_no_subscription_is_reported_as_away(
@@ -92,10 +87,10 @@ def test_a_node_that_takes_no_subscription_is_reported_as_away(
     partitions = partitions_of(redis_cluster)
     refusing, *others = partitions
     refusing.call("ACL", "SETUSER", "default", "resetchannels")
-    results = waiting(view, *partitions.values()).get(timeout=30)
+    results = outcomes(waiting(view, *partitions.values()))
     assert results == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, []), *[(ErrorCode.NONE, [])] * len(others)]
     refusing.call("ACL", "SETUSER", "default", "allchannels")
     while (fetching := waiting(view, *partitions.values())).dead:
         gevent.sleep(0.02)
     view.append("orders", b"x", partition=partitions[others[0]])
-    assert fetching.get(timeout=30)[1] == (ErrorCode.NONE, [b"x"])
+    assert outcomes(fetching)[1] == (ErrorCode.NONE, [b"x"])

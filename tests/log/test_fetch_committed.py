@@ -22,10 +22,10 @@ from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
+from tests.support.proxy import until
 from tests.support.transactions import Consumed, TransactionalProducer, consumed
 
 pytestmark = pytest.mark.parametrize("storage_format", ["record", "batch"], indirect=True)
-LONG_MS = 30_000
 
 
 @pytest.fixture
@@ -155,16 +155,6 @@ def test_many_records_of_one_layout_come_as_others_do(log: Log, *, keyed: bool) 
     assert log.consume().values == values
 
 
-def test_values_that_are_compressed_at_rest_are_those_of_the_producer(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    values = [b"%d" % n + b"x" * 5000 for n in range(40)]
-    for value in values:
-        producer.write(value)
-    producer.write(None, b"")
-    producer.commit()
-    assert log.consume().values == [*values, None, b""]
-
-
 @pytest.mark.parametrize("bytes_max", [1, 300, 2000, 1 << 20])
 def test_whatever_the_limits_a_committed_reader_gets_what_was_committed(log: Log, bytes_max: int) -> None:
     rng = random.Random(5)
@@ -269,30 +259,15 @@ def test_the_end_of_a_transaction_wakes_a_committed_reader(log: Log) -> None:
     producer = TransactionalProducer(log.view)
     producer.write(b"a")
     offset = log.fetch().last_stable_offset
-    waiting = gevent.spawn(log.fetch, offset, wait_ms=LONG_MS)
-    gevent.sleep(0.05)
+    wanted = msgspec.structs.replace(log.view.wanted("orders", offset=offset), committed=True)
+    waiting = log.view.begin_fetch(wanted)
+    parks = log.view.parks
     producer.write(b"b")
-    gevent.sleep(0.05)
+    until(lambda: log.view.parks > parks)  # it was woken, and waits on
     assert not waiting.ready()
     producer.commit()
-    found = waiting.get(timeout=20)
+    [found] = waiting.get(timeout=60)
     assert consumed(b"".join(found.chunks), offset, committed=True).values == [b"a", b"b"]
-
-
-def test_an_uncommitted_reader_is_woken_at_once(log: Log) -> None:
-    end = log.append(b"a") + 1
-    waiting = gevent.spawn(log.fetch, end, committed=False, wait_ms=LONG_MS)
-    gevent.sleep(0.05)
-    producer = TransactionalProducer(log.view)
-    producer.write(b"b")
-    found = waiting.get(timeout=20)
-    assert consumed(b"".join(found.chunks), end, committed=False).values == [b"b"]
-    end = found.high_watermark
-    waiting = gevent.spawn(log.fetch, end, committed=False, wait_ms=LONG_MS)
-    gevent.sleep(0.05)
-    producer.abort()
-    [header] = headers_of(b"".join(waiting.get(timeout=20).chunks))
-    assert header.attributes == TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 def test_what_an_open_transaction_has_written_is_not_read_in_vain(log: Log, raw_redis: redis.Redis) -> None:

@@ -25,6 +25,7 @@ from korvet.telemetry import metrics
 from korvet.topics.registry import NAME_LENGTH_MAX, Topic, TopicSpec
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support.domain import Domain
+from tests.support.proxy import until
 
 VERSION = 12
 LONG_MS = 30_000
@@ -234,8 +235,7 @@ def test_a_fetch_that_is_under_way_in_a_session_that_ends_is_woken_still(
         return here.fetcher.fetch_due(reads, due, FetchLimits(LONG_MS * waits, 1, 1 << 20))
 
     waiting = gevent.spawn(session.fetch, here.topics, lambda _topics: {}, spec, read, LONG_MS)
-    while not here.fetcher._parked:
-        gevent.sleep(0.01)
+    until(lambda: here.parks)
     cache.now += EVICTION_SECONDS + 1
     other = cache.connection()
     assert sessions.create(other, VERSION, refs[:1], [FetchResult()]) != NO_SESSION

@@ -18,17 +18,19 @@ from korvet.redis.client import Redis
 from korvet.redis.connection import Observer
 from korvet.redis.keys import Keys
 from korvet.redis.slots import slot_of
+from tests.support.commands import commands_of
 from tests.support.log_bench import Bench, code_of
 from tests.support.processes import wait_until
+from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster
 
 
 @contextmanager
 def calls(bench: Bench, expected: int) -> Iterator[None]:
     """Expect this number of calls of scripts."""
-    bench.raw.config_resetstat()
-    yield
-    assert bench.raw.info("commandstats")["cmdstat_evalsha"]["calls"] == expected
+    with commands_of(bench.raw) as ran:
+        yield
+    assert ran["evalsha"] == expected
 
 
 def values(count: int) -> list[bytes]:
@@ -187,19 +189,15 @@ def test_appends_that_come_while_others_wait_for_the_connection_keep_their_order
     assert bench.values() == [b"first", *values(5)]
 
 
-def test_where_no_reply_comes_the_outcome_of_all_is_unknown(bench: Bench, redis_url: str) -> None:
-    redis = Redis(redis_url, timeout_ms=300, connect_timeout_ms=5000)
+def test_where_no_reply_comes_the_outcome_of_all_is_unknown(bench: Bench, network: Proxy) -> None:
+    redis = Redis(network.url, timeout_ms=60_000, connect_timeout_ms=10_000)
     logs = LogStore(redis, redis, Keys("korvet"))
     base(logs.append([bench.made(b"first")])[0])
-    bench.raw.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
-    try:
-        begun = [
-            logs.begin_append([bench.made(b"x", producer=producer, epoch=0, sequence=0)])
-            for producer in (7, -1)
-        ]
-        outcomes = [each.result()[0] for each in begun]
-    finally:
-        bench.raw.execute_command("CLIENT", "UNPAUSE")
+    network.cut_after_to_client = network.bytes_to_client
+    begun = [
+        logs.begin_append([bench.made(b"x", producer=producer, epoch=0, sequence=0)]) for producer in (7, -1)
+    ]
+    outcomes = [each.result()[0] for each in begun]
     assert [isinstance(each, AppendUnknownError) and each.idempotent for each in outcomes] == [True, False]
     redis.close()
 

@@ -31,6 +31,7 @@ from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition
 from tests.support import redis_servers
 from tests.support.batches import values
+from tests.support.commands import commands_of
 from tests.support.domain import Domain, domain
 from tests.support.processes import wait_until
 from tests.support.proxy import until
@@ -46,10 +47,6 @@ class Setup(NamedTuple):
     worker: Domain
     raw: Any
     following: Any
-
-    def rounds(self) -> int:
-        """Return how often it was asked what replicas have."""
-        return int(self.raw.info("commandstats").get("cmdstat_wait", {"calls": 0})["calls"])
 
     def fetch(self, topic: str = "orders", offset: int = 0) -> FetchResult:
         """Fetch without waiting for more."""
@@ -113,21 +110,21 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_only_a_read_past_what_is_known_asks_the_replicas(setup: Setup) -> None:
-    before = setup.rounds()
-    assert setup.shown() == setup.shown() == [b"one"]
-    assert setup.rounds() == before
+    with commands_of(setup.raw) as ran:
+        assert setup.shown() == setup.shown() == [b"one"]
+    assert not ran["wait"]
     setup.worker.append("orders", b"two")
-    assert setup.shown() == setup.shown() == [b"one", b"two"]
-    assert setup.rounds() == before + 1
+    with commands_of(setup.raw) as ran:
+        assert setup.shown() == setup.shown() == [b"one", b"two"]
+    assert ran["wait"] == 1
 
 
 def test_logs_whose_topics_want_no_replicas_ask_nobody(setup: Setup) -> None:
-    with domain(setup.worker.url) as worker:
-        before = setup.rounds()
+    with commands_of(setup.raw) as ran, domain(setup.worker.url) as worker:
         worker.append("orders", b"two")
         [found] = worker.fetch(worker.wanted("orders"))
         assert values(b"".join(found.chunks)) == [b"one", b"two"]
-        assert setup.rounds() == before
+    assert not ran["wait"]
 
 
 @pytest.mark.usefixtures("patient")
@@ -158,12 +155,12 @@ def test_what_was_read_of_a_former_history_is_not_shown(setup: Setup) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_what_was_held_of_a_former_history_is_forgotten(setup: Setup) -> None:
-    before = setup.rounds()
-    assert setup.shown() == [b"one"]
-    setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
-    setup.worker.redis.reconnect("lost")
-    assert setup.shown() == [b"one"]
-    assert setup.rounds() == before + 1
+    with commands_of(setup.raw) as ran:
+        assert setup.shown() == [b"one"]
+        setup.raw.execute_command("DEBUG", "CHANGE-REPL-ID")
+        setup.worker.redis.reconnect("lost")
+        assert setup.shown() == [b"one"]
+    assert ran["wait"] == 1
 
 
 def test_a_consumer_far_behind_learns_of_a_later_end_without_waiting(
@@ -177,11 +174,10 @@ def test_a_consumer_far_behind_learns_of_a_later_end_without_waiting(
     assert values(b"".join(found.chunks)) == [b"one"]
 
     def moved() -> bool:
-        gevent.sleep(0.01)
         [later] = view.fetch(view.wanted("orders", bytes_max=1))
         return later.high_watermark > first
 
-    wait_until(moved, "the high watermark moves")
+    until(moved)
 
 
 def test_what_ends_at_the_high_watermark_stays_as_it_was_read() -> None:
@@ -246,11 +242,11 @@ def test_bounds_are_read_once_while_too_few_replicas_are_in_sync(setup: Setup) -
     with domain(setup.worker.url, Settings(replicas=1)) as view:
         partition = view.topics.get("orders").partition(0)
         with setup.replica_cut_off():
-            before = setup.raw.info("commandstats")["cmdstat_hmget"]["calls"]
-            [found] = view.log.visible_bounds([partition])
+            with commands_of(setup.raw) as ran:
+                [found] = view.log.visible_bounds([partition])
             assert isinstance(found, Bounds)
             assert found.high_watermark == -1
-            assert setup.raw.info("commandstats")["cmdstat_hmget"]["calls"] == before + 1
+            assert ran["hmget"] == 1
 
 
 def test_where_a_log_begins_asks_no_replicas(setup: Setup) -> None:
@@ -258,14 +254,13 @@ def test_where_a_log_begins_asks_no_replicas(setup: Setup) -> None:
     partition = view.topics.get("orders").partition(0)
     with setup.replica_cut_off():
         view.append("orders", b"two")
-        before = setup.raw.info("commandstats")["cmdstat_info"]["calls"]
         earliest = [
             OffsetQuery(partition, SpecialTimestamp.EARLIEST),
             OffsetQuery(partition, SpecialTimestamp.EARLIEST_LOCAL),
         ]
-        [first, same] = view.offsets.find(earliest)
-        # That of this test.
-        assert setup.raw.info("commandstats")["cmdstat_info"]["calls"] == before + 1
+        with commands_of(setup.raw) as ran:
+            [first, same] = view.offsets.find(earliest)
+        assert ran["info"] == 1  # that counts
         assert view.offsets.find([*earliest, OffsetQuery(partition, SpecialTimestamp.LATEST)])[:2] == [
             first,
             same,
@@ -282,11 +277,12 @@ def test_a_fetch_that_waits_shows_what_replicas_have_later(setup: Setup) -> None
     view = setup.worker
     position = setup.fetch().high_watermark
     with setup.replica_cut_off():
-        waiting = gevent.spawn(view.fetch, view.wanted("orders", offset=position), wait_ms=600_000)
+        waiting = view.begin_fetch(view.wanted("orders", offset=position))
+        parks = view.parks
         view.append("orders", b"two")
-        assert not gevent.wait([waiting], timeout=0.2)
-    with gevent.Timeout(30):
-        [found] = waiting.get()
+        until(lambda: view.parks > parks)  # it was woken, and waits on
+        assert not waiting.dead
+    [found] = waiting.get(timeout=60)
     assert values(b"".join(found.chunks)) == [b"two"]
 
 
@@ -307,16 +303,13 @@ def test_a_fetch_that_waits_reads_again_only_what_replicas_lack(
 
     monkeypatch.setattr(view.log, "read", noted)
     wanted = view.wanted("orders", offset=end), view.wanted("dear")
-    waiting = gevent.spawn(view.fetch, *wanted, wait_ms=600_000)
-    with gevent.Timeout(30):
-        while len(reads) < 10:
-            gevent.sleep(0.01)
+    waiting = view.begin_fetch(*wanted)
+    until(lambda: len(reads) >= 10)
     # On arrival, and when it listens.
     assert reads[:2] == [["orders", "dear"]] * 2
     assert reads[2:] == [["dear"]] * len(reads[2:])
     view.append("orders", b"two")
-    with gevent.Timeout(30):
-        [orders, dear] = waiting.get()
+    [orders, dear] = waiting.get(timeout=60)
     assert (values(b"".join(orders.chunks)), dear.chunks) == ([b"two"], [])
 
 

@@ -143,7 +143,7 @@ def connections(redis_server: str) -> Iterator[tuple[Redis, Any]]:
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(OPERATIONS, min_size=20, max_size=60), bits=st.sampled_from([8, 10, 12]))
 def test_whatever_happens_the_log_is_what_was_acknowledged(
     connections: tuple[Redis, Any], storage_format: Format, operations: list[tuple[Any, ...]], bits: int

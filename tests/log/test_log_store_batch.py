@@ -7,17 +7,15 @@ import subprocess
 import sys
 from typing import Any
 
-import gevent
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import AppendBatch, Bounds, Fetched, Read
+from korvet.log.types import AppendBatch, Fetched, Read
 from korvet.protocol.records.batch import HEADER_BYTES
-from korvet.redis.client import Redis
-from korvet.topics.types import AtRest, TopicRow
+from korvet.topics.types import AtRest
 from tests.support import processes
-from tests.support.log_bench import TIMESTAMP, Bench, code_of, records_of, wire
+from tests.support.log_bench import Bench, code_of, records_of, wire
 
 
 @pytest.fixture
@@ -25,21 +23,10 @@ def bench(batch_bench: Bench) -> Bench:
     return batch_bench
 
 
-def ids(bench: Bench) -> list[str]:
-    return [entry_id.decode() for entry_id, _ in bench.raw.xrange(bench.partition.stream)]
-
-
 def bytes_of(bench: Bench, *values: bytes, **options: Any) -> tuple[AppendBatch, bytes]:
     made = bench.made(*values, **options)
     assert isinstance(made, AppendBatch)
     return made, bytes(made.batch)
-
-
-def test_offsets_are_dense_from_zero_and_ids_are_where_batches_end(bench: Bench) -> None:
-    assert [bench.append(*[b"v"] * count) for count in (3, 1, 250)] == [0, 3, 4]
-    assert ids(bench) == ["3-0", "4-0", "254-0"]
-    assert bench.bounds() == Bounds(0, 0, 254, TIMESTAMP)
-    assert [offset for offset, _ in bench.read_all()] == list(range(254))
 
 
 @pytest.mark.parametrize("offset", [3, 4, 5])
@@ -74,21 +61,6 @@ def test_each_append_says_how_its_batch_is_compressed_at_rest(bench: Bench, code
 
 # What others write.
 
-FOREIGN = ["*", "2-1", f"2-{2**64 - 1}", "3-0", "4-0", "5-0", f"{2**60}-0", f"{2**64 - 1}-{2**64 - 1}"]
-
-
-@pytest.mark.parametrize("entry_id", FOREIGN)
-def test_an_external_entry_is_never_served_and_the_log_goes_on(bench: Bench, entry_id: str) -> None:
-    bench.append(b"a", b"b")
-    bench.external(1, entry_id)
-    assert bench.nothing(2) == (0, 0, 2)
-    assert bench.bounds() == Bounds(0, 0, 2, TIMESTAMP)
-    assert bench.values() == [b"a", b"b"]
-    assert bench.append(b"c", b"d", b"e") == 2
-    assert bench.append(b"f") == 5
-    assert bench.read_all() == list(enumerate([b"a", b"b", b"c", b"d", b"e", b"f"]))
-    assert ids(bench) == ["2-0", "5-0", "6-0"]
-
 
 def test_a_full_read_of_external_entries_does_not_ask_to_read_on(bench: Bench) -> None:
     bench.append(b"a")
@@ -121,13 +93,6 @@ def test_what_an_append_removes_is_warned_about_too(bench: Bench, caplog: pytest
     ]
 
 
-def test_an_append_after_many_external_entries_removes_them_all(bench: Bench) -> None:
-    bench.append(b"a")
-    bench.external(2500)
-    assert bench.append(b"b") == 1
-    assert ids(bench) == ["1-0", "2-0"]
-
-
 def test_external_entries_below_the_end_are_left_out_and_warned_about(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,32 +104,6 @@ def test_external_entries_below_the_end_are_left_out_and_warned_about(
     [(level, text)] = {(one.levelno, one.getMessage()) for one in caplog.records}
     assert level == logging.WARNING
     assert text == f"{bench.partition.stream}: 1 entry is no batch: not served"
-
-
-def test_producers_consumers_and_external_writers_at_once_lose_and_double_nothing(
-    bench: Bench, redis_url: str
-) -> None:
-    other = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-
-    def write() -> None:
-        for n in range(60):
-            other.pipeline([("XADD", bench.partition.stream, "*", "value", f"f{n}")] * (n % 7))
-            gevent.sleep(0)
-
-    def produce() -> None:
-        for n in range(100):
-            # An append that loses every race against an external writer writes nothing: try again, as producers do.
-            while isinstance(bench.logs.append([bench.made(b"own%d" % n)])[0], KafkaError):
-                pass
-
-    jobs = [gevent.spawn(write), gevent.spawn(produce)]
-    found: list[tuple[int, bytes | None]] = []
-    with gevent.Timeout(60):
-        while len(found) < 100:
-            found += [(record.offset, record.value) for record in bench.records(len(found), 30)]
-        gevent.joinall(jobs, raise_error=True)
-    other.close()
-    assert found == [(n, b"own%d" % n) for n in range(100)]
 
 
 WRITER = """
@@ -232,16 +171,3 @@ def test_a_batch_that_was_accepted_is_served_whatever_the_decompression_limit_is
 
 
 # Existing streams.
-
-
-def test_a_topic_over_an_existing_stream_is_refused_in_batch_and_adopted_in_record(bench: Bench) -> None:
-    stream, value = "korvet:adopted:1", b"was there"
-    bench.raw.xadd(stream, {"value": value})
-    whole = TopicRow(name="adopted", id="id-2", partitions=2, configs={"storage.format": "batch"})
-    with pytest.raises(KafkaError, match=f"INVALID_CONFIG.*{stream} exists already"):
-        bench.topics.create(whole)
-    assert "adopted" not in bench.topics.load().rows
-    bench.topics.create(TopicRow(name="adopted", id="id-2", partitions=2))
-    [fetched] = bench.logs.read([Read(bench.logs.partition("adopted", 1, "id-2", 10), 0, 10)])
-    assert not isinstance(fetched, KafkaError)
-    assert [record[3] for record in fetched.records] == [value]

@@ -59,21 +59,6 @@ def test_an_offset_beyond_the_end_is_read_again_after_external_entries(bench: Be
     assert bench.records(offset)[0].value == b"2"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bits", [8, 10, 12])
-def test_twenty_thousand_pipelined_external_entries_are_all_consumed(
-    redis: Redis, raw_redis: Any, bits: int
-) -> None:
-    bench = Bench(redis, raw_redis, "record", bits)
-    bench.append(b"own")
-    bench.external(20_000)
-    found = bench.read_all()
-    assert [value for _, value in found] == [b"own", *(b"%d" % n for n in range(20_000))]
-    offsets = [offset for offset, _ in found]
-    assert offsets == sorted(set(offsets))
-    assert bench.bounds().high_watermark == offsets[-1] + 1
-
-
 def test_an_external_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> None:
     entry_id = bench.raw.xadd(bench.partition.stream, {"value": "hello", "unit": "C"}).decode()
     ms, sequence = (int(part) for part in entry_id.split("-"))
@@ -82,23 +67,6 @@ def test_an_external_entry_is_a_record_with_the_time_of_its_id(bench: Bench) -> 
         0, offset, offset + 1, [(offset, ms, None, b"hello", [("unit", b"C")])], more=False
     )
     assert bench.bounds() == Bounds(0, offset, offset + 1, ms)
-
-
-def test_external_entries_after_our_own_are_seen_by_the_next_read(bench: Bench) -> None:
-    base = bench.append(b"a")
-    bench.external(2)
-    first = bench.read(base)
-    assert first.more
-    assert [value for _, value in bench.read_all(base)] == [b"a", b"0", b"1"]
-
-
-def test_latest_lies_after_an_external_burst(bench: Bench) -> None:
-    bench.external(5, f"{2**60}-*")
-    bench.external(3, f"{2**61}-*")
-    latest = bench.bounds().high_watermark
-    assert latest == bench.read_all()[-1][0] + 1
-    base = bench.append(b"next")
-    assert bench.read(latest).records == [(base, 5, b"k", b"next", [])]
 
 
 def test_records_are_still_served_when_a_step_was_cut_short(bench: Bench) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import gevent
 import msgspec
@@ -21,7 +20,9 @@ from korvet.redis.keys import Keys
 from korvet.topics.registry import Topic, TopicSpec
 from korvet.topics.types import Partition
 from tests.support.batches import headers_of, values
+from tests.support.commands import commands_of
 from tests.support.domain import NO_LAKE, Domain
+from tests.support.proxy import until
 
 RECORDS, SIZE, AT_ONCE = 400, 1000, 20_000
 BOTH = pytest.mark.parametrize("storage_format", ["record", "batch"])
@@ -56,11 +57,6 @@ def end_reading_ahead(view: Domain) -> None:
         gevent.sleep(0.001)
 
 
-def xranges(server: redis.Redis) -> int:
-    calls = cast("dict[str, dict[str, int]]", server.info("commandstats"))
-    return calls.get("cmdstat_xrange", {}).get("calls", 0)
-
-
 @BOTH
 def test_a_consumer_that_catches_up_finds_everything_once_and_in_order(
     here: Domain, storage_format: str
@@ -87,12 +83,12 @@ def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
     first = fetch(here, 0)
     second = fetch(here, after(first))
     end_reading_ahead(here)
-    before = xranges(raw_redis)
-    third = fetch(here, after(second))
+    with commands_of(raw_redis) as ran:
+        third = fetch(here, after(second))
+        end_reading_ahead(here)
     assert third.size_bytes > AT_ONCE / 2
-    end_reading_ahead(here)
     looked_at_the_first_entry = storage_format == "record"
-    assert xranges(raw_redis) - before == 1 + looked_at_the_first_entry
+    assert ran["xrange"] == 1 + looked_at_the_first_entry
 
 
 @BOTH
@@ -107,13 +103,13 @@ def test_consumers_at_different_offsets_are_each_read_ahead_for(
     for _ in range(2):
         offsets = [after(fetch(here, offset)) for offset in offsets]
     end_reading_ahead(here)
-    before = xranges(raw_redis)
-    found = [fetch(here, offset) for offset in offsets]
+    with commands_of(raw_redis) as ran:
+        found = [fetch(here, offset) for offset in offsets]
+        end_reading_ahead(here)
     assert all(each.size_bytes > AT_ONCE / 2 for each in found)
-    end_reading_ahead(here)
     looked_at_the_first_entry = storage_format == "record"
     # One read for each of them, or none for what the one ahead has got lately.
-    assert xranges(raw_redis) - before <= 2 * (1 + looked_at_the_first_entry)
+    assert ran["xrange"] <= 2 * (1 + looked_at_the_first_entry)
 
 
 @BOTH
@@ -127,10 +123,10 @@ def test_what_one_consumer_got_is_not_read_again_for_those_that_follow(
     costs: list[int] = []
     for _ in range(6):
         for consumer, offset in enumerate(offsets):
-            before = xranges(raw_redis)
-            found = fetch(here, offset)
-            end_reading_ahead(here)
-            costs.append(xranges(raw_redis) - before)
+            with commands_of(raw_redis) as ran:
+                found = fetch(here, offset)
+                end_reading_ahead(here)
+            costs.append(ran["xrange"])
             read[consumer] += values(b"".join(found.chunks))
             offsets[consumer] = after(found)
     assert read[0] == read[1] == read[2]
@@ -214,12 +210,12 @@ def test_what_consumers_got_is_forgotten_if_nothing_else_is_begun(
     piece = ahead._taken(Read(partition, 8, 1))
     assert piece is not None
     times[0] = 1.0
-    gevent.sleep(0.05)
+    until(lambda: not ahead._fronts)
     ahead._shared.add(partition.stream)
     assert ahead._held(piece) is not None
     assert ahead._held_bytes == 100
     times[0] = 2.0
-    gevent.sleep(0.05)
+    until(lambda: ahead._expiring is None)
     assert (ahead._held_bytes, ahead._pieces, ahead._shared, ahead._fronts) == (0, {}, set(), {})
 
 
@@ -328,10 +324,10 @@ def test_a_fetch_at_the_end_of_a_log_reads_nothing_ahead(
     for number in range(1, 5):
         assert values(b"".join(fetch(here, offset).chunks)) == [b"%d" % (number - 1)]
         offset = here.append("orders", b"%d" % number)
-        before = xranges(raw_redis)
-        fetch(here, offset)
-        gevent.sleep(0.05)
-        assert xranges(raw_redis) - before == 1
+        with commands_of(raw_redis) as ran:
+            fetch(here, offset)
+            end_reading_ahead(here)
+        assert ran["xrange"] == 1
 
 
 @pytest.fixture
@@ -342,32 +338,34 @@ def log(here: Domain) -> tuple[LogStore, Partition]:
 
 def test_only_so_much_is_held(log: tuple[LogStore, Partition], raw_redis: redis.Redis) -> None:
     store, partition = log
-    ahead, before = ReadAhead(store), xranges(raw_redis)
-    ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX + 1)
-    for offset in (8, 12, 16):  # of a partition the last only
-        ahead.begin(Read(partition, offset, 1), HELD_BYTES_MAX)
-    [outcome] = ahead.read([Read(partition, 16, 1)], ahead.now())
+    ahead = ReadAhead(store)
+    with commands_of(raw_redis) as ran:
+        ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX + 1)
+        for offset in (8, 12, 16):  # of a partition the last only
+            ahead.begin(Read(partition, offset, 1), HELD_BYTES_MAX)
+        [outcome] = ahead.read([Read(partition, 16, 1)], ahead.now())
     assert isinstance(outcome, Fetched)
     assert outcome.next_offset == 20
-    assert xranges(raw_redis) - before == 3
-    ahead.read([Read(partition, 12, 1)], ahead.now())
-    assert xranges(raw_redis) - before == 4
+    assert ran["xrange"] == 3
+    with commands_of(raw_redis) as ran:
+        ahead.read([Read(partition, 12, 1)], ahead.now())
+    assert ran["xrange"] == 1
 
 
 def test_what_nobody_comes_for_is_forgotten(
     log: tuple[LogStore, Partition], raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, partition = log
-    before = xranges(raw_redis)
     monkeypatch.setattr("korvet.log.readahead.HELD_SECONDS_MAX", 0.01)
     times = [0.0]
     ahead = ReadAhead(store, clock=lambda: times[0])
-    ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX)
-    times[0] = HELD_SECONDS_MAX
-    gevent.sleep(0.1)
-    ahead.begin(Read(partition, 8, 1), HELD_BYTES_MAX)
-    ahead.read([Read(partition, 4, 1)], 0.0)
-    assert xranges(raw_redis) - before == 3
+    with commands_of(raw_redis) as ran:
+        ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX)
+        times[0] = HELD_SECONDS_MAX
+        until(lambda: not ahead._pieces)
+        ahead.begin(Read(partition, 8, 1), HELD_BYTES_MAX)
+        ahead.read([Read(partition, 4, 1)], 0.0)
+    assert ran["xrange"] == 3
 
 
 def test_a_read_that_failed_is_made_again(here: Domain, log: tuple[LogStore, Partition]) -> None:
@@ -422,9 +420,10 @@ def test_nothing_is_read_ahead_while_redis_is_away(
     here: Domain, log: tuple[LogStore, Partition], raw_redis: redis.Redis
 ) -> None:
     store, partition = log
-    ahead, before = ReadAhead(store), xranges(raw_redis)
+    ahead = ReadAhead(store)
     here.redis.node_of(partition.stream).reconnect("for the test")
-    ahead.begin(Read(partition, 4, 1), 100)
-    [outcome] = ahead.read([Read(partition, 4, 1)], ahead.now())
+    with commands_of(raw_redis) as ran:
+        ahead.begin(Read(partition, 4, 1), 100)
+        [outcome] = ahead.read([Read(partition, 4, 1)], ahead.now())
     assert isinstance(outcome, Fetched)
-    assert xranges(raw_redis) - before == 1
+    assert ran["xrange"] == 1

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.log.record_format import (
@@ -81,7 +81,6 @@ def listings(draw: Any) -> list[Entry]:
     return entries
 
 
-@settings(max_examples=100, deadline=None)
 @given(entries=listings())
 def test_columns_hold_what_the_entries_hold(entries: list[Entry]) -> None:
     found = columns(entries)

@@ -91,7 +91,7 @@ def stored(client: Any, *args: Any) -> list[Entry]:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(original=RECORDS)
 def test_every_record_survives_the_stream_exactly(client: Any, codec: Any, original: Any) -> None:
     at_rest = AtRest(codec, 100)

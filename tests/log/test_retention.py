@@ -18,6 +18,7 @@ from korvet.log.trim import Reason, Trimmer, TrimState, TrimStore
 from korvet.redis.client import Redis
 from korvet.topics import config as topic_config
 from tests.support.batches import Record
+from tests.support.commands import commands_of
 from tests.support.log_bench import Bench
 
 DAY_MS = 86_400_000
@@ -250,16 +251,6 @@ def test_quiet_logs_lose_single_records(log: Log) -> None:
     assert log.counted["time"] == (3 if log.bench.format == "batch" else 0)  # to one row of the index
 
 
-def test_what_is_old_after_whole_intervals_goes_in_the_same_turn(log: Log) -> None:
-    today = now_ms()
-    log.append(today - 20 * DAY_MS)
-    log.row()
-    old = log.append(today - 19 * DAY_MS)
-    log.append(today - DAY_MS)
-    log.enforce(WEEK)
-    log.check(old + 1)
-
-
 def test_a_record_without_a_timestamp_is_as_old_as_the_one_after_it(log: Log) -> None:
     today = now_ms()
     log.append(-1)
@@ -283,11 +274,6 @@ def test_an_empty_log_stays(log: Log) -> None:
     log.check(log.end)
 
 
-def calls(log: Log) -> Counter[str]:
-    stats = log.bench.raw.info("commandstats")
-    return Counter({name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()})
-
-
 def test_where_nothing_is_due_a_look_asks_for_no_entry(log: Log) -> None:
     """Nor for anything else, once it is known how old the first record is."""
     for _ in range(3):
@@ -295,11 +281,10 @@ def test_where_nothing_is_due_a_look_asks_for_no_entry(log: Log) -> None:
     partitions = log.bench.partitions
     kept = [RetainedLog(partition, WEEK) for partition in partitions]
     assert list(log.retention.enforce(kept)) == []
-    before = calls(log)
-    assert list(log.retention.enforce(kept)) == []
-    made = calls(log) - before
-    del made["info"]
-    assert made == {"time": 1, "hmget": 3, "zrange": 3}
+    with commands_of(log.bench.raw) as ran:
+        assert list(log.retention.enforce(kept)) == []
+    del ran["info"]  # that counts
+    assert ran == {"time": 1, "hmget": 3, "zrange": 3}
 
 
 def test_many_rows_go_in_bounded_steps(log: Log) -> None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gevent
 import pytest
 import redis
 
@@ -23,8 +22,10 @@ from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support.batches import batch
+from tests.support.commands import commands_of
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench, code_of
+from tests.support.proxy import Proxy
 
 ORDERS = "orders"
 NUMBER = 1_700_000_000_000
@@ -82,11 +83,11 @@ def aborted(bench: Bench, index: int = 0) -> list[str]:
 
 def test_appends_of_several_producers_are_one_call_whether_or_not_in_transactions(bench: Bench) -> None:
     bench.append(b"first")
-    bench.raw.config_resetstat()
     made = [bench.made(b"plain"), opening(bench, 7), opening(bench, 8), bench.made(b"plain too")]
-    begun = [bench.logs.begin_append([each]) for each in made]
-    bases = [appended(each.result()[0]).base_offset for each in begun]
-    assert bench.raw.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+    with commands_of(bench.raw) as ran:
+        begun = [bench.logs.begin_append([each]) for each in made]
+        bases = [appended(each.result()[0]).base_offset for each in begun]
+    assert ran["evalsha"] == 1
     assert bases == list(range(bases[0], bases[0] + 4))
     assert opened(bench) == {"7": bases[1], "8": bases[2]}
 
@@ -169,16 +170,13 @@ def test_what_needs_no_marker_any_more_is_reported(bench: Bench) -> None:
     assert writer(bench).write([]) == []
 
 
-def test_a_marker_whose_reply_is_lost_is_written_again_and_counts_once(bench: Bench, redis_url: str) -> None:
+def test_a_marker_whose_reply_is_lost_is_written_again_and_counts_once(bench: Bench, network: Proxy) -> None:
     appended(bench.logs.append([opening(bench, 7)])[0])
-    with domain(redis_url) as impatient:
-        impatient.redis = Redis(redis_url, timeout_ms=300, connect_timeout_ms=5000)
-        log = type(bench.logs)(impatient.redis, impatient.redis, Keys("korvet"))
-        appended(log.append([bench.made(b"x", partition=bench.at(1))])[0])
-        bench.raw.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
-        gevent.spawn_later(0.5, bench.raw.execute_command, "CLIENT", "UNPAUSE")
-        assert MarkerWriter(log, impatient.replicas).write([marker(bench)]) == [None]
-        impatient.redis.close()
+    with domain(network.url) as far:
+        appended(far.log.append([bench.made(b"x", partition=bench.at(1))])[0])
+        network.cut_after_to_client = network.bytes_to_client
+        assert MarkerWriter(far.log, far.replicas).write([marker(bench)]) == [None]
+    assert network.connections == 2
     assert opened(bench) == {}
     assert bench.raw.xlen(bench.partition.stream) == 2
 

@@ -15,9 +15,8 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.index import Row
 from korvet.log.retention import Retention, SizeRetentionTrigger
-from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, Reason, Trim, Trimmed, Trimmer, TrimState, TrimStore
-from korvet.log.types import Fetched, LogPosition, Read
+from korvet.log.types import LogPosition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicRegistry
@@ -98,21 +97,6 @@ def test_rows_below_the_start_are_work_left(bench: Bench, store: TrimStore) -> N
     assert not look(store, bench).unfinished
 
 
-def test_a_moved_start_is_everybodys(bench: Bench, store: TrimStore, redis_url: str) -> None:
-    offsets = [bench.append(f"v{n}".encode()) for n in range(10)]
-    others = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
-    there = LogStore(others, others, Keys("korvet"))
-    trim(store, bench, offsets[6], offsets[6])
-    for logs in (bench.logs, there):
-        [fetched] = logs.read([Read(bench.partition, offsets[6], 100)])
-        assert isinstance(fetched, Fetched)
-        assert (fetched.log_start, fetched.first_offset) == (offsets[6], offsets[6])
-    others.close()
-    assert bench.values()[-4:] == [b"v6", b"v7", b"v8", b"v9"]
-    bounds = bench.bounds()
-    assert (bounds.log_start, bounds.first_offset) == (offsets[6], offsets[6])
-
-
 def test_an_emptied_log_goes_on(bench: Bench, store: TrimStore) -> None:
     bench.append(b"a", b"b")
     end = bench.bounds().high_watermark
@@ -123,17 +107,6 @@ def test_an_emptied_log_goes_on(bench: Bench, store: TrimStore) -> None:
     # A consumer that waits at the end, which in format record is not the next record's offset, gets it.
     assert bench.read_all(end) == [(offset, b"c")]
     assert bench.bounds()[:3] == (end, offset, offset + 1)
-
-
-def test_the_start_may_lie_between_two_records(record_bench: Bench, store: TrimStore) -> None:
-    bench = record_bench
-    first = bench.append(b"a")
-    bench.raw.hset(bench.partition.state, "next", first + 2000)
-    second = bench.append(b"b")
-    trim(store, bench, first + 1, second)
-    bounds = bench.bounds()
-    assert (bounds.log_start, bounds.first_offset) == (first + 1, second)
-    assert [offset for offset, _ in bench.read_all(first + 1)] == [second]
 
 
 def test_errors_stand_in_their_places(bench: Bench, store: TrimStore) -> None:

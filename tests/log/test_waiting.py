@@ -6,7 +6,6 @@ import gc
 import weakref
 from collections.abc import Iterator
 
-import gevent
 import pytest
 import redis
 
@@ -34,11 +33,12 @@ def test_a_message_wakes_with_its_place(subscriptions: Subscriptions, raw_redis:
 
 
 def test_a_message_before_the_wait_is_not_lost(subscriptions: Subscriptions, raw_redis: redis.Redis) -> None:
-    with Watch(subscriptions, ["a"]) as watch:
+    with Watch(subscriptions, ["a"]) as watch, Watch(subscriptions, ["a"]) as other:
         watch.listen()
+        other.listen()
         raw_redis.spublish("a", "1")
-        gevent.sleep(0.1)  # the message comes while nobody waits
-        assert watch.wait(LONG) == {0}
+        assert other.wait(LONG) == {0}  # the message has come, while nobody waits at the first
+        assert watch.wait(0) == {0}
         assert watch.wait(0) == set()
 
 

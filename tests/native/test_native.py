@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet import native
@@ -59,7 +59,6 @@ def by_python(columns: Columns, bytes_max: int, *, at_least_one: bool) -> Encode
         return encode_records(columns, bytes_max, at_least_one=at_least_one)
 
 
-@settings(max_examples=300)
 @given(
     columns=some_columns(),
     bytes_max=st.one_of(st.just(2**31), st.integers(-100, 30_000)),
@@ -212,7 +211,6 @@ IDS = st.one_of(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(IDS, min_size=2, max_size=30), st.sampled_from([0, 4, 20]), st.sampled_from([5, 40, 2**53]))
 def test_the_offsets_of_ids_are_those_that_python_finds(ids: list[bytes], bits: int, end: int) -> None:
     split = native.split_entries(entries_of([[each, [b"f", b"v"]] for each in ids]))

@@ -10,7 +10,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet import native
@@ -76,13 +76,11 @@ def read(reader: Any, sent: bytes, pieces: list[int]) -> list[Any]:
     return found
 
 
-@settings(max_examples=400, deadline=None)
 @given(SENT, PIECES)
 def test_it_finds_what_hiredis_finds(sent: bytes, pieces: list[int]) -> None:
     assert as_lists(read(new_native(), sent, pieces)) == read(new_hiredis(), sent, pieces)
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     SENT, PIECES, st.lists(st.tuples(st.integers(0, 400), st.sampled_from(b"0129\r\n*$:+-x\0")), max_size=4)
 )

@@ -9,7 +9,7 @@ import pytest
 
 from korvet.errors import ProtocolError
 from korvet.protocol.compile import compile_served, decode, decoder, encode, encoder
-from korvet.protocol.schema import Api, Message, Part, since
+from korvet.protocol.schema import Api, Message, Part, fields, since
 from korvet.protocol.wire import (
     ZERO_UUID,
     boolean,
@@ -82,6 +82,14 @@ class ForgottenDefaultResponse(Message, kw_only=True):
     late: Annotated[int16, since(1)]
 
 
+class UntypedRequest(Message, kw_only=True):
+    """A mistake: Kafka has many kinds of int."""
+
+    api = Api(key=997, versions=(0, 0))
+
+    number: int
+
+
 def bytes_of(message: Message, version: int) -> bytes:
     return b"".join(encode(message, version))
 
@@ -90,6 +98,11 @@ def bytes_of(message: Message, version: int) -> bytes:
 def test_a_field_without_default_that_a_version_lacks_is_found_at_the_start(cls: type[Message]) -> None:
     with pytest.raises(TypeError, match=r"\.late has no default but is absent in v0"):
         compile_served([cls])
+
+
+def test_a_field_without_a_wire_type_is_a_mistake() -> None:
+    with pytest.raises(TypeError, match=r"UntypedRequest\.number has no wire type"):
+        fields(UntypedRequest)
 
 
 def test_a_value_that_a_version_cannot_carry_is_refused() -> None:

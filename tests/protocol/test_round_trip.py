@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import settings
 
 from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
@@ -13,7 +14,7 @@ from korvet.protocol.schema import Message
 from tests.protocol import reference
 from tests.protocol.samples import EVERY_MESSAGE, VARIANTS, random_message, sample, versions
 
-EXAMPLES = 200
+EXAMPLES = settings().max_examples
 """Random messages of each kind; their seed is in the note of a failure."""
 
 

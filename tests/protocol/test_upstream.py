@@ -23,13 +23,8 @@ from korvet.protocol.compile import decode, encode
 from korvet.protocol.messages import all_messages
 from korvet.protocol.schema import Field, ListOf, Message, Part, PartOf, WireType, fields
 from korvet.protocol.wire import ZERO_UUID, Fixed, Sized
-from tests.protocol import consumer_groups, delegation_tokens, share_requests, streams_groups
 from tests.protocol.samples import EVERY_MESSAGE, VARIANTS, sample, versions
-
-SCHEMAS = (
-    delegation_tokens.SCHEMAS | consumer_groups.SCHEMAS | share_requests.SCHEMAS | streams_groups.SCHEMAS
-)
-"""Those that the wheel does not carry."""
+from tests.protocol.transcribed import SCHEMAS
 
 FIXED_TYPES = {
     "int8": "b",

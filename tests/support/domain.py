@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import gevent
+
 from korvet.config.settings import Settings
 from korvet.log.append import Appender
 from korvet.log.collect import FetchPartitionSpec, FetchResult
@@ -22,8 +24,10 @@ from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, batch
+from tests.support.proxy import until
 
 TIMEOUT_MS = 5000
+LONG_MS = 600_000
 
 NO_LAKE = RemoteTier(None, wait_ms=0, timeout_ms=0)
 """What a worker has whose broker has no lake."""
@@ -48,7 +52,9 @@ class Domain:
         self.topics = TopicRegistry(TopicStore(self.redis, keys), settings, log.partition)
         self.appender = Appender(log, settings, self.topics)
         self.remote = cold
-        self.fetcher = Fetcher(log, self.subscriptions, cold)
+        self.parks = 0
+        """How often fetches have begun to wait."""
+        self.fetcher = Fetcher(log, self.subscriptions, cold, on_park=self._note_park)
         self.offsets = OffsetLookup(log, IndexStore(self.redis), cold, settings.record_decompressed_max_bytes)
 
     def append(self, topic: str, *records: Record | bytes | None, partition: int = 0) -> int:
@@ -72,6 +78,16 @@ class Domain:
     ) -> list[FetchResult]:
         """Fetch within limits."""
         return self.fetcher.fetch(wanted, FetchLimits(wait_ms, bytes_min, bytes_max))
+
+    def begin_fetch(self, *wanted: FetchPartitionSpec) -> gevent.Greenlet[..., list[FetchResult]]:
+        """Fetch in a greenlet of its own, for a long time; returns when it waits for records, or is done."""
+        before = self.parks
+        fetching = gevent.spawn(self.fetch, *wanted, wait_ms=LONG_MS)
+        until(lambda: fetching.dead or self.parks > before)
+        return fetching
+
+    def _note_park(self, change: int) -> None:
+        self.parks += change > 0
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ class Proxy:
         self.bytes_to_client = 0
         self.cut_after_to_server: int | None = None
         self.cut_after_to_client: int | None = None
+        """Where the connection is cut that comes so far: once, the next one is whole."""
         self.delay_s = 0.0
         self._flowing = Event()
         self._flowing.set()
@@ -124,6 +125,7 @@ class Proxy:
                 limit = self.cut_after_to_server if to_server else self.cut_after_to_client
                 passed = self.bytes_to_server if to_server else self.bytes_to_client
                 if limit is not None and passed + len(data) > limit:
+                    self.cut_after_to_server = self.cut_after_to_client = None
                     target.sendall(data[: max(limit - passed, 0)])
                     return
                 if to_server:

@@ -10,7 +10,6 @@ from tests.lua.support import EPOCH, INDEX, MOVING, PRODUCERS, STATE, STREAM, TO
 
 BITS = range(8, 13)
 AHEAD_MS = 3_600_000
-SEQUENCE_MAX = 2**31 - 1
 
 
 @pytest.fixture(params=[0, 2, 3], ids=["own fields", "two shared fields", "three shared fields"])
@@ -26,16 +25,16 @@ def future_ms(log: Log) -> int:
 @pytest.mark.parametrize("bits", BITS)
 def test_a_batch_lies_at_contiguous_offsets_that_begin_with_redis_clock(raw_redis: Any, bits: int) -> None:
     log = Log(raw_redis, bits)
-    outcome, base, log_start, now_ms, _ = log.append(*(str(n) for n in range(10_000)))
+    outcome, base, log_start, now_ms, _ = log.append(*(str(n) for n in range(5000)))
     assert outcome == b"APPENDED"
     assert int(base) == now_ms << bits == int(log_start)
-    assert log.offsets() == list(range(int(base), int(base) + 10_000))
-    assert log.values() == [str(n) for n in range(10_000)]
-    assert log.next() == int(base) + 10_000
+    assert log.offsets() == list(range(int(base), int(base) + 5000))
+    assert log.values() == [str(n) for n in range(5000)]
+    assert log.next() == int(base) + 5000
 
 
-@pytest.mark.parametrize("count", [20_000, 100_000])
-def test_a_large_batch_is_one_script(log: Log, count: int) -> None:
+def test_a_large_batch_is_one_script(log: Log) -> None:
+    count = 20_000
     base = log.appended(*["x" * 10] * count)
     assert log.client.xlen(STREAM) == count
     assert log.next() == base + count
@@ -52,22 +51,6 @@ def test_offsets_go_on_contiguously_when_the_clock_goes_back(raw_redis: Any, bit
     assert log.appended("a", "b", "c") == last + 1
     assert log.appended("d") == last + 4
     assert log.offsets() == list(range(last, last + 5))
-
-
-def test_offsets_never_repeat_over_many_appends(log: Log) -> None:
-    bases = [log.appended("x", "y", "z") for _ in range(200)]
-    offsets = log.offsets()
-    assert offsets == [base + n for base in bases for n in range(3)]
-    assert len(set(offsets)) == 600
-
-
-def test_external_entries_are_taken_in_before_the_batch(log: Log) -> None:
-    log.appended("a")
-    for n in range(50):
-        log.external("*", f"f{n}")
-    base = log.appended("b")
-    assert log.values() == ["a", *(f"f{n}" for n in range(50)), "b"]
-    assert log.offsets()[-1] == base == log.next() - 1
 
 
 def test_the_first_offset_is_that_of_an_adopted_entry(log: Log) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 import redis
 
 from tests.lua.support import (
-    OFFSETS_END,
-    STATE,
     STREAM,
     BatchLog,
     unchanged,
@@ -34,17 +31,6 @@ def test_the_answer_has_offsets_log_start_and_redis_clock(log: BatchLog) -> None
     outcome, base, log_start, now_ms, _ = log.append("c")
     assert (outcome, base, log_start) == (b"APPENDED", b"2", b"0")
     assert before * 1000 <= now_ms < (before + 3600) * 1000
-
-
-def test_many_batches_of_any_size_leave_no_gap(log: BatchLog) -> None:
-    choose = random.Random(1)
-    values: list[str] = []
-    for n in range(200):
-        batch = [f"{n}.{i}" for i in range(choose.randint(1, 50))]
-        assert log.appended(*batch) == len(values)
-        values += batch
-    assert log.offsets() == list(range(len(values)))
-    assert log.values() == values
 
 
 def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
@@ -124,10 +110,3 @@ def test_a_repeated_batch_is_known_although_external_entries_wait(log: BatchLog)
     log.appended("a", "b", producer=7)
     log.external("*", "x")
     assert log.append("a", "b", producer=7)[:2] == [b"DUPLICATE", b"0"]
-
-
-def test_the_last_offset_below_2_to_the_53_is_used(log: BatchLog) -> None:
-    log.client.hset(STATE, "next", str(OFFSETS_END - 3))
-    assert log.appended("a", "b", "c") == OFFSETS_END - 3
-    assert log.batches() == [(f"{OFFSETS_END}-0".encode(), ["a", "b", "c"])]
-    assert log.next() == OFFSETS_END

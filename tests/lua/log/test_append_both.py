@@ -115,12 +115,6 @@ def test_sequences_wrap_to_zero(log: Log) -> None:
     assert log.values() == ["a", "b", "c", "d", "e"]
 
 
-def test_a_lower_epoch_is_fenced(log: Log) -> None:
-    log.appended("a", producer=7, epoch=3)
-    with refused(log.client, r"^INVALID_PRODUCER_EPOCH "):
-        log.append("b", producer=7, epoch=2, sequence=1)
-
-
 def test_a_higher_epoch_begins_at_sequence_zero(log: Log) -> None:
     log.appended("a", producer=7, epoch=3)
     with pytest.raises(redis.ResponseError, match=r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):

@@ -117,7 +117,7 @@ BATCH = st.tuples(
 
 
 @FORMATS
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(BATCH, min_size=1, max_size=12))
 def test_batches_in_one_call_have_the_results_that_they_have_in_calls_of_their_own(
     raw_redis: Any, log_of: LogOf, batches: list[tuple[int, ...]]

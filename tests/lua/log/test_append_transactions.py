@@ -344,7 +344,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_a_call_of_many_batches_does_what_many_calls_do(raw_redis: Any, steps: Any) -> None:
     def results(answer: list[Any]) -> list[tuple[Any, int]]:
         outcomes = [str(each).split(" ")[0] if isinstance(each, Exception) else each for each in answer[4::3]]

@@ -47,19 +47,18 @@ def is_consistent(log: Log) -> bool:
     return True
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("bits", "limit"), [(8, 1000), (10, 100_000), (12, 1000)])
-def test_twenty_thousand_pipelined_entries_all_come_in_once_in_order(
+@pytest.mark.parametrize(("bits", "limit"), [(8, 1000), (12, 100_000)])
+def test_thousands_of_pipelined_entries_all_come_in_once_in_order(
     raw_redis: Any, bits: int, limit: int
 ) -> None:
     log = Log(raw_redis, bits)
     log.appended("first")
     with raw_redis.pipeline(transaction=False) as pipe:
-        for n in range(20_000):
+        for n in range(6000):
             pipe.execute_command("XADD", STREAM, "*", "value", str(n))
         pipe.execute()
     log.settle(limit)
-    assert log.values() == ["first", *(str(n) for n in range(20_000))]
+    assert log.values() == ["first", *(str(n) for n in range(6000))]
     assert is_consistent(log)
     log.appended("last")
     assert log.values()[-1] == "last"

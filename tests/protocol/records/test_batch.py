@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
@@ -22,7 +22,6 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(sent=st.lists(RECORDS, min_size=1, max_size=20), codec=st.sampled_from(CODECS))
 def test_every_batch_of_a_producer_passes_and_keeps_its_records(sent: list[Record], codec: int) -> None:
     passed = produced_batch(batch(*sent, codec=codec), LIMIT)
@@ -33,7 +32,6 @@ def test_every_batch_of_a_producer_passes_and_keeps_its_records(sent: list[Recor
     assert got == [each._replace(offset=-1) for each in sent]
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=150))
 def test_any_bytes_are_refused_with_a_code(data: bytes) -> None:
     with pytest.raises(KafkaError):
@@ -118,7 +116,6 @@ FIELDS = {
 }
 
 
-@settings(max_examples=400, deadline=None)
 @given(data=st.data())
 def test_a_header_that_lies_is_refused_with_a_code_or_the_records_are_right(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(FIELDS)), min_size=1, max_size=3, unique=True))
@@ -130,7 +127,6 @@ def test_a_header_that_lies_is_refused_with_a_code_or_the_records_are_right(data
     assert [each.value for each in records] == [b"one", b"two"]
 
 
-@settings(max_examples=400, deadline=None)
 @given(payload=st.binary(max_size=60), count=st.integers(1, 5))
 def test_records_that_lie_are_refused_with_a_code(payload: bytes, count: int) -> None:
     code = ErrorCode.NONE

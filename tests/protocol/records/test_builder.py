@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
@@ -39,7 +39,6 @@ HEADERS: Any = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max
 GAPS = st.one_of(st.integers(1, 3), st.integers(1, 2**33))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     gaps=st.lists(GAPS, min_size=1, max_size=30),
     fields=st.tuples(
@@ -132,7 +131,6 @@ def test_no_room_at_all_is_no_error(bytes_max: int) -> None:
     assert offsets(built(one)) == [0]
 
 
-@settings(max_examples=100, deadline=None)
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=40), bytes_max=st.integers(0, 3000))
 def test_the_limit_holds_over_several_batches_and_is_reported(sizes: list[int], bytes_max: int) -> None:
     one = builder(bytes_max)

@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.protocol.records.builder import LARGE_BYTES, OFFSET_DELTA_MAX, BatchesBuilder
@@ -41,7 +41,6 @@ def some_columns(draw: Any, values: Any = CONTENTS) -> Columns:
     )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     columns=some_columns(values=LARGE_CONTENTS),
     codec=st.sampled_from(CODECS),
@@ -86,7 +85,6 @@ def test_columns_are_a_batch_of_their_own(size: int) -> None:
     assert [header.record_count for header in headers_of(data)] == [1, 2, 2, 1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     columns=some_columns(),
     codec=st.sampled_from(CODECS),

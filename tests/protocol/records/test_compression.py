@@ -70,14 +70,12 @@ ORDERLY = {ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARG
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@settings(max_examples=150, deadline=None)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_data_or_refused(codec: Codec, data: bytes) -> None:
     assert outcome(codec, data) in ORDERLY
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@settings(max_examples=150, deadline=None)
 @given(place=st.integers(0, 10_000), value=st.integers(0, 255))
 def test_a_changed_byte_is_no_error_of_ours(codec: Codec, place: int, value: int) -> None:
     packed = bytearray(batches.compress(codec, b"some text that repeats, " * 50))
