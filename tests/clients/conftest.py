@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import redis
 
+from tests.clients.aio_kafka import AIOKAFKA
+from tests.clients.kafka_python import KAFKA_PYTHON
+from tests.clients.library import Admin, Library
+from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support import redis_servers
 from tests.support.broker import Broker, korvet_broker
 
@@ -15,7 +20,8 @@ from tests.support.broker import Broker, korvet_broker
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Give the broker; it has automatic topic creation on, with three partitions."""
     directory = tmp_path_factory.mktemp("broker")
-    with korvet_broker(directory, "--set", "num.partitions=3", workers=2) as running:
+    flags = ("--set", "num.partitions=3", "--set", "group.initial.rebalance.delay.ms=0")
+    with korvet_broker(directory, *flags, workers=2) as running:
         yield running
 
 
@@ -24,3 +30,23 @@ def stored(broker: Broker) -> Iterator[redis.Redis]:
     """Give a plain redis-py client on the broker's Redis."""
     with redis_servers.connected(broker.redis_url) as client:
         yield client
+
+
+@pytest.fixture(params=[LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA], ids=lambda library: str(library.name))
+def library(request: pytest.FixtureRequest) -> Library:
+    """Give each library."""
+    found: Library = request.param
+    return found
+
+
+@pytest.fixture(params=["record", "batch"])
+def storage(request: pytest.FixtureRequest) -> str:
+    """Give each storage format."""
+    return str(request.param)
+
+
+@pytest.fixture
+def admin(library: Library, broker: Broker) -> Iterator[Admin]:
+    """Give an administrator of the library."""
+    with closing(library.admin(broker.bootstrap)) as running:
+        yield running

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any, cast
 
-import lz4.frame
-import pytest
 import redis
-import zstandard
 from confluent_kafka import Message, Producer
 
 from tests.support import reading, redis_servers
@@ -18,8 +13,6 @@ from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
 BITS = 10
-EXTERNAL = 20_000
-PIPELINED = 5000
 
 
 def produce(broker: Broker, topic: str, *records: dict[str, Any]) -> list[int]:
@@ -102,96 +95,3 @@ def test_records_of_kafka_clients_are_read_by_xrange_in_the_documented_layout(
         [b"value", b"", b"timestamp", b"1700000000001"],
         [b"key", b"", b"timestamp", b"1700000000002"],
     ]
-
-
-def test_twenty_thousand_pipelined_xadds_beside_a_producer_are_all_consumed_once_in_order(
-    broker: Broker, stored: redis.Redis
-) -> None:
-    topic = topic_name("external")
-    reading.create_topic(broker.bootstrap, topic)
-    stop = threading.Event()
-    produced: list[bytes] = []
-
-    def keep_producing() -> None:
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "linger.ms": 1, "enable.idempotence": True}
-        )
-        while not stop.is_set():
-            value = b"kafka-%d" % len(produced)
-            produced.append(value)
-            producer.produce(topic, value, partition=0)
-            producer.poll(0)
-            time.sleep(0.0005)
-        assert producer.flush(WAIT_SECONDS_MAX) == 0
-
-    thread = threading.Thread(target=keep_producing)
-    thread.start()
-    external = [b"redis-%d" % number for number in range(EXTERNAL)]
-    try:
-        for start in range(0, EXTERNAL, PIPELINED):
-            pipeline = stored.pipeline(transaction=False)
-            for value in external[start : start + PIPELINED]:
-                pipeline.xadd(f"korvet:{topic}:0", {"value": value})
-            pipeline.execute()
-    finally:
-        stop.set()
-        thread.join()
-    with reading.consumer(broker.bootstrap, topic) as running:
-        received = reading.read(running, EXTERNAL + len(produced))
-    values = [record.value for record in received]
-    assert [value for value in values if value and value.startswith(b"redis-")] == external
-    assert [value for value in values if value and value.startswith(b"kafka-")] == produced
-    assert len(values) == EXTERNAL + len(produced)
-    offsets = [record.offset for record in received]
-    assert offsets == sorted(set(offsets))
-
-
-def test_entries_whose_ids_are_no_offsets_are_consumed_too(broker: Broker, stored: redis.Redis) -> None:
-    topic = topic_name("external")
-    reading.create_topic(broker.bootstrap, topic)
-    now_ms = int(time.time() * 1000)
-    values = [b"redis-%d" % number for number in range(3000)]
-    pipeline = stored.pipeline(transaction=False)
-    for number, value in enumerate(values):
-        # As a burst within one millisecond makes them: sequences far beyond 2^bits.
-        pipeline.xadd(f"korvet:{topic}:0", {"value": value}, id=f"{now_ms}-{number}")
-    pipeline.execute()
-    received = reading.read_all(broker.bootstrap, topic, [0], len(values))
-    assert [record.value for record in received] == values
-    assert produce(broker, topic, {"value": b"after"})[0] > received[-1].offset
-    again = reading.read_all(broker.bootstrap, topic, [0], len(values) + 1)
-    assert [record.value for record in again] == [*values, b"after"]
-
-
-def test_a_stream_that_was_there_before_its_topic_is_adopted(broker: Broker, stored: redis.Redis) -> None:
-    topic = topic_name("external")
-    ids = [
-        cast("bytes", stored.xadd(f"korvet:{topic}:0", {"value": f"before {number}"})) for number in range(3)
-    ]
-    reading.create_topic(broker.bootstrap, topic)
-    offsets = produce(broker, topic, {"value": b"after"})
-    received = reading.read_all(broker.bootstrap, topic, [0], 4)
-    assert [record.value for record in received] == [b"before 0", b"before 1", b"before 2", b"after"]
-    assert [record.offset for record in received] == [offset_of(each) for each in ids] + offsets
-
-
-@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-def test_large_values_are_compressed_at_rest_as_the_topic_says(
-    broker: Broker, stored: redis.Redis, codec: str
-) -> None:
-    topic = topic_name("external")
-    reading.create_topic(broker.bootstrap, topic, config={"storage.compression": codec})
-    large, small = b"0123456789abcdef" * 64, b"x" * 1023
-    produce(broker, topic, {"value": large}, {"value": small})
-    [first, second] = [fields for _, fields in cast("list[Any]", stored.xrange(f"korvet:{topic}:0"))]
-    assert second[b"value"] == small
-    assert b"korvet.encoding" not in second
-    if codec == "none":
-        assert first[b"value"] == large
-        assert b"korvet.encoding" not in first
-    else:
-        assert first[b"korvet.encoding"] == codec.encode()
-        decompress = lz4.frame.decompress if codec == "lz4" else zstandard.decompress
-        assert decompress(first[b"value"]) == large
-        assert len(first[b"value"]) < len(large) / 2
-    assert [record.value for record in reading.read_all(broker.bootstrap, topic, [0], 2)] == [large, small]

@@ -5,26 +5,24 @@ The brokers are configured as the example of docs/cluster.md; a published port s
 
 from __future__ import annotations
 
-import asyncio
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
-import aiokafka
-import confluent_kafka
-import kafka
 import pytest
 
-from tests.support import ops, reading, redis_servers
+from tests.clients.library import Library, read, written
+from tests.support import ops, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.docs import PAGES
-from tests.support.processes import WAIT_SECONDS_MAX, free_port, wait_until
+from tests.support.processes import free_port
 from tests.support.published_port import PublishedPort
+from tests.support.records import TIMESTAMP_FIRST_MS, Sample, check_exactly
 
 PARTITIONS = 8
-RECORDS = [b"%d" % number for number in range(80)]
+RECORDS = [Sample(number % PARTITIONS, b"k", b"%d" % number, (), TIMESTAMP_FIRST_MS) for number in range(80)]
 LISTENERS = ("INSIDE", "OUTSIDE")
 WITHOUT_DELAY = "group.initial.rebalance.delay.ms=0"
 
@@ -80,81 +78,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(running, [tmp_path_factory.mktemp("broker") for _ in range(2)])
 
 
-def with_confluent(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
-    """Produce, and read as a member of a group; returns the brokers in the client's metadata, and what it read."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    for number, value in enumerate(RECORDS):
-        producer.produce(topic, value, partition=number % PARTITIONS)
-    assert producer.flush(WAIT_SECONDS_MAX) == 0
-    reported = {f"{each.host}:{each.port}" for each in producer.list_topics(topic).brokers.values()}
-    config = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
-    consumer = confluent_kafka.Consumer(config)
-    consumer.subscribe([topic])
-    received = reading.read(consumer, len(RECORDS))
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    return reported, [each.value or b"" for each in received]
-
-
-def with_kafka_python(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
-    """Do the same as `with_confluent`."""
-    with closing(kafka.KafkaProducer(bootstrap_servers=bootstrap)) as producer:
-        for number, value in enumerate(RECORDS):
-            producer.send(topic, value, partition=number % PARTITIONS)
-        producer.flush(WAIT_SECONDS_MAX)
-        reported = {f"{each.host}:{each.port}" for each in producer._metadata.brokers()}
-    consumer = kafka.KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
-    )
-    received: list[bytes] = []
-
-    def more() -> bool:
-        # kafka-python loses its membership if a poll ends between the responses of JoinGroup and SyncGroup.
-        received.extend(each.value for found in consumer.poll(10_000).values() for each in found)
-        return len(received) >= len(RECORDS)
-
-    with closing(consumer):
-        wait_until(more, "all records come")
-        consumer.commit()
-    return reported, received
-
-
-def with_aiokafka(bootstrap: str, topic: str) -> tuple[set[str], list[bytes]]:
-    """Do the same as `with_confluent`."""
-
-    async def run() -> tuple[set[str], list[bytes]]:
-        async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-            for number, value in enumerate(RECORDS):
-                await producer.send(topic, value, partition=number % PARTITIONS)
-            await producer.flush()
-            reported = {f"{each.host}:{each.port}" for each in producer.client.cluster.brokers()}
-        consumer = aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
-        )
-        async with consumer:
-            received = [(await consumer.getone()).value for _ in RECORDS]
-            await consumer.commit()
-        return reported, received
-
-    return asyncio.run(asyncio.wait_for(run(), WAIT_SECONDS_MAX))
-
-
-CLIENTS = {"confluent": with_confluent, "kafka-python": with_kafka_python, "aiokafka": with_aiokafka}
-
-
 @pytest.mark.parametrize("listener", LISTENERS)
-@pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_produces_and_reads_in_a_group_by_the_addresses_of_its_listener_alone(
-    site: Site, client: str, listener: str
+    site: Site, library: Library, listener: str
 ) -> None:
-    topic = f"{client}-{listener}"
-    reading.create_topic(site.bootstrap[listener], topic, PARTITIONS)
-    own, others = listener, next(each for each in LISTENERS if each != listener)
+    topic, bootstrap = f"{library.name}-{listener}", site.bootstrap[listener]
+    others = next(each for each in LISTENERS if each != listener)
     before = {each: site.opened(each) for each in LISTENERS}
-    use: Callable[[str, str], tuple[set[str], list[bytes]]] = CLIENTS[client]
-    reported, received = use(site.bootstrap[listener], topic)
-    assert sorted(received) == sorted(RECORDS)
+    with closing(library.admin(bootstrap)) as admin:
+        admin.create(topic, PARTITIONS)
+        reported = admin.brokers()
     assert len(reported) == len(site.brokers)
-    assert {each.rpartition(":")[0] for each in reported} == {site.bootstrap[listener].rpartition(":")[0]}
+    assert {host for host, _ in reported} == {bootstrap.rpartition(":")[0]}
+    with closing(library.producer(bootstrap, {})) as producer:
+        written(producer.send(topic, RECORDS))
+    with closing(library.consumer(bootstrap, {"group.id": topic})) as consumer:
+        consumer.subscribe(topic)
+        check_exactly(RECORDS, read(consumer, len(RECORDS)))
+        consumer.commit()
     assert site.opened(others) == before[others]
-    assert all(now > was for now, was in zip(site.opened(own), before[own], strict=True))
+    assert all(now > was for now, was in zip(site.opened(listener), before[listener], strict=True))

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import aiokafka
-import confluent_kafka
-import kafka
 import pytest
-from aiokafka.helpers import create_ssl_context
 
 from tests.cli.commands import korvet
+from tests.clients.library import Library, read, written
+from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support.broker import Broker, korvet_broker
 from tests.support.docs import PAGES
-from tests.support.processes import WAIT_SECONDS_MAX, wait_until
+from tests.support.processes import wait_until
+from tests.support.records import TIMESTAMP_FIRST_MS, Sample, check_exactly, topic_name
 
-RECORDS = [b"%d" % number * 1000 for number in range(200)]
+RECORDS = [Sample(0, b"k", b"%d" % number * 1000, (), TIMESTAMP_FIRST_MS) for number in range(200)]
 
 
 def blocks(title: str) -> list[str]:
@@ -56,15 +55,6 @@ def broker(directory: Path) -> Iterator[Broker]:
         assert "Traceback" not in running.log()
 
 
-def librdkafka(broker: Broker, directory: Path, **more: str) -> dict[str, object]:
-    return {
-        "bootstrap.servers": broker.bootstrap.replace("127.0.0.1", "localhost"),
-        "security.protocol": "ssl",
-        "ssl.ca.location": str(directory / "ca.pem"),
-        **{name.replace("_", "."): value for name, value in more.items()},
-    }
-
-
 def test_the_example_of_listeners_is_taken(directory: Path) -> None:
     [example] = blocks("Listeners")
     (directory / "listeners.toml").write_text(example)
@@ -75,78 +65,35 @@ def test_the_example_of_listeners_is_taken(directory: Path) -> None:
     )
 
 
-def test_confluent_kafka(broker: Broker, directory: Path) -> None:
-    alice = {
-        "ssl_certificate_location": str(directory / "alice.crt"),
-        "ssl_key_location": str(directory / "alice.key"),
+def trusting(directory: Path, *, identity: bool = False) -> dict[str, str]:
+    """Return the configuration of a client that trusts the page's authority, and may show its certificate."""
+    config = {"security.protocol": "SSL", "ssl.ca.location": str(directory / "ca.pem")}
+    shown = {
+        "ssl.certificate.location": str(directory / "alice.crt"),
+        "ssl.key.location": str(directory / "alice.key"),
     }
-    for topic, identity in (("librdkafka", {}), ("librdkafka-alice", alice)):
-        config = librdkafka(broker, directory, **identity)
-        producer = confluent_kafka.Producer(config)
-        for value in RECORDS:
-            producer.produce(topic, value)
-        assert producer.flush(WAIT_SECONDS_MAX) == 0
-        consumer = confluent_kafka.Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
-        consumer.subscribe([topic])
-        found = [consumer.poll(WAIT_SECONDS_MAX) for _ in RECORDS]
-        consumer.close()
-        assert sorted(each.value() or b"" for each in found if each) == sorted(RECORDS)
+    return config | (shown if identity else {})
 
 
-def test_confluent_kafka_does_not_connect_to_a_broker_that_it_does_not_trust(
+@pytest.mark.parametrize("identity", [False, True])
+def test_each_library_writes_and_reads(
+    broker: Broker, directory: Path, library: Library, *, identity: bool
+) -> None:
+    config, topic = trusting(directory, identity=identity), topic_name("tls")
+    address = broker.bootstrap.replace("127.0.0.1", "localhost")
+    with contextlib.closing(library.producer(address, config)) as producer:
+        places = written(producer.send(topic, RECORDS))
+    with contextlib.closing(library.consumer(address, config)) as consumer:
+        consumer.assign(topic, {0: None})
+        check_exactly(RECORDS, read(consumer, len(RECORDS)), places)
+
+
+def test_librdkafka_does_not_connect_to_a_broker_that_it_does_not_trust(
     broker: Broker, directory: Path
 ) -> None:
-    errors: list[str] = []
-    config = librdkafka(broker, directory, ssl_ca_location=str(directory / "alice.crt"))
-    producer = confluent_kafka.Producer({**config, "error_cb": lambda error: errors.append(str(error))})
-    wait_until(
-        lambda: producer.poll(0.1) >= 0 and any("certificate verify failed" in each for each in errors),
-        "a word of it",
-    )
+    config = trusting(directory) | {"ssl.ca.location": str(directory / "alice.crt")}
+    assert "certificate verify failed" in LIBRDKAFKA.refusal(broker.bootstrap, config)
     wait_until(lambda: "the peer refused, by alert unknown ca" in broker.log(), "the line")
-
-
-@pytest.mark.parametrize("identity", ["", "alice"])
-def test_aiokafka(broker: Broker, directory: Path, identity: str) -> None:
-    context = create_ssl_context(cafile=str(directory / "ca.pem"))
-    if identity:
-        context.load_cert_chain(directory / "alice.crt", directory / "alice.key")
-    where = {"bootstrap_servers": broker.bootstrap, "security_protocol": "SSL", "ssl_context": context}
-    topic = f"aiokafka{identity}"
-
-    async def there_and_back() -> list[bytes]:
-        async with aiokafka.AIOKafkaProducer(**where) as producer:
-            for value in RECORDS:
-                await producer.send(topic, value)
-        async with aiokafka.AIOKafkaConsumer(topic, auto_offset_reset="earliest", **where) as consumer:
-            return [(await asyncio.wait_for(consumer.getone(), WAIT_SECONDS_MAX)).value for _ in RECORDS]
-
-    assert sorted(asyncio.run(there_and_back())) == sorted(RECORDS)
-
-
-@pytest.mark.parametrize("identity", ["", "alice"])
-def test_kafka_python(broker: Broker, directory: Path, identity: str) -> None:
-    files = (
-        {"ssl_certfile": str(directory / "alice.crt"), "ssl_keyfile": str(directory / "alice.key")}
-        if identity
-        else {}
-    )
-    where = {
-        "bootstrap_servers": broker.bootstrap,
-        "security_protocol": "SSL",
-        "ssl_cafile": str(directory / "ca.pem"),
-        **files,
-    }
-    topic = f"kafka-python{identity}"
-    producer = kafka.KafkaProducer(**where)
-    for value in RECORDS:
-        producer.send(topic, value)
-    producer.flush(WAIT_SECONDS_MAX)
-    producer.close()
-    consumer = kafka.KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=30_000, **where)
-    found = [next(consumer).value for _ in RECORDS]
-    consumer.close()
-    assert sorted(found) == sorted(RECORDS)
 
 
 @pytest.mark.parametrize("file", ["client.properties", "alice.properties"])

@@ -1,4 +1,4 @@
-"""Transactions of librdkafka, kafka-python and aiokafka, in both storage formats: all of one is read, or nothing."""
+"""Transactions of each library, in both storage formats: all of one is read, or nothing."""
 
 from __future__ import annotations
 
@@ -10,25 +10,32 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from tests.clients.transactional import PRODUCERS, TIMEOUT_MS, FencedError, Librdkafka, Values, producer, read
+from tests.clients.aio_kafka import AIOKAFKA
+from tests.clients.kafka_python import KAFKA_PYTHON
+from tests.clients.library import FencedError, Library, Place, Producer, RefusedError, read, written
+from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support import processes, reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.docs import PAGES
 from tests.support.processes import WAIT_SECONDS_MAX
-from tests.support.records import topic_name
+from tests.support.records import TIMESTAMP_FIRST_MS, Sample, topic_name
 
 PARTITIONS = 3
 LAST = b"last"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
-LIBRARIES = pytest.mark.parametrize("library", PRODUCERS)
-FORMATS = pytest.mark.parametrize("storage", ["record", "batch"])
+LIBRARIES = (LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA)
+TIMEOUT_MS = 20_000
+"""The timeout of transactions that is to abort none."""
+
+Values = dict[int, list[bytes]]
+"""What partitions hold, in order."""
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +46,29 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-def created(broker: Broker, storage: str = "record", partitions: int = PARTITIONS) -> str:
+def created(broker: Broker, storage: str, partitions: int = PARTITIONS) -> str:
     """Create a topic, and return its name."""
     topic = topic_name("transactions")
     reading.create_topic(broker.bootstrap, topic, partitions, {"storage.format": storage})
     return topic
+
+
+@contextlib.contextmanager
+def transactional(
+    library: Library, broker: Broker, transactional_id: str, timeout_ms: int = TIMEOUT_MS
+) -> Iterator[Producer]:
+    """Give a producer that has its identity."""
+    config = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "linger.ms": 5}
+    with contextlib.closing(library.producer(broker.bootstrap, config)) as producer:
+        producer.init()
+        yield producer
+
+
+def put(producer: Producer, topic: str, partition: int, values: Sequence[bytes]) -> None:
+    """Write values to a partition, and wait until they are acknowledged."""
+    written(
+        producer.send(topic, [Sample(partition, b"k", value, (), TIMESTAMP_FIRST_MS) for value in values])
+    )
 
 
 def write(broker: Broker, topic: str, partitions: int, value: bytes) -> None:
@@ -59,165 +84,123 @@ def values(transaction: int, partition: int) -> list[bytes]:
     return [b"%d/%d/%d" % (transaction, partition, number) for number in range(1 if transaction % 3 else 40)]
 
 
-@LIBRARIES
-@FORMATS
-def test_committed_is_read_and_aborted_is_not(broker: Broker, library: str, storage: str) -> None:
+def values_of(library: Library, broker: Broker, topic: str, isolation: str, wanted: Values) -> Values:
+    """Return what a library reads from the beginning of the partitions, if it is as much as is wanted."""
+    found: Values = {partition: [] for partition in wanted}
+    with contextlib.closing(library.consumer(broker.bootstrap, {"isolation.level": isolation})) as consumer:
+        consumer.assign(topic, dict.fromkeys(wanted))
+        for record in read(consumer, sum(map(len, wanted.values()))):
+            found[record.partition].append(record.value or b"")
+    return found
+
+
+def test_committed_is_read_and_aborted_is_not(broker: Broker, library: Library, storage: str) -> None:
     topic = created(broker, storage)
-    all_of: Values = {partition: [] for partition in range(PARTITIONS)}
+    everything: Values = {partition: [] for partition in range(PARTITIONS)}
     committed: Values = {partition: [] for partition in range(PARTITIONS)}
-    with producer(library, broker.bootstrap, topic) as running:
+    with transactional(library, broker, topic) as producer:
         for transaction in range(7):
-            running.begin()
+            producer.begin()
             commit = transaction % 2 == 0
             # Not each has something in each partition.
             for partition in range(transaction % 3, PARTITIONS):
-                running.send(topic, partition, values(transaction, partition))
-                all_of[partition] += values(transaction, partition)
+                put(producer, topic, partition, values(transaction, partition))
+                everything[partition] += values(transaction, partition)
                 committed[partition] += values(transaction, partition) if commit else []
-            running.end(commit=commit)
+            producer.end(commit=commit)
             if transaction == 3:
-                write(broker, topic, PARTITIONS, b"without a transaction")
+                write(broker, topic, PARTITIONS, LAST)
                 for partition in range(PARTITIONS):
-                    all_of[partition].append(b"without a transaction")
-                    committed[partition].append(b"without a transaction")
-    write(broker, topic, PARTITIONS, LAST)
-    for reader in PRODUCERS:
-        for isolation, wanted in ((COMMITTED, committed), (UNCOMMITTED, all_of)):
-            found = read(reader, broker.bootstrap, topic, PARTITIONS, isolation, LAST)
-            assert found == {partition: [*wanted[partition], LAST] for partition in wanted}, (
-                reader,
-                isolation,
-            )
+                    everything[partition].append(LAST)
+                    committed[partition].append(LAST)
+    for reader in LIBRARIES:
+        for isolation, wanted in ((COMMITTED, committed), (UNCOMMITTED, everything)):
+            assert values_of(reader, broker, topic, isolation, wanted) == wanted, (reader.name, isolation)
 
 
-@LIBRARIES
-@FORMATS
 def test_committed_readers_wait_for_the_end_of_the_first_open_transaction(
-    broker: Broker, library: str, storage: str
+    broker: Broker, library: Library, storage: str
 ) -> None:
     topic = created(broker, storage, 1)
     write(broker, topic, 1, b"before")
+    config = {"isolation.level": COMMITTED}
     with (
-        producer(library, broker.bootstrap, f"{topic}-one") as one,
-        producer(library, broker.bootstrap, f"{topic}-other") as other,
-        reading.consumer(broker.bootstrap, topic, (0,), **{"isolation.level": COMMITTED}) as committed,
+        transactional(library, broker, f"{topic}-one") as one,
+        transactional(library, broker, f"{topic}-other") as other,
+        contextlib.closing(library.consumer(broker.bootstrap, config)) as committed,
     ):
         one.begin()
         other.begin()
-        one.send(topic, 0, [b"one"])
-        other.send(topic, 0, [b"other"])
+        put(one, topic, 0, [b"one"])
+        put(other, topic, 0, [b"other"])
         other.end(commit=True)
         write(broker, topic, 1, b"after")
-        assert [each.value for each in reading.read(committed, 1)] == [b"before"]
-        with reading.consumer(
-            broker.bootstrap, topic, (0,), **{"isolation.level": UNCOMMITTED}
-        ) as uncommitted:
-            assert [each.value for each in reading.read(uncommitted, 4)] == [
-                b"before",
-                b"one",
-                b"other",
-                b"after",
-            ]
+        committed.assign(topic, {0: None})
+        assert [record.value for record in read(committed, 1)] == [b"before"]
+        everything = {0: [b"before", b"one", b"other", b"after"]}
+        assert values_of(library, broker, topic, UNCOMMITTED, everything) == everything
         one.end(commit=False)
-        assert [each.value for each in reading.read(committed, 2)] == [b"other", b"after"]
+        assert [record.value for record in read(committed, 2)] == [b"other", b"after"]
 
 
-@LIBRARIES
-@FORMATS
-def test_each_result_of_read_process_write_is_there_once(broker: Broker, library: str, storage: str) -> None:
+def test_each_result_of_read_process_write_is_there_once(
+    broker: Broker, library: Library, storage: str
+) -> None:
     source, target = created(broker, storage), created(broker, storage)
-    for number in range(30):
+    for number in range(10):
         write(broker, source, PARTITIONS, b"%d" % number)
-    processed = 0
     # Each run is ended with a transaction open, but for the last.
     for run in itertools.count():
-        with producer(library, broker.bootstrap, target) as running:
-            at = positions(broker, source, target)
-            for step in range(3):
-                found, at = next_of(broker, source, at, 12)
-                if not found:
-                    break
-                running.begin()
-                for partition, value in found:
-                    running.send(target, partition, [value])
-                running.send_offsets(target, at)
-                if step < 2:
-                    running.end(commit=True)
-                    processed += len(found)
-        if processed == 30 * PARTITIONS:
-            break
         assert run < 10
-    write(broker, target, PARTITIONS, LAST)
-    wanted = [*(b"%d" % number for number in range(30)), LAST]
-    found_at_last = read("librdkafka", broker.bootstrap, target, PARTITIONS, COMMITTED, LAST)
-    assert found_at_last == dict.fromkeys(range(PARTITIONS), wanted)
-    assert next_of(broker, source, positions(broker, source, target), 1)[0] == []
+        with transactional(library, broker, target) as producer:
+            if any(process(broker, producer, source, target, commit=step < 2) for step in range(3)):
+                break
+    wanted = {partition: [b"%d" % number for number in range(10)] for partition in range(PARTITIONS)}
+    assert values_of(LIBRDKAFKA, broker, target, COMMITTED, wanted) == wanted
 
 
-def positions(broker: Broker, topic: str, group: str) -> dict[tuple[str, int], int]:
-    """Return what a group has committed, once no transaction is open that commits offsets of it."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    asked = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-    with contextlib.closing(consumer):
-        found = consumer.committed(asked, WAIT_SECONDS_MAX)
-        starts = [consumer.get_watermark_offsets(each, WAIT_SECONDS_MAX)[0] for each in asked]
-        return {
-            (topic, each.partition): start if each.offset < 0 else each.offset
-            for each, start in zip(found, starts, strict=True)
-        }
+def process(broker: Broker, producer: Producer, source: str, target: str, *, commit: bool) -> bool:
+    """Copy the next records in a transaction; returns whether there were none."""
+    with contextlib.closing(LIBRDKAFKA.consumer(broker.bootstrap, {"group.id": target})) as consumer:
+        starts = {partition: consumer.committed(source, partition) for partition in range(PARTITIONS)}
+        if all(start == consumer.bounds(source, partition)[1] for partition, start in starts.items()):
+            return True
+        consumer.assign(source, starts)
+        records = consumer.poll(WAIT_SECONDS_MAX)[:12]
+    producer.begin()
+    for record in records:
+        put(producer, target, record.partition, [record.value or b""])
+    offsets: dict[Place, int] = {(source, record.partition): record.offset + 1 for record in records}
+    producer.send_offsets(target, offsets)
+    if commit:
+        producer.end(commit=True)
+    return False
 
 
-def next_of(
-    broker: Broker, topic: str, at: dict[tuple[str, int], int], count: int
-) -> tuple[list[tuple[int, bytes]], dict[tuple[str, int], int]]:
-    """Return the next `count` records of a topic's partitions, fewer at the end, and where the next one begins."""
-    at = dict(at)
-    found: list[tuple[int, bytes]] = []
-    with reading.consumer(broker.bootstrap, topic, (), **{"enable.partition.eof": True}) as consumer:
-        consumer.assign([TopicPartition(*each, offset) for each, offset in at.items()])
-        ended: set[int] = set()
-        while len(found) < count and len(ended) < PARTITIONS:
-            message = consumer.poll(WAIT_SECONDS_MAX)
-            assert message is not None, "nothing comes"
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition() or 0)
-                continue
-            record = reading.as_received(message)
-            found.append((record.partition, record.value or b""))
-            at[topic, record.partition] = record.offset + 1
-    return found, at
-
-
-@LIBRARIES
-def test_a_second_producer_fences_the_first(broker: Broker, library: str) -> None:
-    topic = created(broker, partitions=1)
-    with producer(library, broker.bootstrap, topic) as first:
+def test_a_second_producer_fences_the_first(broker: Broker, library: Library) -> None:
+    topic = created(broker, "record", 1)
+    with transactional(library, broker, topic) as first:
         first.begin()
-        first.send(topic, 0, [b"first"])
-        with producer(library, broker.bootstrap, topic) as second:
+        put(first, topic, 0, [b"first"])
+        with transactional(library, broker, topic) as second:
             with pytest.raises(FencedError):
                 first.end(commit=True)
             second.begin()
-            second.send(topic, 0, [b"second"])
+            put(second, topic, 0, [b"second"])
             second.end(commit=True)
-    write(broker, topic, 1, LAST)
-    assert read(library, broker.bootstrap, topic, 1, COMMITTED, LAST) == {0: [b"second", LAST]}
+    assert values_of(library, broker, topic, COMMITTED, {0: [b"second"]}) == {0: [b"second"]}
 
 
-@LIBRARIES
-@FORMATS
-def test_a_transaction_past_its_timeout_is_aborted(broker: Broker, library: str, storage: str) -> None:
+def test_a_transaction_past_its_timeout_is_aborted(broker: Broker, library: Library, storage: str) -> None:
     topic = created(broker, storage, 1)
-    with producer(library, broker.bootstrap, topic, timeout_ms=1000) as silent:
+    with transactional(library, broker, topic, timeout_ms=1000) as silent:
         silent.begin()
-        silent.send(topic, 0, [b"silent"])
+        put(silent, topic, 0, [b"silent"])
         write(broker, topic, 1, LAST)
         # It is read once the transaction is aborted.
-        assert read(library, broker.bootstrap, topic, 1, COMMITTED, LAST) == {0: [LAST]}
-        with pytest.raises((FencedError, KafkaException)):
+        assert values_of(library, broker, topic, COMMITTED, {0: [LAST]}) == {0: [LAST]}
+        with pytest.raises((FencedError, RefusedError)):
             silent.end(commit=True)
-    assert read(library, broker.bootstrap, topic, 1, UNCOMMITTED, LAST) == {0: [b"silent", LAST]}
 
 
 def test_the_examples_of_the_page_do_what_it_says(broker: Broker, tmp_path: Path) -> None:
@@ -243,15 +226,17 @@ def test_the_examples_of_the_page_do_what_it_says(broker: Broker, tmp_path: Path
 
 
 @pytest.mark.timeout(300)
-@FORMATS
 def test_what_was_committed_while_workers_are_killed_is_there_once(tmp_path: Path, storage: str) -> None:
     with korvet_broker(tmp_path, "--set", f"storage.format={storage}") as broker:
         topic = created(broker, storage)
         committed: Values = {partition: [] for partition in range(PARTITIONS)}
         chance = random.Random(storage)
         # No pause, however long it takes to replace a worker, is to abort a transaction.
-        running = Librdkafka(broker.bootstrap, topic, 10 * TIMEOUT_MS)
-        running.init()
+        config = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic}
+        running = confluent_kafka.Producer(
+            {**config, "transaction.timeout.ms": 10 * TIMEOUT_MS, "log_level": 0}
+        )
+        running.init_transactions(WAIT_SECONDS_MAX)
         for transaction in range(24):
             killer = threading.Timer(chance.uniform(0, 0.05), kill_a_worker, [broker])
             if transaction % 3 == 1:
@@ -261,10 +246,8 @@ def test_what_was_committed_while_workers_are_killed_is_there_once(tmp_path: Pat
                     committed[partition] += values(transaction, partition)
             if transaction % 3 == 1:
                 killer.join()
-        write(broker, topic, PARTITIONS, LAST)
-        wanted = {partition: [*committed[partition], LAST] for partition in committed}
-        for reader in PRODUCERS:
-            assert read(reader, broker.bootstrap, topic, PARTITIONS, COMMITTED, LAST) == wanted
+        for reader in LIBRARIES:
+            assert values_of(reader, broker, topic, COMMITTED, committed) == committed
 
 
 def kill_a_worker(broker: Broker) -> None:
@@ -273,21 +256,21 @@ def kill_a_worker(broker: Broker) -> None:
         processes.kill(pids[0])
 
 
-def transact(running: Librdkafka, topic: str, transaction: int, *, commit: bool) -> bool:
+def transact(running: confluent_kafka.Producer, topic: str, transaction: int, *, commit: bool) -> bool:
     """Write a transaction, again after an error that aborts it; returns whether it is committed."""
     while True:
-        running.begin()
+        running.begin_transaction()
         try:
             for partition in range(PARTITIONS):
                 for value in values(transaction, partition):
-                    running.producer.produce(topic, value, partition=partition)
+                    running.produce(topic, value, partition=partition)
             if commit:
-                retried(lambda: running.producer.commit_transaction(WAIT_SECONDS_MAX))
+                retried(lambda: running.commit_transaction(WAIT_SECONDS_MAX))
                 return True
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-        retried(lambda: running.producer.abort_transaction(WAIT_SECONDS_MAX))
+        retried(lambda: running.abort_transaction(WAIT_SECONDS_MAX))
         if not commit:
             return False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -75,13 +75,6 @@ def _sample(number: int, null_headers: bool) -> Sample:  # noqa: FBT001 - asked 
     elif number % 1000 == 16:
         value = b"long %d " % number * 200
     return Sample(number % PARTITIONS, key, value, tuple(headers), TIMESTAMP_FIRST_MS + number // 3)
-
-
-def by_codec(sent: Sequence[Sample]) -> Iterator[tuple[str, Sequence[Sample]]]:
-    """Yield each codec with its share of the records, the same for all."""
-    share = len(sent) // len(CODECS)
-    for place, codec in enumerate(CODECS):
-        yield codec, sent[place * share : (place + 1) * share]
 
 
 def check_exactly(

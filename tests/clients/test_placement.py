@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, Producer, TopicCollection, TopicPartition
+from confluent_kafka import ElectionType, TopicCollection, TopicPartition
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
-from kafka.errors import (
-    InvalidReplicationAssignmentError,
-    NoReassignmentInProgressError,
-    PreferredLeaderNotAvailableError,
-    UnknownTopicOrPartitionError,
-)
+from kafka.errors import PreferredLeaderNotAvailableError
 
 from tests.support import reading, redis_servers
 from tests.support.broker import Broker, korvet_broker, korvet_cluster
@@ -102,26 +96,6 @@ def test_a_move_is_seen_by_another_client_on_each_broker(
         assert described(broker, topic)[:3] == [(1, [1], [1]), (0, [0], [0]), (1, [1, 0], [1, 0])]
 
 
-def test_refused_moves_name_the_reason(brokers: list[Broker], admin: Any, topic: str) -> None:
-    before = described(brokers[1], topic)
-    assert admin.alter_partition_reassignments(
-        {
-            Partition(topic, 0): [0, 7],
-            Partition(topic, 1): [1, 1],
-            Partition(topic, 2): None,
-            Partition(topic, 9): [0],
-            Partition("not-there", 0): [0],
-        }
-    ) == {
-        Partition(topic, 0): InvalidReplicationAssignmentError,
-        Partition(topic, 1): InvalidReplicationAssignmentError,
-        Partition(topic, 2): NoReassignmentInProgressError,
-        Partition(topic, 9): UnknownTopicOrPartitionError,
-        Partition("not-there", 0): UnknownTopicOrPartitionError,
-    }
-    assert described(brokers[1], topic) == before
-
-
 def test_a_producer_and_a_consumer_follow_their_partitions(
     brokers: list[Broker], admin: Any, topic: str
 ) -> None:
@@ -139,13 +113,6 @@ def test_a_producer_and_a_consumer_follow_their_partitions(
     tail.check(load.sent)
 
 
-def test_leaders_that_nobody_assigned_are_spread_over_the_brokers(brokers: list[Broker]) -> None:
-    reading.create_topic(brokers[0].bootstrap, "spread", 40)
-    found = described(brokers[0], "spread")
-    assert set(Counter(leader for leader, _, _ in found)) == {0, 1}
-    assert all(replicas == in_sync == [leader] for leader, replicas, in_sync in found)
-
-
 def test_elections_are_answered_with_the_reason_that_they_change_nothing(
     brokers: list[Broker],
     admin: Any,
@@ -159,80 +126,12 @@ def test_elections_are_answered_with_the_reason_that_they_change_nothing(
         assert admin.alter_partition_reassignments(moves) == dict.fromkeys(moves)
         assert described(brokers[0], topic)[0] == (2, [2, 1], [2, 1])
         assert elected(brokers[0], ElectionType.PREFERRED, None) == {}
-    asked = [TopicPartition(topic, index) for index in (0, 1, 9)]
-    needless = ConfluentError.ELECTION_NOT_NEEDED
     away = ConfluentError.PREFERRED_LEADER_NOT_AVAILABLE
-    unknown = ConfluentError.UNKNOWN_TOPIC_OR_PART
+    asked = [TopicPartition(topic, index) for index in (0, 1)]
     for broker in brokers:
         assert described(broker, topic)[0] == (1, [2, 1], [1])
-        assert elected(broker, ElectionType.PREFERRED, asked) == {
-            (topic, 0): away,
-            (topic, 1): needless,
-            (topic, 9): unknown,
-        }
-        assert elected(broker, ElectionType.UNCLEAN, asked) == {
-            (topic, 0): needless,
-            (topic, 1): needless,
-            (topic, 9): unknown,
-        }
+        answers = {(topic, 0): away, (topic, 1): ConfluentError.ELECTION_NOT_NEEDED}
+        assert elected(broker, ElectionType.PREFERRED, asked) == answers
         assert elected(broker, ElectionType.PREFERRED, None) == {(topic, 0): away}
     with pytest.raises(PreferredLeaderNotAvailableError):
         admin.elect_leaders(0, {topic: [0]})
-    # Where the preferred broker is back it leads, without any election.
-    with korvet_broker(tmp_path_factory.mktemp("third again"), *flags, workers=1):
-        assert described(brokers[0], topic)[0] == (2, [2, 1], [2, 1])
-        assert elected(brokers[0], ElectionType.PREFERRED, asked[:1]) == {(topic, 0): needless}
-    assert admin.alter_partition_reassignments({Partition(topic, 0): [0]}) == {Partition(topic, 0): None}
-
-
-def test_topics_are_read_in_pieces(admin: Any, topic: str) -> None:
-    found: list[int] = []
-    cursor: Any = None
-    while cursor is not None or not found:
-        answer = admin.describe_topic_partitions([topic], response_partition_limit=3, cursor=cursor)
-        found += [each["partition_index"] for one in answer["topics"] for each in one["partitions"]]
-        cursor = answer["next_cursor"]
-        assert (cursor is None) == (len(found) == 4)
-    assert found == [0, 1, 2, 3]
-    [missing] = admin.describe_topic_partitions(["not-there"])["topics"]
-    assert missing["error_code"] == UnknownTopicOrPartitionError.errno
-
-
-def test_log_directories_hold_each_partition_once(brokers: list[Broker], admin: Any, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": brokers[0].bootstrap})
-    producer.produce(topic, b"x" * 1000, partition=2)
-    assert producer.flush(WAIT_SECONDS_MAX) == 0
-    sizes: dict[int, int] = {}
-    answers = admin.describe_log_dirs({topic: [0, 1, 2, 3]})
-    # One of each node of Redis.
-    for directory in [each for answer in answers for each in answer["log_dirs"]]:
-        assert directory["error_code"] == 0
-        for reported in directory["topics"]:
-            for each in reported["partitions"]:
-                assert each["partition_index"] not in sizes
-                sizes[each["partition_index"]] = each["partition_size"]
-    assert sorted(sizes) == [0, 1, 2, 3]
-    assert sizes[2] > 1000
-    assert [sizes[index] for index in (0, 1, 3)] == [0, 0, 0]
-
-
-def test_producers_are_described(brokers: list[Broker], admin: Any, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": brokers[0].bootstrap, "enable.idempotence": True})
-    for number in range(5):
-        producer.produce(topic, b"%d" % number, partition=3)
-        assert producer.flush(WAIT_SECONDS_MAX) == 0
-    answer = admin.describe_producers([Partition(topic, 3), Partition(topic, 0)])
-    [found] = answer[Partition(topic, 3)].active_producers
-    reported = (found.producer_epoch, found.last_sequence, found.current_transaction_start_offset)
-    assert reported == (0, 4, -1)
-    assert answer[Partition(topic, 0)].active_producers == []
-    with pytest.raises(UnknownTopicOrPartitionError):
-        admin.describe_producers([Partition(topic, 9)], broker_id=0)
-
-
-@pytest.mark.embedded
-def test_the_embedded_servers_log_directory_is_where_its_data_is(broker: Broker) -> None:
-    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    [answer] = client.describe_log_dirs()
-    client.close()
-    assert [each["log_dir"] for each in answer["log_dirs"]] == [str(broker.data_dir)]
