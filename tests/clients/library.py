@@ -65,7 +65,7 @@ class Producer(Protocol):
 
 
 class Consumer(Protocol):
-    """A consumer that commits only when it is told to."""
+    """A consumer that commits only when it is asked to."""
 
     def assign(self, topic: str, offsets: Mapping[int, int | None]) -> None:
         """Read partitions from these offsets on; None: from the first one."""
@@ -160,8 +160,12 @@ def written(outcomes: Sequence[Written | int]) -> list[tuple[int, int]]:
 def logged(library: str) -> Iterator[list[str]]:
     """Give what a library logs: why it is refused is nowhere else."""
     lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler = Lines()
     logging.getLogger(library).addHandler(handler)
     try:
         yield lines

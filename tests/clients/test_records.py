@@ -149,7 +149,7 @@ def test_an_unknown_topic_is_created_by_a_producer_but_not_by_who_only_looks(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_producer_and_consumer_are_told_the_time_of_the_append(
+def test_producer_and_consumer_see_the_time_of_the_append(
     broker: Broker, library: Library, admin: Admin, storage: str, codec: str
 ) -> None:
     topic = created(admin, storage, message_timestamp_type="LogAppendTime")
@@ -164,7 +164,7 @@ def test_producer_and_consumer_are_told_the_time_of_the_append(
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_producer_is_told_why_a_record_is_refused(
+def test_a_producer_hears_why_a_record_is_refused(
     broker: Broker, library: Library, admin: Admin, storage: str, codec: str
 ) -> None:
     topic = created(

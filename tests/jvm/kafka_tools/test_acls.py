@@ -56,9 +56,3 @@ def test_acls_are_added_listed_and_removed(both: tuple[AtBroker, AtBroker], tmp_
     for resource in (PREFIXED, ("--topic", "bills-2026")):
         admin.done("kafka-acls", "--remove", "--force", *resource)
     assert "principal=" not in admin.done("kafka-acls", "--list")
-
-
-def test_what_cannot_be_an_acl_is_refused(both: tuple[AtBroker, AtBroker]) -> None:
-    admin, _ = both
-    alter = ("--add", "--allow-principal", "alice", "--operation", "read", "--topic", "bills")
-    assert "alice" in admin.refused("kafka-acls", *alter)

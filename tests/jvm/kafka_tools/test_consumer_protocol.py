@@ -105,12 +105,3 @@ def test_javas_consumer_shares_partitions_and_goes_on_when_workers_are_killed(
         refusal = tools.run("kafka-consumer-groups", "--delete", "--group", topic)
         assert "NON_EMPTY_GROUP" in refusal.out + refusal.err or "not empty" in refusal.out + refusal.err
     wait_until(lambda: state_of(tools, topic)[2:] == ["1"], "the static member will be back", SECONDS_MAX)
-
-
-def test_a_group_has_configs(tools: AtBroker) -> None:
-    of = ("--entity-type", "groups", "--entity-name", "configured")
-    tools.done("kafka-configs", "--alter", *of, "--add-config", "consumer.session.timeout.ms=50000")
-    described = tools.done("kafka-configs", "--describe", *of)
-    assert "consumer.session.timeout.ms=50000" in described
-    tools.done("kafka-configs", "--alter", *of, "--delete-config", "consumer.session.timeout.ms")
-    assert "50000" not in tools.done("kafka-configs", "--describe", *of)

@@ -43,9 +43,3 @@ def test_levels_are_described_lowered_and_raised(tools: AtBroker) -> None:
     assert raised == f"{NAME} was upgraded to 2.\n"
     wait_for_level(tools, 2)
     assert described(tools)[3] > epoch
-
-
-def test_a_level_that_is_not_supported_is_refused(tools: AtBroker) -> None:
-    said = tools.refused("kafka-features", "upgrade", "--feature", f"{NAME}=3")
-    assert "only supports versions 0-2" in said
-    wait_for_level(tools, 2)

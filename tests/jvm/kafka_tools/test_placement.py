@@ -73,22 +73,6 @@ def test_a_throttle_is_accepted_and_cleared_again(tools: AtBroker, topic: str, f
     assert "Clearing broker-level throttles on brokers 0,1" in reassign(tools, "--verify", plan)
 
 
-def test_a_plan_is_refused_for_a_reason(tools: AtBroker, topic: str, file: File) -> None:
-    before = partitions(tools, topic)
-    for plan, error, said in (
-        (moves(topic, [0], [77]), "AdminCommandFailedException", "Unknown broker id 77"),
-        (moves(topic, [0], [1, 1]), "AdminCommandFailedException", "may not contain duplicate entries"),
-        (moves(topic, [1], first=9), "UnknownTopicOrPartitionException", f"{topic}-9"),
-        (moves("no-such-topic", [1]), "UnknownTopicOrPartitionException", "Topic no-such-topic not found"),
-    ):
-        output = tools.refused(
-            "kafka-reassign-partitions", "--execute", "--reassignment-json-file", file(plan)
-        )
-        assert error in output
-        assert said in output
-    assert partitions(tools, topic) == before
-
-
 def elect(tools: AtBroker, kind: str, *which: str) -> str:
     """Have leaders elected; returns what the tool says."""
     return tools.done("kafka-leader-election", "--election-type", kind, *which)
@@ -115,17 +99,6 @@ def test_elections_are_answered_with_the_reason_that_they_change_nothing(
     assert "PreferredLeaderNotAvailableException" in output
     assert f"{topic}-0" in output
     assert elect(tools, "unclean", *first) == f"Valid replica already elected for partitions {topic}-0\n"
-
-    asked = {"partitions": [{"topic": topic, "partition": index} for index in (0, 1, 9)]}
-    many = ("--path-to-json-file", file(asked))
-    output = tools.refused("kafka-leader-election", "--election-type", "preferred", *many)
-    assert f"Valid replica already elected for partitions {topic}-1\n" in output
-    assert "2 replica(s) could not be elected" in output
-    for index, error in (
-        (0, "PreferredLeaderNotAvailableException"),
-        (9, "UnknownTopicOrPartitionException"),
-    ):
-        assert f"(PREFERRED) for partition: {topic}-{index}: org.apache.kafka.common.errors.{error}" in output
     reassign(tools, "--execute", file(moves(topic, [0], [1])))
 
 

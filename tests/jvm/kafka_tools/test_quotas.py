@@ -48,9 +48,3 @@ def test_quotas_of_addresses_are_set_and_unset(tools: AtBroker) -> None:
     assert "connection_creation_rate=50.0" in tools.done("kafka-configs", "--describe", *of)
     tools.done("kafka-configs", "--alter", *of, "--delete-config", "connection_creation_rate")
     assert tools.done("kafka-configs", "--describe", *of) == ""
-
-
-def test_a_quota_that_cannot_be_is_refused(tools: AtBroker) -> None:
-    outcome = tools.run("kafka-configs", "--alter", *ALICE, "--add-config", "producer_byte_rate=-5")
-    assert outcome.code
-    assert "must be greater than 0" in outcome.out + outcome.err

@@ -51,10 +51,6 @@ def test_records_are_deleted_up_to_an_offset(tools: AtBroker, brokers: list[Brok
     assert offsets(tools, topic, "earliest") == 2
     assert "OffsetOutOfRangeException" in deleted(RECORDS + 1)
     assert f"partition: {topic}-0\tlow_watermark: {RECORDS}\n" in deleted(-1)
-    compacted = topic_name("compacted")
-    flags = ("--config", "cleanup.policy=compact")
-    tools.done("kafka-topics", "--create", "--topic", compacted, "--partitions", "1", *flags)
-    assert "PolicyViolationException" in deleted(-1, compacted)
 
 
 def test_groups_are_described_moved_and_deleted(tools: AtBroker, brokers: list[Broker]) -> None:

@@ -110,20 +110,11 @@ def test_a_java_client_says_that_it_may_not_log_in(tools: AtBroker, config: Conf
     assert expected in said
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        ("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"),
-        ("--create", "--max-life-time-period", "-1", "--owner-principal", "User:bob"),
-        ("--renew", "--renew-time-period", "-1", "--hmac", "c2VjcmV0"),
-        ("--expire", "--expiry-time-period", "-1", "--hmac", "c2VjcmV0"),
-        ("--describe",),
-    ],
-    ids=lambda what: what[0],
-)
-def test_delegation_tokens_are_disabled(tools: AtBroker, config: Config, what: tuple[str, ...]) -> None:
-    """As in a Kafka without a secret key for them; its tool sends the newest versions and reads the answers."""
-    said = tools.refused("kafka-delegation-tokens", *what, "--command-config", config("PLAIN", PASSWORD))
+def test_delegation_tokens_are_disabled(tools: AtBroker, config: Config) -> None:
+    """As in a Kafka without a secret key for them."""
+    said = tools.refused(
+        "kafka-delegation-tokens", "--describe", "--command-config", config("PLAIN", PASSWORD)
+    )
     assert "DelegationTokenDisabledException" in said
 
 
@@ -136,8 +127,6 @@ def test_kafka_configs_manages_users(admin: AtBroker, broker: Broker) -> None:
     for each in credentials:
         said = admin.done("kafka-configs", "--alter", *of, "--add-config", each)
         assert said == "Completed updating config for user bob.\n"
-    both = admin.refused("kafka-configs", "--alter", *of, "--add-config", ",".join(credentials))
-    assert "A user credential cannot be altered twice in the same request" in both
     said = admin.done("kafka-configs", "--describe", *of)
     assert said == (
         "SCRAM credential configs for user-principal 'bob' are"
@@ -150,5 +139,3 @@ def test_kafka_configs_manages_users(admin: AtBroker, broker: Broker) -> None:
     admin.done("kafka-configs", "--alter", *of, "--delete-config", "SCRAM-SHA-256")
     assert "SCRAM-SHA-256" not in admin.done("kafka-configs", "--describe", *of)
     admin.done("kafka-configs", "--alter", *of, "--delete-config", "SCRAM-SHA-512")
-    weak = ("--add-config", "SCRAM-SHA-256=[iterations=4095,password=bob-secret]")
-    assert "4096" in admin.refused("kafka-configs", "--alter", *of, *weak)
