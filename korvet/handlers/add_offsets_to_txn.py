@@ -40,4 +40,12 @@ register(
     handle,
     refuse,
     abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.PRODUCER_FENCED,
+    },
 )

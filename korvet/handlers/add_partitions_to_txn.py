@@ -148,4 +148,14 @@ register(
     handle,
     refuse,
     abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
 )

@@ -54,4 +54,11 @@ def _result(entry: wire.EntryData, error: KafkaError | None) -> wire.EntryResult
     )
 
 
-register(wire.AlterClientQuotasRequest, SecurityApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.AlterClientQuotasRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={ErrorCode.INVALID_REQUEST},
+)

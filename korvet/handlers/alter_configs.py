@@ -74,4 +74,16 @@ def result(resource: _AlteredResource, error: KafkaError | None) -> wire.AlterCo
     )
 
 
-register(wire.AlterConfigsRequest, ClusterApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.AlterConfigsRequest,
+    ClusterApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

@@ -87,5 +87,15 @@ def _result(
 
 
 register(
-    wire.AlterPartitionReassignmentsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT
+    wire.AlterPartitionReassignmentsRequest,
+    TopicApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
 )

@@ -77,4 +77,10 @@ register(
     handle,
     refuse,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
 )

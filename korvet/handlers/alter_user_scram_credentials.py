@@ -63,4 +63,10 @@ register(
     handle,
     refuse,
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.DUPLICATE_RESOURCE,
+        ErrorCode.RESOURCE_NOT_FOUND,
+        ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    },
 )

@@ -59,4 +59,4 @@ def _row(api: Api) -> wire.ApiVersion:
 
 
 refuse = refuse_whole(wire.ApiVersionsResponse)
-register(wire.ApiVersionsRequest, ClusterApi, handle, refuse)
+register(wire.ApiVersionsRequest, ClusterApi, handle, refuse, errors={ErrorCode.INVALID_REQUEST})

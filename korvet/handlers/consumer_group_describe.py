@@ -89,4 +89,4 @@ def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
     )
 
 
-register(wire.ConsumerGroupDescribeRequest, GroupApi, handle, refuse)
+register(wire.ConsumerGroupDescribeRequest, GroupApi, handle, refuse, errors={ErrorCode.GROUP_ID_NOT_FOUND})

@@ -99,4 +99,16 @@ register(
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,
+    errors={
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
 )

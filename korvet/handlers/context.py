@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import ClusterView
 from korvet.cluster.dynamic_settings import LiveSettings
@@ -169,6 +170,7 @@ class TopicApi(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Replicas
     epochs: LeaderEpochs
     quotas: ClientQuotas
+    clock: Clock = CLOCK
 
 
 class ClusterApi(msgspec.Struct, frozen=True, kw_only=True):

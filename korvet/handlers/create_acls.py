@@ -55,4 +55,11 @@ def _result(error: KafkaError | None) -> wire.AclCreationResult:
     return wire.AclCreationResult(error_code=error_code(error), error_message=error_message(error))
 
 
-register(wire.CreateAclsRequest, SecurityApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.CreateAclsRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION, ErrorCode.SECURITY_DISABLED},
+)

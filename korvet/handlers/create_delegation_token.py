@@ -51,4 +51,10 @@ def refuse(
     return response
 
 
-register(wire.CreateDelegationTokenRequest, SecurityApi, handle, refuse)
+register(
+    wire.CreateDelegationTokenRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+)

@@ -56,4 +56,17 @@ def _result(topic: wire.CreatePartitionsTopic, error: KafkaError | None) -> wire
     )
 
 
-register(wire.CreatePartitionsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.CreatePartitionsRequest,
+    TopicApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

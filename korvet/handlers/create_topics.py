@@ -9,8 +9,6 @@ topic of that name.
 
 from __future__ import annotations
 
-import time
-
 from korvet.config.described import inherited_entries, with_overrides
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import each_done, each_named_once, error_message, work_until
@@ -29,7 +27,7 @@ QUOTA_ERROR_VERSION_FIRST = 6
 def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
     api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
-    until = work_until(request.timeout_ms, time.monotonic())
+    until = work_until(request.timeout_ms, api.clock.monotonic())
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
 
     def create(topic: wire.CreatableTopic) -> wire.CreatableTopicResult:
@@ -112,4 +110,21 @@ def _failed(topic: wire.CreatableTopic, error: KafkaError) -> wire.CreatableTopi
     )
 
 
-register(wire.CreateTopicsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.CreateTopicsRequest,
+    TopicApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    },
+)

@@ -62,4 +62,11 @@ def _failed(_asked: wire.DeleteAclsFilter, error: KafkaError) -> wire.DeleteAcls
     return wire.DeleteAclsFilterResult(error_code=error.code, error_message=error_message(error))
 
 
-register(wire.DeleteAclsRequest, SecurityApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.DeleteAclsRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION, ErrorCode.SECURITY_DISABLED},
+)

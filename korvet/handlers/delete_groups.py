@@ -37,4 +37,11 @@ def _result(group: str, error: KafkaError | None) -> wire.DeletableGroupResult:
     return wire.DeletableGroupResult(group_id=group, error_code=group_error_code(error))
 
 
-register(wire.DeleteGroupsRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+register(
+    wire.DeleteGroupsRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP},
+)

@@ -68,4 +68,16 @@ def _result(index: int, answer: int | KafkaError) -> wire.DeleteRecordsPartition
     )
 
 
-register(wire.DeleteRecordsRequest, LogApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.DeleteRecordsRequest,
+    LogApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

@@ -51,4 +51,5 @@ register(
     handle,
     refuse,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
 )

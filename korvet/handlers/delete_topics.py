@@ -9,7 +9,6 @@ not know that code and get INVALID_REQUEST, as from Kafka.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection
 from typing import TypeAlias
@@ -40,7 +39,7 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic that this worker knows may have been created again meanwhile: the new one must be deleted.
     api.topics.refresh()
-    until = work_until(request.timeout_ms, time.monotonic())
+    until = work_until(request.timeout_ms, api.clock.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
@@ -97,4 +96,17 @@ def _failed(each: _Given, error: KafkaError) -> wire.DeletableTopicResult:
     )
 
 
-register(wire.DeleteTopicsRequest, TopicApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.DeleteTopicsRequest,
+    TopicApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.TOPIC_DELETION_DISABLED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

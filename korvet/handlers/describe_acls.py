@@ -74,4 +74,10 @@ def enum_of(kind: type[E], number: int) -> E:
 
 
 refuse = refuse_whole(wire.DescribeAclsResponse)
-register(wire.DescribeAclsRequest, SecurityApi, handle, refuse)
+register(
+    wire.DescribeAclsRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.INVALID_REQUEST, ErrorCode.SECURITY_DISABLED},
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
@@ -29,4 +30,10 @@ def handle(
 
 
 refuse = refuse_whole(wire.DescribeClientQuotasResponse, entries=None)
-register(wire.DescribeClientQuotasRequest, SecurityApi, handle, refuse)
+register(
+    wire.DescribeClientQuotasRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION},
+)

@@ -36,4 +36,10 @@ def handle(
 
 
 refuse = refuse_whole(wire.DescribeClusterResponse, cluster_id="")
-register(wire.DescribeClusterRequest, ClusterApi, handle, refuse)
+register(
+    wire.DescribeClusterRequest,
+    ClusterApi,
+    handle,
+    refuse,
+    errors={ErrorCode.MISMATCHED_ENDPOINT_TYPE, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE},
+)

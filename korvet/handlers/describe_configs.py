@@ -96,4 +96,14 @@ def _failed(resource: wire.DescribeConfigsResource, error: KafkaError) -> wire.D
     )
 
 
-register(wire.DescribeConfigsRequest, ClusterApi, handle, refuse)
+register(
+    wire.DescribeConfigsRequest,
+    ClusterApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

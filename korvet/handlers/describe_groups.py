@@ -83,4 +83,4 @@ def _refused(group: str, caller: Caller, error: KafkaError) -> wire.DescribedGro
     )
 
 
-register(wire.DescribeGroupsRequest, GroupApi, handle, refuse)
+register(wire.DescribeGroupsRequest, GroupApi, handle, refuse, errors={ErrorCode.GROUP_ID_NOT_FOUND})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 
-from korvet.errors import KafkaError, partition_code
+from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.producers import ActiveProducer
@@ -75,4 +75,4 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
     )
 
 
-register(wire.DescribeProducersRequest, LogApi, handle, refuse)
+register(wire.DescribeProducersRequest, LogApi, handle, refuse, errors={ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})

@@ -137,4 +137,14 @@ def _failed(name: str, code: ErrorCode) -> wire.DescribeTopicPartitionsResponseT
     return wire.DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
-register(wire.DescribeTopicPartitionsRequest, TopicApi, handle, refuse)
+register(
+    wire.DescribeTopicPartitionsRequest,
+    TopicApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

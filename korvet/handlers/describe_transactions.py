@@ -5,7 +5,7 @@ Any broker describes any id. Topics that the caller may not describe are left ou
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
@@ -57,4 +57,10 @@ def _refused(name: str, error: KafkaError) -> wire.TransactionState:
     return wire.TransactionState(transactional_id=name, error_code=group_error_code(error))
 
 
-register(wire.DescribeTransactionsRequest, TransactionApi, handle, refuse)
+register(
+    wire.DescribeTransactionsRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    errors={ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
+)

@@ -41,4 +41,10 @@ def _result(
 
 
 refuse = refuse_whole(wire.DescribeUserScramCredentialsResponse)
-register(wire.DescribeUserScramCredentialsRequest, SecurityApi, handle, refuse)
+register(
+    wire.DescribeUserScramCredentialsRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.DUPLICATE_RESOURCE, ErrorCode.RESOURCE_NOT_FOUND},
+)

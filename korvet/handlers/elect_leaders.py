@@ -88,4 +88,15 @@ def _result(
     return wire.ReplicaElectionResult(topic=name, partition_result=results)
 
 
-register(wire.ElectLeadersRequest, TopicApi, handle, refuse)
+register(
+    wire.ElectLeadersRequest,
+    TopicApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

@@ -40,4 +40,11 @@ register(
     handle,
     refuse,
     abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+    },
 )

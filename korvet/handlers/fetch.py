@@ -220,4 +220,22 @@ def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> w
     )
 
 
-register(wire.FetchRequest, LogApi, handle, refuse, timed=True)
+register(
+    wire.FetchRequest,
+    LogApi,
+    handle,
+    refuse,
+    timed=True,
+    errors={
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    },
+)

@@ -69,4 +69,4 @@ def _response(
     )
 
 
-register(wire.FindCoordinatorRequest, ClusterApi, handle, refuse)
+register(wire.FindCoordinatorRequest, ClusterApi, handle, refuse, errors={ErrorCode.INVALID_REQUEST})

@@ -23,4 +23,11 @@ register(
     handle,
     refuse,
     abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    },
 )

@@ -47,5 +47,15 @@ def _change(config: wire.AlterableConfig) -> ConfigChange:
 
 
 register(
-    wire.IncrementalAlterConfigsRequest, ClusterApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT
+    wire.IncrementalAlterConfigsRequest,
+    ClusterApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
 )

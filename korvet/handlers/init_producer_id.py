@@ -55,4 +55,11 @@ register(
     handle,
     refuse,
     abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.PRODUCER_FENCED,
+    },
 )

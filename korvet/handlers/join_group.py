@@ -70,4 +70,20 @@ def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) ->
     )
 
 
-register(wire.JoinGroupRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+register(
+    wire.JoinGroupRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    },
+)

@@ -36,4 +36,5 @@ register(
     refuse,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     abandoned=lambda _request: ErrorCode.NONE,  # clients close the connection right after it
+    errors={ErrorCode.FENCED_INSTANCE_ID, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNKNOWN_MEMBER_ID},
 )

@@ -44,4 +44,4 @@ def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[wir
 
 
 refuse = refuse_whole(wire.ListConfigResourcesResponse)
-register(wire.ListConfigResourcesRequest, ClusterApi, handle, refuse)
+register(wire.ListConfigResourcesRequest, ClusterApi, handle, refuse, errors={ErrorCode.UNSUPPORTED_VERSION})

@@ -91,4 +91,18 @@ def _partition(
     )
 
 
-register(wire.ListOffsetsRequest, LogApi, handle, refuse)
+register(
+    wire.ListOffsetsRequest,
+    LogApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
+)

@@ -8,6 +8,7 @@ expression (KIP-1152).
 
 from __future__ import annotations
 
+from korvet.errors import ErrorCode
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
@@ -53,4 +54,10 @@ def handle(
 
 
 refuse = refuse_whole(wire.ListTransactionsResponse, group_error_code)
-register(wire.ListTransactionsRequest, TransactionApi, handle, refuse)
+register(
+    wire.ListTransactionsRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    errors={ErrorCode.INVALID_REGULAR_EXPRESSION},
+)

@@ -252,4 +252,16 @@ def _abandoned(request: wire.MetadataRequest) -> ErrorCode:
     return ErrorCode.LEADER_NOT_AVAILABLE if may_create else ErrorCode.NONE
 
 
-register(wire.MetadataRequest, TopicApi, handle, refuse, abandoned=_abandoned)
+register(
+    wire.MetadataRequest,
+    TopicApi,
+    handle,
+    refuse,
+    abandoned=_abandoned,
+    errors={
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

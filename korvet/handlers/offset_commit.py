@@ -85,4 +85,16 @@ register(
     refuse,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     abandoned=lambda _request: ErrorCode.NONE,  # clients close the connection right after it
+    errors={
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
 )

@@ -46,4 +46,17 @@ def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> 
 
 
 refuse = refuse_whole(wire.OffsetDeleteResponse, group_error_code)
-register(wire.OffsetDeleteRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+register(
+    wire.OffsetDeleteRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

@@ -172,4 +172,16 @@ def _response(groups: Sequence[wire.OffsetFetchResponseGroup], caller: Caller) -
     return wire.OffsetFetchResponse(topics=topics, error_code=code)
 
 
-register(wire.OffsetFetchRequest, GroupApi, handle, refuse)
+register(
+    wire.OffsetFetchRequest,
+    GroupApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    },
+)

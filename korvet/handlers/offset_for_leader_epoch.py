@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
-from korvet.errors import KafkaError, partition_code
+from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.offsets import OffsetFound
@@ -63,4 +63,14 @@ def _partition(index: int, answer: OffsetFound | KafkaError) -> wire.EpochEndOff
     return wire.EpochEndOffset(partition=index, leader_epoch=answer.leader_epoch, end_offset=answer.offset)
 
 
-register(wire.OffsetForLeaderEpochRequest, LogApi, handle, refuse)
+register(
+    wire.OffsetForLeaderEpochRequest,
+    LogApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)

@@ -203,4 +203,29 @@ def _abandoned(request: wire.ProduceRequest) -> ErrorCode:
     return ErrorCode.NONE if request.acks == 0 else ErrorCode.KAFKA_STORAGE_ERROR
 
 
-register_pipelined(wire.ProduceRequest, LogApi, handle, refuse, abandoned=_abandoned)
+register_pipelined(
+    wire.ProduceRequest,
+    LogApi,
+    handle,
+    refuse,
+    abandoned=_abandoned,
+    errors={
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    },
+)

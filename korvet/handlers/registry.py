@@ -5,7 +5,7 @@ Each handler file registers itself. Dispatch finds the handler of a request here
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -42,7 +42,8 @@ class Handler(msgspec.Struct, frozen=True):
     request's turn to be answered. `timed`: metrics show how long each stage takes. `unconfirmed` is the error that is
     answered if too few of Redis' replicas have what the request has changed; NONE asks for no replicas. `abandoned`
     gives the error, a retriable one, for a request that comes late and whose client has gone; NONE: it is begun.
-    `confirms` says of a single request whether replicas are asked for.
+    `confirms` says of a single request whether replicas are asked for. `errors` are those that it may answer, besides
+    those for missing rights, and for a Redis, or replicas of it, that are away.
     """
 
     request: type[Message]
@@ -54,6 +55,7 @@ class Handler(msgspec.Struct, frozen=True):
     unconfirmed: ErrorCode = ErrorCode.NONE
     abandoned: Callable[[Any], ErrorCode] = lambda _request: ErrorCode.NONE
     confirms: Callable[[Any], bool] = lambda _request: True
+    errors: frozenset[ErrorCode] = frozenset()
 
 
 HANDLERS: dict[int, Handler] = {}
@@ -66,6 +68,7 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
     handle: Callable[[R, Caller, C], Answer],
     refuse: Callable[[R, Caller, KafkaError], Message | None],
     *,
+    errors: Collection[ErrorCode] = (),
     timed: bool = False,
     unconfirmed: ErrorCode = ErrorCode.NONE,
     abandoned: Callable[[R], ErrorCode] | None = None,
@@ -84,6 +87,7 @@ def register(  # noqa: PLR0913 - what Handler has, each by its name
         unconfirmed=unconfirmed,
         abandoned=abandoned or (lambda _request: unconfirmed),
         confirms=confirms,
+        errors=frozenset(errors),
     )
 
 
@@ -93,9 +97,14 @@ def register_pipelined(
     handle: Callable[[R, Caller, C], Pending[Answer]],
     refuse: Callable[[R, Caller, KafkaError], Message | None],
     *,
+    errors: Collection[ErrorCode] = (),
     abandoned: Callable[[R], ErrorCode],
 ) -> None:
     """Serve requests of this class by `handle`, which returns before Redis has answered (Handler)."""
     HANDLERS[request.api.key] = Handler(
-        request, context, handle, refuse, pipelined=True, timed=True, abandoned=abandoned
+        *(request, context, handle, refuse),
+        pipelined=True,
+        timed=True,
+        abandoned=abandoned,
+        errors=frozenset(errors),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from korvet.errors import ErrorCode
 from korvet.handlers.common import refuse_whole
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.create_delegation_token import NO_TIME, disabled
@@ -17,4 +18,10 @@ def handle(
 
 
 refuse = refuse_whole(wire.RenewDelegationTokenResponse, expiry_timestamp_ms=NO_TIME)
-register(wire.RenewDelegationTokenRequest, SecurityApi, handle, refuse)
+register(
+    wire.RenewDelegationTokenRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+)

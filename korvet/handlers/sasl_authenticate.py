@@ -23,4 +23,10 @@ def handle(
 
 
 refuse = refuse_whole(wire.SaslAuthenticateResponse)
-register(wire.SaslAuthenticateRequest, SecurityApi, handle, refuse)
+register(
+    wire.SaslAuthenticateRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.SASL_AUTHENTICATION_FAILED},
+)

@@ -33,4 +33,10 @@ def refuse(
     )
 
 
-register(wire.SaslHandshakeRequest, SecurityApi, handle, refuse)
+register(
+    wire.SaslHandshakeRequest,
+    SecurityApi,
+    handle,
+    refuse,
+    errors={ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.UNSUPPORTED_SASL_MECHANISM},
+)

@@ -124,4 +124,18 @@ def _topics(
 
 
 refuse = refuse_whole(wire.ShareAcknowledgeResponse, responses=[], node_endpoints=[])
-register(wire.ShareAcknowledgeRequest, ShareApi, handle, refuse)
+register(
+    wire.ShareAcknowledgeRequest,
+    ShareApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.INVALID_RECORD_STATE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
+)

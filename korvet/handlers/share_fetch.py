@@ -241,4 +241,14 @@ register(
     refuse,
     timed=True,
     abandoned=lambda _request: ErrorCode.KAFKA_STORAGE_ERROR,  # nobody would get what it acquires
+    errors={
+        ErrorCode.INVALID_RECORD_STATE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
 )

@@ -5,7 +5,7 @@ If the caller may not describe all topics that members have, or are to have, the
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
 from korvet.handlers.common import (
     authorized,
@@ -81,4 +81,10 @@ def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
     )
 
 
-register(wire.ShareGroupDescribeRequest, GroupApi, handle, refuse)
+register(
+    wire.ShareGroupDescribeRequest,
+    GroupApi,
+    handle,
+    refuse,
+    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION},
+)

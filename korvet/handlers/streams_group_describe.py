@@ -5,7 +5,7 @@ If the caller may not describe all topics of the topology, the group is refused,
 
 from __future__ import annotations
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import ConsumerMember, Owned, text_of
 from korvet.groups.streams.coordinator import DescribedStreamsGroup, streams_of
 from korvet.groups.streams.types import InternalTopic, Subtopology, Tasks, tasks_of
@@ -130,4 +130,10 @@ def _refused(group: str, error: KafkaError) -> wire.DescribedGroup:
     )
 
 
-register(wire.StreamsGroupDescribeRequest, GroupApi, handle, refuse)
+register(
+    wire.StreamsGroupDescribeRequest,
+    GroupApi,
+    handle,
+    refuse,
+    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION},
+)

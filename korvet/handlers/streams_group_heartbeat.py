@@ -274,4 +274,13 @@ register(
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Of others `handle` knows whether they change anything.
     confirms=_joins_or_leaves,
+    errors={
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.STREAMS_INVALID_TOPOLOGY,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNSUPPORTED_VERSION,
+    },
 )

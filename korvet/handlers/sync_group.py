@@ -37,4 +37,18 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wir
 
 
 refuse = refuse_whole(wire.SyncGroupResponse, group_error_code)
-register(wire.SyncGroupRequest, GroupApi, handle, refuse, unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+register(
+    wire.SyncGroupRequest,
+    GroupApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    errors={
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    },
+)

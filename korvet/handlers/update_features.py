@@ -38,4 +38,11 @@ def _kind(update: wire.FeatureUpdateKey) -> int:
 
 
 refuse = refuse_whole(wire.UpdateFeaturesResponse)
-register(wire.UpdateFeaturesRequest, ClusterApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.UpdateFeaturesRequest,
+    ClusterApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={ErrorCode.INVALID_UPDATE_VERSION},
+)

@@ -78,4 +78,11 @@ def _result(index: int, answer: KafkaError | None) -> wire.WritableTxnMarkerPart
     return wire.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
 
 
-register(wire.WriteTxnMarkersRequest, TransactionApi, handle, refuse, unconfirmed=ErrorCode.REQUEST_TIMED_OUT)
+register(
+    wire.WriteTxnMarkersRequest,
+    TransactionApi,
+    handle,
+    refuse,
+    unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
+    errors={ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+)

@@ -19,7 +19,7 @@ from korvet.protocol.messages.describe_acls import DescribeAclsRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.keys import Keys
-from tests.handlers.rights import ROOT, Served
+from tests.handlers.scene import ROOT, Scene
 from tests.support.proxy import Proxy, until
 
 ACLS = Keys("korvet").acls
@@ -36,10 +36,10 @@ EVERYTHING: dict[str, Any] = {
 
 
 @pytest.fixture
-def served(redis_url: str) -> Iterator[Served]:
-    made = Served(redis_url)
+def served(redis_url: str) -> Iterator[Scene]:
+    made = Scene(redis_url)
     yield made
-    made.storage.close()
+    made.close()
 
 
 def creation(name: str, pattern: PatternType = PatternType.LITERAL, **fields: Any) -> AclCreation:
@@ -57,19 +57,19 @@ def creation(name: str, pattern: PatternType = PatternType.LITERAL, **fields: An
     )
 
 
-def create(served: Served, *creations: AclCreation) -> list[tuple[int, str | None]]:
+def create(served: Scene, *creations: AclCreation) -> list[tuple[int, str | None]]:
     answer = served.call(CreateAclsRequest(creations=list(creations)), session=ROOT)
     return [(each.error_code, each.error_message) for each in answer.results]
 
 
-def described(served: Served, version: int = 3, **filters: Any) -> list[tuple[str, int, int]]:
+def described(served: Scene, version: int = 3, **filters: Any) -> list[tuple[str, int, int]]:
     """Return of each resource pattern its name, its type and the number of its rules."""
     answer = served.call(DescribeAclsRequest(**EVERYTHING | filters), version, session=ROOT)
     assert answer.error_code == 0, answer.error_message
     return [(each.resource_name, each.pattern_type, len(each.acls)) for each in answer.resources]
 
 
-def deleted(served: Served, *filters: dict[str, Any]) -> list[tuple[int, list[str]]]:
+def deleted(served: Scene, *filters: dict[str, Any]) -> list[tuple[int, list[str]]]:
     asked = [DeleteAclsFilter(**EVERYTHING | each) for each in filters]
     answer = served.call(DeleteAclsRequest(filters=asked), session=ROOT)
     return [
@@ -77,7 +77,7 @@ def deleted(served: Served, *filters: dict[str, Any]) -> list[tuple[int, list[st
     ]
 
 
-def test_what_is_created_is_answered_in_its_order_and_described_together(served: Served) -> None:
+def test_what_is_created_is_answered_in_its_order_and_described_together(served: Scene) -> None:
     ok, bad = (0, None), (ErrorCode.INVALID_REQUEST, "Invalid operation ANY")
     asked = [
         creation("orders"),
@@ -92,7 +92,7 @@ def test_what_is_created_is_answered_in_its_order_and_described_together(served:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_filters_by_name_and_pattern(served: Served, version: int) -> None:
+def test_filters_by_name_and_pattern(served: Scene, version: int) -> None:
     create(
         served, creation("orders"), creation("ord", PatternType.PREFIXED), creation("*"), creation("other")
     )
@@ -112,7 +112,7 @@ def test_filters_by_name_and_pattern(served: Served, version: int) -> None:
 
 
 def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
-    served: Served, caplog: pytest.LogCaptureFixture
+    served: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(served, creation("orders"), creation("other"))
     filters: list[dict[str, Any]] = [
@@ -137,7 +137,7 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
 
 
 def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_deleted(
-    served: Served, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    served: Scene, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of the ACLs are about one pattern, half about one each."""
     half = 3200
@@ -163,15 +163,15 @@ def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_delete
 
 
 @pytest.fixture
-def cut_off(network: Proxy) -> Iterator[Served]:
+def cut_off(network: Proxy) -> Iterator[Scene]:
     """Give a worker whose way to Redis can be cut, and that waits for each answer of Redis."""
-    made = Served(network.url)
+    made = Scene(network.url)
     network.delay_s = 0.005
     yield made
-    made.storage.close()
+    made.close()
 
 
-def audited(served: Served, caplog: pytest.LogCaptureFixture, request: Message) -> tuple[set[str], str]:
+def audited(served: Scene, caplog: pytest.LogCaptureFixture, request: Message) -> tuple[set[str], str]:
     """Return the topics of what a request has done and what it has not, as the audit log's line about it says."""
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
@@ -183,7 +183,7 @@ def audited(served: Served, caplog: pytest.LogCaptureFixture, request: Message) 
 
 @pytest.mark.parametrize("api", ["CreateAcls", "DeleteAcls"])
 def test_the_audit_log_has_what_was_done_before_redis_went_away(
-    cut_off: Served, network: Proxy, raw_redis: Any, caplog: pytest.LogCaptureFixture, api: str
+    cut_off: Scene, network: Proxy, raw_redis: Any, caplog: pytest.LogCaptureFixture, api: str
 ) -> None:
     """Redis may have done one more, without an answer."""
     topics = {f"topic-{number:02}" for number in range(15)}
@@ -213,7 +213,7 @@ def test_the_audit_log_has_what_was_done_before_redis_went_away(
 
 
 def test_a_change_that_fails_as_a_whole_is_in_the_audit_log(
-    cut_off: Served, network: Proxy, caplog: pytest.LogCaptureFixture
+    cut_off: Scene, network: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.refuse()
     done, failed = audited(cut_off, caplog, CreateAclsRequest(creations=[creation("orders")]))

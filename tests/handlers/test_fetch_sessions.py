@@ -20,9 +20,9 @@ from korvet.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from korvet.security.session import Session
-from tests.handlers.cases import READ, TOPIC
 from tests.handlers.formats import BOTH_FORMATS, ONLY_RECORD
-from tests.handlers.rights import ALICE, ROOT, Served, produced
+from tests.handlers.rows.records import READ
+from tests.handlers.scene import ALICE, ROOT, TOPIC, Scene
 from tests.support import ops, processes, redis_servers
 from tests.support.batches import values
 from tests.support.broker import Broker
@@ -441,7 +441,7 @@ def test_a_right_that_is_taken_away_is_missed_by_the_next_fetch_of_a_session(
     redis_url: str, version: int
 ) -> None:
     """Also for partitions that no request names any more, and it counts at once when it is given again."""
-    served = Served(redis_url)
+    served = Scene(redis_url)
     ids = {name: served.create(name) for name in ("orders", "secret")}
     consumer = Consumer(_Calls(served), version)  # type: ignore[arg-type]  # it calls as a client does
     places = {name: consumer.seek(ids[name] if version > 12 else name, 0) for name in ids}
@@ -458,22 +458,21 @@ def test_a_right_that_is_taken_away_is_missed_by_the_next_fetch_of_a_session(
     assert found() == {places["secret"]: 0}
     assert found() == {}
     served.revoke_all()
-    for topic_id in ids.values():
-        request = produced(13)(topic_id)
-        assert not served.call(request, session=ROOT).responses[0].partition_responses[0].error_code
+    for name in ids:
+        served.append(b"a", topic=name)
     for _ in range(2):
         assert found() == denied
     assert not any(map(consumer.values, places.values()))
     served.allow(READ, TOPIC, "*")
     assert found() == dict.fromkeys(places.values(), 0)
     assert all(map(consumer.values, places.values()))
-    served.storage.close()
+    served.close()
 
 
 @pytest.mark.embedded  # the network that fails is before one server
 def test_a_session_in_which_redis_was_away_ends(redis_url: str) -> None:
     with proxy(redis_url) as network:
-        served = Served(network.url)
+        served = Scene(network.url)
         topic_id = served.create("orders")
         consumer = Consumer(_Calls(served, ROOT), 13)  # type: ignore[arg-type]  # it calls as a client does
         consumer.seek(topic_id, 0)
@@ -486,11 +485,11 @@ def test_a_session_in_which_redis_was_away_ends(redis_url: str) -> None:
         for epoch in (consumer.epoch, consumer.epoch + 1):
             again = fetch_request("", topics=[], session_id=consumer.id, session_epoch=epoch)
             assert served.call(again, 13, ROOT).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        served.storage.close()
+        served.close()
 
 
 class _Calls:
     """The handlers of a worker, called as a client is."""
 
-    def __init__(self, served: Served, session: Session = ALICE) -> None:
+    def __init__(self, served: Scene, session: Session = ALICE) -> None:
         self.call = partial(served.call, session=session)

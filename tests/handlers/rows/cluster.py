@@ -1,0 +1,117 @@
+"""Rows of ApiVersions, DescribeCluster, DescribeLogDirs and UpdateFeatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
+from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
+from korvet.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from korvet.protocol.messages.update_features import UpdateFeaturesRequest
+from korvet.protocol.types import AclOperation, FeatureUpgradeType
+from tests.handlers.scene import CLUSTER
+from tests.handlers.table import Fields, Row, Rows, Where
+
+DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
+SOFTWARE = {"client_software_name": "wire", "client_software_version": "1.0"}
+LEVELS = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
+EVERYTHING = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Every operation on the cluster, by the numbers of AclOperation."""
+KINDS = {"endpoint_type": 1}
+FINALIZED = [
+    {"name": name, "max_version_level": level, "min_version_level": level} for name, level in LEVELS.items()
+]
+SUPPORTED = [{"name": name, "min_version": 0, "max_version": level} for name, level in LEVELS.items()]
+
+
+def sized(partition: int) -> Where:
+    """Return whether just one partition has bytes, of the two of its topic."""
+
+    def holds(results: Any) -> bool:
+        [directory] = results
+        [topic] = directory.topics
+        sizes = {each.partition_index: each.partition_size for each in topic.partitions}
+        return sizes.keys() == {0, 1} and [index for index, size in sizes.items() if size] == [partition]
+
+    return Where(holds)
+
+
+def changed(level: int, name: str = "transaction.version", **fields: Any) -> Fields:
+    down = level < LEVELS.get(name, 0)
+    kind = FeatureUpgradeType.SAFE_DOWNGRADE if down else FeatureUpgradeType.UPGRADE
+    update = {"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": down}
+    return {"feature_updates": [update | fields]}
+
+
+NOT_DOWN: Fields = {"upgrade_type": FeatureUpgradeType.UPGRADE, "allow_downgrade": False}
+CLUSTER_ROWS: Rows = {
+    ApiVersionsRequest: (
+        Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": []}, versions=(0, 3)),
+        Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": SUPPORTED}, versions=(4, 4)),
+        *(
+            Row(SOFTWARE | fields, {"api_keys": []}, ErrorCode.INVALID_REQUEST, versions=(3, 4))
+            for fields in (
+                {"client_software_name": ""},
+                {"client_software_version": ""},
+                {"client_software_name": "-wire"},
+                {"client_software_version": "1."},
+                {"client_software_name": "two words"},
+            )
+        ),
+    ),
+    DescribeClusterRequest: (
+        Row(
+            KINDS,
+            {
+                "error_message": None,
+                "cluster_id": "c",
+                "controller_id": 0,
+                "brokers": [
+                    {"broker_id": 0, "host": "127.0.0.1", "port": 9092, "rack": None, "is_fenced": False}
+                ],
+                "cluster_authorized_operations": -(2**31),
+            },
+        ),
+        Row(
+            KINDS | {"include_cluster_authorized_operations": True},
+            {"cluster_authorized_operations": EVERYTHING},
+            rights=[(DESCRIBE, CLUSTER)],
+            refused=[],
+        ),
+        *(
+            Row({"endpoint_type": kind}, {"error_message": Where(bool), "brokers": []}, code, versions=(1, 2))
+            for kind, code in (
+                (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+                (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+                (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+            )
+        ),
+    ),
+    DescribeLogDirsRequest: (
+        Row({"topics": None}, {"results": sized(0)}, rights=[(DESCRIBE, CLUSTER)]),
+        Row(
+            {"topics": [{"topic": "orders", "partitions": [1, 0, 1, 7, -1]}, {"topic": "missing"}]},
+            {"results": sized(0)},
+        ),
+        Row({"topics": []}, {"results": [{"topics": [], "total_bytes": -1, "usable_bytes": -1}]}),
+    ),
+    UpdateFeaturesRequest: (
+        Row(
+            changed(1),
+            {"error_message": None, "results": [{"feature": "transaction.version"}]},
+            rights=[(ALTER, CLUSTER)],
+        ),
+        Row(changed(2), {"error_message": None}),
+        Row({**changed(0), "validate_only": True}, versions=(1, 2)),
+        *(
+            Row(request, {"error_message": Where(bool), "results": []}, ErrorCode.INVALID_UPDATE_VERSION)
+            for request in (
+                changed(1, **NOT_DOWN),
+                changed(3),
+                changed(7, "metadata.version"),
+                changed(-1, "metadata.version"),
+            )
+        ),
+    ),
+}

@@ -1,0 +1,312 @@
+"""Rows of the requests of members of classic groups, and of what is asked about groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
+from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
+from korvet.protocol.messages.heartbeat import HeartbeatRequest
+from korvet.protocol.messages.join_group import JoinGroupRequest
+from korvet.protocol.messages.leave_group import LeaveGroupRequest
+from korvet.protocol.messages.list_groups import ListGroupsRequest
+from korvet.protocol.messages.sync_group import SyncGroupRequest
+from korvet.protocol.types import AclOperation
+from tests.handlers.scene import CLUSTER, GROUP, Scene
+from tests.handlers.table import Fields, Row, Rows, Where, steps
+
+READ, DELETE, DESCRIBE = AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE
+NO_GROUP, UNKNOWN, FENCED, REBALANCE, OTHER_GENERATION, NO_NAME = (
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.INVALID_GROUP_ID,
+)
+NOT_ASKED_FOR = -(2**31)
+LARGE = bytes((1 << 20) + 1)
+"""More metadata than a member may have."""
+
+
+def member(scene: Scene) -> str:
+    return scene.member
+
+
+def joining(**fields: Any) -> Fields:
+    protocols = [{"name": name, "metadata": b"topics"} for name in fields.pop("protocols", ["range"])]
+    return {
+        "group_id": "billing",
+        "session_timeout_ms": 30_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": protocols,
+    } | fields
+
+
+def syncing(**fields: Any) -> Fields:
+    names = {"protocol_type": "consumer", "protocol_name": "range"}
+    return {"group_id": "billing", "member_id": member, "generation_id": 1} | names | fields
+
+
+def joined(scene: Scene, **fields: Any) -> None:
+    """Join as the only member, which has no assignment yet."""
+    asked = joining(**fields)
+    answer = scene.ask(JoinGroupRequest, 5, **asked)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        answer = scene.do(JoinGroupRequest, 5, **asked | {"member_id": answer.member_id})
+    scene.member, scene.generation = answer.member_id, answer.generation_id
+
+
+def stable(scene: Scene, **fields: Any) -> None:
+    """Join, and assign something."""
+    joined(scene, **fields)
+    kind = fields.get("protocol_type", "consumer")
+    assignments = [{"member_id": member, "assignment": b"part"}]
+    scene.do(SyncGroupRequest, **syncing(assignments=assignments, protocol_type=kind))
+
+
+def static(scene: Scene) -> None:
+    stable(scene, group_instance_id="i")
+
+
+def rebalancing(scene: Scene) -> None:
+    """Let another member ask for its id, and the first begin to join again, which waits for the other one."""
+    stable(scene)
+    scene.others.append(scene.ask(JoinGroupRequest, 5, **joining()).member_id)
+    scene.begin(JoinGroupRequest, 5, **joining(member_id=scene.others[-1]))
+    asked: Fields = {"groups": ["billing"]}
+    scene.until(
+        lambda: scene.do(DescribeGroupsRequest, **asked).groups[0].group_state == "PreparingRebalance"
+    )
+
+
+def promised(scene: Scene) -> None:
+    """Ask for the id of a member that has not joined yet."""
+    scene.others.append(scene.ask(JoinGroupRequest, 4, **joining()).member_id)
+
+
+def of_consumers(scene: Scene) -> None:
+    scene.do(
+        ConsumerGroupHeartbeatRequest,
+        group_id="billing",
+        member_id="m",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+
+
+def joins(**fields: Any) -> Fields:
+    return {
+        "generation_id": 1,
+        "protocol_name": "range",
+        "protocol_type": "consumer",
+        "leader": Where(bool),
+        "skip_assignment": False,
+        "members": [{"metadata": b"topics", "group_instance_id": None}],
+    } | fields
+
+
+def cannot_join(code: ErrorCode, **fields: Any) -> Row:
+    more = {name: fields.pop(name) for name in ("before", "versions", "settings") if name in fields}
+    return Row(joining(**fields), {"generation_id": -1, "members": []}, code, **more)
+
+
+def leaving(member_id: Any = member, instance: str | None = None, group: str = "billing") -> Fields:
+    members = [{"member_id": member_id, "group_instance_id": instance}]
+    return {"group_id": group, "member_id": member_id, "members": members}
+
+
+JOIN = (
+    Row(joining(), joins(), versions=(0, 3)),
+    Row(joining(), versions=(3, 3), rights=[(READ, GROUP)]),
+    Row(
+        joining(member_id=lambda scene: scene.others[0]),
+        joins(),
+        versions=(4, 9),
+        before=promised,
+    ),
+    Row(joining(group_instance_id="i"), joins(members=[{"group_instance_id": "i"}]), versions=(5, 9)),
+    # A static leader that comes back is not to assign again, which only version 9 can say (KIP-814).
+    Row(
+        joining(group_instance_id="i"),
+        joins(skip_assignment=True, members=[{"group_instance_id": "i"}]),
+        versions=(9, 9),
+        before=static,
+    ),
+    Row(joining(group_instance_id="i"), joins(leader=member, members=[]), versions=(5, 8), before=static),
+    cannot_join(ErrorCode.MEMBER_ID_REQUIRED, versions=(4, 9)),
+    cannot_join(ErrorCode.INVALID_SESSION_TIMEOUT, session_timeout_ms=5_999),
+    cannot_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, protocols=[]),
+    cannot_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, protocol_type="connect", before=stable),
+    cannot_join(UNKNOWN, member_id="nobody"),
+    cannot_join(FENCED, member_id="nobody", group_instance_id="i", before=static, versions=(5, 9)),
+    cannot_join(NO_NAME, group_id=""),
+    Row(joining() | {"protocols": [{"name": "range", "metadata": LARGE}]}, error=ErrorCode.INVALID_REQUEST),
+    cannot_join(
+        ErrorCode.GROUP_MAX_SIZE_REACHED, before=stable, settings={"group_max_size": 1}, versions=(0, 3)
+    ),
+    cannot_join(
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        member_id=lambda scene: scene.others[0],
+        before=steps(promised, stable),
+        settings={"group_max_size": 1},
+        versions=(4, 9),
+    ),
+)
+
+SYNC = (
+    Row(
+        syncing(assignments=[{"member_id": member, "assignment": b"part"}]),
+        {"assignment": b"part", "protocol_type": "consumer", "protocol_name": "range"},
+        before=joined,
+        rights=[(READ, GROUP)],
+    ),
+    *(
+        Row(syncing(**fields), {"assignment": b""}, code, versions=versions, before=before)
+        for code, fields, versions, before in (
+            (UNKNOWN, {"member_id": "nobody"}, None, stable),
+            (UNKNOWN, {"group_id": "missing"}, None, stable),
+            (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 5), static),
+            (OTHER_GENERATION, {"generation_id": 7}, None, stable),
+            (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": "sticky"}, (5, 5), stable),
+            (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_type": None}, (5, 5), stable),
+            (NO_NAME, {"group_id": ""}, None, stable),
+            (REBALANCE, {}, None, rebalancing),
+        )
+    ),
+)
+
+HEARTBEAT = (
+    Row(
+        {"group_id": "billing", "member_id": member, "generation_id": 1},
+        before=stable,
+        rights=[(READ, GROUP)],
+    ),
+    *(
+        Row(
+            {"group_id": "billing", "member_id": member, "generation_id": 1} | fields,
+            error=code,
+            versions=versions,
+            before=before,
+        )
+        for code, fields, versions, before in (
+            (UNKNOWN, {"member_id": "nobody"}, None, stable),
+            (UNKNOWN, {"group_id": "missing"}, None, stable),
+            (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 4), static),
+            (OTHER_GENERATION, {"generation_id": 7}, None, stable),
+            (NO_NAME, {"group_id": ""}, None, stable),
+            (REBALANCE, {}, None, rebalancing),
+        )
+    ),
+)
+
+LEAVE = (
+    Row(
+        leaving(),
+        {"members": [{"member_id": member, "group_instance_id": None}]},
+        before=stable,
+        rights=[(READ, GROUP)],
+    ),
+    Row(leaving("nobody"), error=UNKNOWN, versions=(0, 2)),
+    Row(leaving("nobody"), {"members": [{"member_id": "nobody"}]}, UNKNOWN, "members.error_code", (3, 5)),
+    Row(leaving("nobody", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=static),
+    Row(leaving("", group=""), {"members": []}, NO_NAME),
+)
+
+
+def group(**fields: Any) -> Fields:
+    return {"groups": [{"group_id": "billing"} | fields]}
+
+
+DESCRIBE_GROUPS = (
+    Row(
+        {"groups": ["billing", "billing"]},
+        group(
+            group_state="Stable",
+            protocol_type="consumer",
+            protocol_data="range",
+            members=[
+                {
+                    "member_id": member,
+                    "group_instance_id": "i",
+                    "client_id": "wire",
+                    "client_host": "/10.0.0.1",
+                    "member_metadata": b"topics",
+                    "member_assignment": b"part",
+                }
+            ],
+            authorized_operations=NOT_ASKED_FOR,
+        ),
+        before=static,
+        rights=[(DESCRIBE, GROUP)],
+    ),
+    Row(
+        {"groups": ["billing"]},
+        group(
+            group_state="CompletingRebalance",
+            protocol_data="",
+            members=[{"member_metadata": b"", "member_assignment": b""}],
+        ),
+        before=joined,
+    ),
+    Row(
+        {"groups": ["billing"], "include_authorized_operations": True},
+        group(authorized_operations=Where(lambda given: given > 0)),
+        versions=(3, 6),
+        before=stable,
+    ),
+    Row({"groups": ["billing"]}, group(group_state="Dead", members=[]), versions=(0, 5)),
+    Row({"groups": ["billing"]}, group(group_state="Dead", members=[]), versions=(0, 5), before=of_consumers),
+    *(
+        Row(
+            {"groups": ["billing"]},
+            group(group_state="Dead", error_message=Where(bool)),
+            NO_GROUP,
+            "groups.error_code",
+            (6, 6),
+            before,
+        )
+        for before in (lambda _scene: None, of_consumers)
+    ),
+)
+
+LIST_GROUPS = (
+    Row({}, group(protocol_type="consumer", group_state="Stable", group_type="classic"), before=stable),
+    *(Row({}, group(), before=stable, rights=[(DESCRIBE, on)], refused=[]) for on in (GROUP, CLUSTER)),
+    Row({"states_filter": ["Empty"]}, {"groups": []}, versions=(4, 5), before=stable),
+    Row({"types_filter": ["consumer"]}, {"groups": []}, versions=(5, 5), before=stable),
+)
+
+
+def emptied(scene: Scene) -> None:
+    stable(scene)
+    scene.do(LeaveGroupRequest, **leaving())
+
+
+GROUP_ROWS: Rows = {
+    JoinGroupRequest: JOIN,
+    SyncGroupRequest: SYNC,
+    HeartbeatRequest: HEARTBEAT,
+    LeaveGroupRequest: LEAVE,
+    DescribeGroupsRequest: DESCRIBE_GROUPS,
+    ListGroupsRequest: LIST_GROUPS,
+    DeleteGroupsRequest: (
+        Row(
+            {"groups_names": ["billing", "billing"]},
+            {"results": [{"group_id": "billing"}]},
+            before=emptied,
+            rights=[(DELETE, GROUP)],
+        ),
+        Row({"groups_names": ["missing"]}, error=NO_GROUP, at="results.error_code"),
+        Row(
+            {"groups_names": ["billing"]},
+            error=ErrorCode.NON_EMPTY_GROUP,
+            at="results.error_code",
+            before=stable,
+        ),
+    ),
+}

@@ -1,0 +1,452 @@
+"""Rows of Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords and DescribeProducers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.delete_records import DeleteRecordsRequest
+from korvet.protocol.messages.describe_producers import DescribeProducersRequest
+from korvet.protocol.messages.fetch import FetchRequest
+from korvet.protocol.messages.list_offsets import ListOffsetsRequest
+from korvet.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from korvet.protocol.messages.produce import ProduceRequest
+from korvet.protocol.types import AclOperation, SpecialTimestamp
+from tests.handlers.scene import CLUSTER, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
+from tests.handlers.table import Fields, Row, Rows, Where
+from tests.support.batches import ZSTD, Record, batch, forged
+
+READ, WRITE, DELETE, DESCRIBE = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+)
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+FAR_MS = 1 << 50
+"""A time that is later than any topic allows."""
+PRODUCED, FETCHED, IN_PARTITIONS = (
+    "responses.partition_responses.error_code",
+    "responses.partitions.error_code",
+    "topics.partitions.error_code",
+)
+
+
+def produced(
+    records: Any = None, partition: int = 0, topic: str = "orders", acks: int = -1, tx: str | None = None
+) -> Fields:
+    data = [{"index": partition, "records": batch(b"v") if records is None else records}]
+    topics = [{"name": topic, "topic_id": topic_id(topic), "partition_data": data}]
+    return {"acks": acks, "timeout_ms": 1000, "transactional_id": tx, "topic_data": topics}
+
+
+def idempotent(sequence: int, epoch: int = 1, producer_id: int = 77) -> bytes:
+    return batch(b"v", producer_id=producer_id, epoch=epoch, sequence=sequence)
+
+
+def six_sent(scene: Scene) -> None:
+    for sequence in range(6):
+        scene.produce(idempotent(sequence))
+
+
+def transactional(epoch: int = 0, producer_id: int | None = None) -> Any:
+    return lambda scene: batch(
+        b"v",
+        producer_id=scene.producer_id if producer_id is None else producer_id,
+        epoch=scene.producer_epoch + epoch,
+        sequence=0,
+        transactional=True,
+    )
+
+
+def fenced(scene: Scene) -> None:
+    scene.init_producer()
+    old = scene.producer_epoch
+    scene.init_producer()
+    scene.producer_epoch = old
+
+
+def unconfirmed(scene: Scene) -> None:
+    """Append to a topic whose replicas do not exist, so that nobody may read it."""
+    scene.create("held", min_insync_replicas="2")
+    scene.ask(ProduceRequest, **produced(topic="held", acks=1))
+
+
+def fetched(offset: int = 0, partition: int = 0, topic: str = "orders", **fields: Any) -> Fields:
+    of_partition = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    for name in ("current_leader_epoch", "last_fetched_epoch"):
+        of_partition |= {name: fields.pop(name, -1)}
+    topics = [{"topic": topic, "topic_id": topic_id(topic), "partitions": [of_partition]}]
+    return {"max_bytes": 1 << 20, "session_epoch": -1, "topics": topics} | fields
+
+
+def in_session(session_id: Any, epoch: int) -> Fields:
+    return {"max_bytes": 1 << 20, "session_id": session_id, "session_epoch": epoch}
+
+
+def session(version: int) -> Any:
+    """Open a session by names or ids, whose id the scene then has as its generation."""
+
+    def opened(scene: Scene) -> None:
+        answer = scene.do(FetchRequest, version, **fetched(session_epoch=0))
+        scene.generation = answer.session_id
+
+    return opened
+
+
+def zstd(scene: Scene) -> None:
+    scene.create("zstd")
+    scene.produce(batch(b"v" * 500, codec=ZSTD), topic="zstd")
+
+
+def asked(timestamp: int, partition: int = 0, topic: str = "orders", epoch: Any = -1) -> Fields:
+    one = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": epoch}
+    return {"replica_id": -1, "topics": [{"name": topic, "partitions": [one]}]}
+
+
+def found(**fields: Any) -> Fields:
+    return {"topics": [{"name": "orders", "partitions": [{"partition_index": 0} | fields]}]}
+
+
+def leader_epoch(distance: int) -> Any:
+    def epoch(scene: Scene) -> int:
+        answer = scene.do(ListOffsetsRequest, **asked(SpecialTimestamp.LATEST))
+        return int(answer.topics[0].partitions[0].leader_epoch) + distance
+
+    return epoch
+
+
+def epoch_end(epoch: Any, current: Any = -1, topic: str = "orders") -> Fields:
+    one = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
+    return {"topics": [{"topic": topic, "partitions": [one]}]}
+
+
+def deleted(offset: int, partition: int = 0, topic: str = "orders") -> Fields:
+    return {"topics": [{"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}]}
+
+
+def producers(partition: int = 0, topic: str = "orders") -> Fields:
+    return {"topics": [{"name": topic, "partition_indexes": [partition]}]}
+
+
+def refused(error: ErrorCode, request: Fields, **fields: Any) -> Row:
+    answer = {"responses": [{"partition_responses": [{"index": Where(lambda _: True), "base_offset": -1}]}]}
+    return Row(request, answer, error, PRODUCED, **fields)
+
+
+PRODUCE = (
+    Row(
+        produced(partition=1),
+        {
+            "responses": [
+                {
+                    "name": "orders",
+                    "topic_id": topic_id(),
+                    "partition_responses": [
+                        {"index": 1, "base_offset": 0, "log_append_time_ms": -1, "log_start_offset": 0}
+                    ],
+                }
+            ]
+        },
+        rights=[(WRITE, TOPIC)],
+    ),
+    Row(produced(), versions=(9, 9), rights=[(WRITE, TOPIC)]),
+    Row({"acks": 1}, {"responses": []}),
+    Row(
+        produced(transactional(), tx="tx"),
+        before=Scene.init_producer,
+        versions=(12, 13),
+        rights=[(WRITE, TRANSACTIONAL_ID), (WRITE, TOPIC)],
+    ),
+    refused(ErrorCode.INVALID_REQUIRED_ACKS, produced(acks=2)),
+    refused(UNKNOWN, produced(partition=7)),
+    refused(UNKNOWN, produced(topic="missing"), versions=(3, 12)),
+    refused(ErrorCode.UNKNOWN_TOPIC_ID, produced(topic="missing"), versions=(13, 13)),
+    refused(ErrorCode.CORRUPT_MESSAGE, produced(forged(batch(b"v"), crc=1))),
+    refused(
+        ErrorCode.INVALID_RECORD,
+        produced(batch(Record(b"without a key")), topic="compacted"),
+        before=lambda scene: scene.create("compacted", cleanup_policy="compact"),
+    ),
+    refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, produced(bytes(16) + b"\1" + bytes(60))),
+    refused(ErrorCode.MESSAGE_TOO_LARGE, produced(batch(b"v" * 1_100_000))),
+    refused(ErrorCode.INVALID_TIMESTAMP, produced(batch(Record(timestamp=FAR_MS)))),
+    refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, produced(batch(b"v" * 500, codec=ZSTD)), versions=(3, 6)),
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, produced(idempotent(9)), before=six_sent),
+    refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, produced(idempotent(0)), before=six_sent),
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, produced(idempotent(6, epoch=0)), before=six_sent),
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, produced(transactional(), tx="tx"), before=fenced),
+    refused(
+        ErrorCode.INVALID_TXN_STATE,
+        produced(transactional(), tx="tx"),
+        before=Scene.init_producer,
+        versions=(3, 10),
+    ),
+    refused(
+        ErrorCode.TRANSACTION_ABORTABLE,
+        produced(transactional(), tx="tx"),
+        before=Scene.init_producer,
+        versions=(11, 11),
+    ),
+    refused(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        produced(transactional(producer_id=5), tx="tx"),
+        before=Scene.init_producer,
+    ),
+    refused(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, produced(transactional()), before=Scene.init_producer
+    ),
+    refused(
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        produced(topic="held"),
+        before=lambda scene: scene.create("held", min_insync_replicas="2"),
+    ),
+)
+
+FETCH = (
+    Row(
+        fetched(1),
+        {
+            "responses": [
+                {
+                    "topic": "orders",
+                    "topic_id": topic_id(),
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "high_watermark": 3,
+                            "last_stable_offset": 3,
+                            "log_start_offset": 0,
+                            "aborted_transactions": None,
+                            "records": Where(lambda records: len(records) > 0),
+                        }
+                    ],
+                }
+            ]
+        },
+        rights=[(READ, TOPIC)],
+    ),
+    Row(fetched(4), versions=(4, 4), rights=[(READ, TOPIC)], before=lambda scene: scene.append(b"a", b"b")),
+    Row(
+        fetched(isolation_level=1),
+        {"responses": [{"partitions": [{"aborted_transactions": []}]}]},
+    ),
+    Row(fetched(session_epoch=0), {"session_id": Where(lambda given: given > 0)}, versions=(7, 18)),
+    Row(
+        in_session(lambda scene: scene.generation, 1),
+        {"session_id": lambda scene: scene.generation},
+        versions=(12, 12),
+        before=session(12),
+    ),
+    *(
+        Row(
+            fetched(topic=topic, partition=partition),
+            {"responses": [{"partitions": [{"records": b""}]}]},
+            code,
+            FETCHED,
+            versions,
+        )
+        for topic, partition, code, versions in (
+            ("orders", 7, UNKNOWN, None),
+            ("missing", 0, UNKNOWN, (4, 12)),
+            ("missing", 0, ErrorCode.UNKNOWN_TOPIC_ID, (13, 18)),
+        )
+    ),
+    Row(
+        fetched(9),
+        {"responses": [{"partitions": [{"high_watermark": 3, "log_start_offset": 0}]}]},
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        FETCHED,
+    ),
+    Row(
+        fetched(current_leader_epoch=leader_epoch(1)),
+        error=ErrorCode.UNKNOWN_LEADER_EPOCH,
+        at=FETCHED,
+        versions=(9, 18),
+    ),
+    Row(
+        fetched(current_leader_epoch=leader_epoch(-1)),
+        error=ErrorCode.FENCED_LEADER_EPOCH,
+        at=FETCHED,
+        versions=(9, 18),
+    ),
+    Row(
+        fetched(topic="zstd"),
+        error=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        at=FETCHED,
+        versions=(4, 9),
+        before=zstd,
+    ),
+    Row(
+        fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]},
+        error=ErrorCode.INVALID_REQUEST,
+        at=FETCHED,
+    ),
+    Row(
+        in_session(5, 1),
+        {"session_id": 0, "responses": []},
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        versions=(7, 18),
+    ),
+    Row(
+        in_session(lambda scene: scene.generation, 5),
+        {"session_id": 0},
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        versions=(7, 12),
+        before=session(12),
+    ),
+    Row(
+        in_session(lambda scene: scene.generation, 1),
+        {"session_id": 0},
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        versions=(13, 18),
+        before=session(12),
+    ),
+    Row(
+        in_session(lambda scene: scene.generation, 1),
+        {"session_id": 0},
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        versions=(7, 12),
+        before=session(13),
+    ),
+)
+
+LIST_OFFSETS = (
+    Row(
+        asked(SpecialTimestamp.LATEST),
+        found(offset=3, timestamp=-1, leader_epoch=leader_epoch(0)),
+        rights=[(DESCRIBE, TOPIC)],
+    ),
+    Row(asked(1001), found(offset=1, timestamp=1001, leader_epoch=leader_epoch(0))),
+    Row(asked(2000), found(offset=-1, timestamp=-1, leader_epoch=-1)),
+    Row(asked(SpecialTimestamp.EARLIEST) | {"isolation_level": 1}, found(offset=0)),
+    Row(asked(SpecialTimestamp.MAX_TIMESTAMP), found(offset=2, timestamp=1002), versions=(7, 11)),
+    Row(asked(SpecialTimestamp.EARLIEST_LOCAL), found(offset=0), versions=(8, 11)),
+    Row(asked(SpecialTimestamp.LATEST_TIERED), found(offset=-1), versions=(9, 11)),
+    Row(asked(SpecialTimestamp.EARLIEST_PENDING_UPLOAD), found(offset=-1), versions=(11, 11)),
+    Row(asked(SpecialTimestamp.LATEST, epoch=1), versions=(1, 3)),
+    *(
+        Row(asked(timestamp), found(offset=-1), ErrorCode.UNSUPPORTED_VERSION, IN_PARTITIONS, (1, last))
+        for timestamp, last in (
+            (SpecialTimestamp.MAX_TIMESTAMP, 6),
+            (SpecialTimestamp.EARLIEST_LOCAL, 7),
+            (SpecialTimestamp.LATEST_TIERED, 8),
+            (SpecialTimestamp.EARLIEST_PENDING_UPLOAD, 10),
+            (-7, 11),
+        )
+    ),
+    Row(asked(-1, partition=7), error=UNKNOWN, at=IN_PARTITIONS),
+    Row(asked(-1, topic="missing"), error=UNKNOWN, at=IN_PARTITIONS),
+    Row(
+        asked(-1, epoch=leader_epoch(1)),
+        error=ErrorCode.UNKNOWN_LEADER_EPOCH,
+        at=IN_PARTITIONS,
+        versions=(4, 11),
+    ),
+    Row(
+        asked(-1, epoch=leader_epoch(-1)),
+        error=ErrorCode.FENCED_LEADER_EPOCH,
+        at=IN_PARTITIONS,
+        versions=(4, 11),
+    ),
+    Row(
+        {"replica_id": -1, "topics": asked(-1)["topics"] * 2},
+        error=ErrorCode.INVALID_REQUEST,
+        at=IN_PARTITIONS,
+    ),
+    Row(
+        asked(-1, topic="held"),
+        error=ErrorCode.LEADER_NOT_AVAILABLE,
+        at=IN_PARTITIONS,
+        versions=(1, 4),
+        before=unconfirmed,
+    ),
+    Row(
+        asked(-1, topic="held"),
+        error=ErrorCode.OFFSET_NOT_AVAILABLE,
+        at=IN_PARTITIONS,
+        versions=(5, 11),
+        before=unconfirmed,
+    ),
+)
+
+EPOCH_ENDS = (
+    Row(
+        epoch_end(leader_epoch(0), leader_epoch(0)),
+        {"topics": [{"topic": "orders", "partitions": [{"leader_epoch": leader_epoch(0), "end_offset": 3}]}]},
+        rights=[(DESCRIBE, TOPIC)],
+    ),
+    Row(
+        epoch_end(leader_epoch(5)),
+        {"topics": [{"partitions": [{"leader_epoch": -1, "end_offset": -1}]}]},
+        rights=[(AclOperation.CLUSTER_ACTION, CLUSTER)],
+        refused=[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+    ),
+    Row(epoch_end(1, topic="missing"), error=UNKNOWN, at=IN_PARTITIONS),
+    Row(epoch_end(1, leader_epoch(1)), error=ErrorCode.UNKNOWN_LEADER_EPOCH, at=IN_PARTITIONS),
+    Row(epoch_end(1, leader_epoch(-1)), error=ErrorCode.FENCED_LEADER_EPOCH, at=IN_PARTITIONS),
+)
+
+DELETE_RECORDS = (
+    Row(
+        deleted(2),
+        {"topics": [{"name": "orders", "partitions": [{"low_watermark": 2}]}]},
+        rights=[(DELETE, TOPIC)],
+    ),
+    Row(deleted(-1), {"topics": [{"partitions": [{"low_watermark": 3}]}]}),
+    *(
+        Row(
+            request, {"topics": [{"partitions": [{"low_watermark": -1}]}]}, code, IN_PARTITIONS, before=before
+        )
+        for request, code, before in (
+            (deleted(4), ErrorCode.OFFSET_OUT_OF_RANGE, lambda _scene: None),
+            (deleted(0, partition=7), UNKNOWN, lambda _scene: None),
+            (
+                deleted(0, topic="compacted"),
+                ErrorCode.POLICY_VIOLATION,
+                lambda scene: scene.create("compacted", cleanup_policy="compact"),
+            ),
+            (deleted(-1, topic="held"), ErrorCode.OFFSET_NOT_AVAILABLE, unconfirmed),
+        )
+    ),
+)
+
+DESCRIBE_PRODUCERS = (
+    Row(
+        producers(),
+        {
+            "topics": [
+                {
+                    "name": "orders",
+                    "partitions": [
+                        {
+                            "error_message": None,
+                            "active_producers": [
+                                {
+                                    "producer_id": 77,
+                                    "producer_epoch": 1,
+                                    "last_sequence": 5,
+                                    "last_timestamp": Where(lambda given: given > 0),
+                                    "coordinator_epoch": -1,
+                                    "current_txn_start_offset": -1,
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ]
+        },
+        before=six_sent,
+        rights=[(READ, TOPIC)],
+    ),
+    Row(producers(7), {"topics": [{"partitions": [{"error_message": Where(bool)}]}]}, UNKNOWN, IN_PARTITIONS),
+)
+
+RECORD_ROWS: Rows = {
+    ProduceRequest: PRODUCE,
+    FetchRequest: FETCH,
+    ListOffsetsRequest: LIST_OFFSETS,
+    OffsetForLeaderEpochRequest: EPOCH_ENDS,
+    DeleteRecordsRequest: DELETE_RECORDS,
+    DescribeProducersRequest: DESCRIBE_PRODUCERS,
+}

@@ -1,0 +1,300 @@
+"""Rows of the requests about ACLs, quotas, SCRAM credentials, delegation tokens and logins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from korvet.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from korvet.protocol.messages.create_acls import CreateAclsRequest
+from korvet.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from korvet.protocol.messages.delete_acls import DeleteAclsRequest
+from korvet.protocol.messages.describe_acls import DescribeAclsRequest
+from korvet.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from korvet.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from korvet.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from korvet.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from korvet.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from korvet.protocol.schema import Message
+from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.security.sasl import Authenticator, SaslListener
+from korvet.security.session import Session
+from tests.handlers.scene import ALICE, CLUSTER, Scene
+from tests.handlers.table import Fields, Row, Rows, Where
+
+ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
+ALTER_CONFIGS, DESCRIBE_CONFIGS = AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS
+INVALID = ErrorCode.INVALID_REQUEST
+WITHOUT = {"authorizer_class_name": ""}
+"""Settings of a broker without an authorizer."""
+EVERYTHING: Fields = {
+    "resource_type_filter": AclResourceType.ANY,
+    "pattern_type_filter": PatternType.ANY,
+    "operation": AclOperation.ANY,
+    "permission_type": AclPermissionType.ANY,
+}
+RULE: Fields = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
+RESOURCE: Fields = {"resource_type": AclResourceType.TOPIC, "resource_name": "orders"}
+CREATION = RESOURCE | RULE | {"resource_pattern_type": PatternType.LITERAL}
+
+
+def created(scene: Scene) -> None:
+    scene.do(CreateAclsRequest, creations=[CREATION])
+
+
+ACL_ROWS: Rows = {
+    DescribeAclsRequest: (
+        Row(
+            EVERYTHING,
+            {"error_message": None, "resources": [{**RESOURCE, "pattern_type": 3, "acls": [RULE]}]},
+            before=created,
+        ),
+        Row(
+            EVERYTHING | {"principal_filter": "User:nobody"},
+            {"resources": []},
+            before=created,
+            rights=[(DESCRIBE, CLUSTER)],
+        ),
+        Row(EVERYTHING | {"operation": 0}, {"error_message": Where(bool)}, INVALID),
+        Row(EVERYTHING, {"error_message": Where(bool)}, ErrorCode.SECURITY_DISABLED, settings=WITHOUT),
+    ),
+    CreateAclsRequest: (
+        Row(
+            {"creations": [CREATION, CREATION]},
+            {"results": [{"error_message": None}] * 2},
+            rights=[(ALTER, CLUSTER)],
+        ),
+        Row(
+            {"creations": [CREATION | {"operation": 1}]},
+            {"results": [{"error_message": "Invalid operation ANY"}]},
+            INVALID,
+            "results.error_code",
+        ),
+        Row({"creations": [CREATION] * 10_001}, error=ErrorCode.POLICY_VIOLATION, at="results.error_code"),
+        Row(
+            {"creations": [CREATION]},
+            error=ErrorCode.SECURITY_DISABLED,
+            at="results.error_code",
+            settings=WITHOUT,
+        ),
+    ),
+    DeleteAclsRequest: (
+        Row(
+            {"filters": [EVERYTHING, EVERYTHING]},
+            {
+                "filter_results": [
+                    {"error_message": None, "matching_acls": [{**RESOURCE, **RULE, "pattern_type": 3}]}
+                ]
+                * 2
+            },
+            before=created,
+        ),
+        Row(
+            {"filters": [EVERYTHING | {"resource_name_filter": "nothing"}]},
+            {"filter_results": [{"matching_acls": []}]},
+            before=created,
+            rights=[(ALTER, CLUSTER)],
+        ),
+        Row({"filters": [EVERYTHING | {"operation": 0}]}, error=INVALID, at="filter_results.error_code"),
+        Row(
+            {"filters": [EVERYTHING]},
+            error=ErrorCode.SECURITY_DISABLED,
+            at="filter_results.error_code",
+            settings=WITHOUT,
+        ),
+        Row(
+            {"filters": [EVERYTHING] * 1_001},
+            error=ErrorCode.POLICY_VIOLATION,
+            at="filter_results.error_code",
+        ),
+    ),
+}
+
+USER = [{"entity_type": "user", "entity_name": "alice"}]
+RATE = {"key": "producer_byte_rate", "value": 1e12}
+
+
+def limits(*ops: Fields, entity: Any = USER, **fields: Any) -> Fields:
+    return {"entries": [{"entity": entity, "ops": list(ops) or [RATE]}]} | fields
+
+
+def limited(scene: Scene) -> None:
+    scene.do(AlterClientQuotasRequest, **limits())
+
+
+def component(kind: str = "user", match: str | None = "alice", how: int = 0, **fields: Any) -> Fields:
+    return {"components": [{"entity_type": kind, "match_type": how, "match": match}]} | fields
+
+
+QUOTA_ROWS: Rows = {
+    DescribeClientQuotasRequest: (
+        Row(
+            component(strict=True),
+            {"error_message": None, "entries": [{"entity": USER, "values": [RATE]}]},
+            before=limited,
+        ),
+        Row({}, {"entries": [{"entity": USER}]}, before=limited, rights=[(DESCRIBE_CONFIGS, CLUSTER)]),
+        Row(component(match="bob"), {"entries": []}, before=limited),
+        Row(component(""), {"error_message": Where(bool), "entries": None}, INVALID),
+        Row(component(how=3), {"entries": None}, INVALID),
+        Row(component("group"), {"entries": None}, ErrorCode.UNSUPPORTED_VERSION),
+    ),
+    AlterClientQuotasRequest: (
+        Row(
+            limits(),
+            {"entries": [{"error_message": None, "entity": USER}]},
+            rights=[(ALTER_CONFIGS, CLUSTER)],
+        ),
+        Row(limits(RATE | {"remove": True}), before=limited),
+        *(
+            Row(request, {"entries": [{"error_message": Where(bool)}]}, INVALID, "entries.error_code")
+            for request in (
+                limits(entity=[]),
+                limits(entity=[{"entity_type": "group", "entity_name": "g"}]),
+                limits(RATE | {"value": 0.5}),
+                limits(RATE | {"value": 0.5}, validate_only=True),
+                limits(RATE | {"key": "no_such_rate"}),
+                {"entries": limits()["entries"] * 2},
+            )
+        ),
+    ),
+}
+
+SALTED: Fields = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": bytes(32)}
+
+
+def upsertion(**fields: Any) -> Fields:
+    return {"upsertions": [{"name": "bob", **SALTED} | fields]}
+
+
+def deletion(mechanism: int = 1) -> Fields:
+    return {"deletions": [{"name": "bob", "mechanism": mechanism}]}
+
+
+def with_bob(scene: Scene) -> None:
+    scene.do(AlterUserScramCredentialsRequest, **upsertion())
+
+
+BOB: Fields = {"user": "bob", "credential_infos": [{"mechanism": 1, "iterations": 4096}]}
+SCRAM_ROWS: Rows = {
+    DescribeUserScramCredentialsRequest: (
+        Row(
+            {"users": None},
+            {"error_message": None, "results": [BOB]},
+            before=with_bob,
+            rights=[(DESCRIBE, CLUSTER)],
+        ),
+        Row({"users": []}, {"results": [BOB]}, before=with_bob),
+        Row({"users": [{"name": "bob"}]}, {"results": [BOB]}, before=with_bob),
+        Row(
+            {"users": [{"name": "carol"}]},
+            {"results": [{"user": "carol", "error_message": Where(bool)}]},
+            ErrorCode.RESOURCE_NOT_FOUND,
+            "results.error_code",
+        ),
+        Row(
+            {"users": [{"name": "bob"}] * 2},
+            {"results": [{"user": "bob"}]},
+            ErrorCode.DUPLICATE_RESOURCE,
+            "results.error_code",
+            before=with_bob,
+        ),
+    ),
+    AlterUserScramCredentialsRequest: (
+        Row(upsertion(), {"results": [{"user": "bob", "error_message": None}]}, rights=[(ALTER, CLUSTER)]),
+        Row(deletion(), {"results": [{"user": "bob"}]}, before=with_bob),
+        *(
+            Row(request, {"results": [{"error_message": Where(bool)}]}, code, "results.error_code")
+            for code, request in (
+                (ErrorCode.RESOURCE_NOT_FOUND, deletion()),
+                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, deletion(0)),
+                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, upsertion(mechanism=3)),
+                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(iterations=4095)),
+                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(iterations=16_385)),
+                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(name="")),
+                (ErrorCode.DUPLICATE_RESOURCE, deletion() | upsertion(mechanism=2)),
+            )
+        ),
+    ),
+}
+
+
+def with_sasl(mechanism: str = "", *, done: bool = False) -> Any:
+    """Return what gives a session on a listener with SASL, at a step of its login."""
+
+    def session(scene: Scene) -> Session:
+        scene.do(AlterUserScramCredentialsRequest, **upsertion())
+        made = Session("10.0.0.3:1")
+        listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.apis.security.users)
+        made.sasl = Authenticator(listener, made)
+        if mechanism:
+            scene.call(SaslHandshakeRequest(mechanism=mechanism), 1, made)
+        return made
+
+    return session
+
+
+SASL = {"sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256", "connection_failed_authentication_delay_ms": 0}
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256"]
+LOGIN_ROWS: Rows = {
+    SaslHandshakeRequest: (
+        Row({"mechanism": "SCRAM-SHA-256"}, {"mechanisms": MECHANISMS}, session=with_sasl(), settings=SASL),
+        Row(
+            {"mechanism": "GSSAPI"},
+            {"mechanisms": MECHANISMS},
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            session=with_sasl(),
+            settings=SASL,
+        ),
+        Row({"mechanism": "PLAIN"}, {"mechanisms": []}, ErrorCode.ILLEGAL_SASL_STATE),
+    ),
+    SaslAuthenticateRequest: (
+        Row(
+            {"auth_bytes": b"n,,n=bob,r=nonce"},
+            {"auth_bytes": Where(lambda token: token.startswith(b"r=nonce"))},
+            session=with_sasl("SCRAM-SHA-256"),
+            settings=SASL,
+        ),
+        Row(
+            {"auth_bytes": b"\0bob\0wrong"},
+            {"error_message": Where(bool), "auth_bytes": b""},
+            ErrorCode.SASL_AUTHENTICATION_FAILED,
+            session=with_sasl("PLAIN"),
+            settings=SASL,
+        ),
+        Row({"auth_bytes": b"x"}, {"error_message": Where(bool)}, ErrorCode.ILLEGAL_SASL_STATE),
+    ),
+}
+
+
+def tokens(kind: type[Message], answer: Fields, **request: Any) -> Rows:
+    """Return the rows of an API about delegation tokens, which a client may ask about once it has logged in."""
+    return {
+        kind: (
+            Row(request, answer, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, session=lambda _scene: ALICE),
+            Row(
+                request,
+                {},
+                ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+                session=lambda _scene: Session("10.0.0.1:1"),
+            ),
+        )
+    }
+
+
+OWN: Fields = {"principal_type": "User", "principal_name": "alice", "token_requester_principal_name": "alice"}
+NO_TIME: Fields = {"expiry_timestamp_ms": -1}
+
+SECURITY_ROWS: Rows = {
+    **ACL_ROWS,
+    **QUOTA_ROWS,
+    **SCRAM_ROWS,
+    **LOGIN_ROWS,
+    **tokens(CreateDelegationTokenRequest, OWN | NO_TIME, max_lifetime_ms=-1),
+    **tokens(RenewDelegationTokenRequest, NO_TIME, hmac=b"x", renew_period_ms=-1),
+    **tokens(ExpireDelegationTokenRequest, NO_TIME, hmac=b"x", expiry_time_period_ms=-1),
+    **tokens(DescribeDelegationTokenRequest, {"tokens": []}),
+}

@@ -1,0 +1,389 @@
+"""Rows of the requests of members of share groups, and of what is asked about where these are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from korvet.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from korvet.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from korvet.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from korvet.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from korvet.protocol.messages.share_fetch import ShareFetchRequest
+from korvet.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from korvet.protocol.types import AclOperation, ResourceType
+from korvet.protocol.wire import ZERO_UUID
+from korvet.share.types import ACCEPT, RENEW
+from tests.handlers.rows.configs import altered
+from tests.handlers.rows.consumer_groups import lowered
+from tests.handlers.rows.groups import stable
+from tests.handlers.rows.offsets import sharing
+from tests.handlers.scene import ALICE, GROUP, TOPIC, Scene, topic_id
+from tests.handlers.table import Fields, Row, Rows, Where, codes, steps
+
+READ, DELETE, DESCRIBE = AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE
+NO_GROUP, INVALID, UNKNOWN, NOT_EMPTY, NO_FEATURE, NO_SESSION, OTHER_EPOCH = (
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NON_EMPTY_GROUP,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.SHARE_SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+)
+FETCHED, ACKNOWLEDGED = "responses.partitions.error_code", "responses.partitions.acknowledge_error_code"
+LIMITS = {"max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
+
+
+def beating(epoch: int = 0, **fields: Any) -> Fields:
+    names = {"subscribed_topic_names": ["orders"]} if epoch == 0 else {"subscribed_topic_names": None}
+    return {"group_id": "billing", "member_id": "m", "member_epoch": epoch} | names | fields
+
+
+def no_heartbeat(code: ErrorCode, request: Fields, before: Any = lambda _scene: None, **fields: Any) -> Row:
+    return Row(request, {"error_message": Where(bool), "assignment": None}, code, before=before, **fields)
+
+
+HEARTBEAT = (
+    Row(
+        beating(),
+        {
+            "error_message": None,
+            "member_id": "m",
+            "member_epoch": 1,
+            "heartbeat_interval_ms": 5000,
+            "assignment": {"topic_partitions": [{"topic_id": topic_id(), "partitions": [0, 1]}]},
+        },
+        rights=[(READ, GROUP), (DESCRIBE, TOPIC)],
+    ),
+    Row(beating(1), {"member_epoch": 1, "assignment": None}, before=sharing),
+    Row(beating(-1), {"member_epoch": -1}, before=sharing),
+    no_heartbeat(INVALID, beating(member_id="")),
+    no_heartbeat(NO_GROUP, beating(5)),
+    no_heartbeat(NO_GROUP, beating(), stable),
+    no_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID, beating(1, member_id="other"), sharing),
+    no_heartbeat(ErrorCode.FENCED_MEMBER_EPOCH, beating(9), sharing),
+    no_heartbeat(
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        beating(member_id="other"),
+        sharing,
+        settings={"group_share_max_size": 1},
+    ),
+    no_heartbeat(NO_FEATURE, beating(), lowered("share.version")),
+)
+
+ASKED = {"group_ids": ["billing", "billing"]}
+
+
+def described(**fields: Any) -> Fields:
+    return {"groups": [{"group_id": "billing"} | fields]}
+
+
+DESCRIBE_GROUP = (
+    Row(
+        ASKED,
+        described(
+            error_message=None,
+            group_state="Stable",
+            group_epoch=1,
+            assignment_epoch=1,
+            assignor_name="simple",
+            members=[
+                {
+                    "member_id": "m",
+                    "rack_id": None,
+                    "member_epoch": 1,
+                    "client_id": "wire",
+                    "client_host": "/10.0.0.1",
+                    "subscribed_topic_names": ["orders"],
+                    "assignment": {
+                        "topic_partitions": [
+                            {"topic_id": topic_id(), "topic_name": "orders", "partitions": [0, 1]}
+                        ]
+                    },
+                }
+            ],
+            authorized_operations=-(2**31),
+        ),
+        before=sharing,
+    ),
+    Row(
+        ASKED,
+        before=sharing,
+        rights=[(DESCRIBE, TOPIC), (DESCRIBE, GROUP)],
+        refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
+    ),
+    Row(
+        ASKED | {"include_authorized_operations": True},
+        described(authorized_operations=Where(lambda given: given > 0)),
+        before=sharing,
+    ),
+    *(
+        Row(ASKED, described(error_message=Where(bool), members=[]), code, "groups.error_code", before=before)
+        for code, before in ((NO_GROUP, lambda _scene: None), (NO_GROUP, stable))
+    ),
+    Row(
+        {"group_ids": ["billing"]},
+        described(members=[]),
+        NO_FEATURE,
+        before=lowered("share.version"),
+        at="groups.error_code",
+    ),
+)
+
+
+def place(partition: int = 0, topic: str = "orders", acks: Any = ()) -> list[Fields]:
+    batches = [
+        {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]}
+        for first, last, kind in acks
+    ]
+    one = {"partition_index": partition, "acknowledgement_batches": batches}
+    return [{"topic_id": topic_id(topic), "partitions": [one]}]
+
+
+def fetching(epoch: int = 0, topics: Any = None, **fields: Any) -> Fields:
+    return (
+        {
+            "group_id": "billing",
+            "member_id": "m",
+            "share_session_epoch": epoch,
+            "topics": place() if topics is None else topics,
+        }
+        | LIMITS
+        | fields
+    )
+
+
+def acknowledging(epoch: int = 1, acks: Any = ((0, 0, ACCEPT),), **fields: Any) -> Fields:
+    return {
+        "group_id": "billing",
+        "member_id": "m",
+        "share_session_epoch": epoch,
+        "topics": place(acks=acks),
+    } | fields
+
+
+def from_the_start(scene: Scene) -> None:
+    """Let the group begin with the oldest record."""
+    config = altered(ResourceType.GROUP, "billing", "share.auto.offset.reset", "earliest")
+    scene.do(IncrementalAlterConfigsRequest, **config)
+    sharing(scene)
+
+
+def acquired(scene: Scene) -> None:
+    """Open a session, and acquire all three records in it."""
+    from_the_start(scene)
+    scene.do(ShareFetchRequest, **fetching())
+
+
+def acquired_by_alice(scene: Scene) -> None:
+    from_the_start(scene)
+    for resource in (GROUP, TOPIC):
+        scene.allow(READ, resource)
+    assert not codes(scene.ask(ShareFetchRequest, session=ALICE, **fetching()))
+    scene.revoke_all()
+
+
+RENEWAL = {"is_renew_ack": True, "max_bytes": 0, "max_records": 0}
+FETCH = (
+    Row(
+        fetching(),
+        {
+            "error_message": None,
+            "acquisition_lock_timeout_ms": 30_000,
+            "responses": [
+                {
+                    "topic_id": topic_id(),
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "records": Where(lambda records: len(records) > 0),
+                            "acquired_records": [{"first_offset": 0, "last_offset": 2, "delivery_count": 1}],
+                            "current_leader": {"leader_id": 0, "leader_epoch": 0},
+                        }
+                    ],
+                }
+            ],
+        },
+        before=from_the_start,
+    ),
+    Row(fetching(), {"responses": []}, before=sharing, rights=[(READ, GROUP), (READ, TOPIC)]),
+    Row(
+        fetching(1, place(acks=[(0, 2, ACCEPT)])),
+        {"responses": [{"partitions": [{"acquired_records": [], "records": b""}]}]},
+        before=acquired,
+    ),
+    Row(fetching(-1, place(acks=[(0, 2, ACCEPT)])), {"responses": [{"partitions": [{}]}]}, before=acquired),
+    Row(
+        fetching(1, place(acks=[(0, 2, RENEW)]), **RENEWAL),
+        {"responses": [{"partitions": [{}]}]},
+        versions=(2, 2),
+        before=acquired,
+    ),
+    *(
+        Row(request, {"responses": []}, code, versions=versions, before=before, settings=settings)
+        for code, request, before, versions, settings in (
+            (INVALID, fetching(group_id=""), sharing, None, {}),
+            (INVALID, fetching(member_id=""), sharing, None, {}),
+            (INVALID, fetching(member_id="m" * 37), sharing, None, {}),
+            (INVALID, fetching(topics=place() * 2), sharing, None, {}),
+            (INVALID, fetching(topics=place(acks=[(0, 0, ACCEPT)])), sharing, None, {}),
+            (INVALID, fetching(1, place(acks=[(0, 2, RENEW)]), is_renew_ack=True), acquired, (2, 2), {}),
+            (NO_SESSION, fetching(1), sharing, None, {}),
+            (OTHER_EPOCH, fetching(5), acquired, None, {}),
+            (NO_FEATURE, fetching(), lowered("share.version"), None, {}),
+            (
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                fetching(member_id="n"),
+                acquired,
+                None,
+                {"group_share_max_share_sessions": 1},
+            ),
+        )
+    ),
+    Row(fetching(topics=place(7)), error=UNKNOWN, at=FETCHED, before=sharing),
+    Row(
+        fetching(topics=place(topic="missing")), error=ErrorCode.UNKNOWN_TOPIC_ID, at=FETCHED, before=sharing
+    ),
+    *(
+        Row(fetching(1, place(acks=acks)), error=code, at=ACKNOWLEDGED, versions=(2, 2), before=acquired)
+        for code, acks in (
+            (ErrorCode.INVALID_RECORD_STATE, [(5, 9, ACCEPT)]),
+            (INVALID, [(5, 4, ACCEPT)]),
+        )
+    ),
+)
+
+ACKNOWLEDGE = (
+    Row(
+        acknowledging(acks=[(0, 2, ACCEPT)]),
+        {
+            "error_message": None,
+            "acquisition_lock_timeout_ms": 30_000,
+            "responses": [
+                {"topic_id": topic_id(), "partitions": [{"partition_index": 0, "error_message": None}]}
+            ],
+        },
+        before=acquired,
+    ),
+    Row(acknowledging(acks=[(0, 2, RENEW)], is_renew_ack=True), versions=(2, 2), before=acquired),
+    *(
+        Row(request, {"responses": []}, code, before=before)
+        for code, request, before in (
+            (INVALID, acknowledging(group_id=""), acquired),
+            (INVALID, acknowledging(member_id=""), acquired),
+            (OTHER_EPOCH, acknowledging(0), acquired),
+            (OTHER_EPOCH, acknowledging(5), acquired),
+            (NO_FEATURE, acknowledging(), lowered("share.version")),
+        )
+    ),
+    Row(acknowledging(), {"responses": []}, NO_SESSION, before=sharing),
+    # To root, which serves this row first, the session is that of another connection.
+    Row(
+        acknowledging(acks=[(0, 2, ACCEPT)]),
+        error=NO_SESSION,
+        before=acquired_by_alice,
+        rights=[(READ, TOPIC), (READ, GROUP)],
+        refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
+    ),
+    *(
+        Row(request, error=code, at=FETCHED, versions=(2, 2), before=acquired)
+        for code, request in (
+            (INVALID, acknowledging(acks=[(5, 4, ACCEPT)])),
+            (ErrorCode.INVALID_RECORD_STATE, acknowledging(acks=[(5, 9, ACCEPT)])),
+            (
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                acknowledging() | {"topics": place(topic="missing", acks=[(0, 0, ACCEPT)])},
+            ),
+            (UNKNOWN, acknowledging() | {"topics": place(7, acks=[(0, 0, ACCEPT)])}),
+        )
+    ),
+)
+
+
+def offsets(partition: int = 0, topic: str = "orders") -> Fields:
+    return {"groups": [{"group_id": "billing", "topics": [{"topic_name": topic, "partitions": [partition]}]}]}
+
+
+def positions(topic: str = "orders", **fields: Any) -> Fields:
+    return {"groups": [{"group_id": "billing", "topics": [{"topic_name": topic, "partitions": [fields]}]}]}
+
+
+def left(scene: Scene) -> None:
+    """Acquire records, and leave the group without members."""
+    acquired(scene)
+    scene.do(ShareGroupHeartbeatRequest, **beating(-1))
+
+
+def moved(start: int = 1, partition: int = 0, topic: str = "orders") -> Fields:
+    partitions = [{"partition_index": partition, "start_offset": start}]
+    return {"group_id": "billing", "topics": [{"topic_name": topic, "partitions": partitions}]}
+
+
+def forgotten(topic: str = "orders") -> Fields:
+    return {"group_id": "billing", "topics": [{"topic_name": topic}]}
+
+
+SHARE_ROWS: Rows = {
+    ShareGroupHeartbeatRequest: HEARTBEAT,
+    ShareGroupDescribeRequest: DESCRIBE_GROUP,
+    ShareFetchRequest: FETCH,
+    ShareAcknowledgeRequest: ACKNOWLEDGE,
+    DescribeShareGroupOffsetsRequest: (
+        Row(
+            offsets(),
+            positions(partition_index=0, start_offset=0, leader_epoch=Where(bool), lag=3),
+            before=acquired,
+            rights=[(DESCRIBE, GROUP), (DESCRIBE, TOPIC)],
+        ),
+        Row(
+            {"groups": [{"group_id": "billing", "topics": None}]}, positions(start_offset=0), before=acquired
+        ),
+        Row(offsets(7), positions(start_offset=-1, lag=-1)),
+        Row(offsets(topic="missing"), positions("missing", start_offset=-1)),
+    ),
+    AlterShareGroupOffsetsRequest: (
+        Row(
+            moved(),
+            {
+                "error_message": None,
+                "responses": [{"topic_name": "orders", "topic_id": topic_id(), "partitions": [{}]}],
+            },
+            before=left,
+            rights=[(READ, GROUP), (READ, TOPIC)],
+        ),
+        Row(moved(), {"responses": [{"partitions": [{}]}]}),
+        Row(moved(), {"error_message": Where(bool)}, NO_GROUP, before=stable),
+        Row(moved(), error=NOT_EMPTY, before=acquired),
+        Row(moved(-1), {"responses": [{"topic_id": ZERO_UUID}]}, INVALID, FETCHED),
+        Row(moved(partition=7), error=UNKNOWN, at=FETCHED),
+        Row(moved(topic="missing"), error=UNKNOWN, at=FETCHED),
+    ),
+    DeleteShareGroupOffsetsRequest: (
+        Row(
+            forgotten(),
+            {"responses": [{"topic_name": "orders", "topic_id": topic_id(), "error_message": None}]},
+            before=left,
+            rights=[(DELETE, GROUP), (READ, TOPIC)],
+        ),
+        Row(forgotten(), error=NO_GROUP),
+        Row(forgotten(), error=NO_GROUP, before=stable),
+        Row(forgotten(), error=NOT_EMPTY, before=acquired),
+        Row(
+            forgotten("missing"),
+            {"responses": [{"topic_id": ZERO_UUID, "error_message": Where(bool)}]},
+            UNKNOWN,
+            "responses.error_code",
+            before=left,
+        ),
+        Row(
+            forgotten(),
+            {"responses": [{"error_message": "There is no offset information to delete."}]},
+            UNKNOWN,
+            "responses.error_code",
+            before=steps(left, lambda scene: scene.do(DeleteShareGroupOffsetsRequest, **forgotten())),
+        ),
+    ),
+}

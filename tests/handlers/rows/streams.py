@@ -1,0 +1,200 @@
+"""Rows of StreamsGroupHeartbeat and StreamsGroupDescribe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.groups.streams.types import GroupStatus
+from korvet.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from korvet.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from korvet.protocol.types import AclOperation
+from tests.handlers.rows.consumer_groups import lowered
+from tests.handlers.rows.groups import stable
+from tests.handlers.scene import CLUSTER, GROUP, TOPIC, Scene
+from tests.handlers.table import Fields, Row, Rows, Where
+
+READ, CREATE, DESCRIBE = AclOperation.READ, AclOperation.CREATE, AclOperation.DESCRIBE
+NO_GROUP, INVALID, NO_TOPOLOGY = (
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.STREAMS_INVALID_TOPOLOGY,
+)
+NO_TASKS: Fields = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+TASK = [{"subtopology_id": "0", "partitions": [0]}]
+DELAYED, MISSING = GroupStatus.ASSIGNMENT_DELAYED, GroupStatus.MISSING_INTERNAL_TOPICS
+
+
+def subtopology(**fields: Any) -> Fields:
+    return {"subtopology_id": "0", "source_topics": ["orders"]} | fields
+
+
+def joining(*subtopologies: Fields, **fields: Any) -> Fields:
+    return (
+        {
+            "group_id": "billing",
+            "member_id": "m",
+            "member_epoch": 0,
+            "endpoint_information_epoch": -1,
+            "rebalance_timeout_ms": 60_000,
+            "topology": {"epoch": 0, "subtopologies": list(subtopologies) or [subtopology()]},
+            "process_id": "p",
+        }
+        | NO_TASKS
+        | fields
+    )
+
+
+def storing(**fields: Any) -> Fields:
+    """Return the heartbeat of a member whose state is kept in an internal topic."""
+    return joining(subtopology(state_changelog_topics=[{"name": "store"}]), **fields)
+
+
+def beating(epoch: Any, **fields: Any) -> Fields:
+    fixed = {"endpoint_information_epoch": -1, "rebalance_timeout_ms": -1}
+    return {"group_id": "billing", "member_id": "m", "member_epoch": epoch} | fixed | fields
+
+
+def joined(scene: Scene, **fields: Any) -> None:
+    """Join, and send heartbeats until the first assignment is there."""
+    scene.generation = scene.do(StreamsGroupHeartbeatRequest, **joining(**fields)).member_epoch
+
+    def is_assigned() -> bool:
+        answer = scene.do(StreamsGroupHeartbeatRequest, **beating(scene.generation))
+        scene.generation = answer.member_epoch
+        return not answer.status
+
+    scene.until(is_assigned)
+
+
+def refused(code: ErrorCode, request: Fields, before: Any = lambda _scene: None) -> Row:
+    return Row(request, {"error_message": Where(bool), "active_tasks": None}, code, before=before)
+
+
+def missing(statuses: Any) -> bool:
+    return [status.status_code for status in statuses] == [DELAYED, MISSING]
+
+
+def generation(scene: Scene) -> int:
+    return scene.generation
+
+
+TASKS = {
+    "active_tasks": [{"subtopology_id": "0", "partitions": [0, 1]}],
+    "standby_tasks": [],
+    "warmup_tasks": [],
+}
+WRONG: list[Fields] = [
+    {"member_id": ""},
+    {"instance_id": "i"},
+    {"task_offsets": []},
+    {"task_end_offsets": []},
+    {"warmup_tasks": TASK},
+    {"active_tasks": None},
+]
+STREAMS_ROWS: Rows = {
+    StreamsGroupHeartbeatRequest: (
+        Row(
+            joining(),
+            {"error_message": None, "member_id": "m", "member_epoch": 1, "heartbeat_interval_ms": 5000},
+            rights=[(READ, GROUP), (DESCRIBE, TOPIC)],
+        ),
+        Row(storing(), {"status": Where(missing)}),
+        *(
+            Row(
+                storing(),
+                rights=[(CREATE, *on), (READ, GROUP), (DESCRIBE, TOPIC, "store"), (DESCRIBE, TOPIC)],
+                refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
+            )
+            for on in ((TOPIC, "store"), (CLUSTER,))
+        ),
+        Row(beating(generation), {"member_epoch": generation, "active_tasks": None}, before=joined),
+        Row(beating(-1), {"member_epoch": -1}, before=joined),
+        *(refused(INVALID, joining(**fields)) for fields in WRONG),
+        refused(INVALID, joining(subtopology(source_topic_regex=["a.*"]))),
+        *(
+            refused(NO_TOPOLOGY, joining(*given))
+            for given in (
+                (subtopology(source_topics=["__consumer_offsets"]),),
+                (subtopology(source_topics=["a b"]),),
+                (subtopology(), subtopology()),
+                (subtopology(copartition_groups=[{"source_topics": [7]}]),),
+            )
+        ),
+        refused(NO_GROUP, beating(5)),
+        refused(NO_GROUP, joining(), stable),
+        refused(ErrorCode.UNKNOWN_MEMBER_ID, beating(1, member_id="other"), joined),
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, beating(9), joined),
+        refused(ErrorCode.UNSUPPORTED_VERSION, joining(), lowered("streams.version")),
+        Row(
+            joining(member_id="other"),
+            {"error_message": Where(bool)},
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            before=joined,
+            settings={"group_streams_max_size": 1},
+        ),
+    ),
+    StreamsGroupDescribeRequest: (
+        Row(
+            {"group_ids": ["billing", "billing"]},
+            {
+                "groups": [
+                    {
+                        "group_id": "billing",
+                        "error_message": None,
+                        "group_state": "Stable",
+                        "topology": {
+                            "epoch": 0,
+                            "subtopologies": [{"subtopology_id": "0", "source_topics": ["orders"]}],
+                        },
+                        "members": [
+                            {
+                                "member_id": "m",
+                                "client_id": "wire",
+                                "client_host": "/10.0.0.1",
+                                "topology_epoch": 0,
+                                "process_id": "p",
+                                "user_endpoint": {"host": "here", "port": 65_535},
+                                "client_tags": [{"key": "zone", "value": "a"}],
+                                "assignment": TASKS,
+                                "target_assignment": TASKS,
+                                "is_classic": False,
+                            }
+                        ],
+                        "authorized_operations": -(2**31),
+                    }
+                ]
+            },
+            before=lambda scene: joined(
+                scene,
+                user_endpoint={"host": "here", "port": 65_535},
+                client_tags=[{"key": "zone", "value": "a"}],
+            ),
+        ),
+        Row(
+            {"group_ids": ["billing"]},
+            before=joined,
+            rights=[(DESCRIBE, TOPIC), (DESCRIBE, GROUP)],
+            refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
+        ),
+        Row(
+            {"group_ids": ["billing"], "include_authorized_operations": True},
+            {"groups": [{"authorized_operations": Where(lambda given: given > 0)}]},
+            before=joined,
+        ),
+        *(
+            Row(
+                {"group_ids": ["billing"]},
+                {"groups": [{"error_message": Where(bool), "members": []}]},
+                code,
+                "groups.error_code",
+                before=before,
+            )
+            for code, before in (
+                (NO_GROUP, lambda _scene: None),
+                (NO_GROUP, stable),
+                (ErrorCode.UNSUPPORTED_VERSION, lowered("streams.version")),
+            )
+        ),
+    ),
+}
