@@ -71,14 +71,6 @@ def test_what_was_committed_is_returned_as_it_was(offsets: Offsets) -> None:
     assert offsets.fetch() == []
 
 
-def test_a_commit_for_another_incarnation_changes_nothing(offsets: Offsets) -> None:
-    offsets.commit(5)
-    assert not offsets.commit(9, topic_id="another")
-    [row] = offsets.fetch(0)
-    assert row is not None
-    assert row.offset == 5
-
-
 def test_rows_of_another_incarnation_are_no_commits(offsets: Offsets) -> None:
     offsets.commit(5)
     offsets.raw.hset(offsets.bench.partition.state, "topic", "another")
@@ -139,18 +131,6 @@ def test_a_trimmed_stream_takes_any_commit(offsets: Offsets) -> None:
     for committed in (offset, 0, 2**62):
         assert offsets.commit(committed)
     assert offsets.bench.append(b"b") > offset
-
-
-def test_another_clients_group_is_not_touched_without_mirror(offsets: Offsets) -> None:
-    offsets.bench.append(b"a")
-    offsets.raw.xgroup_create(KEYS.stream("orders", 0), "billing", "0-1")
-    hidden = OffsetStore(offsets.bench.redis, KEYS, mirror=False)
-    assert hidden.commit(NOBODY, [Commit(offsets.bench.partition, 1, -1, "")]) == [None]
-    hidden.flush()
-    assert offsets.read_up_to() == "0-1"
-    hidden.delete_group("billing")
-    assert offsets.read_up_to() == "0-1"
-    assert offsets.fetch(0) == [None]
 
 
 def test_rows_lie_in_redis_as_documented(offsets: Offsets) -> None:

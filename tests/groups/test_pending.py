@@ -87,26 +87,6 @@ def test_offsets_count_once_their_transaction_is_committed(worker: Worker, raw_r
     assert (row.epoch, row.metadata) == (4, "a note")
 
 
-def test_offsets_of_an_aborted_transaction_never_count(worker: Worker) -> None:
-    worker.committed.commit(BY, worker.refs(3))
-    worker.commit_transaction(7, 5, 6)
-    assert worker.offsets() == {0: 3}
-    worker.finish(7, commit=False)
-    assert worker.offsets() == {0: 3}
-    assert worker.unstable() == set()
-
-
-def test_another_worker_ends_it_and_a_second_end_changes_nothing(worker: Worker, there: Domain) -> None:
-    there.topics.refresh()
-    worker.commit_transaction(7, 5)
-    other = Worker(there)
-    other.finish(7)
-    worker.committed.commit(BY, worker.refs(9))
-    worker.finish(7)
-    assert other.offsets() == {0: 9}
-    refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
-
-
 def test_each_partition_has_its_own_error(worker: Worker) -> None:
     too_large = worker.refs(5, 6, 7, 8)
     too_large[1] = PartitionRef(TopicRef("orders"), 1, OffsetToCommit(6, -1, "x" * 5000))
@@ -118,18 +98,6 @@ def test_each_partition_has_its_own_error(worker: Worker) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert worker.unstable() == {0, 2}
-
-
-def test_a_former_member_does_not_commit(worker: Worker, raw_redis: Any) -> None:
-    group = Group(worker.domain.redis, raw_redis, NAME)
-    generation = group.stable("a")
-    assert worker.commit_transaction(7, 5, by=Committer(NAME, generation, "a")) == [None]
-    late = Committer(NAME, generation - 1, "a")
-    refused("ILLEGAL_GENERATION", lambda: worker.commit_transaction(7, 6, by=late))
-    refused("UNKNOWN_MEMBER_ID", lambda: worker.commit_transaction(7, 6, by=Committer(NAME, generation, "b")))
-    refused("ILLEGAL_GENERATION", lambda: worker.commit_transaction(7, 6, by=Committer("none", 0, "a")))
-    worker.finish(7)
-    assert worker.offsets() == {0: 5}
 
 
 def test_a_redis_group_moves_when_the_transaction_is_committed(worker: Worker, raw_redis: Any) -> None:
@@ -198,31 +166,6 @@ def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
     refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
     assert worker.expire(-1) == (0, 0)
     assert raw_redis.keys("*billing*") == []
-
-
-def test_an_ended_transaction_is_forgotten_when_its_producer_is_silent(
-    worker: Worker, raw_redis: Any
-) -> None:
-    worker.commit_transaction(7, 5)
-    worker.commit_transaction(7, 5, producer=9)
-    worker.finish(7)
-    worker.expire(60_000)
-    assert raw_redis.hlen(KEYS.group_pending(NAME)) == 2
-    worker.expire(-1)
-    assert raw_redis.hkeys(KEYS.group_pending(NAME)) == [b"9"]
-
-
-def test_who_deletes_offsets_or_a_group_deletes_what_is_to_be_committed(worker: Worker) -> None:
-    worker.commit_transaction(7, 5, 6)
-    [version] = worker.store.versions([NAME])
-    assert not isinstance(version, KafkaError)
-    done = worker.store.delete(NAME, version, {TopicPartition("orders", 0): b""}, delete_empty_group=False)
-    assert done.done
-    assert worker.unstable() == {1}
-    worker.store.delete_group(NAME)
-    assert worker.unstable() == set()
-    worker.finish(7)
-    assert worker.offsets() == {}
 
 
 @pytest.mark.parametrize("row", ["x", "[]", "{}", '{"open":true,"rows":[]}'])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.groups.types import Joined, StoredGroup, Synced, Waiting
+from korvet.groups.types import Joined, StoredGroup
 from korvet.redis.client import Redis
-from tests.groups.support import RANGE, REBALANCE_MS, SESSION_MS, Group, refused
+from tests.groups.support import REBALANCE_MS, SESSION_MS, Group, refused
 
 NAMES = [
     "billing",
@@ -50,26 +50,6 @@ def test_a_group_of_any_name_goes_through_its_states(redis: Redis, raw_redis: An
     assert raw_redis.zcard("korvet:groups") == 1
 
 
-def test_a_pending_id_is_waited_for(group: Group) -> None:
-    group.stable("a")
-    refused("MEMBER_ID_REQUIRED", lambda: group.ask(new="b", require_known_member_id=True))
-    group.waits(new="c")
-    waiting = group.waits("a")
-    assert group.leave(("b", "")) == ["NONE"]
-    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
-
-
-def test_only_the_leader_gets_the_members(group: Group) -> None:
-    group.joined(new="a", protocols=BOTH)
-    waiting = group.waits(new="b", protocols=(("roundrobin", b"b"), ("range", b"x")))
-    joined = group.joined("a", protocols=BOTH)
-    assert (joined.leader, joined.protocol_type, joined.protocol) == ("a", "consumer", "range")
-    assert sorted(joined.members) == [("a", "", b"r"), ("b", "", b"x")]
-    follower = group.store.poll_join(group.name, "", waiting)
-    assert isinstance(follower, Joined)
-    assert (follower.member_id, follower.leader, follower.generation, follower.members) == ("b", "a", 2, ())
-
-
 def test_the_protocol_with_most_votes_of_those_that_all_support_is_taken(group: Group) -> None:
     of = {"a": ("x", "y", "z"), "b": ("q", "z", "y"), "c": ("z", "y")}
     protocols = {name: tuple((each, b"") for each in names) for name, names in of.items()}
@@ -77,46 +57,6 @@ def test_the_protocol_with_most_votes_of_those_that_all_support_is_taken(group: 
     group.waits(new="b", protocols=protocols["b"])
     group.waits(new="c", protocols=protocols["c"])
     assert group.joined("a", protocols=protocols["a"]).protocol == "z"
-
-
-def test_members_without_a_common_protocol_or_type_are_refused(group: Group) -> None:
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocols=()))
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocol_type=""))
-    group.stable("a", protocols=BOTH)
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocol_type="connect"))
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask(protocols=(("other", b""),)))
-    group.waits(new="b", protocols=RANGE)
-    refused("INCONSISTENT_GROUP_PROTOCOL", lambda: group.ask("a", protocols=BOTH[1:]))
-    group.leave(("b", ""))
-    assert group.joined("a", protocols=BOTH).protocol == "range"
-
-
-def test_a_follower_that_joins_as_before_gets_the_same_and_a_changed_one_begins_a_rebalance(
-    group: Group,
-) -> None:
-    generation = group.stable("a", "b")
-    again = group.joined("b")
-    assert (again.generation, again.leader, again.members) == (generation, "a", ())
-    assert group.summary()[0] == "Stable"
-    group.waits("b", protocols=(("range", b"other topics"),))
-    assert group.summary()[0] == "PreparingRebalance"
-
-
-def test_a_leader_that_joins_again_moves_all(group: Group) -> None:
-    group.stable("a", "b")
-    group.waits("a")
-    assert group.summary()[0] == "PreparingRebalance"
-
-
-def test_a_member_that_lost_its_answer_gets_it_again_while_the_leader_assigns(group: Group) -> None:
-    group.joined(new="a")
-    group.waits(new="b")
-    generation = group.joined("a").generation
-    assert group.joined("b").generation == generation
-    assert sorted(group.joined("a").members) == [("a", "", b"topics"), ("b", "", b"topics")]
-    assert group.summary()[0] == "CompletingRebalance"
-    group.waits("b", protocols=(("range", b"other"),))
-    assert group.summary()[0] == "PreparingRebalance"
 
 
 def test_the_first_rebalance_waits_no_longer_than_a_rebalance_may_take(redis: Redis, raw_redis: Any) -> None:
@@ -127,28 +67,6 @@ def test_the_first_rebalance_waits_no_longer_than_a_rebalance_may_take(redis: Re
     group.phase_is_over()
     group.advance()
     assert group.summary() == ("CompletingRebalance", 1, {"a", "b"})
-
-
-def test_when_all_have_asked_for_their_parts_nobody_is_removed(group: Group) -> None:
-    generation = group.stable("a", "b")
-    group.phase_is_over()
-    group.advance()
-    assert group.summary() == ("Stable", generation, {"a", "b"})
-
-
-def test_a_sync_waits_for_the_leader_and_joins_again_if_another_member_joins(
-    group: Group,
-) -> None:
-    group.joined(new="a")
-    group.waits(new="b")
-    generation = group.joined("a").generation
-    waiting = group.sync("b", generation)
-    assert isinstance(waiting, Waiting)
-    assert isinstance(group.store.poll_sync(group.name, "", waiting), Waiting)
-    group.waits(new="c")
-    refused("REBALANCE_IN_PROGRESS", lambda: group.store.poll_sync(group.name, "", waiting))
-    refused("REBALANCE_IN_PROGRESS", lambda: group.sync("a", generation))
-    assert group.raw.zscore(group.deadlines, "b") < float("inf")
 
 
 def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Group, raw_redis: Any) -> None:
@@ -223,27 +141,6 @@ def test_rows_say_what_another_reader_needs(group: Group, raw_redis: Any) -> Non
     }
 
 
-def test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance(group: Group) -> None:
-    group.joined(new="a1", instance="a")
-    group.waits(new="b1", instance="b")
-    generation = group.joined("a1", instance="a").generation
-    group.sync("a1", generation, "a", a1=b"1", b1=b"2")
-    group.sync("b1", generation, "b")
-    joined = group.joined(new="b2", instance="b")
-    assert (joined.generation, joined.leader, joined.skip_assignment) == (generation, "a1", False)
-    assert group.sync("b2", generation, "b") == Synced("consumer", "range", b"2")
-    assert group.summary() == ("Stable", generation, {"a1", "b2"})
-    refused("FENCED_INSTANCE_ID", lambda: group.heartbeat("b1", generation, "b"))
-    refused("FENCED_INSTANCE_ID", lambda: group.sync("b1", generation, "b"))
-    refused("FENCED_INSTANCE_ID", lambda: group.ask("b1", instance="b"))
-    refused("UNKNOWN_MEMBER_ID", lambda: group.heartbeat("b1", generation))
-    assert group.leave(("b1", "b"), ("", "b"), ("", "nobody")) == [
-        "FENCED_INSTANCE_ID",
-        "NONE",
-        "UNKNOWN_MEMBER_ID",
-    ]
-
-
 def test_a_static_member_with_another_protocol_moves_all(group: Group) -> None:
     generation = group.stable("a1", instance="a", protocols=BOTH)
     assert group.joined(new="a2", instance="a", protocols=BOTH[1:]).generation == generation + 1
@@ -276,34 +173,6 @@ def give_id(group: Group, member: str) -> None:
 
 def pending(group: Group) -> list[bytes]:
     return [name for name in group.raw.hkeys(group.members) if name.startswith(b"w:")]
-
-
-def test_an_id_that_never_joins_does_not_disturb_a_stable_group(group: Group) -> None:
-    generation = group.stable("a", "b")
-    give_id(group, "ghost")
-    group.time_is_up_for("ghost")
-    group.advance()
-    assert group.summary() == ("Stable", generation, {"a", "b"})
-    assert pending(group) == []
-    group.heartbeat("a", generation)
-
-
-def test_an_id_that_never_joins_does_not_disturb_a_group_that_awaits_its_assignments(group: Group) -> None:
-    generation = group.joined(new="a").generation
-    give_id(group, "ghost")
-    group.time_is_up_for("ghost")
-    group.advance()
-    assert group.summary() == ("CompletingRebalance", generation, {"a"})
-    assert group.part("a", generation, a=b"all") == b"all"
-
-
-def test_a_rebalance_waits_for_a_pending_id_until_its_session_ends(group: Group) -> None:
-    group.stable("a")
-    give_id(group, "ghost")
-    waiting = group.waits("a")
-    group.time_is_up_for("ghost")
-    group.advance()
-    assert isinstance(group.store.poll_join(group.name, "", waiting), Joined)
 
 
 def test_a_pending_id_takes_no_place_before_it_joins(redis: Redis, raw_redis: Any) -> None:
@@ -355,11 +224,3 @@ def test_the_pending_id_of_a_dynamic_member_is_not_that_of_a_static_one(group: G
     assert group.summary() == ("Stable", generation, {"a1"})
     group.heartbeat("a1", generation, "a")
     group.waits("b")
-
-
-def test_a_group_that_loses_its_last_member_is_empty_despite_pending_ids(group: Group) -> None:
-    generation = group.stable("a")
-    give_id(group, "b")
-    group.leave(("a", ""))
-    assert group.summary() == ("Empty", generation + 1, set())
-    assert group.joined("b").generation == generation + 2

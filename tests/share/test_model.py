@@ -141,4 +141,5 @@ def test_a_part_is_what_the_model_is(made: tuple[Redis, Any, Format, Kind], oper
     while expected := model.available():
         model.take("m4", len(expected))
         model.release("m4")
+    assert part.state() == (model.next, model.next, 0)
     assert raw.hget(part.share, f"h:{GROUP}") is not None

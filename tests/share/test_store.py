@@ -31,14 +31,6 @@ def filled(part: Part, count: int = 10) -> list[int]:
     return offsets
 
 
-def test_a_member_acquires_what_it_has_read_and_no_other_member_does(part: Part) -> None:
-    offsets = filled(part)
-    assert part.take("m1", 4) == [(each, 1) for each in offsets[:4]]
-    assert part.take("m2") == [(each, 1) for each in offsets[4:]]
-    assert part.take("m3") == []
-    assert part.state() == (offsets[0], offsets[-1] + 1, 10)
-
-
 def test_what_is_accepted_or_rejected_is_done_with(part: Part) -> None:
     offsets = filled(part, 4)
     part.take()
@@ -48,57 +40,6 @@ def test_what_is_accepted_or_rejected_is_done_with(part: Part) -> None:
     assert not part.acknowledged(offsets[2], offsets[3])
     assert part.state() == (offsets[-1] + 1, offsets[-1] + 1, 0)
     assert part.take() == []
-
-
-def test_what_is_released_is_delivered_again_to_anybody(part: Part) -> None:
-    offsets = filled(part, 5)
-    part.take("m1")
-    assert part.acknowledged(offsets[1], offsets[3], type_=RELEASE)
-    assert part.take("m2") == [(offsets[1], 2), (offsets[3], 2)]
-    assert part.state()[2] == 5
-
-
-def test_a_lock_that_has_ended_is_no_lock(part: Part) -> None:
-    offsets = filled(part, 3)
-    part.take("m1")
-    part.expire()
-    assert code_of(part.acknowledge(offsets[0], member="m1")) is ErrorCode.INVALID_RECORD_STATE
-    assert part.take("m2") == [(each, 2) for each in offsets]
-    assert code_of(part.acknowledge(offsets[0], member="m1")) is ErrorCode.INVALID_RECORD_STATE
-    assert not part.acknowledged(offsets[0], member="m2")
-
-
-def test_an_acknowledgement_is_taken_as_a_whole_or_not_at_all(part: Part) -> None:
-    offsets = filled(part, 6)
-    part.take("m1", 3)
-    part.take("m2", 2)
-    before = part.state()
-    for wrong in (offsets[3], offsets[5], offsets[5] + 5):
-        assert code_of(part.acknowledge(offsets[0], wrong)) is ErrorCode.INVALID_RECORD_STATE
-        assert part.state() == before
-    assert not part.acknowledged(offsets[0])
-    assert code_of(part.acknowledge(offsets[0])) is ErrorCode.INVALID_RECORD_STATE
-    assert code_of(part.acknowledge(offsets[0], offsets[1])) is ErrorCode.INVALID_RECORD_STATE
-
-
-def test_a_record_is_delivered_as_often_as_the_limit_says(part: Part) -> None:
-    [offset, other] = filled(part, 2)
-    for count in (1, 2):
-        assert (offset, count) in part.take()
-        assert part.acknowledged(offset, type_=RELEASE) == (count < 3)
-    assert part.take() == [(offset, 3)]
-    assert not part.acknowledged(offset, type_=RELEASE)
-    assert part.take() == []
-    assert part.state() == (other, other + 1, 1)
-
-
-def test_a_lock_that_ends_after_the_last_delivery_archives_the_record(part: Part) -> None:
-    [offset] = filled(part, 1)
-    for count in (1, 2, 3):
-        assert part.take() == [(offset, count)]
-        part.expire()
-    assert part.take() == []
-    assert part.state() == (offset + 1, offset + 1, 0)
 
 
 def test_a_renewed_lock_begins_again(part: Part) -> None:
@@ -154,17 +95,6 @@ def test_what_was_read_long_ago_is_not_acquired_twice(part: Part) -> None:
     first = part.asked("m1", readable=readable)
     assert len(offsets_in(first)) == 4
     assert not part.asked("m2", readable=readable).ranges
-
-
-def test_a_member_that_leaves_releases_what_it_has(part: Part) -> None:
-    offsets = filled(part, 6)
-    part.take("m1", 2)
-    part.take("m2", 2)
-    part.take("m1", 2)
-    assert part.release("m1")
-    assert not part.release("m1")
-    assert part.take("m3") == [(each, 2) for each in (*offsets[:2], *offsets[4:])]
-    assert not part.acknowledged(offsets[2], offsets[3], member="m2")
 
 
 def test_a_session_releases_what_it_has_acquired_and_not_what_the_next_one_has(part: Part) -> None:

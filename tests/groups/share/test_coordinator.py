@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gevent
 import pytest
 
 from korvet.groups.expiry import ExpiredOffsets, OffsetExpiry
-from korvet.groups.offsets import Commit, Committer
 from korvet.protocol.types import TopicPartition
-from tests.groups.consumer.support import NAME, delete_topic, grow_topic
+from tests.groups.consumer.support import NAME
 from tests.groups.consumer.support import Client as Consumer
 from tests.groups.share.support import Client, Shares
 from tests.groups.support import KEYS, join_request, refused, sync_request
@@ -47,37 +45,6 @@ def test_a_member_has_its_target_with_its_next_heartbeat_whatever_others_have(
     answer = one.send()
     assert (answer.epoch, answer.assigned) == (2, kept)
     assert one.send().assigned is None
-
-
-def test_more_members_than_partitions_share_them(at: Shares) -> None:
-    members = [Client(at, f"member-{number}", "orders") for number in range(9)]
-    for each in members:
-        each.join()
-    for each in members:
-        each.send()
-    assert all(each.assigned for each in members)
-    assert at.state() == "Stable"
-    assert {at.raw.hget(KEYS.group_assignments(NAME), f"o:{each}") for each in range(4)} == {None}
-
-
-def test_who_leaves_or_is_silent_for_too_long_makes_place_for_the_others(at: Shares) -> None:
-    one, two, three = (Client(at, name, "orders") for name in ("one", "two", "three"))
-    for each in (one, two, three):
-        each.join()
-    one.send()
-    assert len(one.assigned) < 4
-    answer = two.leave()
-    assert (answer.member_id, answer.epoch, answer.assigned) == ("two", -1, None)
-    three.send()
-    at.let_pass("three")
-    assert at.describe().epoch == 5
-    assert one.send().assigned == at.owned("orders", 0, 1, 2, 3)
-    refused("UNKNOWN_MEMBER_ID", three.send)
-    refused("UNKNOWN_MEMBER_ID", two.leave)
-    one.leave()
-    assert (at.state(), at.describe().members) == ("Empty", [])
-    assert three.join().epoch == 7
-    assert three.has() == {"orders": [0, 1, 2, 3]}
 
 
 def test_a_heartbeat_renews_the_session_of_45_seconds(at: Shares) -> None:
@@ -156,23 +123,6 @@ def test_the_group_has_a_largest_size(at: Shares) -> None:
     three.join()
 
 
-def test_other_topics_make_a_new_assignment(at: Shares, other: Shares) -> None:
-    one = Client(at, "one", "orders", "later")
-    one.join()
-    assert one.has() == {"orders": [0, 1, 2, 3]}
-    at.create("later", 2)
-    assert one.send().epoch == 2
-    assert one.has() == {"orders": [0, 1, 2, 3], "later": [0, 1]}
-    grow_topic(at, "later", 3)
-    assert one.send().epoch == 3
-    assert one.has()["later"] == [0, 1, 2]
-    other.domain.topics.refresh()
-    delete_topic(other, "orders")
-    at.domain.topics.refresh()
-    assert one.send().epoch == 4
-    assert one.has() == {"later": [0, 1, 2]}
-
-
 def test_a_subscription_changes_with_one_heartbeat(at: Shares) -> None:
     at.create("bills", 1)
     one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
@@ -189,54 +139,25 @@ def test_a_subscription_changes_with_one_heartbeat(at: Shares) -> None:
     assert (member.client_id, member.rack, member.names) == ("client", "r2", ("bills",))
 
 
-def test_members_that_join_at_once_on_several_workers_get_their_targets(at: Shares, other: Shares) -> None:
-    members = [Client((at, other)[number % 2], f"member-{number}", "orders") for number in range(8)]
-    gevent.joinall([gevent.spawn(each.join) for each in members], raise_error=True)
-    for each in members:
-        each.send()
-    described = at.describe()
-    assert described.epoch == described.assignment_epoch == len(members)
-    targets = {each.member_id: each.target for each in described.members}
-    assert {each.member_id: each.has() for each in members} == targets
-    assert sorted(index for own in targets.values() for index in own["orders"]) == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_a_group_id_has_one_type(at: Shares) -> None:
-    """As Kafka has it: no group becomes a share group, nor that another one, also if it is empty."""
-    topic = at.domain.topics.get("orders")
-    commits = [Commit(topic.partition(0), 5, -1, "")]
-    one = Client(at, "one", "orders")
-    consumer = Consumer(at, "consumer", "orders")
+def test_a_group_of_another_type_does_not_become_a_share_group_nor_the_reverse(at: Shares) -> None:
+    one, consumer = Client(at, "one", "orders"), Consumer(at, "consumer", "orders")
     consumer.join()
     assert refused("GROUP_ID_NOT_FOUND", one.join).message == f"Group {NAME} is not a share group."
     consumer.leave()
     refused("GROUP_ID_NOT_FOUND", one.join)
     at.offsets.delete_group(NAME)
-    at.offsets.commit(Committer(NAME), commits)
-    refused("GROUP_ID_NOT_FOUND", one.join)
-    at.offsets.delete_group(NAME)
     one.join()
-    for _ in range(2):
-        refused("GROUP_ID_NOT_FOUND", consumer.join)
-        refused("GROUP_ID_NOT_FOUND", partial(consumer.send, epoch=1))
-        refused("GROUP_ID_NOT_FOUND", consumer.leave)
-        for member in ("", "one"):
-            ask = partial(at.classic.join, join_request(NAME, member), lambda _name: True)
-            refused("INCONSISTENT_GROUP_PROTOCOL", ask)
-        refused("UNKNOWN_MEMBER_ID", lambda: at.classic.sync(sync_request(NAME, "one", 1, {})))
-        refused("UNKNOWN_MEMBER_ID", lambda: at.classic.heartbeat(NAME, "one", "", 1))
-        refused("UNKNOWN_MEMBER_ID", lambda: at.classic.leave(NAME, [("one", "")]))
-        for by in (Committer(NAME), Committer(NAME, 1, "one"), Committer(NAME, 1, "one", knows_epochs=False)):
-            refused("GROUP_ID_NOT_FOUND", partial(at.offsets.commit, by, commits))
-        refused("GROUP_ID_NOT_FOUND", lambda: at.admin.delete_offsets(NAME, [TopicPartition("orders", 0)]))
-        [outcome] = at.admin.describe_consumer_groups([NAME])
-        assert f"Group {NAME} is not a consumer group." in str(outcome)
-        at.offsets.check_reader(NAME, "one", 1)
-        at.offsets.check_reader(NAME, "none", 7)
-        if at.state() == "Stable":
-            assert one.send().epoch == 1
-            one.leave()
-    assert at.state() == "Empty"
+    for ask in (consumer.join, partial(consumer.send, epoch=1), consumer.leave):
+        refused("GROUP_ID_NOT_FOUND", ask)
+    join = partial(at.classic.join, join_request(NAME, "one"), lambda _name: True)
+    refused("INCONSISTENT_GROUP_PROTOCOL", join)
+    refused("UNKNOWN_MEMBER_ID", lambda: at.classic.sync(sync_request(NAME, "one", 1, {})))
+    refused("UNKNOWN_MEMBER_ID", lambda: at.classic.heartbeat(NAME, "one", "", 1))
+    refused("UNKNOWN_MEMBER_ID", lambda: at.classic.leave(NAME, [("one", "")]))
+    refused("GROUP_ID_NOT_FOUND", lambda: at.admin.delete_offsets(NAME, [TopicPartition("orders", 0)]))
+    [outcome] = at.admin.describe_consumer_groups([NAME])
+    assert f"Group {NAME} is not a consumer group." in str(outcome)
+    at.offsets.check_reader(NAME, "none", 7)
 
 
 def test_an_empty_group_stays_until_it_is_deleted(at: Shares) -> None:
@@ -277,13 +198,6 @@ def test_the_configs_of_a_group_count_for_its_members(at: Shares) -> None:
     close = Shares(at.domain, at.raw, group_share_min_session_timeout_ms=1)
     error = refused("INVALID_CONFIG", partial(alter, close, share_session_timeout_ms="5000"))
     assert error.message == "share.session.timeout.ms must be greater than share.heartbeat.interval.ms"
-
-
-def test_very_many_partitions_come_with_one_answer(at: Shares) -> None:
-    at.create("many", 4500)
-    one = Client(at, "one", "many")
-    one.join()
-    assert one.has() == {"many": list(range(4500))}
 
 
 def test_a_group_that_changes_its_type_under_a_request_is_left_alone(

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer import assignment
 from tests.groups.consumer.support import NAME
-from tests.groups.consumer.test_killed import STEPS_MAX, killed_at
 from tests.groups.consumer.test_model import Calm, changes_of_topics
 from tests.groups.share.support import Client, Shares
 from tests.groups.support import KEYS
-from tests.support.domain import domain
-from tests.support.redis_cluster import RedisCluster
 
 FENCED = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 STEPS = 120
@@ -90,54 +85,3 @@ def test_in_the_end_each_member_has_its_target_whatever_they_did(
     for each in clients * 2:
         step(each, Calm())
     check(at, *clients)
-
-
-@pytest.mark.parametrize("served", [False, True])
-@pytest.mark.parametrize("what", ["join", "beat", "leave"])
-def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on_with(
-    at: Shares, redis_url: str, raw_redis: Any, what: str, *, served: bool
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assignment, "CLAIM_MS", 1)
-        for number in range(STEPS_MAX):
-            raw_redis.delete(*raw_redis.keys("*group:billing*"), KEYS.groups)
-            one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
-            if what != "join":
-                one.join()
-                two.join()
-            with domain(redis_url) as made, pytest.MonkeyPatch.context() as dying:
-                one.at = Shares(made, raw_redis)
-                one.at.domain.topics.refresh()
-                left = killed_at(one.at, number, dying, served=served)
-                try:
-                    {"leave": one.leave, "beat": one.send}.get(what, one.join)()
-                    is_done = left() > 0
-                except KafkaError:
-                    is_done = False
-            one.at = at
-            if what == "leave":
-                if raw_redis.zscore(KEYS.group_deadlines(NAME), "one") is not None:
-                    at.let_pass("one")
-                check(at, two)
-            else:
-                one.join()
-                two.join()
-                check(at, one, two)
-            if is_done:
-                return
-    raise AssertionError("it takes more requests than that")
-
-
-def test_a_group_on_a_cluster_keeps_to_one_slot(redis_cluster: RedisCluster) -> None:
-    with domain(redis_cluster.url) as made:
-        at = Shares(made, redis_cluster.node_of(KEYS.group_state(NAME)).client)
-        at.create("orders", 4)
-        one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
-        one.join()
-        two.join()
-        check(at, one, two)
-        two.leave()
-        check(at, one)
-        one.leave()
-        assert at.state() == "Empty"
-        at.admin.delete(NAME)

@@ -60,43 +60,6 @@ def test_a_task_is_the_next_ones_only_when_its_owner_reports_that_it_has_closed_
     assert at.state() == "Stable"
 
 
-def test_tasks_of_a_member_that_leaves_are_the_others(at: Application, other: Application) -> None:
-    at.create_all()
-    one, two = Runner(at, "p/a"), Runner(other, "q/a")
-    one.join()
-    two.join()
-    settle(one, two)
-    two.leave()
-    settle(one)
-    assert one.active == ALL_ACTIVE
-    one.leave()
-    assert at.state() == "Empty"
-
-
-def test_tasks_of_a_member_whose_session_ends_are_the_others(at: Application) -> None:
-    at.create_all()
-    one, two = Runner(at, "p/a"), Runner(at, "q/a")
-    one.join()
-    two.join()
-    settle(one, two)
-    at.end_session("q/a")
-    settle(one)
-    assert one.active == ALL_ACTIVE
-    with refused(ErrorCode.UNKNOWN_MEMBER_ID):
-        two.beat()
-
-
-def test_a_member_that_does_not_close_tasks_in_time_is_removed(at: Application) -> None:
-    at.create_all()
-    one, two = Runner(at, "p/a"), Runner(at, "q/a")
-    one.join()
-    two.join()
-    one.send()
-    at.end_session("p/a")
-    settle(two)
-    assert two.active == ALL_ACTIVE
-
-
 def test_without_source_topics_members_have_no_tasks_and_know_why(at: Application) -> None:
     one = Runner(at, "p/a")
     answer = one.join()

@@ -61,15 +61,6 @@ def test_a_silent_member_is_removed_and_one_of_before_an_outage_is_not(group: Sh
     assert (group.field("size"), group.field("generation"), group.field("state")) == ("1", "3", "Stable")
 
 
-def test_a_claim_and_a_new_epoch_are_as_in_a_group_of_the_consumer_protocol(group: ShareGroup) -> None:
-    group.update("a", 0)
-    group.claim()
-    group.assign(1, {"a": [0]})
-    assert run(group.client, "consumer/bump", CONSUMER_KEYS, (CHANNEL, "share", 1, "digest", "{}")) == 1
-    assert (group.field("generation"), group.field("state")) == ("2", "Stable")
-    assert group.heartbeat("a", 0) == 0
-
-
 @pytest.mark.parametrize("kinds", [("share", "consumer"), ("consumer", "share")])
 def test_nothing_is_done_to_a_group_of_another_type(raw_redis: Any, kinds: tuple[str, str]) -> None:
     of_kind, other = (ConsumerGroup(raw_redis, kind) for kind in kinds)

@@ -1,4 +1,7 @@
-"""lua/group/commit.lua against a real server: what is written, what is refused, and what always stays."""
+"""lua/group/commit.lua and lua/group/commit_transaction.lua: what both keep and refuse, and what only one of them does.
+
+Both get the same rows. A transaction's wait for its end (test_end_transaction.py), the others count at once.
+"""
 
 from __future__ import annotations
 
@@ -6,111 +9,137 @@ import json
 from typing import Any
 
 import pytest
-import redis
 
-from tests.lua.support import STREAM, TOPIC_ID, run
+from tests.lua.group.support import (
+    DEADLINES,
+    EVERY_KEY,
+    GROUP,
+    KEYS,
+    MEMBERS,
+    OFFSETS,
+    PENDING,
+    PRODUCER,
+    SESSION_MS,
+    Group,
+)
+from tests.lua.support import STREAM, TOPIC_ID, of_partition, refused, run
 
-GROUP = "{korvet:group:g:offsets}:group"
-MEMBERS = "{korvet:group:g:offsets}:members"
-DEADLINES = "{korvet:group:g:offsets}:deadlines"
-OFFSETS = "korvet:group:g:offsets"
-KEYS = [GROUP, MEMBERS, DEADLINES, OFFSETS]
-SESSION_MS = 10_000
-NOBODY = (-1, "", "")
+OTHER, THIRD = of_partition(STREAM, 1), of_partition(STREAM, 2)
+By = tuple[int, str, str]
+NOBODY: By = (-1, "", "")
 
 
-def commit(
-    client: Any,
-    offset: int = 5,
-    by: tuple[int, str, str] = NOBODY,
-    *,
-    topic_id: str = TOPIC_ID,
-    partitions: int = 1,
-    not_after_ms: int = 0,
-    **given: int,
-) -> list[int]:
-    """Commit; unless `listed_ms` says otherwise, the group was listed just now."""
-    listed_ms = given.get("listed_ms", now_ms(client))
-    args: list[Any] = [
-        "g",
-        listed_ms,
-        *by,
-        not_after_ms,
-        given.get("replaces", 0),
-        given.get("knows_epochs", 1),
-    ]
-    for index in range(partitions):
-        row = f'{{"offset":{offset},"topic_id":"{topic_id}","ms":'
-        args += (STREAM.replace(":0", f":{index}"), topic_id, row)
-    reply: list[int] = run(client, "group/commit", KEYS, args)
-    return reply
+class Commits:
+    """Commits of offsets of the partitions from 0 on; the group was listed just now unless `listed_ms` is given."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+
+    def commit(
+        self, *offsets: int, by: By = NOBODY, topic_id: str = TOPIC_ID, not_after_ms: int = 0, **given: int
+    ) -> list[Any]:
+        """Commit by the script; returns its outcomes, or that the group is not listed."""
+        args: list[Any] = ["g", given.get("listed_ms", self.group.now_ms()), *by, not_after_ms]
+        args += (given.get("replaces", 0), given.get("knows_epochs", 1))
+        for index, offset in enumerate(offsets):
+            args += (of_partition(STREAM, index), topic_id)
+            args.append(f'{{"offset":{offset},"topic_id":"{topic_id}","ms":')
+        reply: list[Any] = run(self.group.client, "group/commit", (*KEYS, OFFSETS), args)
+        return reply
+
+    def kept(self) -> dict[str, int]:
+        """Return the offsets, by stream."""
+        rows = self.group.client.hgetall(OFFSETS).items()
+        return {stream.decode(): json.loads(row).get("offset") for stream, row in rows}
+
+
+class TransactionCommits(Commits):
+    """Commits of transaction 7."""
+
+    def commit(
+        self, *offsets: int, by: By = NOBODY, topic_id: str = TOPIC_ID, not_after_ms: int = 0, **given: int
+    ) -> list[Any]:
+        return self.group.commit_transaction(
+            7, *offsets, by=by, topic_id=topic_id, not_after_ms=not_after_ms, **given
+        )
+
+    def kept(self) -> dict[str, int]:
+        pending = self.group.pending()
+        return pending[2] if pending else {}
 
 
 @pytest.fixture
-def client(raw_redis: Any) -> Any:
-    return raw_redis
+def plain(group: Group) -> Commits:
+    return Commits(group)
 
 
-def with_member(client: Any, state: str = "Stable", deadline: float = 1) -> None:
-    client.hset(GROUP, mapping={"state": state, "generation": 3})
-    client.hset(MEMBERS, mapping={"m:a": json.dumps({"session_ms": SESSION_MS}), "i:one": "a"})
-    client.zadd(DEADLINES, {"a": deadline})
+@pytest.fixture(params=[Commits, TransactionCommits])
+def commits(request: pytest.FixtureRequest, group: Group) -> Commits:
+    """Give the commits of each script."""
+    made: Commits = request.param(group)
+    return made
 
 
-def now_ms(client: Any) -> int:
-    seconds, microseconds = client.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
+def with_member(group: Group, state: str = "Stable", deadline: float = 1) -> None:
+    group.client.hset(GROUP, mapping={"state": state, "generation": 3})
+    group.client.hset(MEMBERS, mapping={"m:a": json.dumps({"session_ms": SESSION_MS}), "i:one": "a"})
+    group.client.zadd(DEADLINES, {"a": deadline})
 
 
-def test_a_commit_makes_a_group_of_what_was_none(client: Any) -> None:
-    before = now_ms(client)
-    assert commit(client, 7) == [1]
-    row = json.loads(client.hget(OFFSETS, STREAM))
-    assert row["offset"] == 7
-    assert before <= row["ms"] <= now_ms(client)
-    assert client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"0", str(row["ms"]).encode()]
+# ---- both
+
+
+def test_a_commit_makes_a_group_of_what_was_none(commits: Commits) -> None:
+    before = commits.group.now_ms()
+    assert commits.commit(7, 8) == [1, 1]
+    assert commits.kept() == {STREAM: 7, OTHER: 8}
+    state, generation, since = commits.group.client.hmget(GROUP, "state", "generation", "since")
+    assert (state, generation) == (b"Empty", b"0")
+    assert before <= int(since) <= commits.group.now_ms()
+    assert commits.commit(9) == [1]
+    assert commits.kept() == {STREAM: 9, OTHER: 8}
 
 
 @pytest.mark.parametrize("listed_ms", [0, -10_001])
-def test_a_group_that_was_not_listed_just_now_is_not_created(client: Any, listed_ms: int) -> None:
-    now = now_ms(client)
-    answer: list[Any] = commit(client, 7, listed_ms=listed_ms and now + listed_ms)
+def test_a_group_that_was_not_listed_just_now_is_not_created(commits: Commits, listed_ms: int) -> None:
+    now = commits.group.now_ms()
+    answer = commits.commit(7, listed_ms=listed_ms and now + listed_ms)
     assert answer == [b"UNLISTED", answer[1]]
-    assert now <= answer[1] <= now_ms(client)
-    assert client.dbsize() == 0
-    assert commit(client, 7, listed_ms=answer[1]) == [1]
-    assert commit(client, 8, listed_ms=0) == [1]
+    assert now <= answer[1] <= commits.group.now_ms()
+    assert not commits.group.client.exists(*EVERY_KEY)
+    assert commits.commit(7, listed_ms=answer[1]) == [1]
+    assert commits.commit(8, listed_ms=0) == [1]
 
 
-def test_a_second_commit_leaves_the_group_as_it_is(client: Any) -> None:
-    client.hset(GROUP, mapping={"state": "Empty", "generation": 9, "since": 1})
-    assert commit(client) == [1]
-    assert client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"9", b"1"]
+def test_a_row_of_another_topic_id_stays_unless_the_caller_knows_better(commits: Commits) -> None:
+    commits.group.client.hset(OFFSETS, STREAM, f'{{"offset":5,"topic_id":"{TOPIC_ID}","ms":1}}')
+    assert commits.commit(6, 7, topic_id="another") == [0, 1]
+    assert commits.kept()[OTHER] == 7
+    assert commits.group.offset(0) == 5
+    assert commits.commit(8, topic_id="another", replaces=1) == [1]
+    assert commits.kept() == {STREAM: 8, OTHER: 7}
 
 
-def test_a_row_of_another_topic_id_stays_unless_the_caller_knows_better(client: Any) -> None:
-    assert commit(client, 5, partitions=2) == [1, 1]
-    assert commit(client, 6, partitions=1, topic_id="another") == [0]
-    assert commit(client, 6, partitions=3, topic_id="another") == [0, 0, 1]
-    assert [json.loads(client.hget(OFFSETS, STREAM.replace(":0", f":{n}")))["offset"] for n in range(3)] == [
-        5,
-        5,
-        6,
-    ]
-    assert commit(client, 7, partitions=1, topic_id="another", replaces=1) == [1]
-    assert json.loads(client.hget(OFFSETS, STREAM))["topic_id"] == "another"
+def test_where_nothing_is_committed_no_group_is_made(commits: Commits) -> None:
+    commits.group.client.hset(OFFSETS, STREAM, '{"topic_id":"another"}')
+    assert commits.commit(5, listed_ms=0) == [0]
+    assert commits.group.client.exists(*EVERY_KEY) == 1
 
 
-def test_where_nothing_is_committed_no_group_is_made(client: Any) -> None:
-    client.hset(OFFSETS, STREAM, '{"topic_id":"another"}')
-    assert commit(client, listed_ms=0) == [0]
-    assert commit(client, partitions=0, listed_ms=0) == []
-    assert client.exists(*KEYS) == 1
+def test_very_many_partitions_are_committed_at_once(commits: Commits) -> None:
+    assert commits.commit(*range(5000)) == [1] * 5000
+    assert len(commits.kept()) == 5000
 
 
-def test_very_many_partitions_are_committed_at_once(client: Any) -> None:
-    assert commit(client, partitions=5000) == [1] * 5000
-    assert client.hlen(OFFSETS) == 5000
+def test_a_late_commit_replaces_none_that_was_made_since(commits: Commits) -> None:
+    assert commits.commit(5) == [1]
+    at = commits.group.now_ms()
+    assert commits.commit(20, not_after_ms=at) == [1]
+    while commits.group.now_ms() == at:
+        pass
+    assert commits.commit(60) == [1]
+    assert commits.commit(30, 31, not_after_ms=at) == [-1, 1]
+    assert commits.kept() == {STREAM: 60, OTHER: 31}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +147,6 @@ def test_very_many_partitions_are_committed_at_once(client: Any) -> None:
     [
         ((3, "b", ""), "UNKNOWN_MEMBER_ID"),
         ((3, "", ""), "UNKNOWN_MEMBER_ID"),
-        ((-1, "", ""), "UNKNOWN_MEMBER_ID"),
         ((3, "a", "two"), "UNKNOWN_MEMBER_ID"),
         ((3, "b", "one"), "FENCED_INSTANCE_ID"),
         ((2, "a", ""), "ILLEGAL_GENERATION"),
@@ -127,68 +155,165 @@ def test_very_many_partitions_are_committed_at_once(client: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance"])
-def test_who_may_not_commit(client: Any, asked: tuple[int, str, str], error: str, state: str) -> None:
-    with_member(client, state)
-    before = [client.dump(key) for key in KEYS]
-    with pytest.raises(redis.ResponseError, match=f"^{error} "):
-        commit(client, by=asked)
-    assert [client.dump(key) for key in KEYS] == before
+def test_who_may_not_commit(commits: Commits, asked: By, error: str, state: str) -> None:
+    with_member(commits.group, state)
+    with refused(commits.group.client, f"^{error} "):
+        commits.commit(5, by=asked)
+
+
+# ---- commits that count at once
+
+
+def test_a_second_commit_leaves_the_group_as_it_is(plain: Commits) -> None:
+    plain.group.client.hset(GROUP, mapping={"state": "Empty", "generation": 9, "since": 1})
+    assert plain.commit(5) == [1]
+    assert plain.group.client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"9", b"1"]
+
+
+def test_the_time_of_a_commit_is_that_of_redis(plain: Commits) -> None:
+    before = plain.group.now_ms()
+    assert plain.commit(7) == [1]
+    assert before <= json.loads(plain.group.client.hget(OFFSETS, STREAM))["ms"] <= plain.group.now_ms()
+
+
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance"])
+def test_who_is_no_member_commits_nothing_while_there_are_members(plain: Commits, state: str) -> None:
+    with_member(plain.group, state)
+    with refused(plain.group.client, "^UNKNOWN_MEMBER_ID "):
+        plain.commit(5)
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
-def test_a_member_commits_and_its_session_is_renewed(client: Any, state: str) -> None:
-    with_member(client, state)
-    assert commit(client, by=(3, "a", "one")) == [1]
-    assert client.zscore(DEADLINES, "a") == pytest.approx(now_ms(client) + SESSION_MS, abs=5000)
+def test_a_member_commits_and_its_session_is_renewed(plain: Commits, state: str) -> None:
+    with_member(plain.group, state)
+    before = plain.group.now_ms()
+    assert plain.commit(5, by=(3, "a", "one")) == [1]
+    assert before + SESSION_MS <= (plain.group.deadline("a") or 0) <= plain.group.now_ms() + SESSION_MS
 
 
-def test_a_member_that_waits_gets_no_end_of_its_session(client: Any) -> None:
-    with_member(client, "PreparingRebalance", float("inf"))
-    assert commit(client, by=(3, "a", "")) == [1]
-    assert client.zscore(DEADLINES, "a") == float("inf")
+def test_a_member_that_waits_gets_no_end_of_its_session(plain: Commits) -> None:
+    with_member(plain.group, "PreparingRebalance", float("inf"))
+    assert plain.commit(5, by=(3, "a", "")) == [1]
+    assert plain.group.deadline("a") == float("inf")
 
 
-def test_while_assignments_are_awaited_nobody_commits(client: Any) -> None:
-    with_member(client, "CompletingRebalance")
-    with pytest.raises(redis.ResponseError, match=r"^REBALANCE_IN_PROGRESS "):
-        commit(client, by=(3, "a", ""))
-    assert client.zscore(DEADLINES, "a") == 1
+def test_while_assignments_are_awaited_nobody_commits(plain: Commits) -> None:
+    with_member(plain.group, "CompletingRebalance")
+    with refused(plain.group.client, "^REBALANCE_IN_PROGRESS "):
+        plain.commit(5, by=(3, "a", ""))
 
 
 @pytest.mark.parametrize(("knows_epochs", "error"), [(0, "ILLEGAL_GENERATION"), (1, "GROUP_ID_NOT_FOUND")])
-def test_a_generation_of_no_group(client: Any, knows_epochs: int, error: str) -> None:
-    with pytest.raises(redis.ResponseError, match=rf"^{error} "):
-        commit(client, by=(0, "a", ""), knows_epochs=knows_epochs)
-    assert client.exists(*KEYS) == 0
+def test_a_generation_of_no_group(plain: Commits, knows_epochs: int, error: str) -> None:
+    with refused(plain.group.client, f"^{error} "):
+        plain.commit(5, by=(0, "a", ""), knows_epochs=knows_epochs)
 
 
-def test_in_an_empty_group_a_generation_is_one_of_its_members(client: Any) -> None:
-    client.hset(GROUP, mapping={"state": "Empty", "generation": 3})
-    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN_MEMBER_ID "):
-        commit(client, by=(3, "a", ""))
-    assert commit(client, by=(-1, "a", "")) == [1]
+def test_in_an_empty_group_a_generation_is_one_of_its_members(plain: Commits) -> None:
+    plain.group.client.hset(GROUP, mapping={"state": "Empty", "generation": 3})
+    with refused(plain.group.client, "^UNKNOWN_MEMBER_ID "):
+        plain.commit(5, by=(3, "a", ""))
+    assert plain.commit(5, by=(-1, "a", "")) == [1]
 
 
-@pytest.mark.parametrize("key", [GROUP, OFFSETS])
-def test_a_key_of_another_type_is_an_error_and_nothing_is_written(client: Any, key: str) -> None:
-    client.set(key, "x")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        commit(client)
-    assert [each for each in KEYS if client.exists(each)] == [key]
+def test_a_row_that_cannot_be_read_is_later_than_none(plain: Commits) -> None:
+    plain.group.client.hset(OFFSETS, STREAM, "not JSON")
+    assert plain.commit(7, not_after_ms=plain.group.now_ms()) == [1]
 
 
-def test_a_late_commit_replaces_none_that_was_made_since(client: Any) -> None:
-    assert commit(client, 5, partitions=2) == [1, 1]
-    at = now_ms(client)
-    assert commit(client, 20, not_after_ms=at) == [1]
-    while now_ms(client) == at:
-        pass
-    assert commit(client, 60) == [1]
-    kept = client.hget(OFFSETS, STREAM)
-    assert commit(client, 30, partitions=3, not_after_ms=at) == [-1, 1, 1]
-    assert client.hget(OFFSETS, STREAM) == kept
+# ---- commits of transactions
 
 
-def test_a_row_that_cannot_be_read_is_later_than_none(client: Any) -> None:
-    client.hset(OFFSETS, STREAM, "not JSON")
-    assert commit(client, 7, not_after_ms=now_ms(client)) == [1]
+def test_numbers_and_ids_are_stored_as_they_are(group: Group) -> None:
+    assert group.commit_transaction(1_764_158_176_123, 5, producer=2**63 - 1, epoch=32_767) == [1]
+    assert not group.client.exists(OFFSETS)
+    row = json.loads(group.client.hget(PENDING, 2**63 - 1))
+    assert (row["number"], row["epoch"]) == (1_764_158_176_123, 32_767)
+    assert group.end_transaction(1_764_158_176_123, producer=2**63 - 1) == {STREAM: 5}
+
+
+def test_metadata_of_any_characters_is_committed_as_it_was(group: Group) -> None:
+    metadata = 'a "note" / ☃ \\ \0 "open":false,"ms":1,"rows":{}}'
+    row = (
+        json.dumps({"offset": 5, "metadata": metadata, "topic_id": TOPIC_ID}, ensure_ascii=False)[:-1]
+        + ',"ms":'
+    )
+    args = ["g", group.now_ms(), -1, "", "", 0, 0, PRODUCER, 0, 7, STREAM, TOPIC_ID, row]
+    assert run(group.client, "group/commit_transaction", EVERY_KEY, args) == [1]
+    group.end_transaction(7)
+    committed = group.client.hget(OFFSETS, STREAM).decode()
+    assert committed.startswith(row)
+    assert json.loads(committed)["metadata"] == metadata
+
+
+def test_the_rows_of_very_many_partitions_are_committed_at_the_end(group: Group) -> None:
+    group.commit_transaction(7, *range(5000))
+    assert len(group.end_transaction(7)) == group.client.hlen(OFFSETS) == 5000
+
+
+@pytest.mark.parametrize(
+    ("number", "epoch", "error"),
+    [
+        (6, 4, "INVALID_TXN_STATE"),
+        (7, 4, "INVALID_TXN_STATE"),
+        (8, 3, "INVALID_PRODUCER_EPOCH"),
+    ],
+)
+@pytest.mark.parametrize("has_committed", [True, False])
+def test_what_comes_after_the_end_or_of_an_earlier_epoch_is_refused(
+    group: Group, number: int, epoch: int, error: str, *, has_committed: bool
+) -> None:
+    if has_committed:
+        group.commit_transaction(7, epoch=4)
+    group.end_transaction(7, epoch=4)
+    with refused(group.client, f"^{error} "):
+        group.commit_transaction(number, epoch=epoch)
+    assert group.commit_transaction(8, 9, epoch=4) == [1]
+    assert group.pending() == (8, True, {STREAM: 9})
+
+
+def test_an_earlier_transaction_or_epoch_than_the_open_one_is_refused(group: Group) -> None:
+    group.commit_transaction(7, epoch=3)
+    with refused(group.client, "^INVALID_TXN_STATE "):
+        group.commit_transaction(6, epoch=3)
+    with refused(group.client, "^INVALID_PRODUCER_EPOCH "):
+        group.commit_transaction(8, epoch=2)
+
+
+def test_rows_of_a_transaction_whose_end_was_lost_are_dropped(group: Group) -> None:
+    group.commit_transaction(7, 5, 6)
+    group.commit_transaction(8, 9)
+    assert group.pending() == (8, True, {STREAM: 9})
+
+
+def test_producers_do_not_mind_each_other(group: Group) -> None:
+    group.commit_transaction(7, 5, producer=1)
+    group.commit_transaction(3, 6, producer=2)
+    group.end_transaction(7, producer=1)
+    assert group.pending(2) == (3, True, {STREAM: 6})
+
+
+@pytest.mark.parametrize("by", [(3, "a", "one"), (3, "a", ""), NOBODY])
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance"])
+def test_a_member_commits_and_one_that_says_nothing_of_itself(group: Group, by: By, state: str) -> None:
+    """A producer that knows only the group's name is no member (KIP-447), and no session is renewed."""
+    with_member(group, state)
+    assert group.commit_transaction(7, by=by) == [1]
+    assert group.deadline("a") == 1
+
+
+def test_a_transaction_of_a_generation_of_no_group_is_refused(group: Group) -> None:
+    with refused(group.client, "^ILLEGAL_GENERATION "):
+        group.commit_transaction(7, by=(0, "a", ""))
+
+
+@pytest.mark.parametrize(
+    "row", ["", "x", "[]", "{}", '{"number":"7","epoch":0,"rows":{}}', '{"number":7,"epoch":0}']
+)
+def test_a_row_that_cannot_be_read_is_an_error(group: Group, row: str) -> None:
+    group.commit_transaction(7)
+    group.client.hset(PENDING, PRODUCER, row)
+    with refused(group.client, f"^KAFKA_STORAGE_ERROR {PENDING}: "):
+        group.commit_transaction(8)
+    with refused(group.client, f"^KAFKA_STORAGE_ERROR {PENDING}: "):
+        group.end_transaction(8)

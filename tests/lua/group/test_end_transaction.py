@@ -102,15 +102,6 @@ def test_a_row_that_nobody_can_read_is_replaced(group: Group) -> None:
     assert group.end_transaction(7) == {STREAM: 5}
 
 
-@pytest.mark.parametrize("key", [OFFSETS, PENDING])
-def test_a_key_of_another_type_is_an_error_and_nothing_is_written(group: Group, key: str) -> None:
-    group.commit_transaction(7)
-    group.client.delete(key)
-    group.client.set(key, "x")
-    with refused(group.client, "WRONGTYPE|wrong kind"):
-        group.end_transaction(7)
-
-
 @pytest.mark.parametrize("listed_ms", [0, -10_001])
 def test_where_no_group_is_the_number_is_kept_once_the_name_is_listed_and_none_is_made(
     group: Group, listed_ms: int
@@ -225,15 +216,6 @@ def test_who_deletes_an_offset_deletes_what_is_to_be_committed_for_it(group: Gro
     assert group.forget(*seen(group), drop=False, rows={STREAM: ""}) == [1, 0, 0]
     assert group.pending() == (7, True, {OTHER: 6})
     assert group.forget(*seen(group), rows={OTHER: ""}) == [1, 0, 1]
-
-
-def test_a_deletion_that_is_refused_leaves_what_is_to_be_committed(group: Group) -> None:
-    group.commit_transaction(7, 5)
-    group.client.set(OFFSETS, "x")
-    with refused(group.client, "WRONGTYPE|wrong kind"):
-        group.forget(*seen(group), rows={STREAM: ""})
-    with refused(group.client, "WRONGTYPE|wrong kind"):
-        group.delete()
 
 
 def test_a_deleted_topic_takes_with_it_what_is_to_be_committed_for_it(group: Group) -> None:

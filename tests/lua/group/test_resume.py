@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import redis
 
@@ -13,7 +11,6 @@ from tests.lua.group.support import (
     GROUP,
     INFINITE,
     KEYS,
-    MEMBERS,
     SESSION_MS,
     Group,
 )
@@ -54,13 +51,3 @@ def test_waiting_members_stay_and_a_phase_begins_again(group: Group) -> None:
     assert (group.deadline("b"), group.deadline("c")) == (INFINITE, pending)
     assert group.advance() > 0
     assert group.state() == "PreparingRebalance"
-
-
-def test_a_row_that_cannot_be_read_leaves_all_as_it_was(group: Group) -> None:
-    group.stable("a", "b")
-    group.client.zadd(DEADLINES, {"a": 1})
-    group.client.hset(MEMBERS, "m:b", "no row")
-    before: list[Any] = group.snapshot()
-    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR "):
-        resume(group)
-    assert group.snapshot() == before
