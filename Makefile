@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-iceberg test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-connect test-streams test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench bench-lake loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-iceberg test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-kafka-broker test-connect test-streams test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench bench-lake loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -62,6 +62,9 @@ test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs, transactions of the
 test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools and its share consumer; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.jars
 	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
+
+test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.server.OffsetFetchRequestTest", --part 1/3; needs Java 17 and Maven
+	@$(BIN)/python -m tests.jvm.kafka_broker $(ARGS)
 
 test-clients: $(VENV)/.dev ## test with the client libraries of Python: librdkafka, kafka-python, aiokafka
 	@$(PYTEST) tests/clients $(ARGS)

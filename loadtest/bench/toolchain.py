@@ -28,7 +28,7 @@ def prepare() -> None:
     need_java()
     copy_jars(HERE / "pom.xml", _JARS)
     sources = sorted((HERE / "java").glob("*.java"))
-    _once(
+    make_once(
         _CLASSES,
         sources,
         ["javac", "-Xlint:all,-path", "-cp", f"{_JARS}/*", "-d", str(_CLASSES), *map(str, sources)],
@@ -51,14 +51,14 @@ def need_java() -> None:
 def copy_jars(pom: Path, into: Path) -> None:
     """Copy what a pom.xml depends on into a folder, unless that was done; NotAvailableError where Maven fails."""
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
-    _once(into, [pom], ["mvn", "--batch-mode", "--quiet", "--file", str(pom), *goal])
+    make_once(into, [pom], ["mvn", "--batch-mode", "--quiet", "--file", str(pom), *goal])
 
 
 def kfake() -> Path:
     """Return the program that runs franz-go's kfake, built unless that was done; NotAvailableError without Go."""
     target, sources = CACHE / "kfake", HERE / "go"
     command = ["go", "build", "-C", str(sources), "-mod=readonly", "-o", str(target / "kfake"), "."]
-    _once(target, sorted(sources.iterdir()), command)
+    make_once(target, sorted(sources.iterdir()), command)
     return target / "kfake"
 
 
@@ -66,11 +66,11 @@ def tansu() -> Path:
     """Return Tansu's program with its stores in memory, built unless that was done; NotAvailableError without Rust."""
     target = CACHE / f"tansu-{TANSU_VERSION}"
     what = ["tansu", "--version", TANSU_VERSION, "--locked", "--features", "dynostore"]
-    _once(target, [], ["cargo", "install", "--quiet", "--root", str(target), *what])
+    make_once(target, [], ["cargo", "install", "--quiet", "--root", str(target), *what])
     return target / "bin" / "tansu"
 
 
-def _once(target: Path, sources: list[Path], command: list[str]) -> None:
+def make_once(target: Path, sources: list[Path], command: list[str]) -> None:
     """Run a command that fills the folder `target`, unless it was filled from the same sources."""
     if shutil.which(command[0]) is None:
         raise NotAvailableError(f"{command[0]} is not on PATH")
