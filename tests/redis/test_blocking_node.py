@@ -38,6 +38,14 @@ def connection(redis_url: str) -> Iterator[Redis]:
     made.close()
 
 
+def is_there(connection: Redis, *command: str) -> bool:
+    """Tell whether a command, PING where none is given, is answered."""
+    try:
+        return connection.call(*command or ("PING",)) in (b"PONG", b"OK")
+    except StorageUnavailableError:
+        return False
+
+
 def script(source: str) -> Script:
     return Script("test", source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
@@ -89,10 +97,10 @@ def test_a_connection_that_was_lost_is_made_again(connection: Redis, raw_redis: 
 
 
 def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -> None:
-    impatient = client(redis_url, timeout_ms=200)
-    with pytest.raises(OutcomeUnknownError, match="did not answer within 200 ms"):
+    impatient = client(redis_url, timeout_ms=500)
+    with pytest.raises(OutcomeUnknownError, match="did not answer within 500 ms"):
         impatient.call("BLPOP", "nothing", 0)
-    assert impatient.call("PING") == b"PONG"
+    wait_until(lambda: is_there(impatient), "it answers over another connection")
     impatient.close()
     with pytest.raises(StorageUnavailableError, match="is closed"):
         impatient.call("PING")
@@ -118,14 +126,7 @@ def test_the_master_is_that_which_sentinels_name() -> None:
         before = made.master().port
         after = made.fail_over()
         assert after.port != before
-
-        def taken() -> bool:
-            try:
-                return connection.call("SET", "k", 2) == b"OK"
-            except StorageUnavailableError:
-                return False
-
-        wait_until(taken, "the new master is found")
+        wait_until(lambda: is_there(connection, "SET", "k", "2"), "the new master is found")
         assert after.client.get("k") == b"2"
         connection.close()
 

@@ -12,6 +12,7 @@ from korvet.errors import StorageUnavailableError
 from korvet.redis.pubsub import Listener, Subscriptions
 from korvet.redis.subscriber import Subscriber
 from tests.support import redis_servers
+from tests.support.commands import commands_of
 from tests.support.proxy import Proxy, proxy, until
 
 Connect = Callable[..., Subscriptions]
@@ -64,7 +65,7 @@ def test_nothing_connects_before_the_first_listener(
     subscriptions = subscribe(network.url)
     subscriptions.forget("c", Heard())
     assert not subscriptions.live("c")
-    gevent.sleep(0.02)
+    assert subscriber_of(subscriptions)._runner is None
     assert network.connections == 0
 
 
@@ -115,15 +116,12 @@ def test_ten_thousand_channels_take_few_commands(
     redis_url: str, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:
     subscriptions = subscribe(redis_url, timeout_ms=60_000)
-    names = [f"korvet:topic:{number}" for number in range(10_000)]
-    before = raw_redis.info("commandstats").get("cmdstat_ssubscribe", {"calls": 0})["calls"]
-    rest: list[tuple[str, Listener]] = [(name, Heard()) for name in names[5000:]]
-    listening = [gevent.spawn(subscriptions.listen, name, Heard()) for name in names[:5000]]
-    others = gevent.spawn(subscriptions.listen_all, rest)
-    gevent.joinall(listening, raise_error=True)
-    assert others.get() == {}
-    assert len(subscribed_channels(raw_redis)) == 10_000
-    assert raw_redis.info("commandstats")["cmdstat_ssubscribe"]["calls"] - before <= 25
+    subscriptions.listen("c", Heard())
+    pairs: list[tuple[str, Listener]] = [(f"korvet:topic:{number}", Heard()) for number in range(10_000)]
+    with commands_of(raw_redis) as ran:
+        assert subscriptions.listen_all(pairs) == {}
+    assert len(subscribed_channels(raw_redis)) == 10_001
+    assert ran["ssubscribe"] == 10
 
 
 def test_a_channel_lingers_and_is_then_unsubscribed(
@@ -218,14 +216,16 @@ def test_an_answered_ping_keeps_the_connection(network: Proxy, subscribe: Connec
     assert subscriptions.live("c")
 
 
-def test_nothing_is_sent_while_nobody_listens(network: Proxy, subscribe: Connect) -> None:
+def test_nothing_is_sent_while_nobody_listens(network: Proxy, redis_url: str, subscribe: Connect) -> None:
     subscriptions = subscribe(network.url, ping_interval_ms=10)
     heard = Heard()
     subscriptions.listen("c", heard)
     subscriptions.forget("c", heard)
-    gevent.sleep(0.05)
-    sent = network.bytes_to_server
-    gevent.sleep(0.3)
+    with proxy(redis_url) as beside:
+        subscribe(beside.url, ping_interval_ms=10).listen("c", Heard())
+        until(lambda: beside.bytes_to_server > 1000)  # a PING is 14 bytes
+        sent = network.bytes_to_server
+        until(lambda: beside.bytes_to_server > 2000)
     assert network.bytes_to_server == sent
 
 
@@ -262,7 +262,7 @@ def test_a_listener_killed_while_waiting_leaves_nothing(
     subscriptions.listen("a", Heard())
     network.silence()
     waiting = gevent.spawn(subscriptions.listen, "b", Heard())
-    gevent.sleep(0.02)
+    until(lambda: subscriptions.listeners == 2)
     waiting.kill()
     network.speak()
     until(lambda: set(subscriptions._channels) == {b"a"})
@@ -348,7 +348,7 @@ def test_closing_ends_the_connection_and_all_waits(
     subscriptions.listen("a", Heard())
     network.silence()
     waiting = gevent.spawn(listens, subscriptions, "b", Heard())
-    gevent.sleep(0.02)
+    until(lambda: subscriptions.listeners == 2)
     subscriptions.close()
     assert waiting.get() is False
     network.speak()
