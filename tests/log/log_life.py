@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from korvet.config.settings import Settings
+from korvet.errors import ErrorCode
 from korvet.log.compaction import Compactor
 from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import IndexStore
@@ -20,14 +21,15 @@ from korvet.log.retention import Policy, RetainedLog, Retention
 from korvet.log.stats import read_stats
 from korvet.log.store import LogStore
 from korvet.log.trim import BackgroundTrims, RecordDeletion, Trimmer, TrimStore
-from korvet.log.types import LogPosition
+from korvet.log.types import AppendBatch, Appended, AppendRecords, LogPosition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.telemetry.stats import LogStats
 from korvet.topics import config as topic_config
+from korvet.topics.types import AtRest
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
-from tests.support.log_bench import Bench, Format, records_of
+from tests.support.log_bench import Bench, Format, code_of, records_of
 
 MAX_TIMESTAMP = -3
 NEVER_MS = 10**15
@@ -60,6 +62,9 @@ class LogLife:
         self.end = 0
         self.compacted_end = 0
         self._was_compacted = self._lost_index = False
+        self._sent: dict[int, list[tuple[AppendRecords | AppendBatch, int]]] = {}
+        """What each producer has sent, with the offsets that it was answered."""
+        self._sequences: dict[int, int] = {}
         self._keep_tombstones = keep_tombstones
         self._config = topic_config.effective(
             {
@@ -112,9 +117,22 @@ class LogLife:
         self.bench.redis, self.bench.logs = self.redis, self.logs
         self._raw.script_flush()
 
-    def produce(self, records: Sequence[Record], codec: int) -> None:
+    def produce(
+        self,
+        records: Sequence[Record],
+        codec: int,
+        producer: int = -1,
+        at_rest: AtRest = AtRest(),  # noqa: B008 - a value that nobody can change
+    ) -> None:
         """Append a batch."""
-        base = self.bench.append(*records, codec=codec)
+        made = self._made(records, producer, codec=codec, at_rest=at_rest)
+        [outcome] = self.bench.logs.append([made])
+        assert isinstance(outcome, Appended), outcome
+        assert not outcome.duplicate
+        base = outcome.base_offset
+        if producer >= 0:
+            self._sent.setdefault(producer, []).append((made, base))
+            self._sequences[producer] = self._sequences.get(producer, 0) + len(records)
         assert base >= self.end
         if self.format == "batch":
             assert base == self.end
@@ -123,6 +141,43 @@ class LogLife:
             for delta, each in enumerate(records)
         ]
         self.end = base + len(records)
+
+    def _made(
+        self, records: Sequence[Record], producer: int, gap: int = 0, **options: Any
+    ) -> AppendRecords | AppendBatch:
+        if producer >= 0:
+            options |= {"producer": producer, "epoch": 0, "sequence": self._sequences.get(producer, 0) + gap}
+        return self.bench.made(*records, **options)
+
+    def repeat(self, producer: int, age: int) -> None:
+        """Send a batch again, the newest but `age`: the last five are known, whatever became of their records."""
+        sent = self._sent.get(producer, ())
+        if age >= len(sent):
+            return
+        made, base = sent[-1 - age]
+        [outcome] = self.bench.logs.append([made])
+        if age < 5:
+            assert isinstance(outcome, Appended), outcome
+            assert (outcome.base_offset, outcome.duplicate) == (base, True)
+        else:
+            assert code_of(outcome) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+    def skip(self, producer: int, gap: int) -> None:
+        """Send a batch before the one that is to come first."""
+        if producer in self._sequences:
+            [outcome] = self.bench.logs.append([self._made([Record(b"gap")], producer, gap)])
+            assert code_of(outcome) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def change_ones_mind(self) -> None:
+        """XADD an entry and delete it before it is taken in."""
+        stream = self.bench.partition.stream
+        self._raw.xdel(stream, self._raw.xadd(stream, {"value": "gone"}, id=f"{2**64 - 1}-*"))
+
+    def read_from(self, place: float, count: int) -> None:
+        """Read on as a consumer does, from any record on."""
+        if self.records:
+            first = int(place * (len(self.records) - 1))
+            assert self._read_all(self.records[first].offset, count) == self.records[first:]
 
     def external(self, entries: Sequence[dict[str, bytes]], entry_id: str) -> None:
         """XADD as any Redis client may; in format `record` these are records, in the order in which they came."""
@@ -226,10 +281,10 @@ class LogLife:
         while self.logs.external.step(self.bench.partition).more:
             pass
 
-    def _read_all(self, offset: int) -> list[Live]:
+    def _read_all(self, offset: int, count: int = 50) -> list[Live]:
         found: list[Live] = []
         while True:
-            fetched = self.bench.read(offset, 50)
+            fetched = self.bench.read(offset, count)
             records = records_of(fetched, offset)
             if not records:
                 assert not fetched.more

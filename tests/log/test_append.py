@@ -138,14 +138,6 @@ def test_an_append_that_others_outrun_is_refused(
     assert offset(begin_any(here))
 
 
-def test_a_gap_in_the_sequences_stays_one(here: Domain) -> None:
-    here.topics.create(TopicSpec(name=ORDERS))
-    offset(begin(here, 0))
-    [result] = begin(here, 2).result()
-    assert isinstance(result, KafkaError)
-    assert result.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
 def test_a_gap_is_no_fault_of_the_producer_while_redis_comes_back(
     here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

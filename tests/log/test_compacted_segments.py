@@ -19,36 +19,6 @@ def filled(bench: Bench, count: int = 6) -> list[int]:
     return [bench.append(b"%d" % n) for n in range(count)]
 
 
-def test_below_the_end_of_the_compacted_part_the_clean_stream_is_read(bench: Bench) -> None:
-    offsets = filled(bench)
-    compact(bench, 1, 4, 5)
-    later = bench.append(b"later")
-    assert bench.read_all(count=1) == [
-        *((offsets[n], b"%d" % n) for n in (1, 4, 5)),
-        (later, b"later"),
-    ]
-
-
-def test_from_the_end_of_the_clean_stream_a_read_goes_on_in_the_log(bench: Bench) -> None:
-    offsets = filled(bench)
-    compact(bench, 0, compacted_end=None)
-    later = bench.append(b"later")
-    fetched = bench.read(offsets[0], 10)
-    assert [record.value for record in records_of(fetched, offsets[0])] == [b"0"]
-    assert fetched.more
-    for offset in range(offsets[0] + 1, later + 1, max(1, (later - offsets[0]) // 7)):
-        fetched = bench.read(offset)
-        assert [record.offset for record in records_of(fetched, offset)] == [later]
-        assert not fetched.more
-
-
-def test_at_the_end_there_is_nothing_and_nothing_more(bench: Bench) -> None:
-    offsets = filled(bench)
-    compact(bench, 5)
-    assert bench.nothing(offsets[5] + 1) == (0, bench.bounds().first_offset, offsets[5] + 1)
-    assert not bench.read(offsets[5]).more
-
-
 def test_of_a_log_whose_last_records_went_too_the_end_is_found_empty(bench: Bench) -> None:
     offsets = filled(bench)
     compact(bench, 0)
@@ -121,13 +91,6 @@ def test_what_is_known_of_a_topic_says_nothing_about_the_next_one_of_its_name(be
     [found] = bench.logs.read([Read(again.partition, 0, 5)])
     assert isinstance(found, Fetched)
     assert [(record.offset, record.value) for record in records_of(found, 0)] == [(base, b"new")]
-
-
-def test_the_bounds_are_those_from_before(bench: Bench) -> None:
-    filled(bench)
-    before = bench.bounds()
-    compact(bench, 5)
-    assert bench.bounds() == before._replace(compacted_end=before.high_watermark)
 
 
 def test_a_field_that_names_no_clean_stream_is_malformed(bench: Bench) -> None:

@@ -30,15 +30,6 @@ def test_of_each_key_the_latest_record_stays_at_its_offset(log: CompactedLog) ->
     assert log.plans() == []
 
 
-def test_a_read_may_begin_anywhere(log: CompactedLog) -> None:
-    log.fill(12)
-    compacted_end = log.compacted().compacted_end
-    log.fill(2)
-    expected = log.expected(compacted_end)
-    for held in log.model:
-        assert log.read(held.offset) == [each for each in expected if each.offset >= held.offset]
-
-
 def test_the_record_at_the_end_of_the_log_stays_whatever_it_is(log: CompactedLog) -> None:
     log.append((b"a", b"1"), (b"b", b"2"))
     log.append((b"a", None))
@@ -192,17 +183,6 @@ def test_sizes_follow_a_start_that_moves_within_the_compacted_part(
         left = log.read(held.offset)
         assert 0 <= written - log.field("start_records") - len(left) < 5 * 2
         assert log.field("bytes") - log.field("start_bytes") >= len(left)
-
-
-def test_a_log_that_starts_within_a_batch_of_many_keys_is_compacted(log: CompactedLog) -> None:
-    log.append(*((b"key-%d" % n, b"old") for n in range(500)))
-    start = log.model[-1].offset
-    TrimStore(log.here.redis).trim([Trim(log.partition, start, start)])
-    log.model = log.model[-1:]
-    log.append((b"key-499", b"new"))
-    done = log.compacted()
-    assert log.read(start) == log.expected(done.compacted_end)
-    assert (done.kept, done.removed) == (1, 1)
 
 
 def test_a_tombstone_that_was_the_last_record_stays_as_long_as_others(log: CompactedLog) -> None:

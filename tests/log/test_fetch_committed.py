@@ -236,25 +236,6 @@ def test_transactions_that_were_aborted_elsewhere_in_the_log_are_not_named(log: 
     assert len(log.fetch(large).aborted or ()) == 1
 
 
-def test_the_oldest_open_transaction_holds_the_others_up(log: Log) -> None:
-    one, other = (
-        TransactionalProducer(log.view, producer_id=7),
-        TransactionalProducer(log.view, producer_id=8),
-    )
-    first = one.write(b"a")
-    second = other.write(b"b")
-    other.commit()
-    assert log.consume().values == []
-    assert log.fetch().last_stable_offset == first
-    other.write(b"c")
-    one.abort()
-    found = log.fetch()
-    assert second < found.last_stable_offset < found.high_watermark
-    assert log.consume().values == [b"b"]
-    other.commit()
-    assert log.consume().values == [b"b", b"c"]
-
-
 def test_the_end_of_a_transaction_wakes_a_committed_reader(log: Log) -> None:
     producer = TransactionalProducer(log.view)
     producer.write(b"a")

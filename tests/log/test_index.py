@@ -143,27 +143,10 @@ def test_records_after_an_offset_are_counted_to_the_last_one(bench: Bench, index
     assert lags == [20_000, *(20_000 - number for number in numbers), 0, 0]
 
 
-def test_records_after_an_offset_below_the_start_are_those_from_the_start(
-    bench: Bench, index: IndexStore
-) -> None:
-    offsets = rising(bench)
-    set_start(bench, offsets[5000])
-    assert after(index, bench, offsets[3], offsets[5001]) == [15_000, 14_999]
-
-
 def test_without_an_index_records_are_counted_one_by_one(bench: Bench, index: IndexStore) -> None:
     offsets = rising(bench)
     bench.raw.delete(bench.partition.index_key)
     assert after(index, bench, offsets[3], offsets[-3]) == [19_997, 3]
-
-
-def test_external_entries_are_records_after_an_offset_once_they_are_taken_in(record_bench: Bench) -> None:
-    index = IndexStore(record_bench.redis)
-    base = record_bench.append(b"a", b"b")
-    record_bench.external(5000)
-    assert after(index, record_bench, base + 1) == [1]
-    record_bench.append(b"c")
-    assert after(index, record_bench, base + 1) == [5002]
 
 
 def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:

@@ -147,25 +147,6 @@ def test_a_missing_index_is_rebuilt(upkeep: Upkeep, damage: str) -> None:
     assert upkeep.mend() is None
 
 
-@pytest.mark.parametrize("external", [False, True])
-def test_an_index_that_was_deleted_before_its_next_row_finds_all_and_is_rebuilt(
-    upkeep: Upkeep, *, external: bool
-) -> None:
-    offsets = upkeep.fill(20)
-    upkeep.raw.delete(upkeep.partition.index_key)
-    if external and upkeep.bench.format == "record":
-        upkeep.bench.external(5000)
-        upkeep.bench.bounds()
-    else:
-        offsets += upkeep.fill(20, first=20)
-    assert upkeep.raw.exists(upkeep.partition.index_key)
-    assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
-    mended = upkeep.mend()
-    assert mended is not None
-    assert mended.rebuilt >= 3
-    assert [upkeep.find(at).offset for at in (0, 4000, 9999)] == [offsets[at] for at in (0, 4000, 9999)]
-
-
 def test_a_row_of_a_short_log_hides_nothing_when_it_is_deleted(upkeep: Upkeep) -> None:
     offsets = upkeep.fill(1)
     # As compaction leaves it, which writes a row at its end however short the log is.
@@ -237,21 +218,6 @@ def test_uncounted_records_are_counted(redis: Redis, raw_redis: Any) -> None:
     after = upkeep.state()
     assert (after["records"], after["bytes"]) == (state["records"], state["bytes"])
     upkeep.check(offsets)
-
-
-def test_a_compacted_part_is_read_where_it_lies(redis: Redis, raw_redis: Any) -> None:
-    upkeep = Upkeep(Bench(redis, raw_redis, "record"))
-    offsets = upkeep.fill(20)
-    partition = upkeep.partition
-    for entry_id, fields in raw_redis.xrange(partition.stream)[:6000:2]:
-        raw_redis.xadd(partition.compacted[0], fields, id=entry_id)
-    raw_redis.hset(partition.state, mapping={"clean": 0, "clean_end": offsets[6000], "reindex": 1})
-    assert upkeep.mend() is not None
-    state = upkeep.state()
-    assert "reindex" not in state
-    assert state["records"] - state["start_records"] == 7000
-    assert upkeep.find(5001) == OffsetFound(offsets[5002], 5002, upkeep.bench.epoch)
-    assert upkeep.index.records_from([LogPosition(partition, offsets[4])]) == [6998]
 
 
 def test_a_log_that_is_compacted_meanwhile_keeps_the_rows_that_compaction_made(upkeep: Upkeep) -> None:

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from korvet.log.retention import Policy
+from korvet.topics.types import AtRest
 from tests.log.log_life import LogLife
 from tests.support import redis_servers
 from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import Format
 from tests.support.redis_servers import DurableServer
 
-pytestmark = pytest.mark.slow
-
 # Few keys, so that records have predecessors; few timestamps, so that some are equal, out of order, or far ahead.
 TICK_MS = 10**9
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
+PRODUCERS = st.sampled_from([5, 2**62])
 TIMESTAMPS = st.one_of(
     st.integers(0, 60).map(lambda tick: tick * TICK_MS), st.sampled_from([1000 * TICK_MS, 2**62])
 )
@@ -61,6 +61,26 @@ class Life(RuleBasedStateMachine):
     def produce(self, records: list[Record], codec: int) -> None:
         self.log.produce(records, codec)
 
+    @rule(
+        batches=st.lists(st.lists(SMALL, min_size=1, max_size=5), min_size=1, max_size=7),
+        producer=PRODUCERS,
+        codec=st.sampled_from(CODECS),
+        at_rest=st.sampled_from([AtRest("none"), AtRest("lz4", 50), AtRest("zstd", 50)]),
+    )
+    def produce_in_sequence(
+        self, batches: list[list[Record]], producer: int, codec: int, at_rest: AtRest
+    ) -> None:
+        for records in batches:
+            self.log.produce(records, codec, producer, at_rest)
+
+    @rule(producer=PRODUCERS, age=st.integers(0, 6))
+    def repeat(self, producer: int, age: int) -> None:
+        self.log.repeat(producer, age)
+
+    @rule(producer=PRODUCERS, gap=st.integers(1, 5))
+    def skip(self, producer: int, gap: int) -> None:
+        self.log.skip(producer, gap)
+
     @rule(records=st.lists(LARGE, min_size=1, max_size=4))
     def produce_large(self, records: list[Record]) -> None:
         self.log.produce(records, NONE)
@@ -70,10 +90,19 @@ class Life(RuleBasedStateMachine):
         self.log.produce([Record(b"%d" % n, b"k%d" % (n % 700), timestamp) for n in range(count)], NONE)
 
     @rule(
-        entries=st.lists(FOREIGN, min_size=1, max_size=6), entry_id=st.sampled_from(["*", "*", f"{2**60}-*"])
+        entries=st.lists(FOREIGN, min_size=1, max_size=6),
+        entry_id=st.sampled_from(["*", "*", f"{2**60}-*", f"{2**64 - 1}-*", "0-1", "3-1", "9-5000"]),
     )
     def external(self, entries: list[dict[str, bytes]], entry_id: str) -> None:
         self.log.external(entries, entry_id)
+
+    @rule()
+    def change_ones_mind(self) -> None:
+        self.log.change_ones_mind()
+
+    @rule(place=st.floats(0, 1), count=st.integers(1, 50))
+    def read_from(self, place: float, count: int) -> None:
+        self.log.read_from(place, count)
 
     @rule(place=st.floats(0, 1))
     def delete_to_a_record(self, place: float) -> None:
@@ -175,6 +204,7 @@ def test_whatever_happens_a_log_is_what_the_model_says(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: Format) -> None:
     with DurableServer() as server, redis_py.Redis.from_url(server.url) as raw:

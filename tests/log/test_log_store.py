@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -16,8 +16,9 @@ from tests.support.log_bench import TIMESTAMP, TOPIC_ID, Bench, code_of, records
 from tests.support.proxy import Proxy, proxy, until
 
 
+@pytest.mark.parametrize("at_rest", [AtRest("none"), AtRest("lz4", 1024), AtRest("zstd", 1024)])
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_was_appended_is_read_back(bench: Bench, codec: int) -> None:
+def test_what_was_appended_is_counted_and_read_back(bench: Bench, codec: int, at_rest: AtRest) -> None:
     headers = (("a", b"1"), ("a", None), ("", b""), ("ü", bytes(range(256))))
     records = [
         Record(b"v", b"k", 5),
@@ -25,7 +26,10 @@ def test_what_was_appended_is_read_back(bench: Bench, codec: int) -> None:
         Record(b"", b"", 0),
         Record(b"\x00\xff" * 3000, b"k", 7, headers),
     ]
-    base = bench.append(*records, codec=codec)
+    base = bench.append(*records, codec=codec, at_rest=at_rest)
+    entries = bench.raw.xrange(bench.partition.stream)
+    stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
+    assert int(bench.raw.hget(bench.partition.state, "bytes")) == stored
     expected = [record._replace(offset=base + n) for n, record in enumerate(records)]
     assert bench.records() == expected
     fetched = bench.read(0)
@@ -99,18 +103,6 @@ def test_a_full_answer_says_that_there_may_be_more(bench: Bench) -> None:
     assert not bench.read(0, count=4).more
 
 
-def test_many_partitions_are_read_and_bounded_at_once(bench: Bench) -> None:
-    one, two, three = bench.partitions
-    base = bench.append(b"b", partition=two)
-    gone = bench.at(0, topic="nowhere")
-    fetched = bench.logs.read([Read(one, 0, 5), Read(gone, 0, 5), Read(two, 0, 5), Read(three, 0, 5)])
-    counts = [len(records_of(one, 0)) for one in fetched if isinstance(one, Fetched)]
-    assert counts == [0, 1, 0]
-    assert code_of(fetched[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert bench.all_bounds(one, two) == [Bounds(0, 0, 0, -1), Bounds(0, base, base + 1, TIMESTAMP)]
-    assert code_of(bench.logs.bounds([one, gone, two])[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any) -> None:
     lines, whole = (Bench(redis, raw_redis, each, topic=each) for each in ("record", "batch"))
     first, second = lines.logs.append([lines.made(b"a"), whole.made(b"b")])
@@ -125,47 +117,13 @@ def test_partitions_of_both_formats_travel_together(redis: Redis, raw_redis: Any
     assert bounds == [Bounds(0, 0, 1, TIMESTAMP), Bounds(0, base, base + 1, TIMESTAMP)]
 
 
-HEADERS = (("a", b"1"), ("a", None), ("ü", b"22"))
-BATCHES = {
-    "keys and values": [Record(b"value", b"key", 5), Record(b"", b"", 2**40)],
-    "no keys": [Record(b"value", None, 5), Record(b"v" * 50, None, -1)],
-    "nulls": [Record(None, b"key", 5), Record(b"v", None, 5), Record(None, None, 5)],
-    "headers": [Record(b"v", b"key", 5, HEADERS), Record(b"v", b"key", 5)],
-    "compressible": [Record(b"v" * 5000, b"key", 5), Record(b"w", b"key", 5)],
-}
-
-
-def stored_bytes(bench: Bench) -> int:
-    script = """
-      local size = 0
-      for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do
-        for _, text in ipairs(entry[2]) do size = size + #text end
-      end
-      return size"""
-    return int(bench.raw.eval(script, 1, bench.partition.stream))
-
-
-def counted_bytes(bench: Bench) -> int:
-    return int(bench.raw.hget(bench.partition.state, "bytes"))
-
-
-@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-@pytest.mark.parametrize("name", BATCHES)
-def test_bytes_are_counted_as_they_are_stored(
-    bench: Bench, name: str, codec: Literal["none", "lz4", "zstd"]
-) -> None:
-    for _ in range(2):
-        bench.append(*BATCHES[name], at_rest=AtRest(codec, 1024))
-    assert counted_bytes(bench) == stored_bytes(bench) > 0
-
-
 def test_the_append_that_writes_a_row_of_the_index_says_so(bench: Bench) -> None:
     outcomes = []
     for _ in range(5):
         outcomes += bench.logs.append([bench.made(b"v" * 150_000, at_rest=AtRest("none"))])
     appended = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
     assert [bool(each.row_bytes) for each in appended] == [False, False, False, True, False]
-    assert appended[3].row_bytes * 5 == counted_bytes(bench) * 4
+    assert appended[3].row_bytes * 5 == int(bench.raw.hget(bench.partition.state, "bytes")) * 4
     assert bench.raw.zcard(bench.partition.index_key) == 1
 
 

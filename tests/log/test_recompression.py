@@ -14,7 +14,7 @@ from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.compression import Codec
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
-from tests.support.batches import CODECS, LZ4, NONE, ZSTD, batch, values
+from tests.support.batches import LZ4, NONE, ZSTD, batch, values
 from tests.support.domain import domain
 
 VALUES = [b"%d " % n * 100 for n in range(200)]
@@ -41,11 +41,6 @@ def test_a_batch_is_stored_in_the_topics_codec_or_its_producers(
     [(_, fields)] = raw_redis.xrange("korvet:orders:0")
     stored = Codec(BatchHeader._make(HEADER.unpack_from(fields[b"batch"])).codec).name
     assert stored == {"uncompressed": "none", "producer": Codec(sent).name}.get(codec, codec)
-
-
-@pytest.mark.parametrize("sent", CODECS)
-def test_a_batch_of_each_producers_codec_is_recompressed(redis_url: str, sent: int) -> None:
-    assert append(redis_url, batch(*VALUES, codec=sent), compression_type="gzip")[1] == VALUES
 
 
 def test_a_batch_that_is_too_large_in_the_topics_codec_is_refused(redis_url: str) -> None:

@@ -288,16 +288,6 @@ def test_what_is_left_in_the_lake_is_served_though_it_is_less_than_a_fetch_wants
     assert read(b"".join(found.chunks))[0].offset == offset_of(two, 149)
 
 
-def test_a_fetch_waits_no_longer_for_the_lake_than_its_time(redis_url: str, reader: LakeService) -> None:
-    with tiers(redis_url, reader, "batch", wait_ms=50) as made:
-        fill(made)
-        made.archive(200)
-        made.trim(150)
-        with stopped(reader), gevent.Timeout(TOO_LONG_S):
-            [found] = made.worker.fetch(made.worker.wanted(TOPIC), wait_ms=NEVER_MS)
-        assert (found.error, found.chunks) == (ErrorCode.NONE, [])
-
-
 def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> None:
     first = offset_of(two, 0)
     [found] = two.worker.fetch(two.worker.wanted(TOPIC, offset=first, bytes_max=0), bytes_max=0)

@@ -283,12 +283,12 @@ def memory_left(client: Any, left_bytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def announced(client: Any, channel: str, *messages: bytes) -> Iterator[None]:
-    """Expect these messages on a channel, in their order."""
+def announced(client: Any, channel: str, *messages: bytes) -> Iterator[Any]:
+    """Expect these messages on a channel, in their order; gives who listens, for those that are not known before."""
     with client.pubsub() as listener:
         listener.ssubscribe(channel)
         assert listener.get_message(timeout=10)["type"] == "ssubscribe"
-        yield
+        yield listener
         for message in messages:
             assert listener.get_message(timeout=10)["data"] == message
 

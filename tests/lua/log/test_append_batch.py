@@ -53,13 +53,6 @@ def test_an_external_entry_past_the_end_is_removed(log: BatchLog, entry_id: str)
     assert (info["entries-added"], info["last-generated-id"]) == (2, b"4-0")
 
 
-@pytest.mark.parametrize("entry_id", ["0-1", "1-0", "*"])
-def test_an_external_entry_in_an_empty_log_is_removed(log: BatchLog, entry_id: str) -> None:
-    log.external(entry_id, "x")
-    assert log.append("a")[:2] == [b"APPENDED", b"0"]
-    assert log.batches() == [(b"1-0", ["a"])]
-
-
 @pytest.mark.parametrize("end", [0, 2])
 def test_a_deleted_external_entry_above_the_log_does_not_block_it(log: BatchLog, end: int) -> None:
     if end:

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import OFFSETS_END, PRODUCERS, STATE, STREAM, BatchLog, Log, refused, unchanged
+from tests.lua.support import (
+    OFFSETS_END,
+    PRODUCERS,
+    STATE,
+    STREAM,
+    BatchLog,
+    Log,
+    announced,
+    refused,
+    unchanged,
+)
 
 HOUR_MS = 3_600_000
 SEQUENCE_MAX = 2**31 - 1
@@ -37,12 +47,9 @@ def test_the_log_start_of_the_answer_follows_retention(log: Log) -> None:
 
 
 def test_an_append_is_announced_with_the_new_high_watermark(log: Log) -> None:
-    with log.client.pubsub() as listener:
-        listener.ssubscribe(STREAM)
-        assert listener.get_message(timeout=10)["type"] == "ssubscribe"
+    with announced(log.client, STREAM) as listener:
         log.appended("a", "b")
-        message = listener.get_message(timeout=10)
-    assert message["data"] == str(log.next()).encode()
+        assert listener.get_message(timeout=10)["data"] == str(log.next()).encode()
 
 
 @pytest.mark.parametrize("field", ["next", "start", "bytes", "max_timestamp"])
@@ -136,9 +143,3 @@ def test_a_producers_row_holds_epoch_time_and_five_batches(log: Log) -> None:
     assert epoch == "2"
     assert abs(int(at_ms) - int(time.time() * 1000)) < HOUR_MS
     assert batches == [f"{n}-{n}@{bases[n]}" for n in range(2, 7)]
-
-
-def test_a_malformed_producer_is_named(log: Log) -> None:
-    log.client.hset(PRODUCERS, "7", "garbage")
-    with refused(log.client, r"^KAFKA_STORAGE_ERROR .*producer 7 is malformed"):
-        log.append("a", producer=7)

@@ -21,6 +21,7 @@ from tests.lua.support import (
     TRANSACTIONS,
     BatchLog,
     Log,
+    announced,
     refused,
     run,
     unchanged,
@@ -297,9 +298,7 @@ def test_a_malformed_row_is_named(log: Log, text: str) -> None:
 
 def test_a_marker_is_announced(log: Log) -> None:
     log.appended("a", producer=7, transaction=NUMBER)
-    with log.client.pubsub() as listener:
-        listener.ssubscribe(STREAM)
-        assert listener.get_message(timeout=10)["type"] == "ssubscribe"
+    with announced(log.client, STREAM) as listener:
         _, at = marker(log, COMMIT)
         assert listener.get_message(timeout=10)["data"] == str(at + 1).encode()
 

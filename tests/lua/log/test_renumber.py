@@ -47,24 +47,6 @@ def is_consistent(log: Log) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("bits", "limit"), [(8, 1000), (12, 100_000)])
-def test_thousands_of_pipelined_entries_all_come_in_once_in_order(
-    raw_redis: Any, bits: int, limit: int
-) -> None:
-    log = Log(raw_redis, bits)
-    log.appended("first")
-    with raw_redis.pipeline(transaction=False) as pipe:
-        for n in range(6000):
-            pipe.execute_command("XADD", STREAM, "*", "value", str(n))
-        pipe.execute()
-    log.settle(limit)
-    assert log.values() == ["first", *(str(n) for n in range(6000))]
-    assert is_consistent(log)
-    log.appended("last")
-    assert log.values()[-1] == "last"
-    assert is_consistent(log)
-
-
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("limit", [1, 7, 64, 100_000])
 def test_a_millisecond_too_full_moves_what_follows_it(raw_redis: Any, bits: int, limit: int) -> None:
@@ -116,17 +98,6 @@ def test_taking_in_is_bounded_and_goes_on(log: Log) -> None:
         assert not moved
         ends.append(int(end))
     assert ends == [(ms << 10) + 2 for ms in (1009, 1019, 1029, 1039, 1049)]
-
-
-def test_moving_stops_at_the_bound_of_bytes(log: Log) -> None:
-    ms = future_ms(log)
-    for sequence in range(1024, 1124):
-        log.external(f"{ms}-{sequence}", "x" * 10_000)
-    log.renumber(step_bytes=100_000)
-    assert 0 < log.client.xlen(MOVING) < 100
-    log.settle()
-    assert log.client.xlen(STREAM) == 100
-    assert is_consistent(log)
 
 
 def test_an_append_between_two_steps_writes_nothing(log: Log) -> None:

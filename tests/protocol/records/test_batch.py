@@ -163,18 +163,6 @@ def test_the_limits_are_on_the_batch_as_sent_and_on_its_records_uncompressed(cod
     assert [each.value for each in passed.records(6000)] == [b"x" * 5000]
 
 
-@pytest.mark.parametrize("before", CODECS)
-@pytest.mark.parametrize("after", CODECS)
-def test_a_batch_in_another_codec_is_the_same_batch(before: int, after: int) -> None:
-    sent = [Record(b"x" * 3000, b"k", 5), Record(None, b"", 6, (("h", None),))]
-    passed = produced_batch(batch(*sent, codec=before, producer_id=3, epoch=1, sequence=9), LIMIT)
-    changed = passed.recompressed(after, LIMIT)
-    again = produced_batch(bytes(changed.view), LIMIT)
-    assert again.header == changed.header
-    assert (again.header.codec, again.header.producer_id, again.header.base_sequence) == (after, 3, 9)
-    assert read(bytes(changed.view)) == [each._replace(offset=n) for n, each in enumerate(sent)]
-
-
 def test_the_brokers_fields_are_patched_and_the_checksum_holds() -> None:
     original = batch(b"one", b"two")
     header = BatchHeader._make(HEADER.unpack_from(original))

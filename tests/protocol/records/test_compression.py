@@ -183,7 +183,3 @@ def test_snappy_comes_raw_or_in_the_blocks_of_java() -> None:
 )
 def test_a_block_of_java_that_lies_is_corrupt(tail: bytes) -> None:
     assert code_of(Codec.snappy, batches.xerial(b"good") + tail) == ErrorCode.CORRUPT_MESSAGE
-
-
-def test_a_snappy_block_that_claims_a_huge_size_allocates_nothing_of_it() -> None:
-    assert code_of(Codec.snappy, b"\xff\xff\xff\xff\x0f" + b"a" * 20) == ErrorCode.MESSAGE_TOO_LARGE
