@@ -3,16 +3,14 @@
 #
 #   make run ARGS="--workers 2 --listen 0.0.0.0:9092"
 #   make test PYTHON=python3.13 ARGS="-k fetch"
-#   make test TEST_PROCESSES=0 ARGS="-k fetch"    # in one process, for a debugger
+#   .venv/bin/pytest tests/log -k fetch           # in one process, for a debugger
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-clients test-cluster test-processes test-outages test-lake test-console test-spark test-iceberg test-lake-stores test-kcat test-tls test-logins test-kafka-tools test-kafka-broker test-connect test-streams test-loadtest test-faults test-compiled test-dist test-machines jepsen duplicates fuzz check-deploy bench bench-lake loadtest soak lint format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker lint jepsen duplicates fuzz bench bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
-# Each runs tests with brokers and a Redis of its own. One more than cores, as tests also wait; no more than eight.
-TEST_PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Images of Python may set it. Without __pycache__ each process of the tests, a thousand, compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
@@ -27,9 +25,6 @@ first_able = $(shell for python in $(PYTHON); do \
 no_python = Korvet needs Python 3.11 to 3.14 (on Debian 12 or later: apt-get install python3 python3-venv)
 no_venv = $(1) cannot make virtual environments (on Debian or Ubuntu: apt-get install $(notdir $(1))-venv)
 
-# Runs a command and prints how long it took.
-timed = echo "==> $(1)"; began=$$(date +%s); $(2) && echo "    $$(($$(date +%s) - began)) s"
-
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 26
 
@@ -38,81 +33,26 @@ run: $(VENV)/.run ## install Korvet and start a broker; ARGS are flags of `korve
 
 lake: $(VENV)/.classes ## install what the lake needs besides: Spark and Delta Lake, which run on Java 17, and pyiceberg
 
-PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --maxprocesses 8 --dist worksteal
-# What a change breaks first, without a broker's processes, clients of others or Java.
-FAST := tests/test_*.py tests/cluster tests/config tests/groups tests/handlers tests/log tests/lua tests/protocol tests/redis tests/share tests/topics
+# Each tier runs its parts one after the other, and prints the time of each and one line of counts (tests/tiers).
+TIER = $(BIN)/python -m tests.tiers
 
-check: lint ## run all checks and the fast tests, in two minutes; ARGS are flags of pytest
-	@echo "==> pytest, the fast tests"
-	@$(PYTEST) --quiet -m "not slow" $(FAST) $(ARGS)
+check: $(VENV)/.lake ## lint, and the tests that start no process, in two minutes; ARGS are flags of pytest
+	@$(TIER) check -- $(ARGS)
 
-test: lint ## run all checks and the tests of the broker, in eight minutes; ARGS are flags of pytest
-	@echo "==> pytest"
-	@$(PYTEST) $(ARGS)
+test: $(VENV)/.lake ## run `make check`, and the tests with processes, in eight minutes; ARGS are flags of pytest
+	@$(TIER) test -- $(ARGS)
 
-test-kcat: $(VENV)/.dev ## test with kcat, which must be installed
-	@$(BIN)/python -m pytest tests/kcat $(ARGS)
+test-ci: $(VENV)/.lake $(VENV)/.docs ## run what .ci/run adds to `make test`: outages, the lake, Spark, the wheel
+	@$(TIER) ci --after test
 
-test-tls: $(VENV)/.dev ## test listeners with TLS by `openssl s_client`: versions, suites, tricks
-	@$(BIN)/python -m pytest tests/tls_matrix $(ARGS)
+nightly: $(VENV)/.lake $(VENV)/.stores $(VENV)/.iceberg $(VENV)/.console $(VENV)/.bench $(VENV)/.loadtest $(VENV)/.deploy ## run what CI leaves out, in three hours; ARGS="--part spark", ARGS=--resume
+	@$(TIER) nightly $(ARGS)
 
-test-logins: $(VENV)/.dev ## log in by franz-go and kafkajs, transactions of these and sarama, groups; needs Go, and Node with npm
-	@$(BIN)/python -m pytest tests/logins $(ARGS)
-
-test-kafka-tools: $(VENV)/.dev ## test with Kafka's own command-line tools and its share consumer; needs Java 17 and Maven
-	@$(BIN)/python -m tests.jvm.jars
-	@$(BIN)/python -m pytest tests/jvm/kafka_tools $(ARGS)
+stress: $(VENV)/.lake ## run each test of `make test` three times beside four busy processes; ARGS=--resume
+	@$(TIER) stress $(ARGS)
 
 test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.server.OffsetFetchRequestTest", --part 1/3; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.kafka_broker $(ARGS)
-
-test-clients: $(VENV)/.dev ## test with the client libraries of Python: librdkafka, kafka-python, aiokafka
-	@$(PYTEST) tests/clients $(ARGS)
-
-test-cluster: $(VENV)/.dev ## test requests, groups, logs, topics, the admin client and Python's client libraries on a Redis Cluster of three masters, and failovers
-	@TEST_KORVET_CLUSTER=1 $(PYTEST) -m "not embedded" tests/admin tests/clients tests/failover tests/groups tests/handlers tests/log tests/topics $(ARGS)
-
-test-processes: $(VENV)/.lake ## test that the processes of a broker start, stop, reload, are replaced, and stay within their memory
-	@$(PYTEST) tests/processes tests/fuzz $(ARGS)
-
-test-outages: $(VENV)/.dev ## test real clients while brokers, workers and Redis are killed, stop or join
-	@$(BIN)/python -m pytest tests/outages $(ARGS)
-
-test-lake: $(VENV)/.lake ## test the lake, on Spark, by its commands and while its processes are killed; needs Java 17
-	@$(PYTEST) --timeout 600 tests/lake tests/lake_kills tests/spark tests/cli/lake $(ARGS)
-	@$(BIN)/python -m pytest --timeout 600 tests/lake_processes $(ARGS)
-
-test-spark: $(VENV)/.lake $(VENV)/.stores ## test with Spark's own Kafka source, Delta Lake, clusters and YARN; needs Java 17 and Maven
-	@$(BIN)/python -m tests.jvm.spark.jars
-	@$(BIN)/python -m pytest tests/jvm/spark $(ARGS)
-
-test-lake-stores: $(VENV)/.lake $(VENV)/.stores ## test the lake in an object store (S3, as moto has it); needs Java 17
-	@$(BIN)/python -m pytest tests/stores $(ARGS)
-
-test-iceberg: $(VENV)/.lake $(VENV)/.iceberg ## test that Spark reads Iceberg tables of the lake; needs Java 17 and Maven
-	@$(BIN)/python -m tests.jvm.spark.jars iceberg
-	@$(BIN)/python -m pytest tests/jvm/iceberg $(ARGS)
-
-test-connect: $(VENV)/.dev ## test with Kafka Connect, whose workers are killed; needs Java 17 and Maven
-	@$(BIN)/python -m tests.jvm.jars
-	@$(BIN)/python -m pytest tests/jvm/connect $(ARGS)
-
-test-streams: $(VENV)/.dev ## test with Kafka Streams, exactly once, while instances, workers and brokers are killed; needs Java 17 and Maven
-	@$(BIN)/python -m tests.jvm.jars
-	@$(BIN)/python -m pytest tests/jvm/streams $(ARGS)
-
-test-console: $(VENV)/.console ## test the console in headless Chromium: $CHROMIUM, the one on PATH, or one fetched by npm
-	@$(BIN)/python -m tests.browser.chromium
-	@$(BIN)/python -m pytest tests/browser $(ARGS)
-
-test-loadtest: $(VENV)/.dev $(VENV)/.bench ## test that whole runs of the load tests pass, and fail where something is lost; needs Java 17, Maven and Go
-	@$(BIN)/python -m pytest tests/loadtest_runs $(ARGS)
-
-test-faults: $(VENV)/.dev ## break what a broker needs while clients work; needs libfaketime, redis-cli, Java 17 and Maven
-	@$(BIN)/python -m pytest tests/faults $(ARGS)
-
-test-dist: $(VENV)/.dev ## install what `make dist`, `make bundle` and the Dockerfile build, and use it; pip fetches what that needs
-	@$(BIN)/python -m pytest --timeout 1200 tests/dist $(ARGS)
 
 # PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
 COMPILED_TESTS := tests/clients tests/cluster tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry
@@ -125,10 +65,7 @@ NOT_COMPILED_TESTS := \
 	--deselect tests/server/test_tls.py::test_everybody_else_runs_while_tiny_records_are_decrypted \
 	--deselect tests/server/test_tls.py::test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off
 test-compiled: $(VENV)/.lake compiled ## test the request path compiled, in build/compiled; ARGS are flags of pytest
-	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(PYTEST) $(COMPILED_TESTS) $(NOT_COMPILED_TESTS) $(ARGS)
-
-test-machines: $(VENV)/.dev ## follow deploy/three-machines.md on machines booted by systemd-nspawn; needs root, and Debian's packages
-	@$(BIN)/python -m pytest tests/machines $(ARGS)
+	@cd build/compiled && PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(COMPILED_TESTS) $(NOT_COMPILED_TESTS) $(ARGS)
 
 jepsen: $(VENV)/.dev ## check what clients saw while faults come at random; ARGS="--minutes 30 --setup replicas --seed 7"
 	@$(BIN)/python -m tests.jepsen $(ARGS)
@@ -138,9 +75,6 @@ fuzz: $(VENV)/.lake ## send hostile bytes to every decoder and to a worker; ARGS
 
 duplicates: $(VENV)/.dev ## look for duplicates of each library's idempotent producer; needs Java 17, Maven and Go
 	@$(BIN)/python -m tests.jepsen.duplicates $(ARGS)
-
-check-deploy: $(VENV)/.deploy ## check the files of deploy/ by promtool, systemd-analyze and schemas; needs the first two
-	@$(BIN)/python -m pytest tests/deploy_tools $(ARGS)
 
 bench: $(VENV)/.bench ## compare Korvet with Apache Kafka; ARGS as in loadtest/README.md, --quick for 3 minutes
 	@exec $(BIN)/python -m loadtest.bench $(ARGS)
@@ -155,9 +89,7 @@ soak: $(VENV)/.loadtest ## the same for 30 minutes, memory watched; ARGS="--minu
 	@exec $(BIN)/python -m loadtest.locust --shape soak --minutes 30 $(ARGS)
 
 lint: $(VENV)/.lake ## run ruff and mypy
-	@$(call timed,ruff check,$(BIN)/ruff check --quiet .)
-	@$(call timed,ruff format --check,$(BIN)/ruff format --check --quiet .)
-	@$(call timed,mypy --strict,$(BIN)/mypy --strict --no-error-summary)
+	@$(TIER) check --part lint
 
 format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix-only --quiet .

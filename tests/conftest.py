@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import hypothesis
@@ -13,45 +13,25 @@ import redis as redis_py
 from korvet.redis.client import Redis
 from tests.support import redis_cluster as clusters
 from tests.support import redis_servers
+from tests.support.broker import forget_logs, logs_of_test
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, proxy
 from tests.support.virtual_clock import VirtualClock
+from tests.tiers import counts
+from tests.tiers.parts import SLOW_FOLDERS
 
 # No test asserts on time: on a busy machine any example may take long.
 hypothesis.settings.register_profile("korvet", deadline=None)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("korvet")
 
-# They take long, or need more than the lock files bring, as Maven, a browser, a C compiler or promtool: make targets of
-# their own run them, and fail where something is missing.
-collect_ignore = [
-    *(
-        "browser",
-        "cli/lake",
-        "clients",
-        "deploy_tools",
-        "dist",
-        "failover",
-        "faults",
-        "fuzz",
-        "jvm",
-        "kcat",
-        "lake",
-    ),
-    *(
-        "lake_kills",
-        "lake_processes",
-        "loadtest_runs",
-        "logins",
-        "machines",
-        "native",
-        "outages",
-        "processes",
-        "spark",
-        "stores",
-        "tls_matrix",
-    ),
-]
+collect_ignore = [*SLOW_FOLDERS]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the runner of the tiers ask for counts."""
+    counts.add_option(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,8 +42,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("embedded")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget what brokers of other tests have logged."""
+    forget_logs()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what each broker logged during a test that failed."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of the {name}", text) for name, text in logs_of_test()]
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how many seconds the tests of each directory took; with several processes they overlap."""
+    counts.write(terminalreporter)
     seconds = defaultdict[str, float](float)
     for reports in terminalreporter.stats.values():
         for report in reports:

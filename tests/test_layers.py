@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sources import parsed
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "korvet"
 
@@ -95,10 +97,9 @@ READS_THE_ENVIRONMENT = {
 @functools.cache
 def sources() -> tuple[tuple[str, ast.Module], ...]:
     """Return every source file of the package: its path below korvet/, and its syntax tree."""
-    return tuple(
-        (file.relative_to(PACKAGE).as_posix(), ast.parse(file.read_text(encoding="utf-8"), str(file)))
-        for file in sorted(PACKAGE.rglob("*.py"))
-    )
+    files = sorted(PACKAGE.rglob("*.py"))
+    texts = {file.relative_to(PACKAGE).as_posix(): file.read_text(encoding="utf-8") for file in files}
+    return tuple(parsed(texts).items())
 
 
 def imported(tree: ast.Module) -> Iterator[str]:

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.sources import parsed
+
 ROOT = Path(__file__).parent.parent
 LINES_OF_A_FILE_MAX = 600
 LINES_OF_A_FUNCTION_MAX = 60
@@ -60,6 +62,59 @@ NOT_OURS = re.compile(
 MAY_NAME_THEM = ("CHANGELOG.md:", "CONTRIBUTING.md:")
 NOT_RUN = re.compile(r"pytest\.(?:mark\.)?(?:sk" r"ip|xf" r"ail|importor" r"skip)|unittest\.sk" r"ip")
 
+# Suites whose subject is processes, programs of others or a machine; tests elsewhere take time from a clock.
+WAIT_FOR_PROCESSES = re.compile(
+    r"tests/(?:browser|clients|cli/lake|deploy_tools|dist|failover|faults|fuzz|jepsen|jvm|kcat|lake_kills"
+    r"|lake_processes|loadtest_runs|logins|machines|outages|processes|stores|support|tiers|tls_matrix)/"
+)
+WAITS = re.compile(r"\bsleep\(|\btime\.monotonic\b|\bcommandstats\b")
+# They go with what they test; no file joins them. test_virtual_clock and this file name what they look for.
+STILL_WAIT = {
+    "tests/admin/test_login.py",
+    "tests/cli/test_cluster.py",
+    "tests/handlers/test_fetch_committed.py",
+    "tests/handlers/test_fetch_sessions.py",
+    "tests/handlers/test_high_watermark.py",
+    "tests/handlers/test_share_fetch.py",
+    "tests/lake/test_iceberg.py",
+    "tests/log/test_append.py",
+    "tests/log/test_epochs.py",
+    "tests/log/test_fetch_cluster.py",
+    "tests/log/test_fetch_committed.py",
+    "tests/log/test_group_commit.py",
+    "tests/log/test_log_store_record.py",
+    "tests/log/test_readahead.py",
+    "tests/log/test_remote_client.py",
+    "tests/log/test_remote_tier.py",
+    "tests/log/test_replication.py",
+    "tests/log/test_trim.py",
+    "tests/lua/broker/test_epoch.py",
+    "tests/lua/log/test_append_transactions.py",
+    "tests/redis/test_blocking_node.py",
+    "tests/redis/test_client.py",
+    "tests/redis/test_client_faults.py",
+    "tests/redis/test_pubsub.py",
+    "tests/redis/test_sentinel.py",
+    "tests/redis/test_sharded_pubsub.py",
+    "tests/security/test_oauth.py",
+    "tests/server/test_bad_input.py",
+    "tests/server/test_budget.py",
+    "tests/server/test_channel.py",
+    "tests/server/test_connection_quotas.py",
+    "tests/server/test_dispatch.py",
+    "tests/server/test_failover.py",
+    "tests/server/test_late_requests.py",
+    "tests/server/test_quotas.py",
+    "tests/server/test_sasl.py",
+    "tests/server/test_sasl_oauth.py",
+    "tests/server/test_serving_lease.py",
+    "tests/server/test_tls.py",
+    "tests/telemetry/test_redis_metrics.py",
+    "tests/test_turns.py",
+    "tests/test_virtual_clock.py",
+    "tests/topics/test_interrupted.py",
+}
+
 # Of mypy and ruff: the name of the check, and then a reason.
 WITHOUT_REASON = re.compile(
     r"# (?:type: ign"
@@ -86,7 +141,7 @@ def texts() -> dict[str, str]:
 @functools.cache
 def modules() -> dict[str, ast.Module]:
     """Return the syntax tree of every Python file of the repository, by its path."""
-    return {path: ast.parse(text, path) for path, text in texts().items() if path.endswith(".py")}
+    return parsed({path: text for path, text in texts().items() if path.endswith(".py")})
 
 
 def public_definitions(
@@ -106,6 +161,7 @@ def matches(pattern: re.Pattern[str]) -> list[str]:
     return [
         f"{path}:{number}: {line.strip()}"
         for path, text in texts().items()
+        if pattern.search(text)
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
@@ -178,6 +234,15 @@ def test_each_check_that_is_off_has_its_reason_beside_it() -> None:
 
 def test_every_test_runs_everywhere() -> None:
     assert matches(NOT_RUN) == []
+
+
+def test_no_test_waits_for_real_time() -> None:
+    waiting = {
+        line.partition(":")[0]
+        for line in matches(WAITS)
+        if line.startswith("tests/") and not WAIT_FOR_PROCESSES.match(line)
+    }
+    assert waiting - STILL_WAIT == {"tests/test_tidy.py"}
 
 
 def test_no_path_of_one_machine_is_written_down() -> None:

@@ -1,6 +1,6 @@
 """deploy/kubernetes: the manifests agree with each other and with this Korvet.
 
-Nothing is applied here; `make check-deploy` holds them against the schemas of Kubernetes.
+Nothing is applied here; tests/deploy_tools holds them against the schemas of Kubernetes.
 """
 
 from __future__ import annotations

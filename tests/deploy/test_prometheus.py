@@ -1,6 +1,6 @@
 """deploy/prometheus: its files agree with each other, with the metrics that there are, and with the runbook.
 
-Whether rules fire as they should is checked by promtool: `make check-deploy`.
+Whether rules fire as they should is checked by promtool: tests/deploy_tools.
 """
 
 from __future__ import annotations

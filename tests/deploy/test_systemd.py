@@ -1,6 +1,6 @@
 """deploy/systemd and deploy/korvet.toml: the commands, settings and paths that they name are Korvet's.
 
-What systemd itself thinks of the units is asked by `make check-deploy`.
+What systemd itself thinks of the units is asked by tests/deploy_tools.
 """
 
 from __future__ import annotations

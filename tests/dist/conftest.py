@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from tests.dist import image
 
 ROOT = Path(__file__).parents[2]
 COMPILED = "compiled wheel"
+SMOKE = partial(pytest.param, marks=pytest.mark.smoke)
 IMAGE = "image"
 SETTINGS = '"workers" = 1\n'
 """What is configured before the bundle is installed."""
@@ -66,7 +68,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("bundle", tmp_path_factory.mktemp("built") / "dist")
 
 
-@pytest.fixture(scope="session", params=["wheel", "source archive", "bundle", COMPILED, IMAGE])
+@pytest.fixture(scope="session", params=[SMOKE("wheel"), "source archive", "bundle", COMPILED, SMOKE(IMAGE)])
 def installed(
     request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:

@@ -1,4 +1,4 @@
-"""What may befall a broker in production, each with clients at work: `make test-faults`.
+"""What may befall a broker in production, each with clients at work.
 
 `test_each_fault` has the checker of tests/jepsen let its faults come. For the others two idempotent producers of
 different libraries write, a group reads. Afterwards every acknowledged record is in the log, once and in order, and

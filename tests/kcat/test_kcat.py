@@ -1,6 +1,6 @@
 """kcat (librdkafka, on Debian an old one) as a client: what it writes it reads back exactly.
 
-kcat is a program, no package of Python: `make test-kcat` needs it.
+kcat is a program, no package of Python.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Whole runs of the load tests, which pass or say what is wrong: `make test-loadtest`."""
+"""Whole runs of the load tests, which pass or say what is wrong."""

@@ -1,1 +1,1 @@
-"""Clients in Go and JavaScript log in: `make test-logins`, which needs Go and Node with npm."""
+"""Clients in Go and JavaScript log in; needs Go and Node with npm."""

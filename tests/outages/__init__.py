@@ -1,1 +1,1 @@
-"""Real clients at work while what serves them is killed, stops or joins: `make test-outages`."""
+"""Real clients at work while what serves them is killed, stops or joins."""

@@ -16,7 +16,11 @@ PARTITIONS = 6
 _MORE = 500
 
 
-@pytest.mark.parametrize("go", [ClusterNode.kill, ClusterNode.freeze], ids=["killed", "silent"])
+@pytest.mark.parametrize(
+    "go",
+    [pytest.param(ClusterNode.kill, marks=pytest.mark.smoke), ClusterNode.freeze],
+    ids=["killed", "silent"],
+)
 def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
     tmp_path: Path, go: Callable[[ClusterNode], None]
 ) -> None:

@@ -38,7 +38,11 @@ def brokers(tmp_path: Path, redis_url: str) -> Iterator[list[Broker]]:
 
 @pytest.mark.parametrize(
     ("kind", "assignor"),
-    [("confluent", "cooperative-sticky"), ("kafka-python", "range"), ("aiokafka", "sticky")],
+    [
+        pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.smoke),
+        ("kafka-python", "range"),
+        ("aiokafka", "sticky"),
+    ],
 )
 def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
     brokers: list[Broker], kind: str, assignor: str

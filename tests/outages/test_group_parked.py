@@ -214,7 +214,7 @@ def test_a_join_of_an_old_client_lands_too_and_what_it_left_goes_with_its_sessio
     settles(leader, other, seen, 3)
 
 
-@pytest.mark.parametrize("first", ["the retry", "the leader"])
+@pytest.mark.parametrize("first", [pytest.param("the retry", marks=pytest.mark.smoke), "the leader"])
 def test_a_sync_parked_on_a_worker_that_is_killed_lands_when_it_is_retried(
     doomed: Doomed, there: Client, elsewhere: Client, seen: Seen, first: str
 ) -> None:

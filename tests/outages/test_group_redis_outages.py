@@ -56,7 +56,11 @@ def brokers(tmp_path: Path, server: DurableServer) -> Iterator[list[Broker]]:
 
 @pytest.mark.parametrize(
     ("kind", "assignor"),
-    [("confluent", "cooperative-sticky"), ("kafka-python", "range"), ("aiokafka", "range")],
+    [
+        pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.smoke),
+        ("kafka-python", "range"),
+        ("aiokafka", "range"),
+    ],
 )
 def test_members_carry_on_where_redis_dies_and_comes_back(
     brokers: list[Broker], server: DurableServer, kind: str, assignor: str

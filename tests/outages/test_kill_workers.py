@@ -69,6 +69,7 @@ def kill_one_that_owes_an_answer(broker: Broker, stored: redis.Redis, load: Load
 
 
 # kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_worker_killed_every_second_costs_idempotent_producers_no_record_and_no_double(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -135,6 +135,7 @@ def test_a_consumer_past_the_cut_passes_over_nothing(
             assert read(consumer, len(NEW)) == NEW
 
 
+@pytest.mark.smoke
 def test_the_epochs_say_where_the_log_was_cut(
     broker: Broker, server: DurableServer, storage_format: str
 ) -> None:

@@ -85,7 +85,10 @@ def outcome(producer: Producer, topic: str) -> KafkaError | None:
 
 @pytest.mark.parametrize(
     ("go", "come_back"),
-    [(DurableServer.kill, DurableServer.start), (DurableServer.freeze, DurableServer.thaw)],
+    [
+        pytest.param(DurableServer.kill, DurableServer.start, marks=pytest.mark.smoke),
+        (DurableServer.freeze, DurableServer.thaw),
+    ],
     ids=["killed", "silent"],
 )
 def test_an_outage_of_redis_costs_an_idempotent_producer_and_a_consumer_nothing(

@@ -56,7 +56,7 @@ def crash(broker: Broker) -> None:
     processes.kill(server)
 
 
-@pytest.mark.parametrize("end", [end_in_order, crash])
+@pytest.mark.parametrize("end", [end_in_order, pytest.param(crash, marks=pytest.mark.smoke)])
 def test_topics_records_and_offsets_survive_a_restart(tmp_path: Path, end: Callable[[Broker], None]) -> None:
     sent = samples(0, COUNT)
     with korvet_broker(tmp_path / "first", data_dir=tmp_path / "data") as broker:

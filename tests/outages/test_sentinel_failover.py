@@ -17,7 +17,9 @@ PARTITIONS = 2
 DOWN_MS = 2000
 
 
-@pytest.mark.parametrize("go", [Server.kill, Server.freeze], ids=["killed", "silent"])
+@pytest.mark.parametrize(
+    "go", [pytest.param(Server.kill, marks=pytest.mark.smoke), Server.freeze], ids=["killed", "silent"]
+)
 def test_the_loss_of_a_master_costs_an_idempotent_producer_only_time(
     tmp_path: Path, go: Callable[[Server], None]
 ) -> None:

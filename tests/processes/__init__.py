@@ -1,1 +1,1 @@
-"""A broker's processes: started, stopped, reloaded, replaced, and within their memory: `make test-processes`."""
+"""A broker's processes: started, stopped, reloaded, replaced, and within their memory."""

@@ -40,6 +40,22 @@ KORVET = (sys.executable, "-m", "korvet", "serve")
 _REPOSITORY = Path(__file__).parents[2]
 
 
+_running: list[Broker] = []
+_ended: list[tuple[str, str]] = []
+
+
+def forget_logs() -> None:
+    """Begin a test: what brokers have logged until now is not shown if it fails."""
+    _ended.clear()
+    for broker in _running:
+        broker.shown_from = broker.log_size()
+
+
+def logs_of_test() -> list[tuple[str, str]]:
+    """Return the name of each broker that ran during this test, and what it logged meanwhile."""
+    return [*_ended, *((broker.name, broker.log_of_test()) for broker in _running)]
+
+
 class Broker:
     """One started broker. `bootstrap` and `ops_address` are HOST:PORT."""
 
@@ -50,6 +66,8 @@ class Broker:
             self.redis_url = command[command.index("--redis-url") + 1]
         self.bootstrap = ""
         self.ops_address = ""
+        self.name = f"broker in {directory.name}"
+        self.shown_from = 0
         self._paths = [directory / name for name in ("broker.out", "broker.err")]
         with self._paths[0].open("wb") as out, self._paths[1].open("wb") as err:
             self.process = subprocess.Popen(
@@ -100,6 +118,16 @@ class Broker:
     def log(self) -> str:
         """Return what it wrote to stderr."""
         return self._paths[1].read_text()
+
+    def log_size(self) -> int:
+        """Return how many bytes it wrote to stderr."""
+        return self._paths[1].stat().st_size
+
+    def log_of_test(self) -> str:
+        """Return what it wrote to stderr since the test began."""
+        with self._paths[1].open("rb") as log:
+            log.seek(self.shown_from)
+            return log.read().decode(errors="replace")
 
     def child_pids(self, name: str) -> list[int]:
         """Return the living children whose names begin with `name`: worker, ops, keeper."""
@@ -172,14 +200,13 @@ def started(command: Sequence[str], directory: Path, data_dir: Path) -> Iterator
     """Run any command that behaves like `korvet serve`, ready or not; ends it at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     broker = Broker(command, directory, data_dir)
+    _running.append(broker)
     try:
         yield broker
-    except BaseException:
-        # Where a test failed, pytest shows what it printed.
-        print(broker.log())  # noqa: T201 - as said above
-        raise
     finally:
         broker._leave_nothing()
+        _running.remove(broker)
+        _ended.append((broker.name, broker.log_of_test()))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from tests.support.iceberg import check, loaded, tables
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-# `make test-iceberg` has installed it.
+# `make nightly` has installed it.
 SPARK = Path(sys.prefix) / "iceberg"
 AGAIN = LakeTopic(OF.topic, "BBBBBBBBBBBBBBBBBBBBBB")
 TABLE = "korvet.korvet.orders"

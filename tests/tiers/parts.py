@@ -1,0 +1,167 @@
+"""The parts of each tier. A part is a run of pytest, or another command that passes or fails as one.
+
+Markers decide within a folder (pyproject.toml): `slow`, `smoke`, `nightly`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+# Folders that `pytest` without arguments leaves out (tests/conftest.py).
+SLOW_FOLDERS = (
+    *("browser", "cli/lake", "clients", "deploy_tools", "dist", "failover", "faults", "fuzz"),
+    *("jvm", "kcat", "lake", "lake_kills", "lake_processes", "loadtest_runs", "logins", "machines"),
+    *("native", "outages", "processes", "spark", "stores", "tls_matrix"),
+)
+
+BIN = Path(sys.executable).parent
+WORKERS = min(8, (os.cpu_count() or 1) + 1)
+"""Processes of pytest: one more than cores, as tests also wait."""
+
+
+class Part(NamedTuple):
+    """What runs at once; `minutes` ends it."""
+
+    name: str
+    command: tuple[str, ...]
+    minutes: int = 30
+    is_pytest: bool = False
+    environment: Mapping[str, str] = {}
+
+
+def pytest(name: str, *arguments: str, workers: int = WORKERS, minutes: int = 30, **environment: str) -> Part:
+    """Return a part that is a run of pytest."""
+    several = ("--numprocesses", str(workers), "--dist", "worksteal") if workers > 1 else ()
+    command = (sys.executable, "-m", "pytest", "--quiet", *several, *arguments)
+    return Part(name, command, minutes, is_pytest=True, environment=environment)
+
+
+def make(target: str, arguments: str = "", minutes: int = 30) -> Part:
+    """Return a part that is a target of the Makefile."""
+    given = (f"ARGS={arguments}",) if arguments else ()
+    return Part(f"make {target}", ("make", target, *given), minutes)
+
+
+def module(name: str, *arguments: str) -> Part:
+    """Return a part that is a program of the tests."""
+    return Part(name, (sys.executable, "-m", *arguments))
+
+
+# What a test on a Redis Cluster may decide otherwise: where keys lie, and what a script or MULTI may touch.
+STORES = ("tests/cluster", "tests/groups", "tests/log", "tests/share", "tests/topics", "tests/transactions")
+KAFKA_PARTS = ("1/3", "2/3", "3/3")
+SETUPS = ("one", "always", "replicas", "sentinel", "cluster")
+CLUSTER = ("tests/admin", "tests/clients", "tests/failover", "tests/handlers", *STORES)
+
+
+def check() -> list[Part]:
+    """Return what takes two minutes: the checks of the text, and the tests that start no process."""
+    return [
+        Part("lint, ruff check", (f"{BIN}/ruff", "check", "--quiet", ".")),
+        Part("lint, ruff format", (f"{BIN}/ruff", "format", "--check", "--quiet", ".")),
+        Part("lint, mypy", (f"{BIN}/mypy", "--strict", "--no-error-summary")),
+        pytest("tests in process", "-m", "not slow and not nightly"),
+    ]
+
+
+def test() -> list[Part]:
+    """Return what takes eight minutes: processes, networks, a session of each client library, a Redis Cluster."""
+    stores = [str(file) for folder in STORES for file in sorted(Path(folder).rglob("test_*store*.py"))]
+    return [
+        *check(),
+        pytest("processes", "-m", "slow and not nightly", "tests", "tests/processes"),
+        pytest("clients, a session each", "tests/clients/test_smoke.py"),
+        pytest(
+            "stores on a Redis Cluster", *stores, "-m", "not embedded", workers=1, TEST_KORVET_CLUSTER="1"
+        ),
+    ]
+
+
+def ci() -> list[Part]:
+    """Return what a change has to pass before it is merged."""
+    return [
+        *test(),
+        make("docs"),
+        pytest("kills and outages", "-m", "smoke", "tests/outages", workers=2),
+        pytest("lake", "-m", "not nightly", "tests/lake", "tests/cli/lake"),
+        pytest("spark", "-m", "smoke", "tests/spark", workers=1),
+        pytest("wheel and image", "-m", "smoke", "tests/dist", workers=2),
+    ]
+
+
+def nightly() -> list[Part]:
+    """Return everything that CI does not run, in parts of 30 minutes at most."""
+    properties = [str(file) for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
+    return [
+        pytest(
+            "tests left to the night",
+            "-m",
+            "nightly",
+            "tests",
+            "tests/lake",
+            "tests/cli/lake",
+            "tests/processes",
+        ),
+        pytest(
+            "properties, 1,000 examples", "--hypothesis-profile", "nightly", "-m", "not slow", *properties
+        ),
+        pytest("clients", "tests/clients"),
+        pytest("Redis Cluster", "-m", "not embedded", *CLUSTER, TEST_KORVET_CLUSTER="1"),
+        make("test-compiled", "-m 'not slow and not nightly'"),
+        pytest("outages", "-m", "not smoke", "tests/outages", workers=2),
+        pytest("faults", "tests/faults", workers=1),
+        pytest("fuzz, frames", "tests/fuzz", workers=1),
+        module("fuzz", "tests.fuzz", "--minutes", "5", "--seed", "7"),
+        *(
+            module(f"jepsen, {setup}", "tests.jepsen", "--minutes", "3", "--setup", setup, "--seed", "7")
+            for setup in SETUPS
+        ),
+        module("jepsen, duplicates", "tests.jepsen.duplicates"),
+        *(
+            pytest(f"programs, {name}", f"tests/{name}", workers=1)
+            for name in ("tls_matrix", "logins", "kcat")
+        ),
+        module("jvm, jars", "tests.jvm.jars"),
+        *(
+            pytest(f"jvm, {name}", f"tests/jvm/{name}", workers=1)
+            for name in ("kafka_tools", "connect", "streams")
+        ),
+        *(
+            module(f"Kafka's broker tests, {part}", "tests.jvm.kafka_broker", "--part", part)
+            for part in KAFKA_PARTS
+        ),
+        pytest("lake, processes", "tests/lake_processes", workers=1),
+        module("lake, kills", "tests.lake_kills", "--kills", "3", "--minutes", "6", "--seed", "7"),
+        pytest("spark", "-m", "not smoke", "tests/spark", workers=2),
+        module("spark, jars", "tests.jvm.spark.jars"),
+        pytest("spark, clusters", "tests/jvm/spark", workers=1),
+        module("spark, jars of Iceberg", "tests.jvm.spark.jars", "iceberg"),
+        pytest("spark, Iceberg", "tests/jvm/iceberg", workers=1),
+        pytest("spark, object stores", "tests/stores", workers=1),
+        module("console, browser", "tests.browser.chromium"),
+        pytest("console", "tests/browser", workers=1),
+        pytest("wheels and bundles", "-m", "not smoke", "tests/dist", workers=2),
+        pytest("machines", "tests/machines", workers=1),
+        pytest("files of deploy", "tests/deploy_tools", workers=1),
+        pytest("load tests", "tests/loadtest_runs", workers=1),
+    ]
+
+
+def stress() -> list[Part]:
+    """Return three rounds of the tests of `make test`, by folder, so that they can be resumed."""
+    folders = sorted(
+        path for path in Path("tests").iterdir() if path.is_dir() and path.name not in SLOW_FOLDERS
+    )
+    runs = [(str(folder), "not nightly") for folder in folders if any(folder.rglob("test_*.py"))]
+    return [
+        pytest(f"{folder}, round {number}", "-m", marker, folder, minutes=60)
+        for number in (1, 2, 3)
+        for folder, marker in [*runs, ("tests/clients/test_smoke.py", "not nightly")]
+    ]
+
+
+TIERS = {"check": check, "test": test, "ci": ci, "nightly": nightly, "stress": stress}
