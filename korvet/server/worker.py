@@ -207,6 +207,19 @@ def main(
     _raise_descriptor_limit()
     _collect_less()
     _keep_freed_memory()
+    # By this signal the supervisor asks for the stack of a loop that hangs.
+    faulthandler.register(signal.SIGUSR1)
+    serve(settings, link, listeners, data_dir, lake)
+
+
+def serve(
+    settings: Settings,
+    link: SupervisorLink,
+    listeners: Sequence[Bound],
+    data_dir: Path | None,
+    lake: Path | None,
+) -> None:
+    """Do the same in any process, on the event loop of the calling thread."""
     stopping = link.stop_event()
     storage = Storage.of(settings, lake)
     apis = build_apis(settings, storage, listeners, data_dir, link.usage.worker(link.row))
@@ -228,8 +241,6 @@ def main(
     CLOCK.spawn(_watch_certificates, [each for each in certificates if each])
     watching = CLOCK.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
-    # By this signal the supervisor asks for the stack of a loop that hangs.
-    faulthandler.register(signal.SIGUSR1)
     CLOCK.spawn(_beat, link)
     link.report_ready()
     stopping.wait()

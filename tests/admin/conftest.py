@@ -1,4 +1,4 @@
-"""One real broker, and a client of it, for all tests of the admin client, each with names of its own."""
+"""A broker in this process for the tests of a file, and a client of it; each test has names of its own."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from collections.abc import Iterator
 import pytest
 
 from korvet.admin.client import AdminClient
-from tests.support.broker import Broker, korvet_broker
+from tests.support.in_process import InProcessBroker, only_broker
 from tests.support.topic_client import Client
 
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def broker(redis_server: str) -> Iterator[InProcessBroker]:
     """Give the broker; topics are made in format `batch`, with dense offsets."""
-    flags = ("--set", "storage.format=batch", "--set", "group.initial.rebalance.delay.ms=0")
-    with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
+    with only_broker(redis_server, {"storage.format": "batch"}) as running:
         yield running
 
 
 @pytest.fixture
-def admin(broker: Broker) -> Iterator[AdminClient]:
+def admin(broker: InProcessBroker) -> Iterator[AdminClient]:
     """Give an admin client."""
     with AdminClient(broker.bootstrap) as client:
         yield client
 
 
 @pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
+def client(broker: InProcessBroker) -> Iterator[Client]:
     """Give a connection to the broker."""
     with Client(broker.address) as connection:
         yield connection

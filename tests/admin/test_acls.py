@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from korvet.admin.errors import BrokerError
 from korvet.admin.types import settled
 from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
-from tests.support.broker import korvet_broker
+from tests.support.in_process import broker_in_process
 
 READ_ORDERS = AclBinding(
     AclResourceType.TOPIC,
@@ -28,12 +27,14 @@ ORDERS = AclBindingFilter(resource_name="orders")
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminClient]:
+def guarded(redis_server: str) -> Iterator[AdminClient]:
     """Give a client of a broker with an authorizer, where it is a super user."""
-    directory: Path = tmp_path_factory.mktemp("broker")
-    values = ("authorizer.class.name=StandardAuthorizer", "super.users=User:ANONYMOUS")
-    flags = [word for value in values for word in ("--set", value)]
-    with korvet_broker(directory, *flags, workers=1) as broker, AdminClient(broker.bootstrap) as client:
+    settings = {
+        "namespace": "guarded",
+        "authorizer.class.name": "StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with broker_in_process(redis_server, settings) as broker, AdminClient(broker.bootstrap) as client:
         yield client
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from korvet.admin.client import AdminClient
@@ -14,11 +12,11 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.types import FeatureUpgradeType
 from tests.admin.outcomes import code_of
-from tests.support.broker import Broker, korvet_cluster
+from tests.support.in_process import InProcessBroker, two_brokers
 
 
-def test_the_cluster_is_described_with_its_brokers(tmp_path: Path, redis_url: str) -> None:
-    with korvet_cluster(tmp_path, redis_url) as (zero, one), AdminClient(one.bootstrap) as admin:
+def test_the_cluster_is_described_with_its_brokers(redis_server: str) -> None:
+    with two_brokers(redis_server) as (zero, one), AdminClient(one.bootstrap) as admin:
         described = admin.cluster.describe()
         assert described.brokers == [
             BrokerNode(broker_id, *broker.address, rack=None, fenced=False)
@@ -38,7 +36,7 @@ def test_each_broker_reports_what_it_serves(admin: AdminClient) -> None:
     assert admin.cluster.apis() == {0: served}
 
 
-def test_features_are_returned(broker: Broker, admin: AdminClient) -> None:
+def test_features_are_returned(broker: InProcessBroker, admin: AdminClient) -> None:
     features = admin.cluster.features()
     assert features.epoch >= 0
     assert features.supported == {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from korvet.admin.errors import (
 from korvet.admin.types import ConfigSource, ConfigType, Resource, ResourceType, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
-from tests.support.broker import korvet_cluster
+from tests.support.in_process import two_brokers
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
@@ -125,12 +124,10 @@ def test_what_is_not_there_keeps_nothing_else_from_being_described(admin: AdminC
     assert list(settled({there: outcomes[there]})[there]) == ["retention.ms"]
 
 
-def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(
-    tmp_path: Path, redis_url: str
-) -> None:
+def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(redis_server: str) -> None:
     everybody, zero, one = Resource.cluster(), Resource.broker(0), Resource.broker(1)
     with (
-        korvet_cluster(tmp_path, redis_url) as (first, _),
+        two_brokers(redis_server) as (first, _),
         AdminClient(first.bootstrap) as admin,
     ):
 

@@ -24,7 +24,7 @@ from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.metadata import MetadataRequest
 from tests.admin import hostile
 from tests.admin.outcomes import code_of
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 
 VERSIONS, METADATA = ApiVersionsRequest.api.key, MetadataRequest.api.key
 
@@ -67,7 +67,7 @@ def test_a_timeout_that_leaves_no_time_is_refused(timeout: float) -> None:
         AdminClient("127.0.0.1:9092", timeout=timeout)
 
 
-def test_a_bootstrap_server_that_is_away_leaves_the_others(broker: Broker) -> None:
+def test_a_bootstrap_server_that_is_away_leaves_the_others(broker: InProcessBroker) -> None:
     with AdminClient(f"127.0.0.1:1, {broker.bootstrap}") as admin:
         assert admin.topology().brokers
 
@@ -80,7 +80,7 @@ def test_a_name_that_no_resolver_takes_is_an_address_that_is_away() -> None:
     failure("x" * 64 + ".example:1", UnresolvedError)
 
 
-def test_a_lost_connection_is_opened_again(broker: Broker) -> None:
+def test_a_lost_connection_is_opened_again(broker: InProcessBroker) -> None:
     with AdminClient(broker.bootstrap) as admin:
         admin.topology()
         for connection in admin._connections.values():
@@ -163,7 +163,7 @@ def test_codes_have_classes_and_unknown_codes_are_reported_by_number() -> None:
 
 
 @pytest.mark.parametrize("group", ["x" * 40_000, "\udc80"])
-def test_a_group_name_that_cannot_be_sent_is_refused_alone(broker: Broker, group: str) -> None:
+def test_a_group_name_that_cannot_be_sent_is_refused_alone(broker: InProcessBroker, group: str) -> None:
     with AdminClient(broker.bootstrap) as admin:
         with pytest.raises(BrokerError, match="INVALID_GROUP_ID"):
             admin.offsets.committed(group)

@@ -15,8 +15,8 @@ import korvet.admin
 from korvet.admin.client import AdminClient
 from korvet.admin.connection import PORT_DEFAULT
 from korvet.admin.types import Resource, TopicPartition, settled
-from tests.support.broker import Broker
 from tests.support.docs import PAGES
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 MODULES = [
@@ -39,7 +39,7 @@ DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 
 @pytest.mark.parametrize("module", MODULES)
 def test_each_example_prints_what_it_says(
-    broker: Broker, client: Client, admin: AdminClient, module: str
+    broker: InProcessBroker, client: Client, admin: AdminClient, module: str
 ) -> None:
     found: ModuleType = importlib.import_module(f"{korvet.admin.__name__}{module}")
     names = {"admin": admin, "TopicPartition": TopicPartition, **vars(korvet.admin)}
@@ -59,7 +59,7 @@ def test_each_example_prints_what_it_says(
     assert printed == []
 
 
-def test_the_example_of_the_page_makes_what_it_says(broker: Broker, admin: AdminClient) -> None:
+def test_the_example_of_the_page_makes_what_it_says(broker: InProcessBroker, admin: AdminClient) -> None:
     example = PAGE.partition("```python\n")[2].partition("```")[0].replace(DOCUMENTED, broker.bootstrap)
     assert broker.bootstrap in example
     printed: list[str] = []

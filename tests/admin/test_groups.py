@@ -17,8 +17,8 @@ from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from korvet.protocol.types import FeatureUpgradeType
 from tests.admin.outcomes import code_of
-from tests.support.broker import Broker
 from tests.support.group_consumer import joined, sharing, streaming
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
@@ -47,7 +47,7 @@ def test_groups_are_listed_by_state(admin: AdminClient, client: Client, name: st
 
 
 def test_members_are_described_with_what_they_read(
-    broker: Broker, admin: AdminClient, client: Client, name: str
+    broker: InProcessBroker, admin: AdminClient, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2)
     with joined(broker.bootstrap, name, name, instance="desk 1"):
@@ -65,7 +65,7 @@ def test_members_are_described_with_what_they_read(
 
 
 def test_a_group_of_the_consumer_protocol_is_described_as_any_other(
-    broker: Broker, admin: AdminClient, client: Client, name: str
+    broker: InProcessBroker, admin: AdminClient, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2)
     other = f"{name} classic"
@@ -146,7 +146,7 @@ def test_a_streams_group_is_described_by_the_partitions_that_its_tasks_read(
 
 
 def test_a_group_with_members_is_not_deleted_and_takes_no_offsets(
-    broker: Broker, admin: AdminClient, client: Client, name: str
+    broker: InProcessBroker, admin: AdminClient, client: Client, name: str
 ) -> None:
     committed(admin, client, name)
     with joined(broker.bootstrap, name, name):

@@ -15,14 +15,14 @@ from korvet.admin.errors import AdminError, AuthenticationFailedError
 from korvet.admin.security import ClientSecurity, from_configs
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.types import ScramMechanism
-from tests.support.broker import Broker, steady_broker
+from korvet.security import sasl as server_sasl
 from tests.support.identity_provider import AUDIENCE, ISSUER, Provider, identity_provider
-from tests.support.processes import wait_until
+from tests.support.in_process import InProcessBroker, only_broker
 from tests.support.sasl_client import delete_password, set_password
 from tests.support.topic_client import Client
 
 PASSWORD = "the-password-of-alice-in-this-test"
-REAUTH_MS = 1400
+REAUTH_MS = 600_000
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SHORT://127.0.0.1:0",
     "listener.security.protocol.map": (
@@ -32,7 +32,7 @@ SETTINGS = {
     "sasl.oauthbearer.expected.audience": AUDIENCE,
     "sasl.oauthbearer.expected.issuer": ISSUER,
     "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256",
-    "listener.name.short.connections.max.reauth.ms": REAUTH_MS,
+    "listener.name.short.connections.max.reauth.ms": str(REAUTH_MS),
 }
 
 
@@ -43,12 +43,12 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Broker]:
+def broker(redis_server: str, provider: Provider) -> Iterator[InProcessBroker]:
     """Give a broker without TLS, with the user alice."""
     settings = SETTINGS | {
         "listener.name.sasl_plaintext.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": provider.url
     }
-    with steady_broker(tmp_path_factory.mktemp("login"), settings=settings, listen=(), workers=1) as running:
+    with only_broker(redis_server, settings) as running:
         with Client(running.at("PLAINTEXT")) as admin:
             set_password(admin, "alice", PASSWORD, ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         yield running
@@ -60,7 +60,7 @@ def alice(mechanism: str = "SCRAM-SHA-256", **changed: str) -> ClientSecurity:
     return from_configs(configs | {name.replace("_", "."): value for name, value in login.items()})
 
 
-def address(broker: Broker, listener: str) -> str:
+def address(broker: InProcessBroker, listener: str) -> str:
     host, port = broker.at(listener)
     return f"{host}:{port}"
 
@@ -80,20 +80,22 @@ def failure(at: str, security: ClientSecurity | None = None) -> str:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_user_logs_in_by_each_mechanism(broker: Broker, mechanism: str) -> None:
+def test_a_user_logs_in_by_each_mechanism(broker: InProcessBroker, mechanism: str) -> None:
     with AdminClient(address(broker, "SASL_PLAINTEXT"), security=alice(mechanism)) as admin:
         assert admin.cluster.describe().brokers
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("wrong", [{"sasl_password": "wrong"}, {"sasl_username": "nobody"}])
-def test_a_wrong_password_fails_at_once(broker: Broker, mechanism: str, wrong: dict[str, str]) -> None:
+def test_a_wrong_password_fails_at_once(
+    broker: InProcessBroker, mechanism: str, wrong: dict[str, str]
+) -> None:
     at = address(broker, "SASL_PLAINTEXT")
     assert failure(at, alice(mechanism, **wrong)).startswith(f"{at}: Authentication failed")
 
 
 def test_a_token_is_read_from_its_file_at_each_login(
-    broker: Broker, provider: Provider, tmp_path: Path
+    broker: InProcessBroker, provider: Provider, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     configs = {
@@ -111,62 +113,69 @@ def test_a_token_is_read_from_its_file_at_each_login(
         assert admin.cluster.describe().brokers
 
 
-def test_a_mechanism_that_the_listener_does_not_have_is_named_with_those_it_has(broker: Broker) -> None:
+def test_a_mechanism_that_the_listener_does_not_have_is_named_with_those_it_has(
+    broker: InProcessBroker,
+) -> None:
     at = address(broker, "SHORT")
     assert failure(at, alice("PLAIN")) == f"{at} does not take PLAIN, only SCRAM-SHA-256"
 
 
-def test_a_client_without_a_login_learns_that_it_needs_one(broker: Broker) -> None:
+def test_a_client_without_a_login_learns_that_it_needs_one(broker: InProcessBroker) -> None:
     at = address(broker, "SHORT")
     said = "requires a login: security.protocol has to be SASL_PLAINTEXT, and sasl.mechanism one of SCRAM-SHA-256"
     assert failure(at) == f"{at} {said}"
 
 
-def test_a_login_where_there_is_none_is_refused(broker: Broker) -> None:
+def test_a_login_where_there_is_none_is_refused(broker: InProcessBroker) -> None:
     at = address(broker, "PLAINTEXT")
     assert failure(at, alice()) == f"{at} takes no SASL: security.protocol has to be PLAINTEXT or SSL"
 
 
-def test_a_session_is_renewed_before_it_ends_and_not_more_often(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(autouse=True)
+def _renewed_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the broker take a renewal as soon as it comes."""
+    monkeypatch.setattr(server_sasl, "RENEWAL_PAUSE_SECONDS_MIN", 0.0)
+
+
+def let_sessions_be_due(admin: AdminClient) -> None:
+    """Move the moment at which connections authenticate again to now."""
+    for connection in admin._connections.values():
+        connection._reauthenticate_at = 0.0
+
+
+def test_a_session_is_renewed_on_its_connection_when_that_is_due(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[float] = []
+    sent: list[Any] = []
     call = Connection.call
 
     def counted(connection: Connection, request: Any, *rest: Any) -> Any:
         if isinstance(request, SaslAuthenticateRequest):
-            sent.append(time.monotonic())
+            sent.append(request)
         return call(connection, request, *rest)
 
     monkeypatch.setattr(Connection, "call", counted)
     with AdminClient(address(broker, "SHORT"), security=alice()) as admin:
         admin.topology()
         opened = dict(admin._connections)
-        assert len(sent) == 2
-        begun = time.monotonic()
-        # Later than the session would end.
-        while time.monotonic() < begun + 1.5 * REAUTH_MS / 1000:
-            admin.topology()
-            time.sleep(0.02)
+        for connection in opened.values():
+            assert 0 < connection._reauthenticate_at - time.monotonic() < REAUTH_MS / 1000
+        for logins in (1, 2, 3):
+            # Each login is of two messages, and is made once.
+            for _ in range(3):
+                admin.topology()
+                assert len(sent) == 2 * logins
+            let_sessions_be_due(admin)
         assert admin._connections == opened
-    # Each login is of two messages.
-    assert len(sent) in (4, 6)
 
 
-def test_a_user_who_is_deleted_is_cut_off_when_the_session_is_renewed(broker: Broker) -> None:
+def test_a_user_who_is_deleted_is_cut_off_when_the_session_is_renewed(broker: InProcessBroker) -> None:
     with Client(broker.at("PLAINTEXT")) as other:
         set_password(other, "bob", PASSWORD)
         with AdminClient(address(broker, "SHORT"), security=alice(sasl_username="bob")) as admin:
             admin.topology()
             delete_password(other, "bob")
-            refused: list[AuthenticationFailedError] = []
-
-            def is_cut_off() -> bool:
-                try:
-                    admin.topology()
-                except AuthenticationFailedError as error:
-                    refused.append(error)
-                return bool(refused)
-
-            wait_until(is_cut_off, "the session ends")
-    assert "Authentication failed" in str(refused[0])
+            admin.topology()
+            let_sessions_be_due(admin)
+            with pytest.raises(AuthenticationFailedError, match="Authentication failed"):
+                admin.topology()

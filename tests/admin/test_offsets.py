@@ -15,8 +15,8 @@ from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
 from tests.support.batches import Record
-from tests.support.broker import Broker
 from tests.support.group_consumer import joined
+from tests.support.in_process import InProcessBroker
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
@@ -120,7 +120,7 @@ def test_settled_raises_the_first_error(admin: AdminClient, topic: str) -> None:
 
 
 def test_what_was_committed_can_be_deleted_by_partition(
-    broker: Broker, admin: AdminClient, client: Client, name: str
+    broker: InProcessBroker, admin: AdminClient, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2)
     zero, one = (TopicPartition(name, index) for index in range(2))

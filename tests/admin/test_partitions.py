@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as KafkaProducer
@@ -19,7 +18,7 @@ from korvet.admin.errors import (
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
-from tests.support.broker import Broker, korvet_cluster
+from tests.support.in_process import InProcessBroker, two_brokers
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
@@ -30,9 +29,9 @@ def lies(admin: AdminClient, brokers: list[int]) -> bool:
     return (described.leader, described.replicas) == (brokers[0], brokers)
 
 
-def test_a_partition_moves_to_the_broker_that_is_named_first(tmp_path: Path, redis_url: str) -> None:
+def test_a_partition_moves_to_the_broker_that_is_named_first(redis_server: str) -> None:
     place = TopicPartition("orders", 0)
-    with korvet_cluster(tmp_path, redis_url) as (zero, _), AdminClient(zero.bootstrap) as admin:
+    with two_brokers(redis_server) as (zero, _), AdminClient(zero.bootstrap) as admin:
         settled(admin.topics.create(["orders"]))
         for target in ([0], [1], [0, 1], [1, 0]):
             assert admin.partitions.reassign({place: target}) == {place: None}
@@ -93,7 +92,7 @@ def test_logs_are_weighed(admin: AdminClient, client: Client, name: str) -> None
 
 
 def test_producers_are_described_with_what_they_sent_last(
-    broker: Broker, admin: AdminClient, client: Client, name: str
+    broker: InProcessBroker, admin: AdminClient, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2)
     producer = KafkaProducer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})

@@ -21,7 +21,7 @@ from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.support import reading
 from tests.support.batches import batch, values
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 
@@ -117,7 +117,7 @@ def test_an_error_of_a_record_is_reported(admin: AdminClient, client: Client, na
     assert "key" in str(outcome)
 
 
-def committed(broker: Broker, topic: str) -> list[bytes | None]:
+def committed(broker: InProcessBroker, topic: str) -> list[bytes | None]:
     """Return the values that a consumer with read_committed finds now."""
     return [each.value for each in reading.read_to_end(broker.bootstrap, topic, 1, "read_committed")[0]]
 
@@ -126,7 +126,7 @@ def committed(broker: Broker, topic: str) -> list[bytes | None]:
     "lossy", [InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest]
 )
 def test_records_and_offsets_are_committed_together_and_once(
-    broker: Broker, admin: AdminClient, topic: str, monkeypatch: pytest.MonkeyPatch, lossy: type
+    broker: InProcessBroker, admin: AdminClient, topic: str, monkeypatch: pytest.MonkeyPatch, lossy: type
 ) -> None:
     place, group = TopicPartition(topic, 0), f"group-of-{topic}"
     lost = lose_answers(monkeypatch, lossy, 2)
@@ -147,7 +147,7 @@ def test_records_and_offsets_are_committed_together_and_once(
 
 
 def test_a_producer_of_the_same_transactional_id_fences_the_one_before(
-    broker: Broker, admin: AdminClient, topic: str
+    broker: InProcessBroker, admin: AdminClient, topic: str
 ) -> None:
     place = TopicPartition(topic, 0)
     first = TransactionalProducer(admin, topic, 60_000)
@@ -165,7 +165,7 @@ def test_a_producer_of_the_same_transactional_id_fences_the_one_before(
 
 
 def test_a_group_that_takes_no_offsets_is_an_error_before_the_end(
-    broker: Broker, admin: AdminClient, topic: str
+    broker: InProcessBroker, admin: AdminClient, topic: str
 ) -> None:
     place = TopicPartition(topic, 0)
     producer = TransactionalProducer(admin, topic, 60_000)

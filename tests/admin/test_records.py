@@ -11,7 +11,7 @@ from korvet.admin.types import LogRecord, LogSlice, TopicPartition, settled
 from korvet.errors import KafkaError
 from korvet.protocol.records.compression import Codec
 from tests.support.batches import Record, batch
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 
@@ -130,7 +130,7 @@ def test_what_lies_before_a_batch_that_is_too_large_is_a_piece(
 
 
 def test_an_answer_above_the_limit_is_not_read_and_the_client_goes_on(
-    broker: Broker, client: Client, topic: str
+    broker: InProcessBroker, client: Client, topic: str
 ) -> None:
     client.append(topic, b"x" * 20_000)
     client.append(topic, b"small")

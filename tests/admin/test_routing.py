@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from confluent_kafka import Producer
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError, BrokerError
-from korvet.admin.offsets import LATEST, LogOffset
-from korvet.admin.types import TopicPartition
+from korvet.admin.offsets import EARLIEST, LATEST, LogOffset
+from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from korvet.protocol.compile import encode
 from korvet.protocol.messages.list_offsets import (
@@ -27,6 +28,7 @@ from korvet.protocol.messages.metadata import (
 )
 from korvet.protocol.schema import Message
 from tests.admin import hostile
+from tests.support.processes import WAIT_SECONDS_MAX
 
 PLACE = TopicPartition("orders", 0)
 SERVED = {MetadataRequest.api.key: (4, 4), ListOffsetsRequest.api.key: (1, 1)}
@@ -120,3 +122,28 @@ def test_a_request_about_one_thing_reports_its_attempts_too() -> None:
     with AdminClient("127.0.0.1:1", on_retry=stop_after_two) as admin, pytest.raises(AdminError):
         admin.groups.list()
     assert [str(each) for each in notices] == ["no connection to 127.0.0.1:1: Connection refused"] * 2
+
+
+def test_another_kafka_is_asked_in_its_own_versions() -> None:
+    """The mock cluster of librdkafka: three brokers, each partition and group with one that serves it."""
+    producer = Producer({"test.mock.num.brokers": 3})
+    bootstrap = ",".join(
+        str(each) for each in producer.list_topics(timeout=WAIT_SECONDS_MAX).brokers.values()
+    )
+    bootstrap = ",".join(each.rpartition("/")[0] or each for each in bootstrap.split(","))
+    for index in range(4):
+        for _ in range(index):
+            producer.produce("orders", b"value", partition=index)
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    with AdminClient(bootstrap) as admin:
+        topology = admin.topology(every_topic=True)
+        assert len(topology.brokers) == 3
+        assert topology.partitions == {"orders": [0, 1, 2, 3]}
+        places = [TopicPartition("orders", index) for index in range(4)]
+        ends = settled(admin.offsets.at(dict.fromkeys(places, LATEST)))
+        assert [ends[place].offset for place in places] == [0, 1, 2, 3]
+        starts = settled(admin.offsets.at(dict.fromkeys(places, EARLIEST)))
+        assert {start.offset for start in starts.values()} == {0}
+        for group in ("billing", "shipping", "auditing"):
+            settled(admin.offsets.alter(group, {places[3]: 2}))
+            assert admin.offsets.committed(group, places)[places[3]].offset == 2

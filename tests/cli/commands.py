@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as LibrdkafkaPartition
 from korvet.admin.client import AdminClient
 from korvet.admin.types import TopicPartition, settled
 from korvet.cli.main import main
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import wait_until
 
 COMMAND_SECONDS_MAX = 110
@@ -60,12 +60,12 @@ def korvet(*arguments: str, environ: dict[str, str] | None = None, cwd: Path | N
     )
 
 
-def at_broker(noun: str, broker: Broker, command: str, *arguments: str) -> TextResult:
+def at_broker(noun: str, broker: InProcessBroker, command: str, *arguments: str) -> TextResult:
     """Run a command of a noun, as topics, against a broker."""
     return korvet(noun, command, "-b", broker.bootstrap, *arguments)
 
 
-def json_at_broker(noun: str, broker: Broker, command: str, *arguments: str) -> Any:
+def json_at_broker(noun: str, broker: InProcessBroker, command: str, *arguments: str) -> Any:
     """Return the JSON that it prints."""
     return done_as_json(noun, command, "-b", broker.bootstrap, *arguments)
 
@@ -125,21 +125,21 @@ def table(text: str) -> list[list[str]]:
     return lines[heads[0] + 1 :] if heads else []
 
 
-def commit(broker: Broker, group: str, topic: str, *offsets: int) -> None:
+def commit(broker: InProcessBroker, group: str, topic: str, *offsets: int) -> None:
     """Commit offsets of partitions 0, 1, ... of a topic for a group without members."""
     with AdminClient(broker.bootstrap) as admin:
         partitions = {TopicPartition(topic, index): offset for index, offset in enumerate(offsets)}
         settled(admin.offsets.alter(group, partitions))
 
 
-def committed(broker: Broker, group: str, topic: str) -> list[int]:
+def committed(broker: InProcessBroker, group: str, topic: str) -> list[int]:
     """Return the offsets that a group has committed, in the order of the topic's partitions."""
     with AdminClient(broker.bootstrap) as admin:
         found = admin.offsets.committed(group)
     return [found[key].offset for key in sorted(found) if key.topic == topic]
 
 
-def read(broker: Broker, topic: str, count: int, partition: int = 0) -> list[Message]:
+def read(broker: InProcessBroker, topic: str, count: int, partition: int = 0) -> list[Message]:
     """Return the first records of a partition, read with librdkafka."""
     config = {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False}
     consumer = Consumer(config)
@@ -157,7 +157,7 @@ def read(broker: Broker, topic: str, count: int, partition: int = 0) -> list[Mes
     return found
 
 
-def write(broker: Broker, topic: str, *records: dict[str, Any]) -> None:
+def write(broker: InProcessBroker, topic: str, *records: dict[str, Any]) -> None:
     """Produce records with librdkafka, given as its produce() takes them."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for record in records:

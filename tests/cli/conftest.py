@@ -1,4 +1,4 @@
-"""One real broker for all tests of commands that ask one; each test makes topics and groups of its own."""
+"""A broker in this process for the tests of a file that ask one; each test makes topics and groups of its own."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.broker import Broker, korvet_broker
+from tests.support.in_process import InProcessBroker, only_broker
 from tests.support.topic_client import Client
 
 _NUMBERS = itertools.count()
-ACLS = ("authorizer.class.name=StandardAuthorizer", "super.users=User:ANONYMOUS")
-"""ACLs may be changed, and keep nobody from anything."""
+SETTINGS = {
+    # ACLs may be changed, and keep nobody from anything.
+    "authorizer.class.name": "StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "storage.format": "batch",
+}
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def broker(redis_server: str) -> Iterator[InProcessBroker]:
     """Give the broker; topics are made in format `batch`, with dense offsets."""
-    values = (
-        *ACLS,
-        "storage.format=batch",
-        "group.initial.rebalance.delay.ms=0",
-        "log.figures.interval.ms=100",
-    )
-    flags = [word for value in values for word in ("--set", value)]
-    with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
+    with only_broker(redis_server, SETTINGS) as running:
         yield running
 
 
 @pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
+def client(broker: InProcessBroker) -> Iterator[Client]:
     """Give a connection to the broker."""
     with Client(broker.address) as connection:
         yield connection

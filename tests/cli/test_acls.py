@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from tests.cli.commands import at_broker, done, done_as_json, failed, refused
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 
 acls = partial(at_broker, "acls")
 
 
-def listed(broker: Broker, *arguments: str) -> list[tuple[str, ...]]:
+def listed(broker: InProcessBroker, *arguments: str) -> list[tuple[str, ...]]:
     """Return what is listed, without the names of resources."""
     rows = done_as_json("acls", "list", "-b", broker.bootstrap, *arguments)
     names = ("resource", "pattern", "principal", "host", "operation", "permission")
     return [tuple(row[each] for each in names) for row in rows]
 
 
-def test_acls_are_added_listed_and_removed(broker: Broker, name: str) -> None:
+def test_acls_are_added_listed_and_removed(broker: InProcessBroker, name: str) -> None:
     given = (
         "--topic",
         name,
@@ -42,7 +42,7 @@ def test_acls_are_added_listed_and_removed(broker: Broker, name: str) -> None:
     assert listed(broker, "--topic", name) == []
 
 
-def test_roles_are_those_of_kafkas_tool(broker: Broker, name: str) -> None:
+def test_roles_are_those_of_kafkas_tool(broker: InProcessBroker, name: str) -> None:
     who = ("--allow-principal", "User:p")
     producer = ("--producer", "--idempotent", "--topic", name, *who)
     done(acls(broker, "add", *producer))
@@ -59,7 +59,7 @@ def test_roles_are_those_of_kafkas_tool(broker: Broker, name: str) -> None:
     )
 
 
-def test_patterns_that_match_are_found(broker: Broker, name: str) -> None:
+def test_patterns_that_match_are_found(broker: InProcessBroker, name: str) -> None:
     denied = ("--deny-principal", "User:eve", "--operation", "DescribeConfigs")
     done(acls(broker, "add", "--topic", name, "--resource-pattern-type", "prefixed", *denied))
     assert listed(broker, "--topic", f"{name}-more") == []
@@ -70,7 +70,7 @@ def test_patterns_that_match_are_found(broker: Broker, name: str) -> None:
     assert listed(broker, "--topic", name, "--resource-pattern-type", "any") == []
 
 
-def test_what_stands_for_no_acl_is_a_mistake(broker: Broker, name: str) -> None:
+def test_what_stands_for_no_acl_is_a_mistake(broker: InProcessBroker, name: str) -> None:
     def message(*arguments: str) -> str:
         return refused("acls", *arguments, "-b", broker.bootstrap)
 
@@ -85,7 +85,7 @@ def test_what_stands_for_no_acl_is_a_mistake(broker: Broker, name: str) -> None:
     assert "--idempotent goes with" in message("add", "--topic", name, *alice, "--idempotent")
 
 
-def test_nothing_is_removed_without_a_confirmation(broker: Broker, name: str) -> None:
+def test_nothing_is_removed_without_a_confirmation(broker: InProcessBroker, name: str) -> None:
     done(acls(broker, "add", "--topic", name, "--allow-principal", "User:alice"))
     assert "Removed nothing" in failed(acls(broker, "remove", "--topic", name))
     assert len(listed(broker, "--topic", name)) == 1

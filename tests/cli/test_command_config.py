@@ -11,7 +11,7 @@ import pytest
 from korvet.protocol.types import ScramMechanism
 from tests.cli.commands import done, done_as_json, failed, korvet_process, refused, run
 from tests.support.authority import Authority
-from tests.support.broker import Broker, steady_broker
+from tests.support.in_process import InProcessBroker, only_broker
 from tests.support.sasl_client import set_password
 from tests.support.topic_client import Client
 from tests.support.tutorial import section_of
@@ -29,15 +29,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Broker]:
+def broker(redis_server: str, authority: Authority) -> Iterator[InProcessBroker]:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,SSL://127.0.0.1:0",
-        "ssl.keystore.location": authority.issue("/CN=broker", hosts="IP:127.0.0.1").store,
-        "ssl.truststore.location": authority.certificate,
+        "ssl.keystore.location": str(authority.issue("/CN=broker", hosts="IP:127.0.0.1").store),
+        "ssl.truststore.location": str(authority.certificate),
         "listener.name.ssl.ssl.client.auth": "required",
-        "group.initial.rebalance.delay.ms": 0,
     }
-    with steady_broker(tmp_path_factory.mktemp("login"), settings=settings, listen=(), workers=1) as running:
+    with only_broker(redis_server, settings) as running:
         with Client(running.at("PLAINTEXT")) as admin:
             set_password(admin, "alice", PASSWORD, ScramMechanism.SCRAM_SHA_512)
         yield running
@@ -45,19 +44,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 
 @pytest.fixture(params=[JAVA, LIBRDKAFKA], ids=["java", "librdkafka"])
 def secured(
-    request: pytest.FixtureRequest, broker: Broker, authority: Authority, tmp_path: Path
+    request: pytest.FixtureRequest, broker: InProcessBroker, authority: Authority, tmp_path: Path
 ) -> list[str]:
     """Return the flags of alice, with a file as the page has it."""
     return flags(broker, tmp_path, authority.certificate, form=request.param)
 
 
-def flags(broker: Broker, directory: Path, ca: Path, password: str = PASSWORD, form: str = JAVA) -> list[str]:
+def flags(
+    broker: InProcessBroker, directory: Path, ca: Path, password: str = PASSWORD, form: str = JAVA
+) -> list[str]:
     file = directory / "client.properties"
     file.write_text(form.replace("/etc/kafka/ca.pem", str(ca)).replace("...", password))
     return [*at(broker, "SASL_SSL"), "--command-config", str(file)]
 
 
-def at(broker: Broker, listener: str, host: str = "") -> list[str]:
+def at(broker: InProcessBroker, listener: str, host: str = "") -> list[str]:
     own, port = broker.at(listener)
     return ["-b", f"{host or own}:{port}"]
 
@@ -89,7 +90,9 @@ def test_topics_records_and_groups_are_used_with_a_login(secured: list[str], tmp
     assert topic in completions(f"korvet topics describe {' '.join(secured)} {topic[:-1]}")
 
 
-def test_a_client_shows_its_certificate(broker: Broker, authority: Authority, tmp_path: Path) -> None:
+def test_a_client_shows_its_certificate(
+    broker: InProcessBroker, authority: Authority, tmp_path: Path
+) -> None:
     file, identity = tmp_path / "client.properties", authority.issue("/CN=alice")
     trusting = f"security.protocol=SSL\nssl.truststore.location={authority.certificate}\n"
     file.write_text(f"{trusting}ssl.keystore.type=PEM\nssl.keystore.location={identity.store}\n")
@@ -106,7 +109,7 @@ COMMANDS = [("topics", "list"), ("produce", "orders"), ("consume", "orders"), ("
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_password_ends_a_command_at_once(
-    broker: Broker, authority: Authority, tmp_path: Path, command: list[str]
+    broker: InProcessBroker, authority: Authority, tmp_path: Path, command: list[str]
 ) -> None:
     wrong = "a-wrong-password-of-this-test"
     said = one_line(*command, *flags(broker, tmp_path, authority.certificate, wrong))
@@ -115,7 +118,7 @@ def test_a_wrong_password_ends_a_command_at_once(
 
 
 def test_a_broker_that_is_not_known_ends_a_command_at_once(
-    broker: Broker, authority: Authority, tmp_path: Path
+    broker: InProcessBroker, authority: Authority, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path / "other").certificate
     said = one_line("topics", "list", *flags(broker, tmp_path, other))
@@ -128,7 +131,7 @@ def test_a_broker_that_is_not_known_ends_a_command_at_once(
 
 
 def test_a_client_of_another_protocol_learns_which_it_is(
-    broker: Broker, authority: Authority, tmp_path: Path
+    broker: InProcessBroker, authority: Authority, tmp_path: Path
 ) -> None:
     file = tmp_path / "client.properties"
 

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import at_broker, done, done_as_json, failed, refused, table
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 configs = partial(at_broker, "configs")
 
 
-def described(broker: Broker, *arguments: str) -> Any:
+def described(broker: InProcessBroker, *arguments: str) -> Any:
     """Return name -> setting of the one resource that is described."""
     [row] = done_as_json("configs", "describe", "-b", broker.bootstrap, *arguments)
     return {each["name"]: each for each in row["configs"]}
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> Iterator[Broker]:
+def cluster(broker: InProcessBroker) -> Iterator[InProcessBroker]:
     """Give the broker, and leave nothing set that tests set for all brokers."""
     yield broker
     assert configs(broker, "alter", "--cluster", "--delete", "log.retention.ms").returncode == 0
 
 
-def test_what_is_set_for_a_topic_is_shown(broker: Broker, client: Client, name: str) -> None:
+def test_what_is_set_for_a_topic_is_shown(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name, retention_ms="77")
     printed = done(configs(broker, "describe", "--topic", name))
     assert printed.splitlines()[0] == f"topic {name}"
@@ -43,7 +43,9 @@ def test_what_is_set_for_a_topic_is_shown(broker: Broker, client: Client, name: 
     assert described(broker, "--topic", name, "--documentation")["retention.ms"]["documentation"]
 
 
-def test_settings_of_a_topic_are_changed_all_or_none(broker: Broker, client: Client, name: str) -> None:
+def test_settings_of_a_topic_are_changed_all_or_none(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name, retention_ms="77")
     given = ("--set", "segment.ms=5000", "--delete", "retention.ms", "--append", "cleanup.policy=compact")
     assert done(configs(broker, "alter", "-t", name, *given)) == f"altered topic {name}\n"
@@ -61,7 +63,7 @@ def test_settings_of_a_topic_are_changed_all_or_none(broker: Broker, client: Cli
     assert described(broker, "--topic", name)["segment.ms"]["value"] == "5000"
 
 
-def test_settings_of_all_brokers_are_changed(cluster: Broker) -> None:
+def test_settings_of_all_brokers_are_changed(cluster: InProcessBroker) -> None:
     assert (
         done(configs(cluster, "alter", "--cluster", "--set", "log.retention.ms=123456789"))
         == "altered cluster\n"
@@ -75,7 +77,7 @@ def test_settings_of_all_brokers_are_changed(cluster: Broker) -> None:
     )
 
 
-def test_what_is_sensitive_or_fixed_is_marked(broker: Broker) -> None:
+def test_what_is_sensitive_or_fixed_is_marked(broker: InProcessBroker) -> None:
     found = described(broker, "--broker", "0", "--all")
     assert (found["listen"]["read_only"], found["listen"]["source"]) == (True, "static")
     assert any(each["sensitive"] and each["value"] is None for each in found.values())
@@ -83,7 +85,7 @@ def test_what_is_sensitive_or_fixed_is_marked(broker: Broker) -> None:
     assert failed(result).startswith("Error: broker 0: ")
 
 
-def test_several_are_shown_and_unknown_ones_reported(broker: Broker, topic: str) -> None:
+def test_several_are_shown_and_unknown_ones_reported(broker: InProcessBroker, topic: str) -> None:
     result = configs(
         broker, "describe", "--topic", topic, "--topic", "nothing", "--broker", "0", "--broker", "9"
     )

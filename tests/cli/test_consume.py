@@ -23,25 +23,27 @@ from tests.cli.commands import (
     write,
 )
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.topic_client import Client
 
 FORMATS = pytest.mark.parametrize("storage_format", ["record", "batch"])
 
 
-def consume(broker: Broker, *arguments: str) -> Result:
+def consume(broker: InProcessBroker, *arguments: str) -> Result:
     """Run `korvet consume` up to the end of the log."""
     return run("consume", "-b", broker.bootstrap, "--exit", *arguments)
 
 
-def values(broker: Broker, *arguments: str) -> list[str]:
+def values(broker: InProcessBroker, *arguments: str) -> list[str]:
     """Return the lines that it writes."""
     return str(done(consume(broker, *arguments)).decode()).splitlines()
 
 
 @FORMATS
-def test_all_is_written_up_to_the_end(broker: Broker, client: Client, name: str, storage_format: str) -> None:
+def test_all_is_written_up_to_the_end(
+    broker: InProcessBroker, client: Client, name: str, storage_format: str
+) -> None:
     client.create(name, partitions=2, storage_format=storage_format)
     assert values(broker, name) == []
     client.append(name, b"a", b"b", partition=0)
@@ -57,7 +59,7 @@ def test_all_is_written_up_to_the_end(broker: Broker, client: Client, name: str,
 
 @FORMATS
 def test_reading_begins_at_the_given_offset(
-    broker: Broker, client: Client, name: str, storage_format: str
+    broker: InProcessBroker, client: Client, name: str, storage_format: str
 ) -> None:
     client.create(name, storage_format=storage_format)
     first = client.append(name, b"a", b"b", b"c")
@@ -78,7 +80,7 @@ def test_reading_begins_at_the_given_offset(
         assert "".join(values(broker, name, "-o", where)) == expected, where
 
 
-def test_reading_begins_at_a_time(broker: Broker, topic: str) -> None:
+def test_reading_begins_at_a_time(broker: InProcessBroker, topic: str) -> None:
     times = [1_700_000_000_000 + 1000 * number for number in range(3)]
     write(broker, topic, *({"value": str(number), "timestamp": time} for number, time in enumerate(times)))
     assert values(broker, topic, "-o", "@1700000000000") == ["0", "1", "2"]
@@ -89,7 +91,7 @@ def test_reading_begins_at_a_time(broker: Broker, topic: str) -> None:
 
 
 def test_the_last_records_are_counted_over_gaps_of_any_size(
-    broker: Broker, client: Client, name: str
+    broker: InProcessBroker, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2, cleanup_policy="compact")
     client.create(f"{name}-record", storage_format="record")
@@ -101,7 +103,7 @@ def test_the_last_records_are_counted_over_gaps_of_any_size(
         assert values(broker, f"{name}-record", "-o", f"-{count}") == everything[-count:]
 
 
-def test_records_are_written_as_a_template_says(broker: Broker, topic: str) -> None:
+def test_records_are_written_as_a_template_says(broker: InProcessBroker, topic: str) -> None:
     headers = [("a", b"1"), ("b", None)]
     write(broker, topic, {"key": "k", "value": "v\xe9", "headers": headers, "timestamp": 1700000000123})
     write(broker, topic, {"value": None, "key": None, "timestamp": 1700000000123})
@@ -118,7 +120,7 @@ def test_records_are_written_as_a_template_says(broker: Broker, topic: str) -> N
 
 @FORMATS
 def test_what_is_written_as_json_is_produced_again_byte_for_byte(
-    broker: Broker, client: Client, name: str, storage_format: str
+    broker: InProcessBroker, client: Client, name: str, storage_format: str
 ) -> None:
     records: list[dict[str, Any]] = [
         {"key": "k", "value": "v", "headers": [("h", b"1"), ("h", None), ("b", b"\xff")]},
@@ -145,7 +147,9 @@ def test_what_is_written_as_json_is_produced_again_byte_for_byte(
     assert (row["timestamp"], row["time"]) == (1700000000003, "2023-11-14T22:13:20.003Z")
 
 
-def test_a_group_continues_at_its_committed_offsets(broker: Broker, client: Client, name: str) -> None:
+def test_a_group_continues_at_its_committed_offsets(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name, partitions=2)
     client.append(name, b"a", b"b", partition=0)
     client.append(name, b"c", partition=1)
@@ -158,14 +162,14 @@ def test_a_group_continues_at_its_committed_offsets(broker: Broker, client: Clie
     assert values(broker, name, "-g", name) == []
 
 
-def test_a_group_begins_at_the_end_on_request(broker: Broker, client: Client, topic: str) -> None:
+def test_a_group_begins_at_the_end_on_request(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"a")
     assert values(broker, topic, "-g", f"{topic}-new", "-o", "end") == []
     commit(broker, topic, topic, 0)
     assert values(broker, topic, "-g", topic, "-o", "end") == ["a"]
 
 
-def test_more_is_waited_for_until_ctrl_c(broker: Broker, client: Client, topic: str) -> None:
+def test_more_is_waited_for_until_ctrl_c(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"first")
     with at_terminal("consume", "-b", broker.bootstrap, topic) as child:
         child.expect_exact("first\r\n")
@@ -177,7 +181,7 @@ def test_more_is_waited_for_until_ctrl_c(broker: Broker, client: Client, topic: 
 
 
 def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
-    broker: Broker, client: Client, topic: str
+    broker: InProcessBroker, client: Client, topic: str
 ) -> None:
     client.append(topic, b"first", b"second")
     with at_terminal("consume", "-b", broker.bootstrap, topic, "-g", topic) as child:
@@ -190,7 +194,7 @@ def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
     assert getattr(group, "state", group) == "Empty"
 
 
-def test_a_closed_pipe_ends_it_silently(broker: Broker, client: Client, topic: str) -> None:
+def test_a_closed_pipe_ends_it_silently(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, *[b"x" * 100] * 5000)
     line = [sys.executable, "-m", "korvet", "consume", "-b", broker.bootstrap, topic]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -202,7 +206,7 @@ def test_a_closed_pipe_ends_it_silently(broker: Broker, client: Client, topic: s
         assert process.stderr.read() == b""
 
 
-def test_an_interrupt_keeps_all_that_was_written(broker: Broker, client: Client, topic: str) -> None:
+def test_an_interrupt_keeps_all_that_was_written(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"first")
     line = [sys.executable, "-m", "korvet", "consume", "-b", broker.bootstrap, topic]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -214,7 +218,7 @@ def test_an_interrupt_keeps_all_that_was_written(broker: Broker, client: Client,
     assert (process.returncode, rest, errors) == (130, b"", b"\n")
 
 
-def test_values_do_nothing_to_a_terminal(broker: Broker, client: Client, topic: str) -> None:
+def test_values_do_nothing_to_a_terminal(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"a\x1b[31mb\x9b\xff\xc2\x9bc")
     assert done(consume(broker, topic)) == b"a\x1b[31mb\x9b\xff\xc2\x9bc\n"
     with at_terminal("consume", "-b", broker.bootstrap, topic, "--exit") as child:
@@ -223,7 +227,7 @@ def test_values_do_nothing_to_a_terminal(broker: Broker, client: Client, topic: 
 
 
 def test_unknown_topics_and_partitions_are_an_error_and_not_created(
-    broker: Broker, client: Client, name: str
+    broker: InProcessBroker, client: Client, name: str
 ) -> None:
     message = failed(consume(broker, name))
     assert message == f"Error: topic {name}: UNKNOWN_TOPIC_OR_PARTITION\n"
@@ -233,7 +237,7 @@ def test_unknown_topics_and_partitions_are_an_error_and_not_created(
     assert failed(consume(broker, name, "-p", "1")) == unknown
 
 
-def test_several_topics_are_read_at_once(broker: Broker, client: Client, name: str) -> None:
+def test_several_topics_are_read_at_once(broker: InProcessBroker, client: Client, name: str) -> None:
     for number in range(2):
         client.create(f"{name}-{number}")
         client.append(f"{name}-{number}", b"%d" % number)

@@ -10,25 +10,25 @@ import pytest
 
 from korvet.admin.client import AdminClient
 from tests.cli.commands import at_broker, done, done_as_json, failed, refused
-from tests.support.broker import Broker
 from tests.support.docs import PAGES
+from tests.support.in_process import InProcessBroker
 
 features = partial(at_broker, "features")
 NAME = "transaction.version"
 
 
 @pytest.fixture(autouse=True)
-def the_highest_level_in_the_end(broker: Broker) -> Iterator[None]:
+def the_highest_level_in_the_end(broker: InProcessBroker) -> Iterator[None]:
     yield
     with AdminClient(broker.bootstrap) as admin:
         admin.cluster.update_features({NAME: 2})
 
 
-def listed(broker: Broker) -> list[list[str]]:
+def listed(broker: InProcessBroker) -> list[list[str]]:
     return [line.split() for line in done(features(broker, "list")).splitlines()]
 
 
-def test_levels_are_listed_and_set(broker: Broker) -> None:
+def test_levels_are_listed_and_set(broker: InProcessBroker) -> None:
     others = [["group.version", "0-1", "1"], ["share.version", "0-1", "1"], ["streams.version", "0-1", "1"]]
     assert listed(broker) == [["Feature", "Supported", "Finalized"], *others, [NAME, "0-2", "2"]]
     said = done(features(broker, "set", f"{NAME}=1", "--downgrade", "safe", "--validate-only"))
@@ -44,7 +44,7 @@ def test_levels_are_listed_and_set(broker: Broker) -> None:
     assert found["epoch"] > 0
 
 
-def test_the_example_of_the_page_prints_what_it_says(broker: Broker) -> None:
+def test_the_example_of_the_page_prints_what_it_says(broker: InProcessBroker) -> None:
     section = PAGES["docs/cluster.md"].partition("## Features\n")[2].partition("\n## ")[0]
     lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
     printed: list[str] = []
@@ -55,7 +55,7 @@ def test_the_example_of_the_page_prints_what_it_says(broker: Broker) -> None:
     assert printed == lines
 
 
-def test_a_broker_says_why_it_refuses_a_level(broker: Broker) -> None:
+def test_a_broker_says_why_it_refuses_a_level(broker: InProcessBroker) -> None:
     assert "without setting the upgrade type" in failed(features(broker, "set", f"{NAME}=1"))
     assert "does not support this feature" in failed(features(broker, "set", "nothing=1"))
 

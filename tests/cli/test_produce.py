@@ -10,23 +10,23 @@ import pytest
 
 from tests.cli.commands import Result, done, failed, read, refused, run
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 
-def produce(broker: Broker, topic: str, *arguments: str, given: bytes = b"") -> Result:
+def produce(broker: InProcessBroker, topic: str, *arguments: str, given: bytes = b"") -> Result:
     """Run `korvet produce` with these bytes on standard input."""
     return run("produce", "-b", broker.bootstrap, topic, *arguments, given=given)
 
 
-def test_each_line_is_a_record(broker: Broker, topic: str) -> None:
+def test_each_line_is_a_record(broker: InProcessBroker, topic: str) -> None:
     assert done(produce(broker, topic, given=b"one\n\nth\xffree\r\nlast")) == b""
     found = read(broker, topic, 4)
     assert [each.value() for each in found] == [b"one", b"", b"th\xffree\r", b"last"]
     assert {(each.key(), each.headers()) for each in found if not each.headers()} == {(None, None)}
 
 
-def test_keys_headers_and_nulls_are_what_the_flags_say(broker: Broker, topic: str) -> None:
+def test_keys_headers_and_nulls_are_what_the_flags_say(broker: InProcessBroker, topic: str) -> None:
     flags = ("--key-separator", "::", "-H", "source=web", "-H", "empty=", "--null", "NULL")
     done(produce(broker, topic, *flags, given=b"a::1\nb::NULL\nNULL::x::y\n"))
     found = read(broker, topic, 3)
@@ -36,7 +36,9 @@ def test_keys_headers_and_nulls_are_what_the_flags_say(broker: Broker, topic: st
     assert [(each.key(), each.value()) for each in read(broker, topic, 4)][3] == (b"all", b"::")
 
 
-def test_bytes_on_the_command_line_that_are_no_text_arrive_as_they_are(broker: Broker, topic: str) -> None:
+def test_bytes_on_the_command_line_that_are_no_text_arrive_as_they_are(
+    broker: InProcessBroker, topic: str
+) -> None:
     odd = os.fsdecode(b"\xff")
     done(produce(broker, topic, "-K", odd, "-H", f"h={odd}", "--null", odd * 2, given=b"k\xff\xff\xff\n"))
     done(produce(broker, topic, "-k", odd, given=b"v\n"))
@@ -50,12 +52,12 @@ def test_bytes_on_the_command_line_that_are_no_text_arrive_as_they_are(broker: B
     assert "in UTF-8" in failed(produce(broker, topic, "-H", f"{odd}=x"), 2)
 
 
-def test_null_bytes_end_records_that_hold_lines(broker: Broker, topic: str) -> None:
+def test_null_bytes_end_records_that_hold_lines(broker: InProcessBroker, topic: str) -> None:
     done(produce(broker, topic, "-0", given=b"two\nlines\0second\0"))
     assert [each.value() for each in read(broker, topic, 2)] == [b"two\nlines", b"second"]
 
 
-def test_whole_files_are_records(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_whole_files_are_records(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
     contents = [b"first\nfile\n", b"", bytes(range(256)) * 2048]
     files = [tmp_path / str(number) for number in range(3)]
     for file, content in zip(files, contents, strict=True):
@@ -64,7 +66,7 @@ def test_whole_files_are_records(broker: Broker, topic: str, tmp_path: Path) -> 
     assert [each.value() for each in read(broker, topic, 3)] == contents
 
 
-def test_a_whole_file_may_have_a_key(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_whole_file_may_have_a_key(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"1\n2\n")
     done(produce(broker, topic, str(file), "--whole", "--key", "k"))
@@ -72,7 +74,7 @@ def test_a_whole_file_may_have_a_key(broker: Broker, topic: str, tmp_path: Path)
     assert (record.key(), record.value()) == (b"k", b"1\n2\n")
 
 
-def test_files_are_read_one_after_the_other(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_files_are_read_one_after_the_other(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a1\na2")
     done(produce(broker, topic, str(tmp_path / "a"), "-", given=b"b1\n"))
     assert [each.value() for each in read(broker, topic, 3)] == [b"a1", b"a2", b"b1"]
@@ -89,13 +91,15 @@ def test_files_are_read_one_after_the_other(broker: Broker, topic: str, tmp_path
         ("--acks", "0"),
     ],
 )
-def test_many_records_arrive_in_order(broker: Broker, topic: str, flags: tuple[str, ...]) -> None:
+def test_many_records_arrive_in_order(broker: InProcessBroker, topic: str, flags: tuple[str, ...]) -> None:
     values = [b"value %d" % number for number in range(3000)]
     done(produce(broker, topic, *flags, given=b"\n".join(values)))
     assert [each.value() for each in read(broker, topic, len(values))] == values
 
 
-def test_a_partition_may_be_named_and_must_be_there(broker: Broker, client: Client, name: str) -> None:
+def test_a_partition_may_be_named_and_must_be_there(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name, partitions=3)
     done(produce(broker, name, "-p", "2", given=b"1\n2\n"))
     assert [each.value() for each in read(broker, name, 2, partition=2)] == [b"1", b"2"]
@@ -103,7 +107,7 @@ def test_a_partition_may_be_named_and_must_be_there(broker: Broker, client: Clie
     assert message == f"Error: line 1: topic {name} has no partition 3; 0 of 0 sent records are delivered\n"
 
 
-def test_keys_go_where_other_clients_send_them(broker: Broker, client: Client, name: str) -> None:
+def test_keys_go_where_other_clients_send_them(broker: InProcessBroker, client: Client, name: str) -> None:
     from kafka.partitioner.default import murmur2
 
     client.create(name, partitions=5)
@@ -114,7 +118,7 @@ def test_keys_go_where_other_clients_send_them(broker: Broker, client: Client, n
         assert [each.key() for each in read(broker, name, len(here), partition)] == here
 
 
-def test_lines_of_json_say_all_that_a_record_has(broker: Broker, client: Client, name: str) -> None:
+def test_lines_of_json_say_all_that_a_record_has(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name, partitions=2)
     lines = [
         {"key": "ü", "value": "a\nb", "headers": [{"name": "h", "value": None}, {"name": "h", "value": "2"}]},
@@ -157,7 +161,7 @@ def test_lines_of_json_say_all_that_a_record_has(broker: Broker, client: Client,
     ],
 )
 def test_a_line_that_is_no_record_is_reported_and_those_before_it_are_delivered(
-    broker: Broker, topic: str, line: str, why: str
+    broker: InProcessBroker, topic: str, line: str, why: str
 ) -> None:
     given = f'{{"value": "before"}}\n{line}\n{{"value": "after"}}\n'.encode()
     message = failed(produce(broker, topic, "--json", given=given))
@@ -167,14 +171,16 @@ def test_a_line_that_is_no_record_is_reported_and_those_before_it_are_delivered(
     assert [each.value() for each in read(broker, topic, 1)] == [b"before"]
 
 
-def test_a_line_without_its_key_is_named(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_line_without_its_key_is_named(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "in\x1b").write_bytes(b"a:1\nb")
     message = failed(produce(broker, topic, "-K:", str(tmp_path / "in\x1b")))
     where = f"{tmp_path}/in\\x1b: line 2"
     assert message == f"Error: {where}: no ':' between key and value; 1 of 1 sent records are delivered\n"
 
 
-def test_what_the_broker_refuses_is_named_with_its_reason(broker: Broker, client: Client, name: str) -> None:
+def test_what_the_broker_refuses_is_named_with_its_reason(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name, max_message_bytes="1000")
     message = failed(produce(broker, name, given=b"small\n" + b"x" * 2000 + b"\n"))
     assert message == (
@@ -186,19 +192,19 @@ def test_what_the_broker_refuses_is_named_with_its_reason(broker: Broker, client
     assert message.startswith("Error: line 1: INVALID_RECORD: a record of a compacted topic needs a key; ")
 
 
-def test_no_batch_is_larger_than_the_topic_takes(broker: Broker, client: Client, name: str) -> None:
+def test_no_batch_is_larger_than_the_topic_takes(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name, max_message_bytes="1000")
     values = [b"value %03d" % number for number in range(300)]
     done(produce(broker, name, given=b"\n".join(values)))
     assert [each.value() for each in read(broker, name, len(values))] == values
 
 
-def test_a_topic_is_made_by_writing_to_it(broker: Broker, name: str) -> None:
+def test_a_topic_is_made_by_writing_to_it(broker: InProcessBroker, name: str) -> None:
     done(produce(broker, name, given=b"1\n"))
     assert [each.value() for each in read(broker, name, 1)] == [b"1"]
 
 
-def test_a_topic_that_cannot_be_is_one_line_of_error(broker: Broker) -> None:
+def test_a_topic_that_cannot_be_is_one_line_of_error(broker: InProcessBroker) -> None:
     message = failed(produce(broker, "no topic", given=b"1\n"))
     assert "INVALID_TOPIC_EXCEPTION" in message
     assert message.count("\n") == 1
@@ -227,7 +233,7 @@ def test_flags_that_do_not_go_together_are_a_mistake(name: str, flags: tuple[str
     refused("produce", name, *flags)
 
 
-def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(broker: Broker, topic: str) -> None:
+def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(broker: InProcessBroker, topic: str) -> None:
     with at_terminal("produce", "-b", broker.bootstrap, topic) as child:
         child.send("first\r")
         assert read(broker, topic, 1)[0].value() == b"first"
@@ -243,7 +249,7 @@ def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(broker: Broker, to
         assert "Traceback" not in child.before
 
 
-def test_a_terminal_shows_progress(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_terminal_shows_progress(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"1234\n" * 2500)
     with at_terminal("produce", "-b", broker.bootstrap, topic, str(tmp_path / "lines")) as child:
         child.expect(r"2,500 records, 10\.0 kB, [\d,]+ records/s\r\n")

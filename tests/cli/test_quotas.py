@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tests.cli.commands import at_broker, done, done_as_json, failed, refused
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 
 quotas = partial(at_broker, "quotas")
 
@@ -18,7 +18,7 @@ def rows(text: str) -> list[list[str]]:
     return [re.split("  +", line) for line in text.splitlines()[1:]]
 
 
-def test_quotas_are_set_shown_and_deleted(broker: Broker, name: str) -> None:
+def test_quotas_are_set_shown_and_deleted(broker: InProcessBroker, name: str) -> None:
     user = ("--entity-type", "users", "--entity-name", name)
     assert done(quotas(broker, "alter", *user, "--set", "producer_byte_rate=1e9")) == f"altered user {name}\n"
     assert rows(done(quotas(broker, "describe", *user))) == [
@@ -40,7 +40,7 @@ def test_quotas_are_set_shown_and_deleted(broker: Broker, name: str) -> None:
 
 @pytest.mark.parametrize("default_first", [True, False])
 def test_names_and_defaults_belong_to_types_in_their_order(
-    broker: Broker, name: str, *, default_first: bool
+    broker: InProcessBroker, name: str, *, default_first: bool
 ) -> None:
     types = ("--entity-type", "users", "--entity-type", "clients")
     name_flags, default = ("--entity-name", name), ("--entity-default",)
@@ -74,7 +74,7 @@ def test_what_makes_no_sense_is_a_mistake_in_the_flags(arguments: tuple[str, ...
     assert said in refused("quotas", "alter", *arguments)
 
 
-def test_a_broker_says_why_it_refuses_a_quota(broker: Broker, name: str) -> None:
+def test_a_broker_says_why_it_refuses_a_quota(broker: InProcessBroker, name: str) -> None:
     of = ("--entity-type", "clients", "--entity-name", name)
     assert "must be greater than 0" in failed(quotas(broker, "alter", *of, "--set", "producer_byte_rate=-1"))
     assert "Invalid configuration key nothing" in failed(quotas(broker, "alter", *of, "--set", "nothing=1"))

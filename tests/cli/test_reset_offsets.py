@@ -17,8 +17,8 @@ from tests.cli.commands import (
     refused,
 )
 from tests.support.batches import Record
-from tests.support.broker import Broker
 from tests.support.group_consumer import joined
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 FIRST_MS = 1_700_000_000_000
@@ -27,7 +27,7 @@ FIRST_MS = 1_700_000_000_000
 groups = partial(at_broker, "groups")
 
 
-def reset(broker: Broker, group: str, *arguments: str) -> list[tuple[str, int, int | None, int]]:
+def reset(broker: InProcessBroker, group: str, *arguments: str) -> list[tuple[str, int, int | None, int]]:
     """Run the command; returns topic, partition, offset before and after of each line."""
     printed = done_as_json("groups", "reset-offsets", "-b", broker.bootstrap, group, *arguments)
     assert printed["group"] == group
@@ -35,7 +35,7 @@ def reset(broker: Broker, group: str, *arguments: str) -> list[tuple[str, int, i
     return [(row["topic"], row["partition"], row["before"], row["after"]) for row in printed["offsets"]]
 
 
-def filled(broker: Broker, client: Client, name: str) -> None:
+def filled(broker: InProcessBroker, client: Client, name: str) -> None:
     """Make a topic with ten records a second apart in partition 0, and a group that has come to offset 4."""
     client.create(name, partitions=2)
     client.append(name, *(Record(timestamp=FIRST_MS + 1000 * number) for number in range(10)))
@@ -62,7 +62,7 @@ def filled(broker: Broker, client: Client, name: str) -> None:
     ],
 )
 def test_each_target_is_shown_and_reached_by_execute(
-    broker: Broker, client: Client, name: str, target: list[str], after: int
+    broker: InProcessBroker, client: Client, name: str, target: list[str], after: int
 ) -> None:
     filled(broker, client, name)
     moved = [(name, 0, 4, after)]
@@ -72,13 +72,13 @@ def test_each_target_is_shown_and_reached_by_execute(
     assert committed(broker, name, name) == [after]
 
 
-def test_a_duration_is_counted_back_from_now(broker: Broker, client: Client, topic: str) -> None:
+def test_a_duration_is_counted_back_from_now(broker: InProcessBroker, client: Client, topic: str) -> None:
     now = int(time.time() * 1000)
     client.append(topic, *(Record(timestamp=now - hours * 3_600_000) for hours in (50, 30, 10)))
     assert reset(broker, topic, "--topic", topic, "--by-duration", "P1DT12H") == [(topic, 0, None, 1)]
 
 
-def test_topics_and_partitions_may_be_named(broker: Broker, client: Client, name: str) -> None:
+def test_topics_and_partitions_may_be_named(broker: InProcessBroker, client: Client, name: str) -> None:
     filled(broker, client, name)
     other = f"{name}-other"
     client.create(other, partitions=3)
@@ -90,14 +90,14 @@ def test_topics_and_partitions_may_be_named(broker: Broker, client: Client, name
     assert (committed(broker, name, name), committed(broker, name, other)) == ([4, 0], [0, 0])
 
 
-def test_a_new_group_is_created_by_its_offsets(broker: Broker, client: Client, name: str) -> None:
+def test_a_new_group_is_created_by_its_offsets(broker: InProcessBroker, client: Client, name: str) -> None:
     filled(broker, client, name)
     group = f"{name} new"
     assert reset(broker, group, "--topic", name, "--to-latest", "--execute")[0] == (name, 0, None, 10)
     assert committed(broker, group, name) == [10, 0]
 
 
-def test_times_are_found_in_format_record_too(broker: Broker, client: Client, name: str) -> None:
+def test_times_are_found_in_format_record_too(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name, storage_format="record")
     first = client.append(name, *(Record(timestamp=FIRST_MS + 1000 * number) for number in range(10)))
     assert reset(broker, name, "--topic", name, "--to-timestamp", str(FIRST_MS + 2500)) == [
@@ -106,7 +106,9 @@ def test_times_are_found_in_format_record_too(broker: Broker, client: Client, na
     assert reset(broker, name, "--topic", name, "--to-offset", "5") == [(name, 0, None, first)]
 
 
-def test_the_table_says_whether_anything_was_changed(broker: Broker, client: Client, name: str) -> None:
+def test_the_table_says_whether_anything_was_changed(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     filled(broker, client, name)
     arguments = ("reset-offsets", name, "--all-topics", "--to-earliest")
     planned, executed = (done(groups(broker, *arguments, flag)) for flag in ("--dry-run", "--execute"))
@@ -116,7 +118,7 @@ def test_the_table_says_whether_anything_was_changed(broker: Broker, client: Cli
     assert "nothing is changed" not in executed
 
 
-def test_a_group_with_members_is_refused(broker: Broker, client: Client, name: str) -> None:
+def test_a_group_with_members_is_refused(broker: InProcessBroker, client: Client, name: str) -> None:
     filled(broker, client, name)
     with joined(broker.bootstrap, name, name):
         result = groups(broker, "reset-offsets", name, "--all-topics", "--to-earliest", "--execute")
@@ -125,7 +127,7 @@ def test_a_group_with_members_is_refused(broker: Broker, client: Client, name: s
     assert committed(broker, name, name) == [4]
 
 
-def test_an_impossible_reset_changes_nothing(broker: Broker, client: Client, name: str) -> None:
+def test_an_impossible_reset_changes_nothing(broker: InProcessBroker, client: Client, name: str) -> None:
     filled(broker, client, name)
 
     def refusal(*arguments: str) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.commands import commit
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
@@ -30,7 +30,7 @@ DUMB = {"PROMPT_TOOLKIT_NO_CPR": "1"}
 
 
 @contextlib.contextmanager
-def shell(broker: Broker, directory: Path) -> Iterator[Any]:
+def shell(broker: InProcessBroker, directory: Path) -> Iterator[Any]:
     """Run a shell up to its first prompt."""
     history = str(directory / "history")
     with at_terminal("shell", "-b", broker.bootstrap, "--history", history, environment=DUMB) as child:
@@ -38,20 +38,20 @@ def shell(broker: Broker, directory: Path) -> Iterator[Any]:
         yield child
 
 
-def prompted(child: Any, broker: Broker) -> str:
+def prompted(child: Any, broker: InProcessBroker) -> str:
     """Wait for the next prompt; returns what came before it."""
     child.expect_exact(f"korvet {broker.bootstrap}>")
     return str(child.before)
 
 
-def lines(broker: Broker, text: str) -> subprocess.CompletedProcess[str]:
+def lines(broker: InProcessBroker, text: str) -> subprocess.CompletedProcess[str]:
     """Give a shell lines without a terminal."""
     command = [sys.executable, "-m", "korvet", "shell", "-b", broker.bootstrap]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_commands_are_run_one_after_the_other_at_the_shells_brokers(
-    broker: Broker, client: Client, name: str, tmp_path: Path
+    broker: InProcessBroker, client: Client, name: str, tmp_path: Path
 ) -> None:
     client.create(name)
     with shell(broker, tmp_path) as child:
@@ -70,7 +70,7 @@ def test_commands_are_run_one_after_the_other_at_the_shells_brokers(
         assert exit_code(child) == 0
 
 
-def test_what_fails_does_not_end_the_shell(broker: Broker, tmp_path: Path) -> None:
+def test_what_fails_does_not_end_the_shell(broker: InProcessBroker, tmp_path: Path) -> None:
     with shell(broker, tmp_path) as child:
         for line, message in (
             ("bogus", "No such command 'bogus'"),
@@ -88,7 +88,7 @@ def test_what_fails_does_not_end_the_shell(broker: Broker, tmp_path: Path) -> No
 
 
 def test_ctrl_c_ends_the_command_that_runs_and_not_the_shell(
-    broker: Broker, client: Client, name: str, tmp_path: Path
+    broker: InProcessBroker, client: Client, name: str, tmp_path: Path
 ) -> None:
     client.create(name)
     client.append(name, b"value")
@@ -130,7 +130,9 @@ def _address(server: socket.socket) -> str:
     return f"{host}:{port}"
 
 
-def test_lines_are_remembered_for_the_next_shell_and_for_nobody_else(broker: Broker, tmp_path: Path) -> None:
+def test_lines_are_remembered_for_the_next_shell_and_for_nobody_else(
+    broker: InProcessBroker, tmp_path: Path
+) -> None:
     with shell(broker, tmp_path) as child:
         child.send("groups describe nobody\r")
         child.expect_exact("GROUP_ID_NOT_FOUND")
@@ -145,7 +147,7 @@ def test_lines_are_remembered_for_the_next_shell_and_for_nobody_else(broker: Bro
         child.expect_exact("GROUP_ID_NOT_FOUND")
 
 
-def test_a_shell_without_a_place_for_its_history_works(broker: Broker, tmp_path: Path) -> None:
+def test_a_shell_without_a_place_for_its_history_works(broker: InProcessBroker, tmp_path: Path) -> None:
     with at_terminal(
         "shell", "-b", broker.bootstrap, "--history", str(tmp_path / "no" / "history"), environment=DUMB
     ) as child:
@@ -157,7 +159,7 @@ def test_a_shell_without_a_place_for_its_history_works(broker: Broker, tmp_path:
 
 
 def test_tab_completes_commands_flags_choices_and_names_in_the_cluster(
-    broker: Broker, client: Client, name: str, tmp_path: Path
+    broker: InProcessBroker, client: Client, name: str, tmp_path: Path
 ) -> None:
     client.create(f"complete.{name}")
     with shell(broker, tmp_path) as child:
@@ -175,7 +177,7 @@ def test_tab_completes_commands_flags_choices_and_names_in_the_cluster(
             prompted(child, broker)
 
 
-def test_a_completed_word_is_followed_by_a_space(broker: Broker, tmp_path: Path) -> None:
+def test_a_completed_word_is_followed_by_a_space(broker: InProcessBroker, tmp_path: Path) -> None:
     with shell(broker, tmp_path) as child:
         child.send("gro" + TAB)
         child.expect("gro.*?ups")
@@ -195,7 +197,7 @@ def test_names_of_a_cluster_that_is_away_hold_up_nobody(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_the_lines_of_standard_input_are_commands(
-    broker: Broker, client: Client, name: str
+    broker: InProcessBroker, client: Client, name: str
 ) -> None:
     client.create(name)
     result = lines(broker, f"# records\nbogus\n\nconsume {name} -n 1 --exit\nexit\nbogus\n")
@@ -207,7 +209,7 @@ def test_without_a_terminal_the_lines_of_standard_input_are_commands(
     assert (done.returncode, done.stdout) == (0, "first\nsecond\n")
 
 
-def test_help_in_the_shell_is_that_of_the_shell_or_of_a_command(broker: Broker) -> None:
+def test_help_in_the_shell_is_that_of_the_shell_or_of_a_command(broker: InProcessBroker) -> None:
     own = lines(broker, "help\n")
     assert (own.returncode, own.stderr) == (0, "")
     assert "at the brokers of this shell" in own.stdout
@@ -242,7 +244,7 @@ def bash() -> Iterator[Any]:
 
 
 def test_bash_completes_what_has_a_colon_and_asks_the_brokers_that_are_given(
-    broker: Broker, client: Client, name: str
+    broker: InProcessBroker, client: Client, name: str
 ) -> None:
     client.create(f"there.{name}")
     commit(broker, f"team:{name}", f"there.{name}", 0)
@@ -271,7 +273,7 @@ def test_bash_completes_what_has_a_colon_and_asks_the_brokers_that_are_given(
 
 
 def test_brokers_that_a_line_names_after_the_cursor_are_asked(
-    broker: Broker, client: Client, name: str, tmp_path: Path
+    broker: InProcessBroker, client: Client, name: str, tmp_path: Path
 ) -> None:
     client.create(f"after.{name}")
     for flag in ("-b ", "--bootstrap-server="):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import committed
-from tests.support.broker import KORVET, START_SECONDS_MAX, Broker
+from tests.support.broker import KORVET, START_SECONDS_MAX
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
 from tests.support.topic_client import Client
 
@@ -41,7 +42,9 @@ def test_output_that_cannot_be_written_is_one_error(
     assert result.stderr == b"Error: the output cannot be written: " + reason + b"\n"
 
 
-def test_a_group_has_not_read_what_could_not_be_written(broker: Broker, client: Client, name: str) -> None:
+def test_a_group_has_not_read_what_could_not_be_written(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name)
     client.append(name, b"a", b"b")
     arguments = ("consume", "-b", broker.bootstrap, name, "-g", name, "--exit")
@@ -54,7 +57,9 @@ def test_a_group_has_not_read_what_could_not_be_written(broker: Broker, client: 
     assert shell("", *arguments).stdout == b"a\nb\n"
 
 
-def test_a_command_that_writes_nothing_needs_no_output(broker: Broker, client: Client, name: str) -> None:
+def test_a_command_that_writes_nothing_needs_no_output(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name)
     produce = ("produce", "-b", broker.bootstrap, name)
     for redirection in (">&-", FULL, "2>&-"):
@@ -63,7 +68,7 @@ def test_a_command_that_writes_nothing_needs_no_output(broker: Broker, client: C
     assert shell("", "consume", "-b", broker.bootstrap, name, "--exit").stdout == b"a\na\na\n"
 
 
-def test_an_input_that_is_closed_is_no_empty_one(broker: Broker, client: Client, name: str) -> None:
+def test_an_input_that_is_closed_is_no_empty_one(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name)
     result = shell("<&-", "produce", "-b", broker.bootstrap, name)
     assert (result.returncode, result.stderr) == (1, b"Error: standard input: Bad file descriptor\n")

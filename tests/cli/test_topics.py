@@ -19,21 +19,21 @@ from tests.cli.commands import (
     table,
 )
 from tests.cli.terminal import CTRL_D, at_terminal, exit_code
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
 topics = partial(at_broker, "topics")
 as_json = partial(json_at_broker, "topics")
 
 
-def partitions(broker: Broker, topic: str) -> int:
+def partitions(broker: InProcessBroker, topic: str) -> int:
     """Return how many partitions librdkafka sees; 0 where there is no such topic."""
     admin = Librdkafka({"bootstrap.servers": broker.bootstrap})
     found = admin.list_topics(timeout=30).topics.get(topic)
     return 0 if found is None else len(found.partitions)
 
 
-def test_topics_are_made_with_partitions_and_settings(broker: Broker, name: str) -> None:
+def test_topics_are_made_with_partitions_and_settings(broker: InProcessBroker, name: str) -> None:
     names = (name, f"{name}-2")
     flags = ("--partitions", "3", "-c", "retention.ms=1000", "-c", "segment.ms=5000")
     assert done(topics(broker, "create", *names, *flags)) == f"created {name}\ncreated {name}-2\n"
@@ -42,7 +42,7 @@ def test_topics_are_made_with_partitions_and_settings(broker: Broker, name: str)
     assert (described["configs"]["retention.ms"], described["configs"]["segment.ms"]) == ("1000", "5000")
 
 
-def test_a_topic_is_created_with_an_assignment(broker: Broker, name: str) -> None:
+def test_a_topic_is_created_with_an_assignment(broker: InProcessBroker, name: str) -> None:
     [row] = as_json(broker, "create", name, "--replica-assignment", "0,0,0,0")
     assert (row["created"], row["partitions"], row["replication_factor"], row["error"]) == (True, 4, 1, None)
     [listed] = [each for each in as_json(broker, "list") if each["topic"] == name]
@@ -51,13 +51,13 @@ def test_a_topic_is_created_with_an_assignment(broker: Broker, name: str) -> Non
     assert message.startswith(f"Error: topic {name}-2: INVALID_REPLICA_ASSIGNMENT")
 
 
-def test_validate_only_creates_nothing(broker: Broker, name: str) -> None:
+def test_validate_only_creates_nothing(broker: InProcessBroker, name: str) -> None:
     assert done(topics(broker, "create", name, "--validate-only")) == f"could be created {name}\n"
     assert partitions(broker, name) == 0
     assert "INVALID_CONFIG" in failed(topics(broker, "create", name, "--validate-only", "-c", "no.such=1"))
 
 
-def test_an_existing_topic_is_a_failure_without_if_not_exists(broker: Broker, topic: str) -> None:
+def test_an_existing_topic_is_a_failure_without_if_not_exists(broker: InProcessBroker, topic: str) -> None:
     result = topics(broker, "create", topic, f"{topic}-2")
     assert failed(result).startswith(f"Error: topic {topic}: TOPIC_ALREADY_EXISTS")
     assert result.stdout == f"created {topic}-2\n"
@@ -68,7 +68,7 @@ def test_an_existing_topic_is_a_failure_without_if_not_exists(broker: Broker, to
     assert "INVALID_TOPIC_EXCEPTION" in failed(topics(broker, "create", "a b", "--if-not-exists"))
 
 
-def test_topics_are_listed(broker: Broker, client: Client, name: str) -> None:
+def test_topics_are_listed(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name, partitions=2)
     printed = done(topics(broker, "list"))
     [row] = [row for row in table(printed) if row[0] == name]
@@ -76,7 +76,7 @@ def test_topics_are_listed(broker: Broker, client: Client, name: str) -> None:
     assert len(row[2]) == 22
 
 
-def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client, name: str) -> None:
+def test_a_topic_is_described_with_what_is_in_it(broker: InProcessBroker, client: Client, name: str) -> None:
     client.create(name, partitions=2, retention_ms="-1")
     client.append(name, b"x" * 100, b"y" * 100, partition=1)
     printed = done(topics(broker, "describe", name))
@@ -101,7 +101,7 @@ def test_a_topic_is_described_with_what_is_in_it(broker: Broker, client: Client,
     }
 
 
-def test_an_unknown_topic_fails_and_the_others_are_described(broker: Broker, topic: str) -> None:
+def test_an_unknown_topic_fails_and_the_others_are_described(broker: InProcessBroker, topic: str) -> None:
     result = topics(broker, "describe", "nothing", topic)
     unknown = "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION"
     assert failed(result) == f"{unknown}\n"
@@ -120,7 +120,9 @@ def test_an_unknown_topic_fails_and_the_others_are_described(broker: Broker, top
     assert topic in [each["topic"] for each in as_json(broker, "describe", "--all-topics")]
 
 
-def test_topics_get_more_partitions_and_other_settings(broker: Broker, client: Client, name: str) -> None:
+def test_topics_get_more_partitions_and_other_settings(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
     client.create(name, retention_ms="5")
     flags = ("--partitions", "4", "-d", "retention.ms", "-c", "segment.ms=7000")
     assert done(topics(broker, "alter", name, *flags)) == f"altered {name}\n"
@@ -138,7 +140,7 @@ def test_topics_get_more_partitions_and_other_settings(broker: Broker, client: C
     assert partitions(broker, name) == 4
 
 
-def test_a_topic_is_deleted_once_that_is_confirmed(broker: Broker, topic: str) -> None:
+def test_a_topic_is_deleted_once_that_is_confirmed(broker: InProcessBroker, topic: str) -> None:
     commit(broker, topic, topic, 0)
     assert failed(topics(broker, "delete", topic)).startswith("Error: nothing is deleted")
     for answer in ("n\r", CTRL_D):
@@ -158,7 +160,7 @@ def test_a_topic_is_deleted_once_that_is_confirmed(broker: Broker, topic: str) -
 
 
 def test_several_are_deleted_and_unknown_ones_are_reported(
-    broker: Broker, client: Client, topic: str
+    broker: InProcessBroker, client: Client, topic: str
 ) -> None:
     client.create(f"{topic}-2")
     result = topics(broker, "delete", "--yes", topic, "nothing", f"{topic}-2")

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from korvet.admin.client import AdminClient
 from tests.cli.commands import at_broker, done, done_as_json, failed
 from tests.support import reading, redis_servers
-from tests.support.broker import Broker
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
@@ -19,7 +19,7 @@ transactions = partial(at_broker, "transactions")
 
 
 @pytest.fixture
-def topic(broker: Broker) -> Iterator[str]:
+def topic(broker: InProcessBroker) -> Iterator[str]:
     """Give a topic with an open transaction in partition 0, whose transactional id is the topic's name."""
     name = topic_name("transactional")
     reading.create_topic(broker.bootstrap, name, 2)
@@ -34,7 +34,7 @@ def topic(broker: Broker) -> Iterator[str]:
         admin.topics.delete([name])
 
 
-def test_transactions_are_listed_and_described(broker: Broker, topic: str) -> None:
+def test_transactions_are_listed_and_described(broker: InProcessBroker, topic: str) -> None:
     [listed] = [
         each
         for each in done_as_json("transactions", "list", "-b", broker.bootstrap, "--state", "Ongoing")
@@ -55,7 +55,7 @@ def test_transactions_are_listed_and_described(broker: Broker, topic: str) -> No
     assert "other" in failed(transactions(broker, "describe", "other"))
 
 
-def test_a_transaction_that_hangs_is_found_and_aborted(broker: Broker, topic: str) -> None:
+def test_a_transaction_that_hangs_is_found_and_aborted(broker: InProcessBroker, topic: str) -> None:
     hanging = ("find-hanging", "--topic", topic, "--older-than", "0")
     assert done(transactions(broker, *hanging)) == "no hanging transactions\n"
     with redis_servers.connected(broker.redis_url) as stored:

@@ -10,7 +10,9 @@ import pexpect
 import pytest
 
 from tests.cli.commands import at_broker, done, done_as_json, failed, korvet_process, table
-from tests.support.broker import Broker, korvet_broker
+from tests.support import redis_servers
+from tests.support.broker import korvet_broker
+from tests.support.in_process import InProcessBroker, broker_in_process
 from tests.support.sasl_client import SaslClient
 
 users = partial(at_broker, "users")
@@ -33,11 +35,11 @@ def bootstrap(*arguments: str, code: int = 0) -> str:
     return failed(result, code) if code else str(done(result))
 
 
-def listed(broker: Broker) -> list[list[str]]:
+def listed(broker: InProcessBroker) -> list[list[str]]:
     return [row for row in table(done(users(broker, "list"))) if row[0].startswith("name-")]
 
 
-def test_a_user_is_created_listed_and_deleted(broker: Broker, name: str, file: str) -> None:
+def test_a_user_is_created_listed_and_deleted(broker: InProcessBroker, name: str, file: str) -> None:
     said = done(users(broker, "set-password", name, "--password-file", file))
     assert said == f"set the password of {name} (SCRAM-SHA-256, SCRAM-SHA-512)\n"
     said = done(
@@ -65,7 +67,7 @@ def test_a_user_is_created_listed_and_deleted(broker: Broker, name: str, file: s
     assert "has no such credential" in failed(users(broker, "delete", name, "--yes"))
 
 
-def test_a_password_comes_from_standard_input(broker: Broker, name: str) -> None:
+def test_a_password_comes_from_standard_input(broker: InProcessBroker, name: str) -> None:
     arguments = ("users", "set-password", name, "-b", broker.bootstrap, "--password-file", "-")
     done(korvet_process(*arguments, given=PASSWORD))
     assert len(listed(broker)) == 2
@@ -76,7 +78,9 @@ def test_a_password_comes_from_standard_input(broker: Broker, name: str) -> None
     assert "give --password-file" in failed(users(broker, "set-password", name), 2)
 
 
-def test_a_terminal_asks_for_a_password_twice_and_does_not_show_it(broker: Broker, name: str) -> None:
+def test_a_terminal_asks_for_a_password_twice_and_does_not_show_it(
+    broker: InProcessBroker, name: str
+) -> None:
     arguments = ["-m", "korvet", "users", "set-password", name, "-b", broker.bootstrap]
     with pexpect.spawn(sys.executable, arguments, encoding="utf-8", timeout=60) as terminal:
         for prompt in ("Password: ", "Repeat for confirmation: "):
@@ -103,19 +107,20 @@ def test_the_first_user_is_made_before_the_broker_runs_and_while_it_does(tmp_pat
         assert PASSWORD not in broker.log()
 
 
-def test_the_first_user_is_made_in_a_redis(redis_url: str, file: str, tmp_path: Path) -> None:
-    at = ("--redis-url", redis_url, "--password-file", file)
-    bootstrap("admin", *at)
-    said = bootstrap("admin", *at, code=1)
-    assert "admin exists: --replace gives it another password" in said
+def test_the_first_user_is_made_in_a_redis(file: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("another password")
-    bootstrap("admin", "--replace", *at[:2], "--password-file", str(other))
-    with (
-        korvet_broker(tmp_path, *at[:2], *SASL, *MAP, listen=(), workers=1) as broker,
-        SaslClient(broker.at("SASL_PLAINTEXT")) as client,
-    ):
-        client.authenticated("admin", "another password")
+    with redis_servers.server() as url:
+        at = ("--redis-url", url, "--password-file", file)
+        bootstrap("admin", *at)
+        assert "admin exists: --replace gives it another password" in bootstrap("admin", *at, code=1)
+        bootstrap("admin", "--replace", *at[:2], "--password-file", str(other))
+        settings = dict(setting.split("=", 1) for setting in (*SASL[1::2], *MAP[1::2]))
+        with (
+            broker_in_process(url, settings) as broker,
+            SaslClient(broker.at("SASL_PLAINTEXT")) as client,
+        ):
+            client.authenticated("admin", "another password")
 
 
 def test_a_redis_that_is_away_is_said_in_one_line(file: str) -> None:
