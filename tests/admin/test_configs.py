@@ -156,12 +156,6 @@ def test_what_has_settings_is_listed(admin: AdminClient, topic: str) -> None:
     assert {each.type for each in topics} == {ResourceType.TOPIC}
 
 
-def test_about_nothing_nobody_is_asked() -> None:
-    with AdminClient("127.0.0.1:1") as admin:
-        assert not admin.configs.describe([])
-        assert not admin.configs.alter({})
-
-
 @pytest.mark.parametrize(
     ("resource", "text"),
     [

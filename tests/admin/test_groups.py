@@ -176,11 +176,6 @@ def test_a_group_that_is_not_there_keeps_none_of_the_others_from_being_described
     assert code_of(unnamed) in (ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def test_about_no_groups_nobody_is_asked() -> None:
-    with AdminClient("127.0.0.1:1") as admin:
-        assert admin.groups.describe([]) == admin.groups.delete([]) == {}
-
-
 def assignment(*topics: tuple[bytes, list[int]]) -> bytes:
     """Return an assignment as a consumer's leader writes it."""
     parts = [struct.pack(">hi", 1, len(topics))]

@@ -118,11 +118,3 @@ def test_partitions_that_cannot_be_asked_about_are_refused(admin: AdminClient) -
         code_of(admin.partitions.elect_leaders([unsendable])[unsendable]) is ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     assert code_of(admin.partitions.producers([unsendable])[unsendable]) is ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-def test_about_no_partitions_nobody_is_asked() -> None:
-    with AdminClient("127.0.0.1:1") as admin:
-        assert not admin.partitions.reassign({})
-        assert not admin.partitions.elect_leaders([])
-        assert not admin.partitions.log_dirs([])
-        assert not admin.partitions.producers([])

@@ -147,3 +147,16 @@ def test_another_kafka_is_asked_in_its_own_versions() -> None:
         for group in ("billing", "shipping", "auditing"):
             settled(admin.offsets.alter(group, {places[3]: 2}))
             assert admin.offsets.committed(group, places)[places[3]].offset == 2
+
+
+def test_about_nothing_nobody_is_asked() -> None:
+    with AdminClient("127.0.0.1:1") as admin:
+        outcomes: list[object] = [
+            *(admin.topics.create([]), admin.topics.describe([]), admin.topics.delete([])),
+            *(admin.topics.create_partitions({}), admin.topics.delete_records({})),
+            *(admin.partitions.reassign({}), admin.partitions.elect_leaders([])),
+            *(admin.partitions.log_dirs([]), admin.partitions.producers([])),
+            *(admin.configs.describe([]), admin.configs.alter({})),
+            *(admin.groups.describe([]), admin.groups.delete([])),
+        ]
+        assert not any(outcomes)

@@ -105,14 +105,6 @@ def test_a_name_given_twice_is_refused_and_the_others_are_made(admin: AdminClien
     assert isinstance(admin.topics.describe([f"{name}-twice"])[f"{name}-twice"], UnknownTopicOrPartitionError)
 
 
-def test_partitions_lie_where_the_assignments_say(admin: AdminClient, name: str) -> None:
-    [broker] = admin.topology().brokers
-    made = settled(admin.topics.create([NewTopic(name, assignments=[[broker], [broker], [broker]])]))
-    assert made[name].partitions == 3
-    described = settled(admin.topics.describe([name]))[name]
-    assert [each.replicas for each in described.partitions] == [[broker]] * 3
-
-
 def test_topics_grow(admin: AdminClient, topic: str) -> None:
     [broker] = admin.topology().brokers
     assert admin.topics.create_partitions({topic: 2}, validate_only=True) == {topic: None}
@@ -165,16 +157,6 @@ def test_topics_are_described_and_deleted_by_id_and_name_together(
     assert isinstance(deleted[name], UnknownTopicOrPartitionError)
 
 
-def test_an_id_does_not_delete_a_new_topic_of_the_same_name(admin: AdminClient, name: str) -> None:
-    first = settled(admin.topics.create([name]))[name].topic_id
-    assert first is not None
-    settled(admin.topics.delete([name]))
-    second = settled(admin.topics.create([name]))[name].topic_id
-    assert isinstance(admin.topics.delete([first])[first], UnknownTopicIdError)
-    described = settled(admin.topics.describe([name]))[name]
-    assert described.topic_id == second != first
-
-
 @pytest.mark.parametrize("topic", UNSENDABLE)
 def test_a_name_that_cannot_be_sent_keeps_none_of_the_others_from_being_answered(
     admin: AdminClient, client: Client, name: str, topic: str
@@ -200,15 +182,6 @@ def test_records_are_deleted_up_to_an_offset(admin: AdminClient, client: Client,
     assert isinstance(outcomes[three], UnknownTopicOrPartitionError)
     starts = settled(admin.offsets.at({zero: EARLIEST, one: EARLIEST}))
     assert [starts[place].offset for place in (zero, one)] == [4, 10]
-
-
-def test_about_no_topics_nobody_is_asked() -> None:
-    with AdminClient("127.0.0.1:1") as admin:
-        assert not admin.topics.create([])
-        assert not admin.topics.describe([])
-        assert not admin.topics.create_partitions({})
-        assert not admin.topics.delete([])
-        assert not admin.topics.delete_records({})
 
 
 @pytest.mark.parametrize("value", [b"", bytes(15), bytes(17), bytes(16)])

@@ -105,17 +105,6 @@ def test_records_are_accepted_released_and_rejected(sharing: Broker, topic: str)
         assert work(one, 1, accept) == [("next", 1)]
 
 
-def test_what_a_member_does_not_acknowledge_comes_to_another(sharing: Broker, topic: str) -> None:
-    send(sharing.bootstrap, topic, VALUES)
-    with member(sharing, topic) as slow, member(sharing, topic) as quick:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not (held := [seen(each) for each in poll(slow)]):
-            assert time.monotonic() < deadline
-        assert held == [(value, 1) for value in VALUES[: len(held)]]
-        done = work(quick, len(VALUES), accept)
-        assert sorted(done) == [(value, 1 + (number < len(held))) for number, value in enumerate(VALUES)]
-
-
 def test_the_next_poll_accepts_in_implicit_mode(sharing: Broker, topic: str) -> None:
     send(sharing.bootstrap, topic, VALUES)
     got: list[tuple[str, int]] = []

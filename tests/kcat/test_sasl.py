@@ -72,13 +72,6 @@ def test_kcat_writes_and_reads(sasl: Broker, mechanism: str) -> None:
     assert found.stdout == "x\n"
 
 
-@pytest.mark.parametrize("mechanism", PASSWORDS)
-def test_kcat_says_that_it_may_not_log_in(sasl: Broker, mechanism: str) -> None:
-    done = kcat(sasl, mechanism, "-L", "-m", "10", password="wrong")
-    assert done.returncode != 0
-    assert "Authentication failed" in done.stderr
-
-
 def test_a_token_of_kcats_own_has_no_signature_and_does_not_count(sasl: Broker) -> None:
     done = kcat(
         sasl, "OAUTHBEARER", "-L", "-m", "10", "-X", "sasl.oauthbearer.config=principal=alice", password="x"

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PER_CODEC = 4_000
 PARTITIONS = 4
 TIMESTAMP_FIRST_MS = 1_700_000_000_000
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import confluent_kafka
 import pytest
 
 from tests.jvm.share import EXPLICIT, Counts, Start, configure, send
 from tests.jvm.tools import AtBroker
 from tests.support.broker import Broker
-from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
 
 VALUES = [f"v{number:02}" for number in range(20)]
 STRICT = "share.acquire.mode=record_limit"
-DELIVERIES_MAX = 5
 
 
 @pytest.fixture(params=["plain", "dense"])
@@ -63,19 +60,6 @@ def test_released_records_come_again_and_others_do_not(bootstrap: str, topic: st
     assert one.some() == {"next": 1}
 
 
-def test_a_record_is_archived_when_it_was_released_too_often(
-    bootstrap: str, topic: str, share: Start
-) -> None:
-    send(bootstrap, topic, ["poison"])
-    one = share(topic, topic, EXPLICIT)
-    for count in range(1, DELIVERIES_MAX + 1):
-        assert one.some() == {"poison": count}
-        one.release("poison")
-        assert one.commit() == "done"
-    send(bootstrap, topic, ["next"])
-    assert one.some() == {"next": 1}
-
-
 def test_another_gets_what_was_held_too_long(bootstrap: str, topic: str, share: Start) -> None:
     send(bootstrap, topic, VALUES)
     slow, quick = share(topic, topic, EXPLICIT), share(topic, topic, EXPLICIT)
@@ -107,34 +91,6 @@ def test_a_renewed_record_stays_with_its_consumer(bootstrap: str, topic: str, sh
     assert two.some() == {"next": 1}
 
 
-def test_two_consumers_share_one_partition(bootstrap: str, topic: str, share: Start) -> None:
-    one, two = (share(topic, topic, STRICT, "max.poll.records=7") for _ in range(2))
-    values = [f"v{number:03}" for number in range(400)]
-    one.poll()
-    two.poll()
-    for first in range(0, len(values), 50):
-        send(bootstrap, topic, values[first : first + 50])
-    seen: list[Counts] = [{}, {}]
-    while len(seen[0]) + len(seen[1]) < len(values):
-        for mine, consumer in zip(seen, (one, two), strict=True):
-            came = consumer.poll(0.05)
-            assert len(came) <= 7
-            mine.update(came)
-    assert seen[0].keys().isdisjoint(seen[1])
-    assert seen[0] | seen[1] == counted(values, 1)
-    assert all(seen)
-
-
-def test_another_gets_what_a_killed_one_held(bootstrap: str, topic: str, share: Start) -> None:
-    send(bootstrap, topic, VALUES)
-    killed, other = share(topic, topic, EXPLICIT), share(topic, topic, EXPLICIT)
-    assert killed.some() == counted(VALUES, 1)
-    killed.accept(*VALUES[:10])
-    assert killed.commit() == "done"
-    killed.kill()
-    assert other.take(10) == counted(VALUES[10:], 2)
-
-
 def test_a_limit_of_records_is_exact_only_if_that_is_asked_for(
     bootstrap: str, topic: str, share: Start
 ) -> None:
@@ -151,44 +107,6 @@ def test_a_limit_of_records_is_exact_only_if_that_is_asked_for(
     assert whole.commit() == "done"
     left = VALUES[3 + len(came) :]
     assert whole.take(len(left)) == counted(left, 1)
-
-
-@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_aborted_records_come_only_to_who_wants_them(
-    bootstrap: str, topic: str, share: Start, level: str
-) -> None:
-    configure(bootstrap, topic, share_isolation_level=level)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    producer.init_transactions(WAIT_SECONDS_MAX)
-    for value, end in (
-        ("first", producer.commit_transaction),
-        ("aborted", producer.abort_transaction),
-        ("last", producer.commit_transaction),
-    ):
-        producer.begin_transaction()
-        producer.produce(topic, value, partition=0)
-        producer.flush(WAIT_SECONDS_MAX)
-        end(WAIT_SECONDS_MAX)
-    wanted = ["first", "last"] if level == "read_committed" else ["first", "aborted", "last"]
-    one = share(topic, topic, EXPLICIT)
-    assert one.take(len(wanted)) == counted(wanted, 1)
-    send(bootstrap, topic, ["next"])
-    assert one.some() == {"next": 1}
-
-
-def test_a_group_begins_at_the_end_unless_it_is_configured(bootstrap: str, topic: str, share: Start) -> None:
-    send(bootstrap, topic, VALUES)
-    late, recent = topic_name("late"), topic_name("recent")
-    configure(bootstrap, recent, share_auto_offset_reset="by_duration:PT1H")
-    at_end = share(late, topic)
-    came: Counts = {}
-    for number in range(60):
-        if not came:
-            send(bootstrap, topic, [f"next{number}"])
-            came = at_end.poll(1.0)
-    assert came
-    assert came.keys().isdisjoint(VALUES)
-    assert share(recent, topic).some().keys() >= {*VALUES, *came}
 
 
 def test_close_gives_back_what_is_not_acknowledged(bootstrap: str, topic: str, share: Start) -> None:
