@@ -42,10 +42,11 @@ def test_a_line_without_a_test_or_a_reason_is_refused(line: str) -> None:
         entry_of(line)
 
 
-def test_an_entry_names_all_invocations_one_of_them_or_all_tests() -> None:
+def test_an_entry_names_all_invocations_one_of_them_or_tests_by_a_pattern() -> None:
     assert Entry(OWNER, "testFetch", "").names(OWNER, "testFetch#2")
     assert Entry(OWNER, "testFetch#2", "").names(OWNER, "testFetch#2")
     assert Entry(OWNER, "*", "").names(OWNER, "testFetch#2")
+    assert Entry(OWNER, "test*Records", "").names(OWNER, "testFetchOfRecords#1")
     assert not Entry(OWNER, "testFetch#2", "").names(OWNER, "testFetch#1")
     assert not Entry(OWNER, "testFetch", "").names(OWNER, "testFetchOfRecords#1")
     assert not Entry(OWNER, "*", "").names("kafka.server.ProduceRequestTest", "testFetch#2")

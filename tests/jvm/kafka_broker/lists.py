@@ -1,7 +1,7 @@
 """The lists of tests: which classes are run, which of their tests cannot pass, and which must pass one day.
 
 A line of outside.txt or open.txt is CLASS#METHOD: REASON. METHOD stands for all invocations of a test with parameters,
-METHOD#2 for the second one, and * for all tests of the class.
+METHOD#2 for the second one; in METHOD * stands for any characters.
 
 - outside.txt: no broker outside of the test's process can pass, or Korvet documents another behaviour.
 - open.txt: faults of Korvet. It only shrinks: a run fails if one of its tests passes.
@@ -9,6 +9,7 @@ METHOD#2 for the second one, and * for all tests of the class.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,8 @@ class Entry(NamedTuple):
 
     def names(self, owner: str, method: str) -> bool:
         """Return whether the test is one of the entry's."""
-        return self.owner == owner and (self.method in {"*", method} or method.startswith(f"{self.method}#"))
+        patterns = self.method, f"{self.method}#*"
+        return self.owner == owner and any(fnmatchcase(method, pattern) for pattern in patterns)
 
 
 def classes() -> list[str]:

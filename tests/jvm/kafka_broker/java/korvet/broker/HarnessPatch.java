@@ -1,10 +1,7 @@
 package korvet.broker;
 
 import java.util.List;
-import javassist.ClassPool;
-import javassist.CtClass;
-import javassist.CtMethod;
-import javassist.Modifier;
+import javassist.*;
 
 /**
  * Writes copies of Kafka's test harness into a folder whose methods ask {@link OutsideBroker}, not a broker in the same

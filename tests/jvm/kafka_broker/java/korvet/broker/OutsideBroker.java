@@ -2,13 +2,7 @@ package korvet.broker;
 
 import java.io.IOException;
 import java.net.InetAddress;
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.HashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.Properties;
-import java.util.TreeMap;
+import java.util.*;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
@@ -21,10 +15,7 @@ import kafka.server.KafkaConfig;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.TopicListing;
-import org.apache.kafka.common.Endpoint;
-import org.apache.kafka.common.KafkaFuture;
-import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.*;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
@@ -235,7 +226,7 @@ public final class OutsideBroker {
     }
 
     /** Waits for the end of a creation or a deletion whose request is under way. */
-    public static void awaitTopic(String topic, boolean exists) throws InterruptedException {
+    public static Void awaitTopic(String topic, boolean exists) throws InterruptedException {
         long end = System.nanoTime() + TOPIC_NANOS_MAX;
         while (topicIds().containsKey(topic) != exists) {
             if (System.nanoTime() > end) {
@@ -243,6 +234,7 @@ public final class OutsideBroker {
             }
             Thread.sleep(20);
         }
+        return null;
     }
 
     /** The one broker leads each partition. */

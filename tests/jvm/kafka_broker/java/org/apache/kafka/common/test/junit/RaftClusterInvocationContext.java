@@ -1,11 +1,7 @@
 package org.apache.kafka.common.test.junit;
 
-import java.util.HashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.Optional;
-import java.util.Set;
-import java.util.TreeMap;
+import java.io.IOException;
+import java.util.*;
 import kafka.server.KafkaBroker;
 import korvet.broker.InProcessException;
 import korvet.broker.OutsideBroker;
@@ -13,17 +9,14 @@ import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
-import org.junit.jupiter.api.extension.AfterEachCallback;
-import org.junit.jupiter.api.extension.BeforeEachCallback;
-import org.junit.jupiter.api.extension.ConditionEvaluationResult;
-import org.junit.jupiter.api.extension.ExecutionCondition;
-import org.junit.jupiter.api.extension.Extension;
-import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
+import org.junit.jupiter.api.extension.*;
 import org.mockito.Mockito;
 import org.mockito.invocation.InvocationOnMock;
 
 /** Comes before Kafka's class of this name on the class path: the cluster of a @ClusterTest is one outside broker. */
 public class RaftClusterInvocationContext implements TestTemplateInvocationContext {
+    private static final Set<String> IN_PROCESS = Set.of("authorizers", "controllerBoundPorts");
+
     private final String name;
     private final ClusterConfig config;
     private final boolean combined;
@@ -67,64 +60,48 @@ public class RaftClusterInvocationContext implements TestTemplateInvocationConte
 
         Object answer(InvocationOnMock call) throws Throwable {
             String method = call.getMethod().getName();
-            switch (method) {
-                case "start":
-                    start();
-                    return null;
-                case "stop":
-                    OutsideBroker.stop();
-                    stopped = true;
-                    return null;
-                case "started":
-                    return started;
-                case "stopped":
-                    return stopped;
-                case "type":
-                    return combined ? Type.CO_KRAFT : Type.KRAFT;
-                case "config":
-                    return config;
-                case "brokers":
-                    return brokers();
-                case "controllers":
-                    return Map.of();
-                case "controllerIds":
-                    return Set.of();
-                case "clientListener":
-                    return config.brokerListenerName();
-                case "controllerListenerName":
-                    return config.controllerListenerName();
-                case "bootstrapServers":
-                    return OutsideBroker.bootstrap(config.brokerListenerName());
-                case "supportedGroupProtocols":
-                    return Set.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER);
-                case "clusterId":
-                    return OutsideBroker.clusterId();
-                case "firstFatalException", "firstNonFatalException":
-                    return Optional.empty();
-                case "waitForReadyBrokers", "ensureConsistentMetadata", "waitAcls":
-                    return null; // see HarnessPatch.utilities
-                case "waitTopicCreation":
-                    OutsideBroker.awaitTopic(call.getArgument(0), true);
-                    return null;
-                case "waitTopicDeletion":
-                    OutsideBroker.awaitTopic(call.getArgument(0), false);
-                    return null;
-                case "authorizers", "controllerBoundPorts":
-                    throw new InProcessException("ClusterInstance." + method);
-                default:
-                    if (call.getMethod().isDefault()) {
-                        return call.callRealMethod();
+            return switch (method) {
+                case "start" -> start();
+                case "stop" -> stop();
+                case "started" -> started;
+                case "stopped" -> stopped;
+                case "type" -> combined ? Type.CO_KRAFT : Type.KRAFT;
+                case "config" -> config;
+                case "brokers" -> brokers();
+                case "controllers" -> Map.of();
+                case "controllerIds" -> Set.of();
+                case "clientListener" -> config.brokerListenerName();
+                case "controllerListenerName" -> config.controllerListenerName();
+                case "bootstrapServers" -> OutsideBroker.bootstrap(config.brokerListenerName());
+                case "supportedGroupProtocols" -> Set.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER);
+                case "clusterId" -> OutsideBroker.clusterId();
+                case "firstFatalException", "firstNonFatalException" -> Optional.empty();
+                // As in HarnessPatch.utilities.
+                case "waitForReadyBrokers", "ensureConsistentMetadata", "waitAcls" -> null;
+                case "waitTopicCreation" -> OutsideBroker.awaitTopic(call.getArgument(0), true);
+                case "waitTopicDeletion" -> OutsideBroker.awaitTopic(call.getArgument(0), false);
+                default -> {
+                    if (!call.getMethod().isDefault() || IN_PROCESS.contains(method)) {
+                        throw new InProcessException("ClusterInstance." + method);
                     }
-                    throw new InProcessException("ClusterInstance." + method);
-            }
+                    yield call.callRealMethod();
+                }
+            };
         }
 
-        private void start() throws Exception {
+        private Void start() throws Exception {
             if (!started) {
                 OutsideBroker.start(
                         properties(0), config.brokerListenerName(), config.brokerSecurityProtocol(), test);
                 started = true;
             }
+            return null;
+        }
+
+        private Void stop() throws IOException {
+            OutsideBroker.stop();
+            stopped = true;
+            return null;
         }
 
         private Map<Integer, KafkaBroker> brokers() {
