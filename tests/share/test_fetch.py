@@ -17,7 +17,7 @@ from korvet.share.fetch import SEARCH_SECONDS, ShareFetcher
 from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
 from korvet.share.positions import Positions
 from korvet.share.store import SharePartitions
-from korvet.share.types import ACCEPT, RELEASE, AckRange, SharePolicy
+from korvet.share.types import ACCEPT, AckRange, SharePolicy
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, read
@@ -182,17 +182,6 @@ def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: 
     waiting = two.waiting()
     one.acknowledge(found)
     assert waiting.get(timeout=SECONDS_MAX) == [b"3", b"4"]
-
-
-def test_what_is_released_comes_before_what_is_new(worker: Worker) -> None:
-    one, two = worker.member(), worker.member()
-    for number in range(6):
-        worker.view.append("orders", b"%d" % number)
-    found = [*one.poll(records=3), *one.poll(records=3)][:3]
-    assert [record.value for record, _ in found][:1] == [b"0"]
-    one.acknowledge(found[:1], RELEASE)
-    again = two.poll(records=1)
-    assert [(record.value, count) for record, count in again] == [(b"0", 2)]
 
 
 def test_records_that_have_left_the_log_are_passed_over(worker: Worker, raw_redis: Any) -> None:

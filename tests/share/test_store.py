@@ -64,21 +64,6 @@ def test_types_of_one_range_may_differ(part: Part) -> None:
     assert not part.acknowledged(first + 2)
 
 
-def test_no_more_are_in_flight_than_the_limit_says(part: Part) -> None:
-    offsets = filled(part, 10)
-    part.policy = part.policy._replace(in_flight_max=4)
-    assert len(part.take("m1")) == 4
-    found = part.asked("m2", at=offsets[4])
-    assert (found.ranges, found.read_next) == ([], None)
-    assert found.wake_ms is not None
-    assert 0 < found.wake_ms <= part.policy.lock_ms
-    part.acknowledged(offsets[1])
-    assert part.take("m2") == [(offsets[4], 1)]
-    # What is to be delivered again counts, and needs no room.
-    part.acknowledged(offsets[2], type_=RELEASE)
-    assert part.take("m2") == [(offsets[2], 2)]
-
-
 def test_the_worker_learns_where_to_read_next(part: Part) -> None:
     offsets = filled(part, 4)
     readable = part.readable(offsets[0])

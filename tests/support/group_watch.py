@@ -105,9 +105,13 @@ class GroupWatch:
         """Fail where anything was found that must not be."""
         assert not self.problems, "\n".join(self.problems)
 
-    def wait_for_state(self, state: str) -> None:
-        """Wait until the group is in a state."""
-        wait_until(lambda: self._last.state == state, f"{self._group} is {state}", SECONDS_MAX)
+    def wait_for_rebalance(self, joining: str) -> None:
+        """Wait until a rebalance is under way, or this one that joins has come through it unseen."""
+        wait_until(
+            lambda: self._last.state == "PreparingRebalance" or joining in self._last.members,
+            f"{self._group} has a rebalance",
+            SECONDS_MAX,
+        )
 
     def go_on(self) -> None:
         """Wait until the group has committed more than now in every partition."""

@@ -238,22 +238,8 @@ class KafkaPythonMember(Member):
         assignors = {each.name: each for each in (RangePartitionAssignor, CooperativeStickyAssignor)}
         self._kafka = kafka
         self.refusals = (kafka.errors.KafkaError,)
-        plan = self.plan
-        self._consumer = kafka.KafkaConsumer(
-            bootstrap_servers=plan.bootstrap,
-            client_id=plan.name,
-            group_id=plan.group,
-            group_instance_id=plan.instance or None,
-            partition_assignment_strategy=[assignors[plan.assignor]],
-            session_timeout_ms=plan.session_ms,
-            heartbeat_interval_ms=plan.heartbeat_ms,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            fetch_min_bytes=_FETCH_BYTES_MIN,
-            fetch_max_wait_ms=int(TURN_SECONDS * 1000),
-            metadata_max_age_ms=500,
-        )
-        self._consumer.subscribe([plan.topic], listener=Listener())
+        self._consumer = kafka.KafkaConsumer(**_options(self.plan, assignors))
+        self._consumer.subscribe([self.plan.topic], listener=Listener())
 
     def poll(self) -> list[Record]:
         found = self._consumer.poll(timeout_ms=_LONG_POLL_MS, max_records=_AT_ONCE)
@@ -304,23 +290,9 @@ class AiokafkaMember(Member):
         assignors = {each.name: each for each in (RangePartitionAssignor, StickyPartitionAssignor)}
         self._kafka = aiokafka
         self.refusals = (aiokafka.errors.KafkaError,)
-        plan = self.plan
-        self._consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=plan.bootstrap,
-            client_id=plan.name,
-            group_id=plan.group,
-            group_instance_id=plan.instance or None,
-            partition_assignment_strategy=[assignors[plan.assignor]],
-            session_timeout_ms=plan.session_ms,
-            rebalance_timeout_ms=60_000,
-            heartbeat_interval_ms=plan.heartbeat_ms,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            fetch_min_bytes=_FETCH_BYTES_MIN,
-            fetch_max_wait_ms=int(TURN_SECONDS * 1000),
-            metadata_max_age_ms=500,
-        )
-        self._consumer.subscribe([plan.topic], listener=Listener())
+        options = _options(self.plan, assignors)
+        self._consumer = aiokafka.AIOKafkaConsumer(rebalance_timeout_ms=60_000, **options)
+        self._consumer.subscribe([self.plan.topic], listener=Listener())
         await self._consumer.start()
 
     def poll(self) -> list[Record]:
@@ -343,6 +315,24 @@ class AiokafkaMember(Member):
     def close(self) -> None:
         self._loop.run_until_complete(self._consumer.stop())
         self._loop.close()
+
+
+def _options(plan: Plan, assignors: dict[str, Any]) -> dict[str, Any]:
+    """Return what kafka-python and aiokafka are given by the same names."""
+    return {
+        "bootstrap_servers": plan.bootstrap,
+        "client_id": plan.name,
+        "group_id": plan.group,
+        "group_instance_id": plan.instance or None,
+        "partition_assignment_strategy": [assignors[plan.assignor]],
+        "session_timeout_ms": plan.session_ms,
+        "heartbeat_interval_ms": plan.heartbeat_ms,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "fetch_min_bytes": _FETCH_BYTES_MIN,
+        "fetch_max_wait_ms": int(TURN_SECONDS * 1000),
+        "metadata_max_age_ms": 500,
+    }
 
 
 KINDS: dict[str, type[Member]] = {

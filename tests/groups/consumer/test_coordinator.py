@@ -20,7 +20,6 @@ from tests.groups.consumer.support import (
     Client,
     Consumers,
     delete_topic,
-    grow_topic,
     settle,
 )
 from tests.groups.support import KEYS, join_request, refused
@@ -45,24 +44,6 @@ def test_the_first_member_gets_all_partitions_with_its_first_heartbeat(at: Consu
     [member] = described.members
     assert (member.member_id, member.epoch, member.names) == ("one", 1, ("orders",))
     assert member.assigned == member.target == {"orders": [0, 1, 2, 3]}
-
-
-def test_a_partition_is_the_next_ones_only_when_its_owner_reports_that_it_has_revoked_it(
-    at: Consumers, other: Consumers
-) -> None:
-    one, two = Client(at, "one", "orders"), Client(other, "two", "orders")
-    one.join()
-    assert two.join().epoch == 2
-    assert two.has() == {}
-    assert at.state() == "Reconciling"
-    revoke = one.send()
-    assert (revoke.epoch, one.has()) == (1, {"orders": [0, 1]})
-    two.beat()
-    assert two.has() == {}, "the other one has not reported it yet"
-    assert one.beat().epoch == 2
-    assert two.beat().assigned == at.owned("orders", 2, 3)
-    settle(one, two)
-    assert at.state() == "Stable"
 
 
 def test_very_many_partitions_come_with_one_answer(at: Consumers) -> None:
@@ -211,25 +192,6 @@ def test_a_full_group_takes_no_more(at: Consumers) -> None:
     assert one.join().epoch == 1
 
 
-def test_topics_that_come_go_and_grow_are_assigned(at: Consumers) -> None:
-    one = Client(at, "one", "orders", "bills")
-    one.join()
-    assert one.has() == {"orders": [0, 1, 2, 3]}
-    at.create("bills", 2)
-    settle(one)
-    assert one.has() == {"orders": [0, 1, 2, 3], "bills": [0, 1]}
-    grow_topic(at, "bills", 3)
-    settle(one)
-    assert one.has()["bills"] == [0, 1, 2]
-    delete_topic(at, "orders")
-    settle(one)
-    assert one.has() == {"bills": [0, 1, 2]}
-    epoch = one.epoch
-    at.create("others", 2)
-    settle(one)
-    assert one.epoch == epoch
-
-
 def test_a_regular_expression_matches_topics_as_they_come(at: Consumers) -> None:
     one, two = Client(at, "one", regex="o.*s|bill[s]?"), Client(at, "two", "orders")
     one.join()
@@ -253,21 +215,6 @@ def test_an_expression_matches_only_topics_that_the_member_may_see(at: Consumers
     one.is_visible = lambda name: name != "bills"
     one.join()
     assert one.has() == {"orders": [0, 1, 2, 3]}
-
-
-def test_a_member_that_subscribes_to_other_topics_revokes_at_once_what_it_has_no_more(
-    at: Consumers,
-) -> None:
-    at.create("bills", 2)
-    one, two = Client(at, "one", "orders"), Client(at, "two", "orders", "bills")
-    one.join()
-    two.join()
-    settle(one, two)
-    one.send(names=("bills",))
-    assert one.has() == {}
-    settle(one, two)
-    assert set(one.has()) == {"bills"}
-    assert two.has()["orders"] == [0, 1, 2, 3]
 
 
 def test_the_assignor_is_the_one_that_most_members_name(at: Consumers) -> None:
@@ -294,22 +241,6 @@ def test_the_session_of_a_group_may_have_another_length(at: Consumers) -> None:
     assert one.join().heartbeat_ms == 15_000
     one.beat()
     assert 50_000 < at.deadline_in_ms("one") <= 60_000
-
-
-def test_after_an_outage_all_sessions_begin_again(at: Consumers) -> None:
-    one, two = Client(at, "one", "orders", rebalance_ms=1), Client(at, "two", "orders")
-    one.join()
-    two.join()
-    one.send()
-    key = KEYS.group_deadlines(NAME)
-    at.raw.zadd(key, {"one": 1, "two": 1})
-    at.store.resume_all([NAME])
-    at.advance()
-    # The time that it had to revoke is over, and it could not.
-    one.send()
-    assert at.deadline_in_ms("one") > 30_000
-    settle(one, two)
-    assert (len(one.assigned), len(two.assigned)) == (2, 2)
 
 
 def test_members_that_join_at_once_wait_for_one_assignment(

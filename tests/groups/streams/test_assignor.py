@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from korvet.groups.streams.assignor import TaskMember, assign_tasks
-from korvet.groups.streams.types import NO_TASKS, MemberTasks, Tasks
+from korvet.groups.streams.types import MemberTasks, Tasks
 
 Assigned = Mapping[str, MemberTasks]
 
@@ -49,17 +49,6 @@ def test_nobody_and_nothing_can_be_assigned() -> None:
     assert assign_tasks(members("p/a"), {}, set(), 1) == {"p/a": MemberTasks()}
 
 
-def test_members_get_about_the_same_number_of_active_tasks() -> None:
-    assigned = assign_tasks(members("p/a", "q/a", "r/a"), {"0": 4, "1": 3}, set(), 0)
-    check(assigned, {"0": 4, "1": 3}, set(), 0)
-    assert loads(assigned) == [2, 2, 3]
-
-
-def test_a_process_with_more_threads_gets_more_tasks() -> None:
-    assigned = assign_tasks(members("p/a", "p/b", "p/c", "q/a"), {"0": 8}, set(), 0)
-    assert loads(assigned) == [2, 2, 2, 2]
-
-
 def test_tasks_stay_where_they_were() -> None:
     tasks = {"0": 6, "1": 6}
     first = assign_tasks(members("p/a", "q/a", "r/a"), tasks, {"1"}, 1)
@@ -84,22 +73,6 @@ def test_tasks_of_a_member_that_left_go_where_their_state_is() -> None:
     check(assigned, {"0": 6}, {"0"}, 1)
     assert assigned["p/a"].active == tasks_of("0", 0, 1, 5)
     assert assigned["q/a"].active == tasks_of("0", 2, 3, 4)
-
-
-def test_standbys_are_those_of_stateful_subtopologies() -> None:
-    tasks = {"0": 3, "1": 3}
-    assigned = assign_tasks(members("p/a", "q/a"), tasks, {"1"}, 1)
-    check(assigned, tasks, {"1"}, 1)
-
-
-def test_with_one_process_there_are_no_standbys() -> None:
-    assigned = assign_tasks(members("p/a", "p/b"), {"0": 4}, {"0"}, 2)
-    assert {own.standby for own in assigned.values()} == {NO_TASKS}
-
-
-def test_with_too_few_processes_there_are_as_many_standbys_as_these_can_have() -> None:
-    assigned = assign_tasks(members("p/a", "q/a", "r/a"), {"0": 5}, {"0"}, 5)
-    check(assigned, {"0": 5}, {"0"}, 5)
 
 
 def test_standbys_are_spread() -> None:

@@ -39,27 +39,6 @@ def test_the_first_member_gets_all_tasks_with_its_first_heartbeat(at: Applicatio
     }
 
 
-def test_a_task_is_the_next_ones_only_when_its_owner_reports_that_it_has_closed_it(
-    at: Application, other: Application
-) -> None:
-    at.create_all()
-    one, two = Runner(at, "p/a"), Runner(other, "q/a")
-    one.join()
-    two.join()
-    assert two.active == {}
-    assert at.state() == "Reconciling"
-    one.send()
-    assert sum(map(len, one.active.values())) == 3
-    two.beat()
-    assert two.active == {}, "the other one has not reported it yet"
-    one.beat()
-    two.beat()
-    assert Counter(one.tasks.active | two.tasks.active).total() == 6
-    assert not one.tasks.active & two.tasks.active
-    settle(one, two)
-    assert at.state() == "Stable"
-
-
 def test_without_source_topics_members_have_no_tasks_and_know_why(at: Application) -> None:
     one = Runner(at, "p/a")
     answer = one.join()
@@ -163,41 +142,6 @@ def test_a_change_of_the_number_of_standbys_is_a_new_assignment(at: Application)
     at.set_configs(streams_num_standby_replicas="0")
     settle(one, two)
     assert (one.standby, two.standby) == ({}, {})
-
-
-def test_no_process_ever_has_a_task_twice(at: Application) -> None:
-    """Members come and go one heartbeat after the other: none of two threads gets what the other one still has."""
-    at.create_all(4)
-    at.set_configs(streams_num_standby_replicas="1")
-    runners = [Runner(at, name) for name in ("p/a", "p/b", "q/a", "q/b")]
-    present: list[Runner] = []
-
-    def check() -> None:
-        held = Counter(
-            (each.member_id[0], task) for each in present for task in each.tasks.active | each.tasks.standby
-        )
-        assert not [task for task, count in held.items() if count > 1]
-        active = Counter(task for each in present for task in each.tasks.active)
-        assert not [task for task, count in active.items() if count > 1]
-
-    for joining in runners:
-        present.append(joining)
-        joining.join()
-        for _ in range(6):
-            for each in present:
-                each.beat()
-                check()
-    for leaving in (runners[2], runners[0]):
-        present.remove(leaving)
-        leaving.leave()
-        for _ in range(6):
-            for each in present:
-                each.beat()
-                check()
-    settle(*present)
-    assert {task for each in present for task in each.tasks.active} == {
-        (subtopology_id, index) for subtopology_id in "01" for index in range(4)
-    }
 
 
 def test_a_member_is_given_its_tasks_again_if_an_answer_was_lost(at: Application) -> None:
