@@ -365,6 +365,7 @@ class LogLife:
         exact = self.start == 0
         if not self._lost_index:
             assert (look.size_bytes == stored) if exact else (look.size_bytes >= stored), (look, stored)
+            assert look.records == len(self.records) or not exact
         rows = [
             (int(score), *map(int, member.split(b":")))
             for member, score in self._raw.zrange(self.bench.partition.index_key, 0, -1, withscores=True)

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from korvet.log.index import RowBuilder
 from korvet.log.retention import Policy
 from korvet.topics.types import AtRest
 from tests.log.log_life import LogLife
@@ -85,7 +86,7 @@ class Life(RuleBasedStateMachine):
     def produce_large(self, records: list[Record]) -> None:
         self.log.produce(records, NONE)
 
-    @rule(timestamp=TIMESTAMPS, count=st.sampled_from([900, 5000]))
+    @rule(timestamp=TIMESTAMPS, count=st.sampled_from([900, 2500]))
     def produce_many(self, timestamp: int, count: int) -> None:
         self.log.produce([Record(b"%d" % n, b"k%d" % (n % 700), timestamp) for n in range(count)], NONE)
 
@@ -188,6 +189,12 @@ class LifeWithCrashes(Life):
         super().teardown()
 
 
+@pytest.fixture(autouse=True)
+def _close_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rows that compaction and repair write stand close together."""
+    monkeypatch.setattr(RowBuilder, "records_per_row", 20)
+
+
 @pytest.fixture(scope="module")
 def raw(redis_server: str) -> Iterator[Any]:
     with redis_servers.connected(redis_server) as client:
@@ -200,7 +207,7 @@ def test_whatever_happens_a_log_is_what_the_model_says(
 ) -> None:
     machine = type("LifeOf", (Life,), {"storage_format": storage_format, "url": redis_server, "raw": raw})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=20, stateful_step_count=20, deadline=None)
+        machine, settings=settings(max_examples=settings().max_examples // 8, stateful_step_count=20)
     )
 
 
@@ -210,7 +217,7 @@ def test_a_log_survives_a_server_that_is_killed_again_and_again(storage_format: 
     with DurableServer() as server, redis_py.Redis.from_url(server.url) as raw:
         fields = {"storage_format": storage_format, "url": server.url, "raw": raw, "server": server}
         machine = type("LifeOf", (LifeWithCrashes,), fields)
-        steps = settings(max_examples=5, stateful_step_count=20, deadline=None)
+        steps = settings(max_examples=settings().max_examples // 20, stateful_step_count=20)
         run_state_machine_as_test(machine, settings=steps)
 
 

@@ -9,12 +9,7 @@ from collections.abc import Iterator
 import pytest
 from redis.crc import key_slot
 from redis.exceptions import (
-    AskError,
-    ClusterCrossSlotError,
-    ExecAbortError,
-    MovedError,
     ResponseError,
-    TryAgainError,
 )
 
 from tests.support.processes import wait_until
@@ -23,7 +18,6 @@ from tests.support.redis_cluster import redis_cluster as run_cluster
 
 pytestmark = pytest.mark.slow
 
-COUNT = "return redis.call('INCR', KEYS[1])"
 NOT_LOCAL = "ttempted to access a non local key"
 
 
@@ -73,38 +67,6 @@ def test_a_master_whose_replicas_must_not_replace_it_has_all_keys_again_that_mov
         assert to.client.get("orders") == b"x"
 
 
-def test_a_script_has_the_keys_of_one_slot(redis_cluster: RedisCluster) -> None:
-    owner = redis_cluster.node_of("orders")
-    own = (name for name in map(str, range(100)) if redis_cluster.node_of(name) is owner)
-    neighbour = next(name for name in own if key_slot(name.encode()) != key_slot(b"orders"))
-    with pytest.raises(ClusterCrossSlotError):
-        owner.call("EVAL", "return 1", 2, "orders", neighbour)
-    # A key that is not declared goes unnoticed while its slot happens to be on the same node.
-    assert owner.call("EVAL", "return redis.call('SET', ARGV[1], '1')", 1, "orders", neighbour) == b"OK"
-
-
-def test_while_a_slot_moves_a_script_needs_all_its_keys_on_one_side(redis_cluster: RedisCluster) -> None:
-    redis_cluster.node_of("{t}a").client.mset({"{t}a": 1, "{t}b": 1})
-    with moving(redis_cluster, "{t}a") as (source, to):
-        assert source.call("EVAL", COUNT, 2, "{t}a", "{t}b") == 2
-        with pytest.raises(TryAgainError):
-            source.call("EVAL", COUNT, 2, "{t}a", "{t}absent")
-        with pytest.raises(AskError, match=str(to.port)):
-            source.call("EVAL", COUNT, 2, "{t}absent", "{t}absent 2")
-        redis_cluster.move_keys(source, to, [b"{t}a", b"{t}b"])
-        with pytest.raises(AskError, match=str(to.port)):
-            source.call("EVAL", COUNT, 2, "{t}a", "{t}b")
-        with pytest.raises(MovedError, match=str(source.port)):
-            to.call("EVAL", COUNT, 2, "{t}a", "{t}b")
-        with to.client.client() as connection:
-            connection.execute_command("ASKING")
-            assert connection.eval(COUNT, 2, "{t}a", "{t}b") == 3
-            connection.execute_command("ASKING")
-            with pytest.raises(TryAgainError):
-                connection.eval(COUNT, 2, "{t}a", "{t}absent")
-    assert to.client.get("{t}a") == b"3"
-
-
 def test_while_a_slot_moves_a_script_cannot_use_again_a_key_that_it_deleted(
     redis_cluster: RedisCluster,
 ) -> None:
@@ -119,16 +81,6 @@ def test_while_a_slot_moves_a_script_cannot_use_again_a_key_that_it_deleted(
         source.call("EVAL", script, 2, "{t}a", "{t}b")
     # What it wrote before stays.
     assert redis_cluster.node_of("{t}b").client.get("{t}b") == b"2"
-
-
-def test_while_a_slot_moves_a_transaction_runs_not_at_all_or_in_full(redis_cluster: RedisCluster) -> None:
-    redis_cluster.node_of("{t}a").client.set("{t}a", 1)
-    with moving(redis_cluster, "{t}a") as (source, _), source.client.pipeline() as transaction:
-        transaction.incr("{t}a").incr("{t}absent")
-        # Redis answers the command, and refuses EXEC for it; Valkey answers EXEC so.
-        with pytest.raises((AskError, TryAgainError, ExecAbortError)):
-            transaction.execute()
-        assert source.client.get("{t}a") == b"1"
 
 
 def test_a_stream_longer_than_a_bulk_of_the_target_does_not_move(redis_cluster: RedisCluster) -> None:
