@@ -22,7 +22,7 @@ from tests.support import redis_servers
 from tests.support.batches import LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
 from tests.support.processes import wait_until
-from tests.support.proxy import until
+from tests.support.proxy import turn, until
 
 ORDERS = "orders"
 
@@ -229,7 +229,7 @@ def test_others_have_their_turn_between_batches_that_are_refused(
         ours, theirs = socket.socketpair()
         with ours, theirs:
             other = gevent.spawn(ours.recv, 1)
-            gevent.sleep(0)
+            turn()
             theirs.send(b"a request")
             pending = here.appender.begin(deliveries, zstd_known=True)
             assert other.dead

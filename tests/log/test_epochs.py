@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import gevent
 import pytest
 import redis as redis_py
 
@@ -31,7 +30,7 @@ from korvet.redis.slots import SlotMap, slot_of
 from korvet.redis.url import parse_url
 from tests.support.commands import commands_of
 from tests.support.log_bench import Bench
-from tests.support.proxy import proxy, until
+from tests.support.proxy import proxy, turn, until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 from tests.support.redis_servers import DurableServer, embedded_server
@@ -158,7 +157,7 @@ def test_appends_of_one_producer_keep_their_order_when_they_were_refused(
     for n in (1, 2, 3):
         under_way.append(own.logs.begin_append([own.made(b"%d" % n, producer=7, epoch=0, sequence=n)]))
         if turns > 1:
-            gevent.sleep(0)
+            turn()
     assert all(isinstance(each.result()[0], Appended) for each in under_way)
     assert own.values() == [b"0", b"x", b"1", b"2", b"3"]
     other.redis.close()
@@ -171,7 +170,7 @@ def test_what_was_refused_is_sent_again_in_the_order_of_its_connection(own: Benc
     other = another_worker(server, own)
     other.append(b"x")
     one = own.logs.begin_append([own.made(b"1")])
-    gevent.sleep(0)
+    turn()
     two = own.logs.begin_append([own.made(b"2")])
     of_another = own.logs.begin_append([own.made(b"other")])
     assert isinstance(of_another.result()[0], Appended)

@@ -15,6 +15,7 @@ from korvet.redis.keys import Keys
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import values
 from tests.support.domain import Domain, domain
+from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
@@ -90,7 +91,12 @@ def test_a_node_that_takes_no_subscription_is_reported_as_away(
     results = outcomes(waiting(view, *partitions.values()))
     assert results == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, []), *[(ErrorCode.NONE, [])] * len(others)]
     refusing.call("ACL", "SETUSER", "default", "allchannels")
-    while (fetching := waiting(view, *partitions.values())).dead:
-        gevent.sleep(0.02)
+    fetches = []
+
+    def waits() -> bool:
+        fetches.append(waiting(view, *partitions.values()))
+        return not fetches[-1].dead
+
+    until(waits)
     view.append("orders", b"x", partition=partitions[others[0]])
-    assert outcomes(fetching)[1] == (ErrorCode.NONE, [b"x"])
+    assert outcomes(fetches[-1])[1] == (ErrorCode.NONE, [b"x"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-import gevent
 import msgspec
 import pytest
 import redis
@@ -22,7 +21,7 @@ from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
-from tests.support.proxy import until
+from tests.support.proxy import turn, until
 from tests.support.transactions import Consumed, TransactionalProducer, consumed
 
 pytestmark = pytest.mark.parametrize("storage_format", ["record", "batch"], indirect=True)
@@ -283,7 +282,7 @@ def test_what_was_read_ahead_is_for_readers_of_its_kind(log: Log) -> None:
         found += log.consume(offset, bytes_max=3000).values
         offset = log.consume(offset, bytes_max=3000).position
         other = log.consume(other, committed=False, bytes_max=3000).position
-        gevent.sleep(0.001)
+        turn()
         assert log.consume(offset, committed=False, bytes_max=3000).position >= offset
     assert found == expected.values
     assert (offset, other) == (expected.position, everything.position)
@@ -334,10 +333,16 @@ def test_of_what_was_deleted_no_transaction_is_left(log: Log) -> None:
     assert log.fetch(start).high_watermark > end
 
 
+def now_ms(view: Domain) -> int:
+    seconds, microseconds = cast("list[bytes]", view.redis.call("TIME"))
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
 def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log) -> None:
     """Clients wait for that: it is the end of the log as ListOffsets answers it."""
     log.append(b"a")
-    gevent.sleep(0.005)  # format record: the next offset is not the next number
+    before = now_ms(log.view)
+    until(lambda: now_ms(log.view) > before)  # format record: the next offset is not the next number
     TransactionalProducer(log.view, producer_id=7).write(b"b")
     values, position = log.consume()
     assert values == [b"a"]

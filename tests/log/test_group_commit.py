@@ -21,7 +21,7 @@ from korvet.redis.slots import slot_of
 from tests.support.commands import commands_of
 from tests.support.log_bench import Bench, code_of
 from tests.support.processes import wait_until
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, turn
 from tests.support.redis_cluster import RedisCluster
 
 
@@ -68,7 +68,7 @@ def test_what_arrives_in_the_next_turn_is_a_call_of_its_own(bench: Bench) -> Non
     bench.append(b"first")
     with calls(bench, 2):
         one = bench.logs.begin_append([bench.made(b"a")])
-        gevent.sleep(0)
+        turn()
         two = bench.logs.begin_append([bench.made(b"b")])
         outcomes = [each.result()[0] for each in (one, two)]
     assert base(outcomes[0]) < base(outcomes[1])
@@ -166,8 +166,7 @@ def test_appends_that_come_before_there_is_a_connection_keep_their_order(
     redis = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000)
     logs = LogStore(redis, redis, Keys("korvet"))
     begun = [logs.begin_append([bench.made(value)]) for value in values(3)]
-    for _ in range(turns):  # after two the greenlet that sends them waits for the connection
-        gevent.sleep(0)
+    turn(turns)  # after two the greenlet that sends them waits for the connection
     begun += [logs.begin_append([bench.made(value)]) for value in (b"3", b"4")]
     bases = [base(each.result()[0]) for each in begun]
     assert bases == sorted(bases)
@@ -182,8 +181,7 @@ def test_appends_that_come_while_others_wait_for_the_connection_keep_their_order
     bench.append(b"first")
     bench.redis.reconnect("a test")  # the epoch stays known: the greenlet that sends waits with no group left
     begun = [bench.logs.begin_append([bench.made(value)]) for value in values(3)]
-    for _ in range(turns):
-        gevent.sleep(0)
+    turn(turns)
     begun += [bench.logs.begin_append([bench.made(value)]) for value in (b"3", b"4")]
     assert all(isinstance(each.result()[0], Appended) for each in begun)
     assert bench.values() == [b"first", *values(5)]
@@ -206,7 +204,7 @@ def test_if_who_waits_for_the_reply_is_stopped_the_others_get_theirs(bench: Benc
     bench.append(b"first")
     begun = [bench.logs.begin_append([bench.made(value)]) for value in values(3)]
     waiting = [gevent.spawn(each.result) for each in begun]
-    gevent.sleep(0)  # all of them wait: the first for the reply, the others for the first
+    turn()  # all of them wait: the first for the reply, the others for the first
     waiting[0].kill()
     found: list[Any] = [each.get() for each in waiting[1:]]
     assert base(found[0][0]) < base(found[1][0])
@@ -228,7 +226,7 @@ def test_nothing_is_sent_if_what_was_refused_before_may_not_be_any_more(bench: B
     one, two = (bench.logs.begin_append([bench.made(value)]) for value in (b"a", b"b"))
     bench.redis.order.change()  # in the same turn: a slot has moved, or an epoch is known
     assert not one.in_order
-    gevent.sleep(0)
+    turn()
     assert bench.values() == [b"first"]
     assert base(one.result()[0]) < base(two.result()[0])
     assert bench.values() == [b"first", b"a", b"b"]
@@ -240,7 +238,7 @@ def test_what_begins_after_a_change_does_not_join_what_began_before(bench: Bench
     bench.redis.order.change()
     one = bench.logs.begin_append([bench.made(b"1")])
     assert one.in_order
-    gevent.sleep(0)
+    turn()
     two = bench.logs.begin_append([bench.made(b"2")])
     assert base(one.result()[0]) < base(two.result()[0])
     base(of_another.result()[0])

@@ -16,6 +16,7 @@ from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.log_bench import BITS, Bench, code_of
+from tests.support.proxy import turn
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_consumers_and_external_writers_at_once_lose_and_double_nothing(bench: B
         for n in range(20):
             commands = [("XADD", bench.partition.stream, "*", "value", f"f{n * 500 + i}") for i in range(500)]
             other.pipeline(commands)
-            gevent.sleep(0)
+            turn()
 
     def produce() -> None:
         for n in range(100):

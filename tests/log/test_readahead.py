@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gevent
 import msgspec
 import pytest
 import redis
@@ -49,12 +48,13 @@ def after(found: FetchResult) -> int:
 def end_reading_ahead(view: Domain) -> None:
     """Wait until what is held is read."""
     pieces = view.fetcher._reader._ahead._pieces.values()
-    while not all(
-        piece.begun.replies.ready if piece.preparing is None else piece.preparing.ready()
-        for piece in pieces
-        if piece.begun is not None
-    ):
-        gevent.sleep(0.001)
+    until(
+        lambda: all(
+            piece.begun.replies.ready if piece.preparing is None else piece.preparing.ready()
+            for piece in pieces
+            if piece.begun is not None
+        )
+    )
 
 
 @BOTH

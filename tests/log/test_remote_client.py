@@ -21,6 +21,7 @@ from korvet.log.remote.client import LENGTH, RemoteClient, RemoteRequest, framed
 from tests.lake.archives import write_file
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service, stopped
+from tests.support.proxy import turn, until
 
 pytestmark = pytest.mark.slow
 
@@ -142,7 +143,7 @@ def test_a_reader_that_does_not_answer_delays_only_requests_to_it(
         nonlocal turns
         for _ in range(5):
             turns += 1
-            gevent.sleep(0)
+            turn()
 
     with stopped(service):
         beside = gevent.spawn(others)
@@ -211,9 +212,7 @@ def test_a_worker_that_dies_before_its_answer_is_not_logged(
             peer.sendall(frames(1))
             # The answer lies there and is not read.
             wait_read(peer.fileno(), timeout=SECONDS)
-        with gevent.Timeout(SECONDS):
-            while len(list(threads.iterdir())) > before:
-                gevent.sleep(0.01)
+        until(lambda: len(list(threads.iterdir())) <= before)
         client.close()
     assert capfd.readouterr().err.count("Traceback") == 0
 

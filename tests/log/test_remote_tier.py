@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
 
@@ -24,6 +25,7 @@ from korvet.redis.keys import Keys
 from tests.lake.archives import write_file
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
+from tests.support.proxy import turn, until
 
 TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
 RECORDS = 1000
@@ -139,7 +141,7 @@ def test_a_read_beyond_the_limit_is_not_answered_at_once_for_its_consumer_would_
 ) -> None:
     monkeypatch.setattr(remote_tier, "HELD_MAX", 0)
     asking = gevent.spawn(tier.read, [request()], wait=True)
-    gevent.sleep(0)
+    turn()
     assert not asking.ready()
     asking.kill()
     assert tier.read([request()], wait=False) == [None]
@@ -153,14 +155,14 @@ def test_an_answer_that_no_consumer_comes_for_is_dropped(
     monkeypatch.setattr(remote_client, "UNDER_WAY_MAX", 1)
     assert tier.read([request()], wait=False) == [None]
     largest = RemoteRequest(0, "largest", TOPIC, TOPIC_ID, 0, 0, RECORDS)
-    with gevent.Timeout(20):
-        while True:
-            try:
-                store.send(largest)
-            except KafkaError:
-                gevent.sleep(0.01)
-            else:
-                break
+
+    def has_room() -> bool:
+        with contextlib.suppress(KafkaError):
+            store.send(largest)
+            return True
+        return False
+
+    until(has_room)
 
 
 def test_no_answer_is_larger_than_the_limit_whatever_a_fetch_allows(

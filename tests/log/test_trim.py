@@ -23,6 +23,7 @@ from korvet.topics.registry import TopicRegistry
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
 from tests.support.log_bench import Bench, code_of
+from tests.support.proxy import turn
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def finish(background: BackgroundTrims) -> None:
     """Wait until nothing is under way."""
     with gevent.Timeout(SECONDS_MAX):
         while background._under_way:
-            gevent.sleep(0)
+            turn()
 
 
 def test_many_starts_move_at_once_and_each_has_its_own_answer(bench: Bench, trimmer: Trimmer) -> None:
@@ -216,7 +217,7 @@ def test_work_at_a_log_is_begun_once_at_a_time(bench: Bench) -> None:
     background.begin(bench.partitions[0], work)
     background.begin(bench.partitions[1], other)
     while not begun["other"]:
-        gevent.sleep(0)
+        turn()
     assert begun == {"first": 1, "other": 1}
     go_on.set()
     finish(background)

@@ -19,6 +19,7 @@ from korvet.redis.connection import pack
 from korvet.redis.replies import RespError
 from korvet.redis.scripts import Script
 from tests.support import redis_servers
+from tests.support.proxy import turn, until
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_a_large_reply_lets_other_greenlets_run(connection: Redis) -> None:
         nonlocal turns
         while True:
             turns += 1
-            gevent.sleep(0)
+            turn()
 
     counting = gevent.spawn(count)
     reading = gevent.spawn(connection.call, "GET", "large")
@@ -190,8 +191,7 @@ def test_scripts_that_every_connection_loads_first_are_never_overtaken(
     for made in (1, 2):
         raw_redis.delete("l")
         first = connection.begin_scripts([(push, ["l"], [1])])
-        while not first.ready:
-            gevent.sleep(0.001)
+        until(lambda first=first: first.ready)  # type: ignore[misc]  # not inferred
         raw_redis.script_load(push.source)
         second = connection.begin_scripts([(push, ["l"], [2])])
         assert [*first.result(), *second.result()] == [b"1", b"2"]

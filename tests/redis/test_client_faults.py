@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from korvet.backoff import Backoff
 from korvet.config.sources import with_password
 from korvet.errors import StorageUnavailableError
 from korvet.redis.client import Redis
-from tests.support.proxy import Proxy, proxy, until
+from tests.support.proxy import Proxy, proxy, turn, until
 from tests.support.secured_redis import PASSWORD, secured_redis
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
@@ -41,20 +41,22 @@ def connect() -> Iterator[Connect]:
     yield connected
     for one in made:
         one.close()
-        gevent.sleep(0)
+        turn()
         [node] = one.nodes()
         assert (in_flight(one), node._limit.bytes, node._reply_limit.bytes) == (0, 0, 0)
 
 
 def eventually(connection: Redis, *command: str) -> object:
     """Ask until Redis answers."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return connection.call(*command)
-        except StorageUnavailableError:
-            assert time.monotonic() < deadline, "Redis did not come back"
-            gevent.sleep(0.02)
+    replies: list[object] = []
+
+    def answers() -> bool:
+        with contextlib.suppress(StorageUnavailableError):
+            replies.append(connection.call(*command))
+        return bool(replies)
+
+    until(answers)
+    return replies[0]
 
 
 def unavailable(connection: Redis, *command: str) -> str:
@@ -241,7 +243,7 @@ def test_killed_callers_do_not_shift_the_replies_of_others(redis_url: str, conne
     chance = random.Random(7)
     for round_number in range(20):
         asked = [gevent.spawn(connection.call, "ECHO", f"{round_number}-{number}") for number in range(64)]
-        gevent.sleep(0)
+        turn()
         doomed = set(chance.sample(range(64), 20))
         gevent.killall([asked[number] for number in doomed])
         gevent.joinall(asked)
@@ -280,7 +282,7 @@ def test_each_reply_belongs_to_its_request_while_connections_are_killed(
                 answered += 1
             except StorageUnavailableError:
                 lost += 1
-                gevent.sleep(0)
+                turn()
 
     hammers = [gevent.spawn(hammer, worker) for worker in range(64)]
     # Killed by a connection of the same event loop, so that the hammers go on meanwhile and are hit in mid-flight.
@@ -290,7 +292,7 @@ def test_each_reply_belongs_to_its_request_while_connections_are_killed(
     while lost < 500 or kills < 30:
         enough = answered + 64
         while answered < enough:
-            gevent.sleep(0.001)
+            turn()
         killer.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         kills += 1
         assert kills < 2000

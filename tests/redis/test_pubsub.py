@@ -13,7 +13,7 @@ from korvet.redis.pubsub import Listener, Subscriptions
 from korvet.redis.subscriber import Subscriber
 from tests.support import redis_servers
 from tests.support.commands import commands_of
-from tests.support.proxy import Proxy, proxy, until
+from tests.support.proxy import Proxy, proxy, turn, until
 
 Connect = Callable[..., Subscriptions]
 
@@ -34,7 +34,7 @@ def subscribe() -> Iterator[Connect]:
     yield subscribed
     for one in made:
         one.close()
-    gevent.sleep(0)
+    turn()
 
 
 class Heard(list[bytes | None]):

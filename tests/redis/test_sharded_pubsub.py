@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import gevent
 import pytest
 
 from korvet.errors import NodeAwayError
@@ -13,7 +12,7 @@ from korvet.redis.replies import MovedError
 from korvet.redis.slots import SlotMap, slot_of
 from korvet.redis.url import RedisAddress, parse_url
 from tests.redis.test_pubsub import Heard
-from tests.support.proxy import until
+from tests.support.proxy import turn, until
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
 
 pytestmark = pytest.mark.slow
@@ -37,7 +36,7 @@ def subscribe() -> Iterator[Connect]:
     yield subscribed
     for one in made:
         one.close()
-    gevent.sleep(0)
+    turn()
 
 
 def channel_at(cluster: RedisCluster, node: ClusterNode, but: str = "") -> str:

@@ -21,7 +21,7 @@ from gevent.server import StreamServer
 from korvet.redis import url as redis_url
 
 _CHUNK = 65536
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -30,6 +30,12 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it does not happen"
         gevent.sleep(0.005)
+
+
+def turn(count: int = 1) -> None:
+    """Let the event loop go round: what is ready runs."""
+    for _ in range(count):
+        gevent.sleep(0)
 
 
 class Proxy:
