@@ -168,11 +168,6 @@ class LogLife:
             [outcome] = self.bench.logs.append([self._made([Record(b"gap")], producer, gap)])
             assert code_of(outcome) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    def change_ones_mind(self) -> None:
-        """XADD an entry and delete it before it is taken in."""
-        stream = self.bench.partition.stream
-        self._raw.xdel(stream, self._raw.xadd(stream, {"value": "gone"}, id=f"{2**64 - 1}-*"))
-
     def read_from(self, place: float, count: int) -> None:
         """Read on as a consumer does, from any record on."""
         if self.records:

@@ -97,10 +97,6 @@ class Life(RuleBasedStateMachine):
     def external(self, entries: list[dict[str, bytes]], entry_id: str) -> None:
         self.log.external(entries, entry_id)
 
-    @rule()
-    def change_ones_mind(self) -> None:
-        self.log.change_ones_mind()
-
     @rule(place=st.floats(0, 1), count=st.integers(1, 50))
     def read_from(self, place: float, count: int) -> None:
         self.log.read_from(place, count)
