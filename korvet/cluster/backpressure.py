@@ -121,16 +121,20 @@ def disk_share(used_bytes: int, free_bytes: int, max_bytes: int) -> Share:
 class Backpressure:
     """The backpressure on one worker's producers."""
 
-    def __init__(self, redis: Redis, settings: Settings, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, redis: Redis, settings: Settings, data_dir: Path | None = None, *, clock: Clock = CLOCK
+    ) -> None:
         """`data_dir` is the directory of the embedded server."""
         self._redis = redis
+        self._clock = clock
         self._settings = settings
         self._nodes: dict[RedisNode, ServerBackpressure] = {}
         self._map_version = redis.map_version
         self._only: ServerBackpressure | None = None
         if not redis.is_cluster:
             usage = UsageStore(redis, with_file=data_dir is not None)
-            self._only = ServerBackpressure(usage, settings, Disk(data_dir) if data_dir else None)
+            disk = Disk(data_dir) if data_dir else None
+            self._only = ServerBackpressure(usage, settings, disk, clock=clock)
         self.by_stream = None if self._only else self._check_stream
         """A function that returns what applies to what is written to a stream; None without a cluster."""
 
@@ -167,7 +171,9 @@ class Backpressure:
         found = self._nodes.get(node)
         if found is None:
             usage = UsageStore(node, with_file=False)
-            found = self._nodes[node] = ServerBackpressure(usage, self._settings, name=node.name)
+            found = self._nodes[node] = ServerBackpressure(
+                usage, self._settings, name=node.name, clock=self._clock
+            )
         state = found.check()
         return state._replace(throttle_ms=0) if state.refusal else state
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import gevent
 import msgspec
 
-from korvet.clock import CLOCK
+from korvet.clock import CLOCK, Clock
 from korvet.cluster.backpressure import Backpressure
 from korvet.cluster.brokers import BrokerStore, ClusterView, LiveBroker
 from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
@@ -312,6 +312,8 @@ def build_apis(
     listeners: Sequence[Bound],
     data_dir: Path | None,
     usage: Usage,
+    *,
+    clock: Clock = CLOCK,
 ) -> Apis:
     """Build the services of a worker on `storage`, and from them the contexts of its handlers.
 
@@ -321,14 +323,15 @@ def build_apis(
     logs = _logs(settings, storage, keys)
     broker_configs = BrokerConfigStore(storage.redis, keys)
     live = LiveSettings(settings, broker_configs)
-    topics = TopicRegistry(TopicStore(storage.redis, keys), settings, logs.store.partition)
+    topic_store = TopicStore(storage.redis, keys, clock=clock)
+    topics = TopicRegistry(topic_store, settings, logs.store.partition, clock=clock)
     live.follow(topics.apply_settings)
     this = LiveBroker(settings.broker_id, ports.endpoints(listeners))
-    cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys))
+    cluster = ClusterView(settings.cluster_id, this, BrokerStore(storage.redis, keys, clock=clock))
     log_dirs = LogDirs(storage.reads, data_dir)
-    pressure = Backpressure(storage.redis, live.settings, data_dir)
+    pressure = Backpressure(storage.redis, live.settings, data_dir, clock=clock)
     live.follow(pressure.use)
-    quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, _mutation_windows(settings))
+    quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, _mutation_windows(settings), clock=clock)
     features = Features(storage.redis, keys)
     group_configs = GroupConfigs(storage.redis, keys, settings)
     group_api = _group_api(settings, storage, topics, features, group_configs)

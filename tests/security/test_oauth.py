@@ -11,11 +11,13 @@ from typing import Any
 import gevent
 import pytest
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.errors import AuthenticationError
 from korvet.security import oauth
-from korvet.security.oauth import JWKS_BYTES_MAX, OAuthServer, SigningKeys, TokenValidator
+from korvet.security.oauth import JWKS_BYTES_MAX, JWKS_SECONDS_MAX, OAuthServer, SigningKeys, TokenValidator
 from tests.support.identity_provider import AUDIENCE, ISSUER, Provider, claims_of, forged, identity_provider
+from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture
@@ -36,9 +38,9 @@ def settings(provider: Provider, **given: Any) -> Settings:
     )
 
 
-def validator(provider: Provider, **given: Any) -> TokenValidator:
+def validator(provider: Provider, clock: Clock = CLOCK, **given: Any) -> TokenValidator:
     own = settings(provider, **given)
-    return TokenValidator(own, SigningKeys(own))
+    return TokenValidator(own, SigningKeys(own, clock=clock))
 
 
 def refused(by: TokenValidator, token: str) -> str:
@@ -152,12 +154,14 @@ def test_what_is_no_token_does_not_count(provider: Provider, token: str) -> None
     assert provider.requests == 0
 
 
-def test_a_key_that_is_not_known_yet_is_fetched(provider: Provider) -> None:
-    own = validator(provider, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1)
+def test_a_key_that_is_not_known_yet_is_fetched_after_a_pause(provider: Provider) -> None:
+    clock = VirtualClock()
+    own = validator(provider, clock)
     assert own.validate(provider.token())[0] == "alice"
     del provider.keys["one"]
     provider.add("two")
-    gevent.sleep(0.05)
+    assert refused(own, provider.token("two")) == "the token is signed with an unknown key"
+    clock.advance(10)
     assert own.validate(provider.token("two"))[0] == "alice"
     assert provider.requests == 2
     assert own.validate(provider.token("two"))[0] == "alice"
@@ -165,54 +169,50 @@ def test_a_key_that_is_not_known_yet_is_fetched(provider: Provider) -> None:
 
 
 def test_ids_that_nobody_has_do_not_keep_the_provider_busy(provider: Provider) -> None:
-    own = validator(provider, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=10_000)
+    clock = VirtualClock()
+    own = validator(provider, clock, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=10_000)
     assert own.validate(provider.token())[0] == "alice"
-    many = [gevent.spawn(refused, own, provider.token(headers={"kid": f"x{n}"})) for n in range(50)]
-    gevent.joinall(many, raise_error=True)
+    for number in range(50):
+        clock.spawn(refused, own, provider.token(headers={"kid": f"x{number}"}))
+    clock.run_until_idle()
     assert provider.requests == 1
     assert own.validate(provider.token())[0] == "alice"
 
 
 def test_keys_are_fetched_again_when_they_are_old(provider: Provider) -> None:
-    own = validator(
-        provider,
-        sasl_oauthbearer_jwks_endpoint_refresh_ms=1,
-        sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1,
-    )
+    clock = VirtualClock()
+    own = validator(provider, clock, sasl_oauthbearer_jwks_endpoint_refresh_ms=60_000)
     assert own.validate(provider.token())[0] == "alice"
-    gevent.sleep(0.05)
     token = provider.token()
     provider.document = b'{"keys": []}'
+    clock.advance(60)
     assert own.validate(token)[0] == "alice"
-    with gevent.Timeout(10):
-        while provider.requests < 2:
-            gevent.sleep(0.01)
+    clock.run_until_idle()
+    assert provider.requests == 1, "they are not old yet"
+    clock.advance(1)
+    assert own.validate(token)[0] == "alice"
+    clock.run_until_idle()
+    assert provider.requests == 2
     # A provider that has lost its keys for a moment takes nobody's login away.
-    gevent.sleep(0.05)
     assert own.validate(token)[0] == "alice"
 
 
-def test_a_provider_that_hangs_holds_up_nobody_else(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(oauth, "JWKS_SECONDS_MAX", 0.5)
-    own = validator(provider, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1000)
+def test_a_provider_that_hangs_holds_up_nobody_else(provider: Provider) -> None:
+    clock = VirtualClock()
+    own = validator(provider, clock, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1000)
+    assert own.validate(provider.token())[0] == "alice"
+    clock.advance(10)
     provider.hangs.set()
-    turns = 0
-
-    def turn() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            gevent.sleep(0.01)
-
-    other = gevent.spawn(turn)
-    waiting = [gevent.spawn(refused, own, provider.token()) for _ in range(20)]
+    unknown = provider.token(headers={"kid": "not known yet"})
+    waiting = [clock.spawn(refused, own, unknown) for _ in range(20)]
+    clock.run_until(lambda: provider.requests == 2)
+    assert own.validate(provider.token())[0] == "alice"
+    assert not any(each.dead for each in waiting)
+    clock.jump(JWKS_SECONDS_MAX)
     gevent.joinall(waiting, raise_error=True)
-    other.kill()
-    assert turns > 3, "the loop has run meanwhile"
-    assert provider.requests <= 1
+    assert provider.requests == 2
     assert {each.value for each in waiting} == {"the token is signed with an unknown key"}
+    provider.released.set()
 
 
 def test_a_provider_that_is_away_is_one_log_line(
@@ -221,20 +221,19 @@ def test_a_provider_that_is_away_is_one_log_line(
     own = validator(provider, sasl_oauthbearer_jwks_endpoint_url="http://127.0.0.1:1/keys")
     assert refused(own, provider.token()) == "the token is signed with an unknown key"
     assert "cannot fetch the keys of tokens" in caplog.text
-    gevent.sleep(0.1)
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_provider_that_is_away_is_asked_again_later(provider: Provider) -> None:
-    own = settings(provider, sasl_oauthbearer_jwks_endpoint_retry_backoff_ms=1)
+    clock = VirtualClock()
     answers = [b"not json", b'{"keys": 7}', b'{"keys": [7]}', b"[]", b"[" * 100_000, provider.jwks()]
-    keys = SigningKeys(own, lambda _url: answers.pop(0))
-    found = None
-    with gevent.Timeout(10):
-        while found is None:
-            found = keys.get("one")
-            gevent.sleep(0.01)
-    assert answers == []
+    keys = SigningKeys(settings(provider), lambda _url: answers.pop(0), clock=clock)
+    for left in reversed(range(1, 6)):
+        assert keys.get("one") is None
+        assert keys.get("one") is None
+        assert len(answers) == left
+        clock.advance(60)
+    assert keys.get("one") is not None
 
 
 def test_keys_may_lie_in_a_file(provider: Provider, tmp_path: Path) -> None:

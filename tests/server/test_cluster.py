@@ -13,7 +13,6 @@ from confluent_kafka import (
     KafkaError,
     Message,
     Producer,
-    TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its package does not say what it exports
     AdminClient,
@@ -127,60 +126,6 @@ def test_members_share_a_topic_and_others_go_on_behind_what_they_committed(
     values = produce(broker, "shared", "second")
     with contextlib.closing(member(broker, "shared")) as other:
         assert sorted(read([other], len(values))) == sorted(values)
-
-
-def test_groups_of_all_masters_are_listed_and_deleted(
-    broker: Broker, cluster: RedisCluster, admin: AdminClient
-) -> None:
-    create(broker, cluster, "listed")
-    groups = [f"group-{number}" for number in range(PARTITIONS)]
-    assert len({cluster.node_of(KEYS.group_state(group)) for group in groups}) == 3
-    for group in groups:
-        at = ConsumerGroupTopicPartitions(
-            group, [TopicPartition("listed", each, 7) for each in range(PARTITIONS)]
-        )
-        admin.alter_consumer_group_offsets([at])[group].result(WAIT_SECONDS_MAX)
-        assert committed(admin, group) == dict.fromkeys(range(PARTITIONS), 7)
-
-    def listed() -> set[str]:
-        found = admin.list_consumer_groups().result(WAIT_SECONDS_MAX)
-        assert found.errors == []
-        return {each.group_id for each in found.valid} & set(groups)
-
-    assert listed() == set(groups)
-    for deleted in admin.delete_consumer_groups(groups).values():
-        deleted.result(WAIT_SECONDS_MAX)
-    assert listed() == set()
-
-
-def test_a_topic_grows_and_leaves_nothing_when_it_is_deleted(
-    broker: Broker, cluster: RedisCluster, admin: AdminClient
-) -> None:
-    create(broker, cluster, "passing")
-    grown = admin.create_partitions([NewPartitions("passing", PARTITIONS * 2)])
-    grown["passing"].result(WAIT_SECONDS_MAX)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, "passing")
-    resource.add_incremental_config(
-        ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
-    )
-    admin.incremental_alter_configs([resource])[resource].result(WAIT_SECONDS_MAX)
-    described = admin.describe_configs([resource])[resource].result(WAIT_SECONDS_MAX)
-    assert described["retention.ms"].value == "3600000"
-    written = produce(broker, "passing", "old", PARTITIONS * 2)
-    read_all = reading.read_all(broker.bootstrap, "passing", range(PARTITIONS * 2), len(written))
-    assert {each.value for each in read_all} == written
-    at = ConsumerGroupTopicPartitions(
-        "left", [TopicPartition("passing", each, 3) for each in range(PARTITIONS)]
-    )
-    admin.alter_consumer_group_offsets([at])["left"].result(WAIT_SECONDS_MAX)
-    assert keys_of(cluster, "passing") > PARTITIONS * 2
-    admin.delete_topics(["passing"])["passing"].result(WAIT_SECONDS_MAX)
-    processes.wait_until(lambda: keys_of(cluster, "passing") == 0, "no key is left")
-    create(broker, cluster, "passing")
-    assert committed(admin, "left") == {}
-    written = produce(broker, "passing", "new")
-    again = reading.read_all(broker.bootstrap, "passing", range(PARTITIONS), len(written))
-    assert {each.value for each in again} == written
 
 
 def test_a_topic_with_even_placement_is_served_like_any_other(

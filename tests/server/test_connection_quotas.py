@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,16 +16,18 @@ import gevent.socket
 import pytest
 
 from korvet.config.settings import Settings
+from korvet.config.values import Address
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.redis.client import Redis
 from korvet.server.net import listener
+from korvet.telemetry import metrics
 from tests.handlers.configs import BROKER, change, refused, value
-from tests.handlers.quotas import described, set_quotas
 from tests.support import ops, processes
 from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.dispatching import client_quotas, dispatcher
 from tests.support.topic_client import Client
+from tests.support.virtual_clock import VirtualClock
 from tests.support.wire_client import ClosedByBrokerError, worker_of
 
 OTHER = "127.0.0.2"
@@ -170,42 +171,6 @@ def test_connections_of_an_address_beyond_its_limit_are_closed(
     )
 
 
-@pytest.mark.parametrize("entity", [OTHER, None])
-def test_connections_that_an_address_makes_too_fast_are_closed(
-    broker: Broker, admins: tuple[Client, Client], connect: Callable[..., Client], entity: str | None
-) -> None:
-    one, other = admins
-    of = (("ip", entity),)
-    try:
-        set_quotas(one, of, connection_creation_rate=1)
-        assert described(other)[of] == {"connection_creation_rate": 1}
-        source = OTHER if entity else "127.0.0.3"
-        served = sum(map(is_served, [connect(source) for _ in range(16)]))
-        # One a second over ten seconds and the present one, however slowly they were made.
-        assert served >= 10
-        assert served < 16
-        set_quotas(one, (("ip", "127.0.0.4"),), connection_creation_rate=0)
-        assert described(other)[("ip", "127.0.0.4"),] == {"connection_creation_rate": 0}
-        begun = time.monotonic()
-        assert not is_served(connect("127.0.0.4"))
-        # It is not closed before a window has passed, so that the client does not come again at once.
-        assert time.monotonic() - begun >= 1
-    finally:
-        set_quotas(one, of, connection_creation_rate=None)
-        set_quotas(one, (("ip", "127.0.0.4"),), connection_creation_rate=None)
-
-
-def test_new_connections_of_a_broker_that_come_too_fast_wait(
-    broker: Broker, limit: Callable[[str, str], None], connect: Callable[..., Client]
-) -> None:
-    limit("max.connection.creation.rate", "2")
-    begun = time.monotonic()
-    assert all(is_served(connect()) for _ in range(24))
-    waited = ops.samples(broker, "korvet_accept_wait_seconds_total").get(("rate",), 0)
-    # Those that came within ten seconds and the present one are too many by four.
-    assert waited > 0 or time.monotonic() - begun > 10
-
-
 @pytest.mark.parametrize(
     "text", ["10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x", "broker.example:5", "10.0.0.1:1,10.0.0.1:2"]
 )
@@ -213,6 +178,89 @@ def test_overrides_that_mean_nothing_are_refused(admins: tuple[Client, Client], 
     code, said = refused(admins[0], BROKER, "0", {"max.connections.per.ip.overrides": text})
     assert code == ErrorCode.INVALID_REQUEST
     assert "ADDRESS:COUNT, comma-separated" in said
+
+
+class Accepting:
+    """A listener on a clock of the test's own, and who has connected to it."""
+
+    def __init__(self, redis: Redis, settings: Settings) -> None:
+        self.clock = VirtualClock()
+        self.quotas = client_quotas(redis, self.clock)
+        self._socket = listener.listen(Address("127.0.0.1", 0))
+        bound = listener.BoundListener("PLAINTEXT", self._socket)
+        self.acceptor = listener.Acceptor(
+            [bound], dispatcher(redis, {}, []), settings, self.quotas, clock=self.clock
+        )
+        self.clients: list[socket.socket] = []
+
+    def connect(self, source: str = "127.0.0.1") -> None:
+        address = self._socket.getsockname()
+        client = socket.create_connection(address, 30, source_address=(source, 0))
+        client.settimeout(0)
+        self.clients.append(client)
+
+    def served(self) -> int:
+        return self.quotas.usage.connections()
+
+    def closed(self) -> int:
+        """Return to how many of the clients the listener has closed the connection."""
+        return sum(map(is_closed, self.clients))
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+
+
+@contextmanager
+def accepting(redis: Redis, **settings: Any) -> Iterator[Accepting]:
+    made = Accepting(redis, Settings(**settings))
+    made.acceptor.start()
+    try:
+        yield made
+    finally:
+        for each in made.clients:
+            each.close()
+        made.acceptor.close()
+        made.acceptor.drain(60)
+
+
+@pytest.mark.parametrize("entity", [OTHER, None])
+def test_connections_that_an_address_makes_too_fast_are_closed_after_a_window(
+    redis: Redis, entity: str | None
+) -> None:
+    counted = metrics.CONNECTIONS_REFUSED.labels("address_rate")._value
+    refused = counted.get()
+    with accepting(redis) as broker:
+        broker.quotas.alter((("ip", entity),), {"connection_creation_rate": 1})
+        for _ in range(16):
+            broker.connect(OTHER)
+        broker.clock.run_until(lambda: broker.served() + counted.get() - refused == 16)
+        assert broker.served() == 10, "one a second over ten seconds"
+        broker.quotas.alter((("ip", "127.0.0.4"),), {"connection_creation_rate": 0})
+        broker.connect("127.0.0.4")
+        broker.clock.run_until(lambda: counted.get() == refused + 7)
+        # They are not closed before a window has passed, so that the client does not come again at once.
+        broker.clock.jump(0.9)
+        assert broker.closed() == 0
+        broker.clock.jump(0.1)
+        broker.clock.run_until(lambda: broker.closed() == 7)
+
+
+def test_new_connections_of_a_broker_that_come_too_fast_wait(redis: Redis) -> None:
+    waited = metrics.ACCEPT_WAIT_SECONDS.labels("rate")._value
+    with accepting(redis, max_connection_creation_rate=2) as broker:
+        for _ in range(24):
+            broker.connect()
+        before = waited.get()
+        broker.clock.run_until(lambda: waited.get() > before)
+        assert broker.served() == 20, "two a second over ten seconds"
+        for served in range(21, 25):
+            broker.clock.jump(1)
+            broker.clock.run_until(lambda served=served: broker.served() >= served)  # type: ignore[misc]  # a lambda's default has no type
+        assert broker.closed() == 0
 
 
 class FullSocket(gevent.socket.socket):
@@ -228,15 +276,19 @@ class FullSocket(gevent.socket.socket):
 
 
 def test_a_process_without_descriptors_tries_again_and_says_so_once(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.001)
+    clock = VirtualClock()
     with FullSocket() as full:
         bound = listener.BoundListener("PLAINTEXT", full)
-        acceptor = listener.Acceptor([bound], dispatcher(redis, {}, []), Settings(), client_quotas(redis))
+        acceptor = listener.Acceptor(
+            [bound], dispatcher(redis, {}, []), Settings(), client_quotas(redis), clock=clock
+        )
         acceptor.start()
-        while full.attempts < 10:
-            gevent.sleep(0.001)
+        for attempts in range(1, 10):
+            clock.run_until_idle()
+            assert full.attempts == attempts
+            clock.advance(listener.PAUSE_SECONDS)
         acceptor.close()
     [line] = [vars(each)["korvet_fields"] for each in caplog.records if "cannot accept" in each.getMessage()]
     assert line == {"listener": "PLAINTEXT", "reason": "[Errno 24] Too many open files"}

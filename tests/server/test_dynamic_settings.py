@@ -1,4 +1,4 @@
-"""Settings that clients alter while brokers run: in every process of every broker, over restarts and reloads."""
+"""Settings that clients alter while brokers run: over restarts and reloads, and in the keeper's turns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode
-from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper
 from tests.handlers.configs import (
@@ -21,7 +19,6 @@ from tests.handlers.configs import (
     DYNAMIC_BROKER,
     DYNAMIC_DEFAULT,
     STATIC,
-    TOPIC,
     chain,
     change,
     config,
@@ -29,30 +26,13 @@ from tests.handlers.configs import (
     refused,
     value,
 )
-from tests.support import processes, redis_servers
-from tests.support.batches import Record, batch
-from tests.support.broker import Broker, korvet_broker, korvet_cluster
+from tests.support.batches import Record
+from tests.support.broker import Broker, korvet_broker
 from tests.support.log_bench import Bench
 from tests.support.topic_client import Client
 
 CONFIGS = "{korvet:topics}:brokers"
 ALL = ""
-LARGE = batch(b"v" * 100)
-
-
-@pytest.fixture(scope="module")
-def cluster_redis() -> Iterator[str]:
-    """Give the URL of the brokers' Redis."""
-    with redis_servers.server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """Run two brokers."""
-    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
-        yield running
-        assert all("Traceback" not in each.log() for each in running)
 
 
 def delete_altered(client: Client, *names: str) -> None:
@@ -64,71 +44,6 @@ def delete_altered(client: Client, *names: str) -> None:
             if each.config_source in (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
         ]
         change(client, BROKER, name, dict.fromkeys(altered))
-
-
-@pytest.fixture
-def ends(brokers: list[Broker], cluster_redis: str) -> Iterator[tuple[Client, Client]]:
-    """Give a connection to each; what the test has altered goes after it."""
-    with Client(brokers[0].address) as one, Client(brokers[1].address) as two:
-        yield one, two
-        delete_altered(one, "0", ALL)
-        delete_altered(two, "1")
-        with redis_servers.connected(cluster_redis) as stored:
-            assert not stored.exists(CONFIGS)
-
-
-def test_what_is_set_for_all_counts_in_every_broker_and_in_what_is_created_anywhere(
-    ends: tuple[Client, Client],
-) -> None:
-    one, two = ends
-    one.create("of-all")
-    change(one, BROKER, ALL, {"message.max.bytes": "90"})
-    processes.wait_until(
-        lambda: two.produce("of-all", LARGE).error_code == ErrorCode.MESSAGE_TOO_LARGE,
-        "the other broker knows the limit",
-    )
-    found = config(two, BROKER, "1", "message.max.bytes", synonyms=True)
-    assert chain(found)[0] == ("message.max.bytes", "90", DYNAMIC_DEFAULT)
-    assert value(two, BROKER, ALL, "message.max.bytes") == "90"
-    two.create("of-all-new")
-    assert value(two, TOPIC, "of-all-new", "max.message.bytes") == "90"
-
-
-def test_what_is_set_for_one_broker_counts_in_that_one_alone(ends: tuple[Client, Client]) -> None:
-    one, two = ends
-    one.create("of-one")
-    change(two, BROKER, "1", {"message.max.bytes": "90"})
-    assert two.produce("of-one", LARGE).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    # The other broker has seen what came before this.
-    change(two, BROKER, ALL, {"log.roll.ms": "5"})
-    processes.wait_until(lambda: value(one, BROKER, "0", "log.roll.ms") == "5", "it sees a later change")
-    assert one.produce("of-one", LARGE).error_code == 0
-    assert value(one, TOPIC, "of-one", "max.message.bytes") == "1048588"
-    code, message = refused(one, BROKER, "1", {"message.max.bytes": "80"})
-    assert (code, "expected 0" in message) == (ErrorCode.INVALID_REQUEST, True)
-
-
-def test_an_operator_reads_in_the_log_what_clients_have_altered(
-    ends: tuple[Client, Client], brokers: list[Broker]
-) -> None:
-    change(ends[0], BROKER, "0", {"log.roll.ms": "4711"})
-    refused(ends[0], BROKER, "0", {"log.roll.ms": "soon"})
-    change(ends[0], BROKER, "0", {"log.roll.ms": "4712"}, validate_only=True)
-    logged = [line for line in brokers[0].log().splitlines() if "settings altered by a client" in line]
-    assert "broker=0" in logged[-1]
-    assert "log.roll.ms=4711" in logged[-1]
-
-
-def test_a_change_without_a_notification_is_seen(ends: tuple[Client, Client], cluster_redis: str) -> None:
-    one, _ = ends
-    one.create("untold")
-    assert one.produce("untold", LARGE).error_code == 0
-    with redis_servers.connected(cluster_redis) as stored:
-        stored.hset(CONFIGS, "default", json.dumps({"message.max.bytes": "90"}))
-    # To produce is to ask nothing of settings: the worker must have looked.
-    processes.wait_until(
-        lambda: one.produce("untold", LARGE).error_code == ErrorCode.MESSAGE_TOO_LARGE, "it has looked"
-    )
 
 
 def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
@@ -187,9 +102,8 @@ def test_a_setting_in_redis_that_cannot_be_keeps_no_broker_from_starting(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Run a broker of one worker, whose keeper is never idle."""
-    flags = ("--set", "log.retention.check.interval.ms=50")
-    with korvet_broker(tmp_path_factory.mktemp("broker"), *flags, workers=1) as running:
+    """Run a broker of one worker."""
+    with korvet_broker(tmp_path_factory.mktemp("broker"), workers=1) as running:
         yield running
 
 
@@ -201,14 +115,13 @@ def client(broker: Broker) -> Iterator[Client]:
         delete_altered(connected, "0", ALL)
 
 
-def test_the_limit_of_connections_applies_at_once(broker: Broker, client: Client) -> None:
-    change(client, BROKER, "0", {"max.connections": "1"})
-    with Client(broker.address) as one_too_many:
-        one_too_many.send(ApiVersionsRequest(), 0)
-        assert one_too_many.is_silent()
-        change(client, BROKER, "0", {"max.connections": None})
-        assert one_too_many.receive(ApiVersionsResponse, 0).api_keys
-        assert value(one_too_many, BROKER, "0", "max.connections") == str(2**31 - 1)
+def test_an_operator_reads_in_the_log_what_clients_have_altered(broker: Broker, client: Client) -> None:
+    change(client, BROKER, "0", {"log.roll.ms": "4711"})
+    refused(client, BROKER, "0", {"log.roll.ms": "soon"})
+    change(client, BROKER, "0", {"log.roll.ms": "4712"}, validate_only=True)
+    logged = [line for line in broker.log().splitlines() if "settings altered by a client" in line]
+    assert "broker=0" in logged[-1]
+    assert "log.roll.ms=4711" in logged[-1]
 
 
 def altered_in_log(broker: Broker, *numbers: str) -> list[str]:
@@ -232,17 +145,6 @@ def test_the_level_of_a_logger_applies_at_once_and_to_that_one_alone(broker: Bro
         change(client, BROKER, "0", {"log.levels": levels})
         change(client, BROKER, "0", {"log.roll.ms": number})
     assert altered_in_log(broker, "4721", "4722") == ["4722"]
-
-
-def test_the_keeper_deletes_what_a_shorter_retention_does_not_keep(client: Client) -> None:
-    client.create("orders")
-    old_ms = int(time.time() * 1000) - 3_600_000
-    client.append("orders", Record(b"old", None, old_ms))
-    kept = client.append("orders", Record(b"new", None, old_ms + 3_600_000))
-    change(client, BROKER, ALL, {"log.retention.ms": "1800000"})
-    processes.wait_until(
-        lambda: client.fetch("orders", kept).log_start_offset == kept, "the old record is gone"
-    )
 
 
 @pytest.fixture

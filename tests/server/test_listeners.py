@@ -205,19 +205,6 @@ def test_every_listener_is_announced_registered_and_may_be_ipv6(
                 assert nodes(answer, "node_id") == {0: (host, port)}
 
 
-def test_clients_of_plaintext_get_a_broker_of_a_version_without_listeners(
-    tmp_path: Path, redis_url: str, raw_redis: Any
-) -> None:
-    text = '{"host":"old.example","port":9092,"incarnation":"x","started":1,"until":9999999999999}'
-    raw_redis.hset(BROKERS, 7, text)
-    names = ("PLAINTEXT", OUTSIDE)
-    with korvet_broker(tmp_path, "--redis-url", redis_url, workers=1, listen=listen(*names)) as broker:
-        for name, others in (("PLAINTEXT", {7: ("old.example", 9092)}), (OUTSIDE, {})):
-            with Client(broker.at(name)) as client:
-                answer = client.call(MetadataRequest(topics=[]), 12)
-                assert nodes(answer, "node_id") == {0: broker.at(name), **others}
-
-
 def test_every_worker_serves_every_listener_and_so_do_those_of_a_reload(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, workers=2, listen=listen(INSIDE, OUTSIDE)) as broker:
 

@@ -13,10 +13,8 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.redis.keys import Keys
-from tests.cli.commands import korvet
 from tests.support.batches import batch
 from tests.support.broker import Broker, steady_broker
-from tests.support.console import Caller
 from tests.support.processes import wait_until
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
 from tests.support.topic_client import Client
@@ -103,29 +101,6 @@ def test_each_node_is_a_log_directory(client: Client, cluster: RedisCluster) -> 
         assert 5 not in sizes or sizes[5] > 100
         assert result.total_bytes == (1 << 30 if node is one else -1)
     assert not found
-
-
-def test_the_console_and_the_command_line_show_what_each_node_holds(
-    broker: Broker, client: Client, cluster: RedisCluster
-) -> None:
-    client.append("orders", b"x" * 100, partition=5)
-    held = {node.address: len(partitions) for node, partitions in partitions_of(cluster).items()}
-    console = Caller(broker.ops_address)
-    nodes = console.data("cluster")["nodes"]
-    assert {name: each["partitions"] for name, each in nodes.items()} == held
-    owner = cluster.node_of(KEYS.stream("orders", 5))
-    assert nodes[owner.address]["bytes"] > 100
-    shown = {each["node"]: each for each in console.data("overview")["redis"]}
-    assert shown.keys() == held.keys()
-    assert all(each["commands"] > 0 and each["cpu_seconds"] > 0 for each in shown.values())
-    described = korvet("cluster", "describe", "-b", broker.bootstrap, "--log-dirs", "--json")
-    rows = {each["path"]: each["partitions"] for each in json.loads(described.stdout)["log_dirs"]}
-    flags = ("-b", broker.bootstrap, "--redis-url", cluster.url, "--json")
-    loads = json.loads(korvet("cluster", "describe", *flags).stdout)["log_dirs"]
-    started = {each["path"]: each["load"] for each in loads}
-    assert started.keys() == rows.keys()
-    assert all(each["cpu_seconds"] > 0 and each["clients"] > 0 for each in started.values())
-    assert rows == {f"redis://{name}/0": count for name, count in held.items()}
 
 
 def test_a_full_node_refuses_what_is_for_its_partitions(client: Client, cluster: RedisCluster) -> None:

@@ -10,22 +10,38 @@ import gevent
 import pytest
 import redis as redis_py
 
+from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.cluster.features import FeatureUpdate
+from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
+from korvet.config.values import Address
 from korvet.errors import StorageUnavailableError
-from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
-from korvet.redis.client import Redis
+from korvet.handlers.context import Apis
+from korvet.protocol.types import (
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    FeatureUpgradeType,
+    PatternType,
+    ScramMechanism,
+)
 from korvet.redis.keys import Keys
 from korvet.redis.pubsub import Subscriptions
 from korvet.security.acls import Acl, AclFilter, ResourcePattern, Rule
-from korvet.security.authorizer import AclStore, Authorizer
+from korvet.security.credentials import Deletion, Upsertion
+from korvet.security.quotas import Quota
 from korvet.security.session import Principal, Session
+from korvet.security.usage import UsageTable
 from korvet.server.registry_watcher import Refresh, watch
+from korvet.server.supervisor.ports import Bound
+from korvet.server.worker import Storage, _watch_registry, build_apis
 from korvet.topics.registry import TopicSpec
 from tests.support.domain import Domain
 from tests.support.proxy import Proxy, until
 
 CHANNEL = Keys("korvet").topics_channel
 NEVER_MS = 3_600_000
+ALICE = Principal("User", "alice")
 
 
 @pytest.fixture
@@ -57,24 +73,61 @@ def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, ther
         until(lambda: here.topics.get_cached("orders") is None)
 
 
-def test_a_right_counts_elsewhere_by_its_message_alone(here: Domain, redis: Redis) -> None:
-    """Given and taken away; nothing else is read until then."""
-    keys, alice = Keys("korvet"), Session("10.0.0.1:1", principal=Principal("User", "alice"))
-    far, near = (Authorizer(AclStore(redis, keys), Settings()) for _ in "12")
+def worker(storage: Storage) -> Apis:
+    settings = Settings(authorizer_class_name="StandardAuthorizer")
+    address = Address("127.0.0.1", 9092)
+    usage = UsageTable.of(settings, workers=1).worker(0)
+    return build_apis(settings, storage, [Bound(DEFAULT_LISTENER, address, address)], None, usage)
+
+
+def allows(apis: Apis) -> bool:
+    assert apis.security.authorizer is not None
+    rights = apis.security.authorizer.rights(Session("10.0.0.1:1", principal=ALICE), "Fetch")
+    return rights.allows(AclOperation.READ, AclResourceType.TOPIC, "orders", log=False)
+
+
+def allow(apis: Apis) -> None:
     resource = ResourcePattern(AclResourceType.TOPIC, PatternType.LITERAL, "orders")
-    acl = Acl(resource, Rule("User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW))
+    acl = Acl(resource, Rule(str(ALICE), "*", AclOperation.READ, AclPermissionType.ALLOW))
+    assert apis.security.authorizer is not None
+    assert apis.security.authorizer.add([acl]) == [None]
 
-    def may() -> bool:
-        return far.rights(alice, "Fetch").allows(
-            AclOperation.READ, AclResourceType.TOPIC, "orders", log=False
-        )
 
-    with watching(here.subscriptions, far.refresh):
-        for _ in range(3):
-            near.add([acl])
-            until(may)
-            near.remove(AclFilter())
-            until(lambda: not may())
+def test_a_worker_has_what_others_have_changed_as_soon_as_the_message_comes(redis_url: str) -> None:
+    """Users, rights, quotas, settings, topics, features and configs of groups."""
+    settings = Settings(redis_url=redis_url)
+    here, there = Storage.of(settings, None), Storage.of(settings, None)
+    following, changing = worker(here), worker(there)
+    watching = gevent.spawn(_watch_registry, settings, here, following)
+    until(lambda: here.subscriptions.live(CHANNEL))
+    following.log.traffic.received("gone", "id of a deleted topic", 1, 1)
+
+    password = Upsertion(ScramMechanism.SCRAM_SHA_256, 4096, b"salt", b"x" * 32)
+    changing.security.users.alter("alice", [password])
+    until(lambda: following.security.users.iterations().keys() == {"alice"})
+    changing.security.users.alter("alice", [Deletion(ScramMechanism.SCRAM_SHA_256)])
+    until(lambda: not following.security.users.iterations())
+    allow(changing)
+    until(lambda: allows(following))
+    assert changing.security.authorizer is not None
+    changing.security.authorizer.remove(AclFilter())
+    until(lambda: not allows(following))
+    changing.security.quotas.alter((("user", "alice"),), {Quota.PRODUCER_BYTE_RATE: 7.0})
+    until(lambda: following.security.quotas.table.limit(Quota.PRODUCER_BYTE_RATE, "alice", ""))
+    changing.cluster.group_configs.alter("billing", lambda _row: {"consumer.session.timeout.ms": "50000"})
+    until(lambda: following.cluster.group_configs.session_ms("billing", "consumer") == 50_000)
+    BrokerConfigStore(there.redis, Keys("korvet")).alter(DEFAULT, lambda _row: {"message.max.bytes": "90"})
+    until(lambda: following.log.live.settings.message_max_bytes == 90)
+    changing.cluster.features.update({"share.version": FeatureUpdate(0, FeatureUpgradeType.SAFE_DOWNGRADE)})
+    until(lambda: following.cluster.features.finalized.get("share.version", 0) == 0)
+    changing.log.topics.create(TopicSpec(name="orders"))
+    until(lambda: following.log.topics.get_cached("orders"))
+    assert not following.log.traffic.rows()
+
+    assert not watching.dead
+    watching.kill()
+    here.close()
+    there.close()
 
 
 def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis_py.Redis) -> None:

@@ -15,7 +15,7 @@ from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
-from korvet.handlers.registry import Handler, Reply
+from korvet.handlers.registry import MEMORY, Handler, Reply
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.protocol.schema import Message
 from korvet.redis.client import Redis
@@ -24,6 +24,7 @@ from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
+from korvet.telemetry import metrics
 from tests.support.dispatching import dispatcher
 from tests.support.wire_client import request_frame
 
@@ -116,9 +117,12 @@ def turn(others: Peer) -> None:
 
 @pytest.mark.parametrize("begun", [(1,), (1, 2, 3)])
 def test_what_has_begun_is_answered_and_what_comes_then_waits(peer: PeerOf, begun: tuple[int, ...]) -> None:
+    counted = metrics.THROTTLED_REQUESTS.labels(MEMORY)._value
+    before = counted.get()
     with peer(AN_HOUR_MS) as throttled, peer(0) as others:
         throttled.send(*begun)
         assert [throttled.answered() for _ in begun] == list(begun)
+        assert counted.get() == before + len(begun)
         throttled.send(9)
         turn(others)
         throttled.connection.drain()

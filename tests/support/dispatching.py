@@ -10,6 +10,7 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.handlers.registry import Handler
 from korvet.log.replication import Replicas
@@ -42,10 +43,10 @@ def dispatcher(
     return Dispatcher(handlers, contexts, replicas, lease, quotas or client_quotas(redis))
 
 
-def client_quotas(redis: Redis) -> ClientQuotas:
+def client_quotas(redis: Redis, clock: Clock = CLOCK) -> ClientQuotas:
     """Return the quotas of a broker with one worker, none of them read yet."""
     usage = UsageTable.of(Settings(), workers=1).worker(0)
-    return ClientQuotas(QuotaStore(redis, Keys("korvet")), usage, usage.windows)
+    return ClientQuotas(QuotaStore(redis, Keys("korvet")), usage, usage.windows, clock=clock)
 
 
 @contextmanager

@@ -70,21 +70,6 @@ def test_duplicates_and_rejected_batches_do_not_count(broker: Broker) -> None:
         shown(broker, "once", [3, len(first) + len(batch(b"c")), 0, 0])
 
 
-def test_a_deleted_topic_disappears_and_a_new_one_of_its_name_starts_at_zero(
-    broker: Broker,
-) -> None:
-    with clients_of_two_workers(broker.address, broker.worker_pids(), Client) as clients:
-        clients[0].create("gone")
-        for client in clients:
-            client.append("gone", b"a")
-        shown(broker, "gone", [2, 2 * len(batch(b"a")), 0, 0])
-        clients[0].delete("gone")
-        shown(broker, "gone", [])
-        clients[1].create("gone")
-        clients[1].append("gone", b"b")
-        shown(broker, "gone", [1, len(batch(b"b")), 0, 0])
-
-
 def stages(broker: Broker, api: str) -> dict[str, float]:
     """Return how many requests had which stage."""
     counts = samples(broker, "korvet_request_stage_duration_seconds_count")

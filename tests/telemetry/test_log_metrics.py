@@ -37,14 +37,6 @@ def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: st
         assert samples(broker, "korvet_log_figures_timestamp_seconds")
 
 
-def test_partitions_above_the_limit_are_summed(tmp_path: Path, redis_url: str, batch_bench: Bench) -> None:
-    batch_bench.append(b"a")
-    with echo_broker(tmp_path, *values(redis_url), "metrics.partitions.max=2", workers=1) as broker:
-        processes.wait_until(lambda: samples(broker, "korvet_log_size_bytes"), "the topic is shown")
-        assert samples(broker, "korvet_log_size_bytes").keys() == {("", "orders")}
-        assert samples(broker, "korvet_log_start_offset") == {}
-
-
 def test_the_keeper_that_holds_the_lease_publishes(
     tmp_path: Path, redis_url: str, record_bench: Bench
 ) -> None:

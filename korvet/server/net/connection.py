@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import gevent
 from gevent.event import Event
 
 from korvet.errors import KafkaError, ProtocolError, UnansweredError
@@ -132,7 +131,7 @@ class ClientConnection:
         """Serve one request, or token, of a client that has to log in; False if it has closed, or failed."""
         if sasl.failed:
             return False
-        with gevent.Timeout(sasl.seconds_left, TimeoutError):
+        with sasl.time_limit():
             frame = self._frames.next(sasl.token_bytes_max, raw=sasl.raw)
         if frame is None:
             return False

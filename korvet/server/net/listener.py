@@ -17,7 +17,6 @@ import random
 import socket
 import struct
 import sys
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ import gevent
 import gevent.socket
 from gevent.event import Event
 
+from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.logs import Log, RateLimitedLogger
@@ -112,7 +112,10 @@ class Acceptor:
         dispatcher: Dispatcher,
         settings: Settings,
         quotas: ClientQuotas,
+        *,
+        clock: Clock = CLOCK,
     ) -> None:
+        self._clock = clock
         self._listeners = listeners
         self._dispatcher = dispatcher
         self._accepting: list[gevent.Greenlet[..., None]] = []
@@ -131,7 +134,7 @@ class Acceptor:
 
     def start(self) -> None:
         """Accept from now on, until closed."""
-        self._accepting = [gevent.spawn(self._accept, listener) for listener in self._listeners]
+        self._accepting = [self._clock.spawn(self._accept, listener) for listener in self._listeners]
 
     def leave_to_others(self) -> None:
         """Leave connections that begin from now on to the other workers, and wait for those that have begun.
@@ -140,7 +143,7 @@ class Acceptor:
         """
         for listener in self._listeners:
             begin_no_handshake(listener.socket)
-        gevent.sleep(HANDSHAKE_SECONDS_MAX)
+        self._clock.sleep(HANDSHAKE_SECONDS_MAX)
 
     def close(self) -> None:
         """Accept what the kernel has queued, then stop listening."""
@@ -175,7 +178,7 @@ class Acceptor:
                     _rate_limited_log.warning(
                         reason, "cannot accept connections", listener=listener.name, reason=reason
                     )
-                    gevent.sleep(PAUSE_SECONDS)
+                    self._clock.sleep(PAUSE_SECONDS)
                 continue  # any other error: a peer that left before it was accepted
             try:
                 admitted = self._admit(listener, client, address)
@@ -193,19 +196,19 @@ class Acceptor:
         leaving = listener.socket.gettimeout() == 0
         if not leaving and (wait_ms := self._quotas.count_new(at)):
             metrics.ACCEPT_WAIT_SECONDS.labels("rate").inc(wait_ms / 1000)
-            gevent.sleep(wait_ms / 1000)
+            self._clock.sleep(wait_ms / 1000)
         began = 0.0
         while not self._quotas.open(at, address):
             if leaving:
                 self._refuse(listener, client, peer, "draining")
                 return False
             _rate_limited_log.warning("full", "no room for another connection", listener=listener.name)
-            began = began or time.monotonic()
+            began = began or self._clock.monotonic()
             self._freed.clear()
             # Two workers that always look at the same time would both see the other's attempt, and no room.
-            self._freed.wait(PAUSE_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - no secret
+            self._clock.wait(self._freed, PAUSE_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - no secret
         if began:
-            metrics.ACCEPT_WAIT_SECONDS.labels("connections").inc(time.monotonic() - began)
+            metrics.ACCEPT_WAIT_SECONDS.labels("connections").inc(self._clock.monotonic() - began)
         if wait_ms := self._quotas.count_address(at, address):
             self._quotas.close(at, address)
             self._refuse(listener, client, peer, "address_rate", wait_ms / 1000)
@@ -238,7 +241,7 @@ class Acceptor:
             self._throttled -= 1
             client.close()
 
-        gevent.spawn_later(seconds, close)
+        self._clock.spawn_later(seconds, close)
 
     def _serve(
         self, listener: BoundListener, client: gevent.socket.socket, address: tuple[object, ...]
@@ -255,7 +258,9 @@ class Acceptor:
         connection = ClientConnection(channel, session, self._dispatcher, self._limits, self._budgets)
         metrics.CONNECTIONS_OPENED.labels(listener.name).inc()
         metrics.CONNECTIONS.labels(listener.name).inc()
-        self._connections[connection] = gevent.spawn(self._run, listener, connection, address_of(address))
+        self._connections[connection] = self._clock.spawn(
+            self._run, listener, connection, address_of(address)
+        )
 
     def _run(self, listener: BoundListener, connection: ClientConnection, address: str) -> None:
         try:
