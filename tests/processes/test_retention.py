@@ -34,35 +34,3 @@ def test_a_consumer_reads_on_while_retention_runs(tmp_path: Path, storage_format
             low, high = running.get_watermark_offsets(TopicPartition("orders", 0), cached=False)
             assert 0 < low < high
         assert received == [f"{part}-{n}".encode() for part in range(12) for n in range(per_part)]
-
-
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
-def test_a_log_that_grows_fast_is_kept_small_by_its_workers(tmp_path: Path, storage_format: str) -> None:
-    """The keeper looks every five minutes; Redis holds little more than retention.bytes all the same."""
-    kept_bytes, value = 4 << 20, bytes(range(256)) * 200
-    with korvet_broker(tmp_path) as broker:
-        configs = {
-            "storage.format": storage_format,
-            "retention.bytes": str(kept_bytes),
-            "storage.compression": "none",
-        }
-        reading.create_topic(broker.bootstrap, "orders", 1, configs)
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
-        count = 24 * (1 << 20) // len(value)
-        for n in range(count):
-            producer.produce("orders", value, key=str(n).encode(), partition=0)
-            producer.poll(0)
-        assert producer.flush(processes.WAIT_SECONDS_MAX) == 0
-        trimmed = "korvet_log_trimmed_records_total"
-        # What is over the limit by less than an interval of the index stays.
-        enough = count - (kept_bytes + (4 << 20)) // len(value)
-        processes.wait_until(
-            lambda: ops.total(broker, trimmed) >= enough, "the workers delete what is too much"
-        )
-        with reading.consumer(broker.bootstrap, "orders") as running:
-            low, high = running.get_watermark_offsets(TopicPartition("orders", 0), cached=False)
-            assert 0 < low < high
-            first, *_ = reading.read(running, 1)
-        kept = count - int(first.key or b"0")
-        assert kept * len(value) >= kept_bytes
-        assert kept <= count - enough + 1

@@ -69,19 +69,6 @@ def test_sigterm_ends_everything_with_exit_code_zero(tmp_path: Path) -> None:
         assert gone(pids)
 
 
-def test_sigterm_lets_a_begun_request_finish(tmp_path: Path) -> None:
-    with echo_broker(tmp_path) as broker, socket.create_connection(broker.address, 30) as connection:
-        lines = connection.makefile()
-        connection.sendall(b"hello\n")
-        lines.readline()
-        connection.sendall(b"slow\n")
-        broker.signal(signal.SIGTERM)
-        assert lines.readline().endswith(" slow\n")
-        lines.close()
-        connection.close()
-        assert broker.process.wait(30) == 0
-
-
 def test_a_worker_that_outlives_its_drain_is_killed_and_the_exit_code_is_1(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "drain.timeout.ms=200") as broker:
         for pid in broker.worker_pids():
@@ -105,15 +92,6 @@ def test_a_second_interrupt_ends_the_drain_at_once(tmp_path: Path) -> None:
         assert gone(pids)
 
 
-def test_a_killed_worker_is_started_again_and_the_port_stays_the_same(shared: Broker) -> None:
-    before = shared.worker_pids()
-    for pid in before:
-        processes.kill(pid)
-    processes.wait_until(lambda: len(set(shared.worker_pids()) - set(before)) == 2, "two new workers")
-    processes.wait_until(lambda: answers(shared), "the new workers answer")
-    assert 'how="signal SIGKILL"' in shared.log()
-
-
 def answers(broker: Broker) -> bool:
     with contextlib.suppress(OSError):
         return broker.ask("hello").endswith(" hello")
@@ -133,23 +111,6 @@ def test_a_killed_supervisor_leaves_no_process(tmp_path: Path) -> None:
         assert len(pids) == 6
         broker.kill()
         processes.wait_until(lambda: gone(pids), "workers, ops, keeper and server end with the supervisor")
-
-
-def test_records_survive_a_kill_of_supervisor_and_server_together(tmp_path: Path) -> None:
-    with echo_broker(tmp_path) as broker:
-        server = broker.server_pid()
-        with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
-            identifier = client.get("korvet:cluster-id")
-            client.xadd("korvet:orders:0", {"value": "hello"})
-        broker.wait_until_written()
-        processes.kill(server)
-        broker.kill()
-    with (
-        echo_broker(tmp_path / "again", data_dir=broker.data_dir) as broker,
-        redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client,
-    ):
-        assert client.xlen("korvet:orders:0") == 1
-        assert client.get("korvet:cluster-id") == identifier
 
 
 def test_a_start_right_after_a_killed_supervisor_waits_for_its_server_to_end(tmp_path: Path) -> None:
@@ -181,40 +142,6 @@ def has(client: redis.Redis, key: str) -> bool:
     with contextlib.suppress(redis.ConnectionError):
         return bool(client.exists(key))
     return False
-
-
-def test_sighup_replaces_every_worker_while_clients_are_served(shared: Broker) -> None:
-    before = set(shared.worker_pids())
-    shared.signal(signal.SIGHUP)
-    while before & set(shared.worker_pids()):
-        # These workers close their queue with their listener; a client then connects again.
-        processes.wait_until(lambda: answers(shared), "an answer in the middle of the reload")
-    processes.wait_until(lambda: "the workers are replaced" in shared.log(), "the reload ends")
-    after = set(shared.worker_pids())
-    assert len(after) == 2
-    assert not before & after
-
-
-def test_sighup_applies_what_can_be_changed_and_names_what_needs_a_restart(tmp_path: Path) -> None:
-    config = tmp_path / "korvet.toml"
-    config.write_text('"advertised" = "one.example:1"\n')
-    with echo_broker(tmp_path, "--config", str(config)) as broker:
-        assert broker.ask("advertised") == "one.example:1"
-        config.write_text('"advertised" = "two.example:2"\n"namespace" = "other"\n')
-        broker.reload()
-        assert broker.ask("advertised") == "two.example:2"
-        assert "a new value needs a restart setting=namespace" in broker.log()
-
-
-def test_sighup_with_a_broken_configuration_keeps_the_old_one(tmp_path: Path) -> None:
-    config = tmp_path / "korvet.toml"
-    config.write_text("")
-    with echo_broker(tmp_path, "--config", str(config)) as broker:
-        before = broker.worker_pids()
-        config.write_text('"no.such.setting" = 1\n')
-        broker.signal(signal.SIGHUP)
-        processes.wait_until(lambda: "the configuration is kept as it was" in broker.log(), "the refusal")
-        assert broker.worker_pids() == before
 
 
 def test_a_reload_whose_workers_do_not_start_goes_back(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.server.net.budget import FETCH_BYTES_MIN, Budgets, ByteBudget, Charge, OverBudgetError
 from korvet.server.net.framing import SMALL_FRAME_BYTES, ConnectionLimits, FrameReader
 from korvet.server.net.socket import Channel
+from tests.support.proxy import until
 from tests.support.topic_client import produce_request
 from tests.support.wire_client import frame, request_frame
 
@@ -171,8 +172,7 @@ def test_what_clients_send_before_they_have_logged_in_is_taken_from_others_by_no
         token = frame(bytes(2 * SMALL_FRAME_BYTES))
         send_first(token[:-1])
         waiting = gevent.spawn(first.reader.next, len(token), raw=True)
-        while shared.logins.free > shared.logins.bytes_max - SMALL_FRAME_BYTES:
-            gevent.sleep(0.001)
+        until(lambda: shared.logins.free <= shared.logins.bytes_max - SMALL_FRAME_BYTES)
         assert shared.received.free == shared.received.bytes_max
         produced = request_frame(produce_request("topic", bytes(2 * SMALL_FRAME_BYTES)), 8)
         gevent.spawn(send_second, produced)

@@ -12,13 +12,12 @@ import pytest
 import redis
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.fetch import FetchResponse
 from korvet.protocol.messages.produce import ProduceResponse
 from tests.support import processes, redis_servers
 from tests.support.batches import batch, values
 from tests.support.broker import Broker, korvet_broker, steady_broker
-from tests.support.ops import total
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import request_frame
 
@@ -110,27 +109,6 @@ def test_a_large_request_waits_for_another_while_small_ones_pass(broker: Broker,
         for each in (first, second):
             [answer] = each.receive(ProduceResponse, 8).responses
             assert answer.partition_responses[0].error_code == ErrorCode.NONE
-
-
-def test_connections_above_the_limit_wait_until_others_end_with_one_line(broker: Broker) -> None:
-    # One that ends now would make room within the crowd, and so two crowds of it.
-    processes.wait_until(lambda: total(broker, "korvet_connections") == 0, "the end of those before")
-    crowd = [Client(broker.address) for _ in range(SETTINGS["max.connections"] + 10)]
-    try:
-        served, waiting = crowd[: SETTINGS["max.connections"]], crowd[SETTINGS["max.connections"] :]
-        for each in served:
-            each.call(ApiVersionsRequest(), 0)
-        for each in waiting:
-            each.send(ApiVersionsRequest(), 0)
-        assert waiting[0].is_silent()
-        assert broker.log().count("no room for another connection") == 1
-        for each in served[:10]:
-            each.close()
-        for each in waiting:
-            assert each.receive(ApiVersionsResponse, 0).api_keys
-    finally:
-        for each in crowd:
-            each.close()
 
 
 def test_the_answer_is_the_same_whether_a_request_comes_in_one_piece_or_in_many(client: Client) -> None:

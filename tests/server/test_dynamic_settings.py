@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,26 +77,6 @@ def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
             assert value(client, BROKER, "0", "log.roll.ms") == "2000"
             change(client, BROKER, "0", {"message.max.bytes": None})
             assert value(client, BROKER, "0", "message.max.bytes") == "2000"
-
-
-def test_a_setting_in_redis_that_cannot_be_keeps_no_broker_from_starting(
-    tmp_path: Path, redis_url: str, raw_redis: Any
-) -> None:
-    raw_redis.hset(CONFIGS, "default", json.dumps({"log.retention.ms": "soon", "message.max.bytes": "90"}))
-    raw_redis.hset(CONFIGS, "0", "no JSON")
-    with (
-        korvet_broker(tmp_path, "--redis-url", redis_url, workers=1) as broker,
-        Client(broker.address) as client,
-    ):
-        assert value(client, BROKER, "0", "message.max.bytes") == "90"
-        assert value(client, BROKER, "0", "log.retention.ms") == "-1"
-        worker_log = [line for line in broker.log().splitlines() if "worker" in line]
-        assert sum("ignoring a setting" in line and "log.retention.ms" in line for line in worker_log) == 1
-        assert sum("malformed" in line for line in worker_log) == 1
-        change(client, BROKER, "0", {"log.roll.ms": "5"})
-        assert value(client, BROKER, "0", "log.roll.ms") == "5"
-        change(client, BROKER, ALL, {"log.retention.ms": None})
-        assert json.loads(raw_redis.hget(CONFIGS, "default")) == {"message.max.bytes": "90"}
 
 
 @pytest.fixture(scope="module")

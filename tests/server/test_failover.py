@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 import pytest
 import redis
 
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
-from korvet.groups.offsets import Commit, Committer, OffsetStore
-from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
-from korvet.redis.keys import Keys
 from korvet.server.worker import Storage
-from korvet.topics.registry import TopicSpec, id_text
-from korvet.topics.store import TopicStore
-from tests.groups.support import Group
-from tests.support.batches import read
-from tests.support.domain import Domain, domain
-from tests.support.processes import free_port
-from tests.support.proxy import Proxy, proxy, until
-from tests.support.redis_servers import embedded_server
+from tests.support.proxy import Proxy, until
 
 T = TypeVar("T")
 
@@ -98,50 +88,6 @@ def test_a_lost_connection_takes_no_other_one_along(storage: Storage, raw_redis:
     assert identity(storage.reads) == reads
 
 
-def test_topics_are_reloaded_from_a_redis_that_lost_the_last_changes(
-    network: Proxy, redis_url: str, raw_redis: redis.Redis
-) -> None:
-    with domain(network.url) as here, domain(redis_url) as there:
-        here.topics.create(TopicSpec(name="lost", partitions=1))
-        here.topics.refresh()
-        network.cut()
-        # As a replica that had nothing of it and was promoted: another topic is the first change there.
-        raw_redis.flushall()
-        there.topics.create(TopicSpec(name="kept", partitions=1))
-        until(lambda: _names(here) == ["kept"])
-
-
-class Pair(NamedTuple):
-    """A master, its replica, and the name that leads to the master."""
-
-    master: Any
-    replica: Any
-    replica_url: str
-    name: Proxy
-
-    def fail_over(self) -> None:
-        """Let the replica take over with all that the master has, and the name lead to it."""
-        self.master.execute_command("FAILOVER")
-        until(lambda: self.replica.info("replication")["role"] == "master")
-        self.name.lead_to(self.replica_url)
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    port, second_port = str(free_port()), str(free_port())
-    local = ("--bind", "127.0.0.1")
-    with (
-        embedded_server("--port", port, *local) as master,
-        # A master hands over to a replica that it could connect to.
-        embedded_server("--port", second_port, *local, "--replicaof", "127.0.0.1", port) as replica,
-        proxy(master) as name,
-        redis.Redis.from_url(master) as first,
-        redis.Redis.from_url(replica) as second,
-    ):
-        until(lambda: second.info("replication")["master_link_status"] == "up")
-        yield Pair(first, second, replica, name)
-
-
 def done(act: Callable[[], T]) -> T:
     """Do it as clients do: again where Redis was away."""
     results: list[T] = []
@@ -153,52 +99,3 @@ def done(act: Callable[[], T]) -> T:
 
     until(attempt)
     return results[0]
-
-
-def test_a_deletion_and_a_group_go_on_where_a_replica_takes_over(pair: Pair) -> None:
-    with domain(pair.name.url) as worker:
-        store = TopicStore(worker.redis, Keys("korvet"))
-        worker.topics.create(TopicSpec(name="kept", partitions=1))
-        wide = worker.topics.create(TopicSpec(name="wide", partitions=600))
-        for partition in (0, 300, 599):
-            worker.append("wide", b"old", partition=partition)
-        offset = worker.append("kept", b"a")
-        group = Group(worker.redis, pair.master)
-        generation = group.stable("one", "two")
-        offsets = OffsetStore(worker.redis, Keys("korvet"), mirror=True)
-        by = Committer(group.name, generation, "one")
-        kept = worker.topics.get("kept").partition(0)
-        assert offsets.commit(by, [Commit(kept, offset, -1, "")]) == [None]
-
-        steps = store.deletion.delete("wide", id_text(wide.id))
-        for _ in range(2):
-            next(steps)
-        pair.fail_over()
-
-        done(lambda: group.heartbeat("one", generation))
-        assert done(lambda: offsets.commit(by, [Commit(kept, offset + 1, -1, "")])) == [None]
-        [committed] = done(lambda: offsets.fetch(group.name, [TopicPartition("kept", 0)]))
-        assert committed is not None
-        assert committed.offset == offset + 1
-        group.waits(new="three")
-        group.waits("two")
-        assert group.joined("one").generation == generation + 1
-
-        done(worker.topics.refresh)
-        [unfinished] = worker.topics.list_deleting()
-        for _ in worker.topics.delete_in_steps(unfinished):
-            pass
-        assert pair.replica.keys("*wide*") == []
-        worker.topics.create(TopicSpec(name="wide", partitions=600))
-        worker.append("wide", b"new", partition=300)
-        wanted = worker.wanted("wide", 300), worker.wanted("kept")
-        found = done(lambda: worker.fetch(*wanted))
-        values = [record.value for each in found for record in read(b"".join(each.chunks))]
-        assert values == [b"new", b"a"]
-
-
-def _names(here: Domain) -> list[str]:
-    try:
-        return [topic.name for topic in here.topics.list_all()]
-    except StorageUnavailableError:
-        return []

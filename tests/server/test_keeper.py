@@ -130,18 +130,6 @@ def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(se
         lease.check(token)
 
 
-def test_of_two_brokers_one_keeper_acts_and_the_other_takes_over(tmp_path: Path, redis_url: str) -> None:
-    values = (f"redis.url={redis_url}", "keeper.lease.ms=6000")
-    with echo_broker(tmp_path / "one", *values, workers=1) as one:
-        processes.wait_until(lambda: "keeper lease held=true token=1" in one.log(), "the first keeper acts")
-        with echo_broker(tmp_path / "two", *values, "broker.id=1", workers=1) as two:
-            assert "held=true" not in two.log()
-            one.signal(signal.SIGKILL)
-            processes.wait_until(
-                lambda: "keeper lease held=true token=2" in two.log(), "the second takes over"
-            )
-
-
 def tokens(broker: Broker) -> list[int]:
     """Return the fencing tokens that the broker's keeper has acted under."""
     return [int(token) for token in re.findall(r"keeper lease held=true token=(\d+)", broker.log())]

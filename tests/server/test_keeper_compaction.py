@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from korvet.server.keeper.keeper import Keeper
 from korvet.server.keeper.log_tasks import CompactLogs
 from korvet.telemetry import metrics
 from korvet.topics.registry import TopicSpec
-from tests.support.batches import Record, read, values
+from tests.support.batches import Record, values
 from tests.support.domain import Domain
 
 
@@ -121,28 +120,6 @@ def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it_and_is_named_once
     assert len([line for line in said if "log not compacted" in line]) == 1
 
 
-def test_a_buffer_that_is_too_small_for_a_log_takes_more_passes_in_one_turn(
-    settings: Settings, here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("korvet.log.compaction_store._SLOTS_MIN", 4)
-    filled(here, "orders", keys=20)
-    offsets = [record.offset for record in records(here, "orders")]
-    for count in (8, 16):
-        raw_redis.zadd("{korvet:orders:0}:index", {f"{count}:{count * 30}:5:5": offsets[count - 1] + 1})
-    size = 17 * 24 * len(here.redis.nodes())  # each node of a cluster has its part
-    keeper = Keeper(dataclasses.replace(settings, log_cleaner_dedupe_buffer_size=size))
-    assert keeper.lease.renew()
-    before = passes("done")
-    run(CompactLogs(), keeper)
-    assert passes("done") - before == 2
-    assert len(left(here, "orders")) == 20
-
-
-def records(here: Domain, name: str) -> list[Record]:
-    [found] = here.fetch(here.wanted(name))
-    return read(b"".join(found.chunks))
-
-
 def test_a_lease_that_is_lost_ends_the_pass(
     keeper: Keeper, here: Domain, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,17 +138,3 @@ def test_a_lease_that_is_lost_ends_the_pass(
     run(task, keeper)
     assert left(here, "orders") == [b"18", b"19"]
     assert raw_redis.exists("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1") == 1
-
-
-def test_what_a_killed_pass_has_written_goes_even_where_no_pass_is_due(
-    keeper: Keeper, here: Domain, raw_redis: Any
-) -> None:
-    filled(here, "orders")
-    run(CompactLogs(), keeper)
-    raw_redis.hset("{korvet:orders:0}:state", "clean_token", "of a keeper that was killed")
-    garbage = 1 - int(raw_redis.hget("{korvet:orders:0}:state", "clean"))
-    raw_redis.xadd(f"{{korvet:orders:0}}:clean:{garbage}", {"key": "k"})
-    run(CompactLogs(), keeper)
-    assert not raw_redis.hexists("{korvet:orders:0}:state", "clean_token")
-    assert not raw_redis.exists(f"{{korvet:orders:0}}:clean:{garbage}")
-    assert left(here, "orders") == [b"18", b"19"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.leases import LeaseStore
 from korvet.config.settings import Settings
 from korvet.groups.types import Waiting
 from korvet.redis.client import Redis
@@ -80,25 +79,6 @@ def test_a_group_that_cannot_be_read_affects_no_other_and_is_logged_once(
     assert not group.ids()
     assert caplog.text.count("group not advanced") == GROUPS
     assert all(raw_redis.hget(broken.members, "m:a") for broken in damaged)
-
-
-def test_without_the_lease_nobody_is_expired_and_who_takes_it_over_does_it(
-    settings: Settings, redis: Redis, raw_redis: Any
-) -> None:
-    group = expired(redis, raw_redis, "billing")
-    keys = Keys(settings.namespace)
-    other = LeaseStore(redis, keys.keeper_lease, keys.keeper_fence)
-    other.acquire("other", 60_000)
-    keeper = Keeper(settings)
-    assert not keeper.lease.renew()
-    keeper.round()
-    assert group.summary()[2] == {"a"}
-    other.release("other")
-    assert keeper.lease.renew()
-    keeper.round()
-    time_is_up(group)
-    keeper.round()
-    assert group.summary()[2] == set()
 
 
 @pytest.mark.usefixtures("no_outage")

@@ -23,7 +23,7 @@ from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.types import ResourceType
-from tests.support import ops, processes, redis_servers
+from tests.support import processes, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
 from tests.support.wire_client import ClosedByBrokerError, clients_of_two_workers
@@ -156,25 +156,6 @@ def test_a_coordinator_is_at_the_callers_listener_or_not_available(
             assert one.error_message == alone.error_message == "broker 2 has no listener OUTSIDE"
         for each in (one, alone):
             assert (each.error_code, each.node_id, each.host, each.port) == expected
-
-
-def test_connections_are_counted_by_listener_and_limited_together(tmp_path: Path) -> None:
-    flags = ("--set", "max.connections=3")
-    with (
-        korvet_broker(tmp_path, *flags, workers=1, listen=listen(INSIDE, OUTSIDE)) as broker,
-        ExitStack() as clients,
-    ):
-        for name in (INSIDE, OUTSIDE, OUTSIDE):
-            client = clients.enter_context(Client(broker.at(name)))
-            client.call(MetadataRequest(topics=[]), 12)
-        waiting = [clients.enter_context(Client(broker.at(name))) for name in (INSIDE, OUTSIDE)]
-        for each in waiting:
-            each.send(MetadataRequest(topics=[]), 12)
-            assert each.is_silent()
-        for name, count in ((INSIDE, 1), (OUTSIDE, 2)):
-            for metric in ("korvet_connections", "korvet_connections_opened_total"):
-                line = f'{metric}{{listener="{name}"}} {count}.0\n'
-                processes.wait_until(lambda line=line: line in ops.page(broker, "/metrics"), line)  # type: ignore[misc]  # a lambda's default has no type
 
 
 def test_every_listener_is_announced_registered_and_may_be_ipv6(

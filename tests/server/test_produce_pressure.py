@@ -131,14 +131,6 @@ def test_a_refused_producer_without_acks_is_closed(client: Client, broker: Broke
         assert silent.is_closed_by_broker()
 
 
-def test_when_there_is_room_again_producers_go_on(client: Client, stored: Any) -> None:
-    fill(stored, 0.97)
-    feel(client, refused)
-    stored.delete("ballast")
-    answer = feel(client, lambda each: partition(each).error_code == 0 and each.throttle_time_ms == 0)
-    assert partition(answer).base_offset > 0
-
-
 def test_redis_s_own_refusal_is_the_same_error_is_counted_and_reported_once(
     client: Client, broker: Broker, stored: Any
 ) -> None:
@@ -154,23 +146,3 @@ def test_redis_s_own_refusal_is_the_same_error_is_counted_and_reported_once(
     assert broker.log().count("appends fail") == before + 1
     metric = 'korvet_produce_errors_total{error="KAFKA_STORAGE_ERROR"}'
     processes.wait_until(lambda: ops.total(broker, metric) >= counted + 20, "every batch is counted")
-
-
-def test_what_producers_feel_is_in_the_metrics(client: Client, broker: Broker, stored: Any) -> None:
-    requests = ops.total(broker, "korvet_throttled_requests_total")
-    fill(stored, 0.9)
-    feel(client, throttled)
-    assert ops.total(broker, "korvet_throttled_requests_total") > requests
-    assert 0.85 < ops.total(broker, "korvet_redis_memory_used_ratio") < 0.95
-    client.call(produce_request("topic"), 8)  # after the throttle
-    assert ops.total(broker, "korvet_throttle_seconds_total") > 0
-
-
-def test_a_policy_that_evicts_is_in_the_metrics(client: Client, broker: Broker, stored: Any) -> None:
-    stored.config_set("maxmemory-policy", "allkeys-lru")
-    try:
-        feel(client, lambda _answer: ops.total(broker, "korvet_redis_evicts") == 1)
-    finally:
-        stored.config_set("maxmemory-policy", "noeviction")
-    feel(client, lambda _answer: ops.total(broker, "korvet_redis_evicts") == 0)
-    assert "Redis deletes topics" in broker.log()

@@ -464,11 +464,6 @@ def test_the_log_of_the_embedded_server_is_private(tmp_path: Path) -> None:
         log.unlink()
 
 
-def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert "data.dir" in refusal(tmp_path, data=tmp_path / "file" / "data")
-
-
 def test_a_server_that_cannot_read_its_data_is_refused_with_its_last_words(tmp_path: Path) -> None:
     with echo_broker(tmp_path) as broker:
         broker.stop()

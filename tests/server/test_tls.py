@@ -22,7 +22,6 @@ from gevent import socket as gevent_socket
 
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
-from korvet.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.security.tls import ListenerTls
 from korvet.server.net.socket import RECEIVED_BYTES, Channel
@@ -381,17 +380,6 @@ def test_a_peer_that_changes_its_keys_and_sends_no_data_is_cut_off(
         arrive(monkeypatch, changes[allowed:])
         with pytest.raises(ProtocolError, match="messages of TLS alone, and no data"):
             channel.receive_at_once(RECEIVED_BYTES)
-
-
-def test_secrets_are_described_to_nobody(site: Site) -> None:
-    with site.connect("OPEN") as client:
-        resource = DescribeConfigsResource(resource_type=4, resource_name="0", configuration_keys=None)
-        [result] = client.call(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4).results
-    found = {each.name: each for each in result.configs}
-    assert found["ssl.keystore.location"].value == str(site.store)
-    for name in ("ssl.key.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"):
-        assert (found[name].is_sensitive, found[name].value) == (True, None)
-    assert PASSWORD not in repr(result)
 
 
 def test_a_certificate_that_is_replaced_is_shown_to_new_clients_and_open_connections_stay(site: Site) -> None:

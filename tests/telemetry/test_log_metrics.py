@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from korvet.config.settings import Settings
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
 from korvet.redis.keys import Keys
+from korvet.server.keeper.keeper import Keeper
+from korvet.telemetry.snapshot import LogStatsSnapshot, read
 from tests.support import processes
 from tests.support.batches import Record
 from tests.support.broker import echo_broker, korvet_broker
@@ -16,8 +22,6 @@ from tests.support.log_bench import TOPIC_ID, Bench
 from tests.support.ops import samples
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
-
-OTHER_STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "NotReady")
 
 
 def values(redis_url: str) -> tuple[str, ...]:
@@ -57,24 +61,40 @@ def test_the_keeper_that_holds_the_lease_publishes(
         processes.wait_until(lambda: not samples(acting, name), "the first one has withdrawn")
 
 
-def test_the_lag_of_a_group_follows_its_commits(tmp_path: Path, redis_url: str, bench: Bench) -> None:
+@pytest.fixture
+def figures(tmp_path: Path, redis_url: str) -> Iterator[Callable[[], LogStatsSnapshot]]:
+    """Give a function that returns what a keeper's next round publishes."""
+    keeper = Keeper(Settings(redis_url=redis_url, log_retention_ms=-1), tmp_path)
+    assert keeper.lease.renew()
+
+    def published() -> LogStatsSnapshot:
+        keeper.round()
+        found = read(tmp_path / LogStatsSnapshot.FILE, LogStatsSnapshot)
+        assert found is not None
+        return found
+
+    yield published
+    keeper.context.close()
+
+
+def test_the_lag_of_a_group_follows_its_commits(
+    figures: Callable[[], LogStatsSnapshot], bench: Bench
+) -> None:
     """In records, and exact: offsets of format record are far apart."""
     offsets = [bench.append(b"a"), bench.append(b"b"), bench.append(b"c")]
     store = OffsetStore(bench.redis, Keys("korvet"), mirror=True)
+
+    def lag() -> list[tuple[str, int | None, str, int]]:
+        return [(each.group, each.partition, each.topic, each.records) for each in figures().lags]
+
     store.commit(Committer("billing"), [Commit(bench.partition, offsets[1], -1, "")])
-    with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
-
-        def lag() -> dict[tuple[str, ...], float]:
-            return samples(broker, "korvet_consumer_group_lag_records")
-
-        labels = ("billing", "0", "orders")
-        processes.wait_until(lambda: lag() == {labels: 2}, "the lag is shown")
-        store.commit(Committer("billing"), [Commit(bench.partition, offsets[2] + 1, -1, "")])
-        processes.wait_until(lambda: lag() == {labels: 0}, "the lag follows a commit")
-        bench.append(b"d")
-        processes.wait_until(lambda: lag() == {labels: 1}, "the lag follows an append")
-        bench.topics.deletion.delete("orders", TOPIC_ID)
-        processes.wait_until(lambda: lag() == {}, "the topic is shown no more")
+    assert lag() == [("billing", 0, "orders", 2)]
+    store.commit(Committer("billing"), [Commit(bench.partition, offsets[2] + 1, -1, "")])
+    assert lag() == [("billing", 0, "orders", 0)]
+    bench.append(b"d")
+    assert lag() == [("billing", 0, "orders", 1)]
+    bench.topics.deletion.delete("orders", TOPIC_ID)
+    assert lag() == []
 
 
 def test_the_lag_of_a_share_group_is_what_it_is_not_done_with(tmp_path: Path, redis_url: str) -> None:
@@ -102,35 +122,24 @@ def test_the_lag_of_a_share_group_is_what_it_is_not_done_with(tmp_path: Path, re
 
 
 def test_a_group_is_shown_with_members_generation_and_the_age_of_its_lag(
-    tmp_path: Path, redis_url: str, bench: Bench
+    figures: Callable[[], LogStatsSnapshot], bench: Bench
 ) -> None:
     keys = Keys("korvet")
-    now_ms = int(time.time() * 1000)
-    first = bench.append(Record(timestamp=now_ms - 3_600_000))
+    first = bench.append(Record(timestamp=int(time.time() * 1000) - 3_600_000))
     name = 'a "group"\n\\ of {many} names, é'
     store = OffsetStore(bench.redis, keys, mirror=True)
     store.commit(Committer(name), [Commit(bench.partition, first, -1, "")])
     bench.raw.hset(keys.group_state(name), mapping={"state": "Stable", "generation": 8, "size": 3})
-    with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
-        members = "korvet_consumer_group_members"
-        processes.wait_until(lambda: samples(broker, members), "the group is shown")
-        assert samples(broker, members) == {(name,): 3}
-        assert samples(broker, "korvet_consumer_group_generation") == {(name,): 8}
-        assert samples(broker, "korvet_consumer_group_rebalances_total") == {(name,): 8}
-        counts = {"Stable": 1} | dict.fromkeys(OTHER_STATES, 0)
-        assert samples(broker, "korvet_consumer_groups") == {(state,): n for state, n in counts.items()}
-        [(labels, seconds)] = samples(broker, "korvet_consumer_group_lag_seconds").items()
-        assert labels == (name, "0", "orders")
-        assert seconds >= 3600
-        bench.raw.hset(keys.group_state(name), mapping={"state": "Empty", "generation": 9, "size": 0})
-        store.commit(Committer(name), [Commit(bench.partition, first + 1, -1, "")])
-        processes.wait_until(
-            lambda: (
-                samples(broker, "korvet_consumer_group_lag_seconds") == {labels: 0.0}
-                and samples(broker, members) == {(name,): 0}
-            ),
-            "it has caught up, without members",
-        )
+    found = figures()
+    [group], [lag] = found.groups, found.lags
+    assert (group.group, group.members, group.generation) == (name, 3, 8)
+    assert found.states["Stable"] == 1
+    assert (lag.group, lag.age_ms >= 3_600_000) == (name, True)
+    bench.raw.hset(keys.group_state(name), mapping={"state": "Empty", "generation": 9, "size": 0})
+    store.commit(Committer(name), [Commit(bench.partition, first + 1, -1, "")])
+    found = figures()
+    [group], [lag] = found.groups, found.lags
+    assert (group.members, group.generation, lag.records, lag.age_ms) == (0, 9, 0, 0)
 
 
 def test_the_keeper_reports_its_lease_and_the_runs_of_its_tasks(tmp_path: Path, redis_url: str) -> None:

@@ -7,8 +7,6 @@ import subprocess
 import time
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import (
     ARCHIVER_ROW,
@@ -18,8 +16,6 @@ from korvet.telemetry.process_table import (
     ProcessState,
     ProcessTable,
 )
-from tests.support.broker import korvet_broker
-from tests.support.ops import page
 
 
 def test_a_process_is_shown_with_its_start_memory_files_and_cpu(tmp_path: Path) -> None:
@@ -60,19 +56,6 @@ def test_every_child_is_shown_while_it_lives() -> None:
     families = {family.name: family for family in ProcessCollector(table, os.getpid()).collect()}
     named = [sample.labels["process"] for sample in families["korvet_process_resident_bytes"].samples]
     assert sorted(named) == ["archiver", "keeper", "lake", "ops", "supervisor", "worker-3"]
-
-
-def test_every_process_of_a_broker_is_shown_by_name(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path) as broker:
-        samples = {}
-        for family in text_string_to_metric_families(page(broker, "/metrics")):
-            for sample in family.samples:
-                samples[sample.name, sample.labels.get("process")] = sample.value
-        named = {process for name, process in samples if name == "korvet_process_resident_bytes"}
-        assert named == {"supervisor", "keeper", "ops", "worker-0", "worker-1"}
-        started = samples["korvet_start_time_seconds", None]
-        assert started == samples["korvet_process_start_time_seconds", "supervisor"]
-        assert samples["korvet_process_start_time_seconds", "worker-0"] >= started
 
 
 def test_what_a_forked_child_writes_is_read_by_its_parent() -> None:

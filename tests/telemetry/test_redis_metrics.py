@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import gevent
 import pytest
 from prometheus_client import REGISTRY
 
@@ -17,6 +16,7 @@ from korvet.redis.pubsub import Subscriptions
 from korvet.redis.replies import RespError
 from korvet.telemetry.request_metrics import RedisMetrics, RequestMetrics
 from tests.support import redis_servers
+from tests.support.proxy import until
 
 TRIPS = "korvet_redis_round_trip_seconds_count"
 COMMIT = scripts.get("group/commit")
@@ -150,8 +150,6 @@ def test_subscriptions_count_reconnects(redis_url: str, observer: RedisMetrics) 
     assert sample("korvet_redis_reconnects_total") == before
     listening.reconnect("the test wants another one")
     # Listeners are called to read again once the new connection is confirmed.
-    with gevent.Timeout(30):
-        while heard != [None]:
-            gevent.sleep(0.01)
+    until(lambda: heard == [None])
     assert sample("korvet_redis_reconnects_total") == before + 1
     listening.close()

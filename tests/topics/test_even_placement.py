@@ -264,22 +264,6 @@ def test_a_growth_that_is_interrupted_goes_on_with_its_tags_or_leaves_nothing(
         store.create(ORDERS)
 
 
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("sent", [False, True])
-def test_a_deletion_that_is_interrupted_leaves_nothing(
-    store: TopicStore, redis_cluster: RedisCluster, *, sent: bool
-) -> None:
-    store.create(ORDERS)
-    for _ in interruptions(
-        redis_cluster.url, lambda doomed: list(doomed.deletion.delete("orders", "id-1")), sent=sent
-    ):
-        if (row := store.load().rows.get("orders")) is not None and row.state == "live":
-            list(store.deletion.delete("orders", "id-1"))
-        assert finish(store, redis_cluster) is None
-        assert not any(keys_of(redis_cluster).values())
-        store.create(ORDERS)
-
-
 def test_a_row_of_ten_thousand_partitions_is_short(store: TopicStore, redis_cluster: RedisCluster) -> None:
     store.create(replace(ORDERS, partitions=10_000))
     assert len(row_of(redis_cluster)) < 31_000

@@ -137,30 +137,3 @@ def test_of_two_that_grow_a_topic_at_once_one_finds_it_grown(here: Domain, there
     )
     there.topics.refresh()
     assert len(there.topics.get("orders").partitions) == 5
-
-
-def test_configs_and_partitions_that_change_at_once_are_both_changed(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(TopicSpec(name="orders"))
-
-    def alter(number: int) -> None:
-        there.topics.alter(topic, lambda row: replace(row, configs=row.configs | {f"c{number}": "x"}))
-
-    greenlets = [gevent.spawn(alter, number) for number in range(5)]
-    for count in range(2, 7):
-        here.topics.add_partitions(topic, partial(with_partitions, count=count, brokers=None, live=LIVE))
-    gevent.joinall(greenlets, timeout=30, raise_error=True)
-    here.topics.refresh()
-    found = here.topics.get("orders")
-    assert len(found.partitions) == 6
-    assert {f"c{number}" for number in range(5)} <= found.overrides.keys()
-
-
-def test_a_topic_that_was_created_again_gets_no_partitions(here: Domain, there: Domain) -> None:
-    former = here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
-    made = there.topics.create(TopicSpec(name="orders"))
-    with pytest.raises(KafkaError) as refused:
-        here.topics.add_partitions(former, partial(with_partitions, count=2, brokers=None, live=LIVE))
-    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    there.topics.refresh()
-    assert there.topics.get("orders") == made

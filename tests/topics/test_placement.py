@@ -6,10 +6,8 @@ import pytest
 
 from korvet.cluster.brokers import LiveBroker, LiveBrokers, Placed
 from korvet.errors import ErrorCode, KafkaError
-from korvet.topics.placement import Target, election_outcome, reassign, reassigned, replication_factor
-from korvet.topics.registry import TopicSpec
+from korvet.topics.placement import Target, election_outcome, reassigned, replication_factor
 from korvet.topics.types import TopicRow
-from tests.support.domain import Domain
 
 LIVE = LiveBrokers([LiveBroker(each, {}) for each in (0, 1, 2)], None)
 
@@ -112,31 +110,3 @@ def test_an_election_says_why_it_changes_nothing(
 ) -> None:
     assert election_outcome(placed, unclean=False).code is preferred
     assert election_outcome(placed, unclean=True).code is unclean
-
-
-def test_a_move_is_in_every_registry(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(TopicSpec(name="orders", partitions=2))
-    assert there.topics.get("orders").assignment is None
-    assert reassign(here.topics, topic, [Target(1, [2, 0])], LIVE, factor_may_change=True) == [None]
-    there.topics.refresh()
-    for view in (here, there):
-        found = view.topics.get("orders")
-        assert (found.assignment, found.id) == ([[], [2, 0]], topic.id)
-
-
-def test_moves_of_two_brokers_at_once_are_both_kept(here: Domain, there: Domain) -> None:
-    topic = here.topics.create(TopicSpec(name="orders", partitions=2))
-    stale = there.topics.get("orders")
-    reassign(here.topics, topic, [Target(0, [1])], LIVE, factor_may_change=True)
-    reassign(there.topics, stale, [Target(1, [2])], LIVE, factor_may_change=True)
-    assert there.topics.get("orders").assignment == [[1], [2]]
-
-
-def test_a_topic_that_was_created_again_is_not_moved_by_its_old_id(here: Domain, there: Domain) -> None:
-    old = here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
-    there.topics.create(TopicSpec(name="orders"))
-    with pytest.raises(KafkaError) as refused:
-        reassign(here.topics, old, [Target(0, [1])], LIVE, factor_may_change=True)
-    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert there.topics.get("orders").assignment is None

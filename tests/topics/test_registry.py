@@ -103,17 +103,6 @@ def test_a_changed_topic_is_returned_and_found_by_all(here: Domain, there: Domai
     assert there.topics.get("orders") == there.topics.resolve(TopicRef("", made.id)) == changed
 
 
-def test_a_topic_that_was_created_again_is_not_changed(here: Domain, there: Domain) -> None:
-    former = here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
-    made = there.topics.create(TopicSpec(name="orders"))
-    with pytest.raises(KafkaError) as refused:
-        here.topics.alter(former, lambda row: replace(row, configs={}))
-    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    here.topics.refresh()
-    assert here.topics.get("orders") == made
-
-
 def test_of_many_creations_of_one_topic_one_succeeds(here: Domain, there: Domain) -> None:
     def create(view: Domain) -> ErrorCode:
         try:
