@@ -59,6 +59,7 @@ def test_each_example_prints_what_it_says(
     assert printed == []
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_makes_what_it_says(broker: InProcessBroker, admin: AdminClient) -> None:
     example = PAGE.partition("```python\n")[2].partition("```")[0].replace(DOCUMENTED, broker.bootstrap)
     assert broker.bootstrap in example

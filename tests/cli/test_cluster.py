@@ -9,6 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
 
+import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
 
 from korvet.admin.cluster import LogDir, LogSize
@@ -136,6 +137,7 @@ def test_a_name_that_does_not_resolve_is_not_tried_for_the_whole_timeout(broker:
     done(korvet("topics", "list", "-b", f"no-such-host.invalid:1,{broker.bootstrap}"))
 
 
+@pytest.mark.slow
 def test_a_name_server_that_is_silent_is_waited_for_five_seconds() -> None:
     command = (sys.executable, "-m", "korvet", "topics", "list", "-b", "broker.example")
     message = failed(silent_names.run(*command, seconds_max=COMMAND_SECONDS_MAX))

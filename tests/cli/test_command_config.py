@@ -77,6 +77,7 @@ def completions(line: str) -> list[str]:
     return korvet_process(environ=words).stdout.split()
 
 
+@pytest.mark.slow
 def test_topics_records_and_groups_are_used_with_a_login(secured: list[str], tmp_path: Path) -> None:
     topic = tmp_path.name
     done(run("topics", "create", topic, "--partitions", "2", *secured))

@@ -92,6 +92,7 @@ def test_json_and_markdown_exclude_each_other() -> None:
     assert "exclude each other" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_costs_no_traceback() -> None:
     command = [sys.executable, "-m", "korvet", "config"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

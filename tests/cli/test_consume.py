@@ -169,6 +169,7 @@ def test_a_group_begins_at_the_end_on_request(broker: InProcessBroker, client: C
     assert values(broker, topic, "-g", topic, "-o", "end") == ["a"]
 
 
+@pytest.mark.slow
 def test_more_is_waited_for_until_ctrl_c(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"first")
     with at_terminal("consume", "-b", broker.bootstrap, topic) as child:
@@ -180,6 +181,7 @@ def test_more_is_waited_for_until_ctrl_c(broker: InProcessBroker, client: Client
         assert "Traceback" not in child.before
 
 
+@pytest.mark.slow
 def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
     broker: InProcessBroker, client: Client, topic: str
 ) -> None:
@@ -194,6 +196,7 @@ def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
     assert getattr(group, "state", group) == "Empty"
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_it_silently(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, *[b"x" * 100] * 5000)
     line = [sys.executable, "-m", "korvet", "consume", "-b", broker.bootstrap, topic]
@@ -206,6 +209,7 @@ def test_a_closed_pipe_ends_it_silently(broker: InProcessBroker, client: Client,
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_all_that_was_written(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"first")
     line = [sys.executable, "-m", "korvet", "consume", "-b", broker.bootstrap, topic]
@@ -218,6 +222,7 @@ def test_an_interrupt_keeps_all_that_was_written(broker: InProcessBroker, client
     assert (process.returncode, rest, errors) == (130, b"", b"\n")
 
 
+@pytest.mark.slow
 def test_values_do_nothing_to_a_terminal(broker: InProcessBroker, client: Client, topic: str) -> None:
     client.append(topic, b"a\x1b[31mb\x9b\xff\xc2\x9bc")
     assert done(consume(broker, topic)) == b"a\x1b[31mb\x9b\xff\xc2\x9bc\n"

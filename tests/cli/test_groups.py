@@ -300,6 +300,7 @@ def test_names_do_nothing_to_a_terminal(broker: InProcessBroker, topic: str) -> 
     assert group in [each["group"] for each in as_json(broker, "list")]
 
 
+@pytest.mark.slow
 def test_a_group_is_deleted_once_that_is_confirmed(broker: InProcessBroker, topic: str) -> None:
     commit(broker, topic, topic, 7)
     for answer in ("n\r", "\r", CTRL_D, CTRL_C):
@@ -317,6 +318,7 @@ def test_a_group_is_deleted_once_that_is_confirmed(broker: InProcessBroker, topi
     assert committed(broker, topic, topic) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piped", ["", "y\n"])
 def test_without_a_terminal_and_without_yes_nothing_is_deleted(
     broker: InProcessBroker, topic: str, piped: str
@@ -355,6 +357,7 @@ def test_an_unreachable_broker_is_one_line_of_error(line: str) -> None:
     assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_command_that_waits_for_a_broker_says_so() -> None:
     line = [sys.executable, "-m", "korvet", "groups", "list", "-b", "127.0.0.1:1", "--timeout", "600"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -18,6 +18,7 @@ from korvet.config.sources import load
 from tests.cli.commands import korvet, korvet_process
 
 
+@pytest.mark.slow
 def test_the_version_is_printed() -> None:
     result = korvet_process("--version")
     assert (result.returncode, result.stdout) == (0, f"korvet {__version__}\n")
@@ -79,6 +80,7 @@ def test_what_the_command_does_not_know_is_refused_with_exit_code_2(
     assert "Error: " in printed.err
 
 
+@pytest.mark.slow
 def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> None:
     program = "import sys, korvet.cli.main; korvet.cli.main.main(['--help']); print(*sys.modules)"
     loaded = subprocess.run(
@@ -97,6 +99,7 @@ def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> No
     assert not late & set(loaded)
 
 
+@pytest.mark.slow
 def test_a_command_of_topics_loads_no_codec_of_records_and_no_framework() -> None:
     program = (
         "import sys; from korvet.cli.main import main; "
@@ -110,6 +113,7 @@ def test_a_command_of_topics_loads_no_codec_of_records_and_no_framework() -> Non
     assert 0 < len(messages) < 40, "those that admin clients speak, and not all"
 
 
+@pytest.mark.slow
 def test_the_file_that_spark_submit_runs_finds_redis_py_and_not_korvet_s_own_package(tmp_path: Path) -> None:
     file = Path(__file__).parents[2] / "korvet" / "__main__.py"
     result = subprocess.run(
@@ -137,6 +141,7 @@ def test_a_narrow_terminal_cuts_no_command_s_line_short(group: tuple[str, ...]) 
     assert max(map(len, commands.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_help_of_the_shell_cuts_nothing_short_either() -> None:
     result = korvet_process("shell", given="help\n", environ={"COLUMNS": "80"})
     assert "with the origin of each value; passwords" in " ".join(result.stdout.split())

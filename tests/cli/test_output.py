@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pexpect
+import pytest
 
 from tests.cli.commands import done, korvet
 from tests.cli.terminal import at_terminal
@@ -21,6 +22,7 @@ def test_a_program_gets_one_line_a_row_without_a_rule_and_trailing_blanks() -> N
     }
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_lines_that_fit() -> None:
     with at_terminal("config", environment={"COLUMNS": str(WIDTH)}) as child:
         child.expect(pexpect.EOF)

@@ -126,6 +126,7 @@ def test_preferred_leaders_stay(brokers: list[InProcessBroker], topic: str) -> N
     assert message.startswith(f"Error: partition {topic}:8: UNKNOWN_TOPIC_OR_PARTITION")
 
 
+@pytest.mark.slow
 def test_an_election_that_may_lose_records_is_confirmed_first(
     brokers: list[InProcessBroker], topic: str
 ) -> None:

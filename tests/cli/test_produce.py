@@ -233,6 +233,7 @@ def test_flags_that_do_not_go_together_are_a_mistake(name: str, flags: tuple[str
     refused("produce", name, *flags)
 
 
+@pytest.mark.slow
 def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(broker: InProcessBroker, topic: str) -> None:
     with at_terminal("produce", "-b", broker.bootstrap, topic) as child:
         child.send("first\r")
@@ -249,6 +250,7 @@ def test_lines_typed_at_a_terminal_are_sent_as_they_are_typed(broker: InProcessB
         assert "Traceback" not in child.before
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_progress(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"1234\n" * 2500)
     with at_terminal("produce", "-b", broker.bootstrap, topic, str(tmp_path / "lines")) as child:

@@ -17,6 +17,8 @@ from korvet.server.supervisor.run_state import RunState
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 
+pytestmark = pytest.mark.slow
+
 
 def reload(*flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "korvet", "reload", *flags]

@@ -22,6 +22,8 @@ from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 TAB = "\t"
 HOME = "\x01"
 UP = "\x1b[A"

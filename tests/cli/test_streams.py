@@ -16,6 +16,8 @@ from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX, die_with_tests, free_port, wait_until
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 FULL = ">/dev/full"
 
 # As operators have it: Python's own buffer keeps what could not be written.

@@ -140,6 +140,7 @@ def test_topics_get_more_partitions_and_other_settings(
     assert partitions(broker, name) == 4
 
 
+@pytest.mark.slow
 def test_a_topic_is_deleted_once_that_is_confirmed(broker: InProcessBroker, topic: str) -> None:
     commit(broker, topic, topic, 0)
     assert failed(topics(broker, "delete", topic)).startswith("Error: nothing is deleted")

@@ -15,6 +15,8 @@ from tests.support.broker import korvet_broker
 from tests.support.in_process import InProcessBroker, broker_in_process
 from tests.support.sasl_client import SaslClient
 
+pytestmark = pytest.mark.slow
+
 users = partial(at_broker, "users")
 PASSWORD = "a password of this test"
 SASL = ("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0,ADMIN://127.0.0.1:0")

@@ -6,10 +6,14 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.support import processes
 from tests.support.broker import Broker, korvet_broker
 from tests.support.console import Caller
 from tests.support.topic_client import Client
+
+pytestmark = pytest.mark.slow
 
 REQUESTS = 24
 

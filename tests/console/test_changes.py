@@ -9,6 +9,8 @@ from tests.support.console import TOKEN, Caller
 from tests.support.group_consumer import joined
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_topic_is_created_changed_and_deleted(broker: Broker, console: Caller, name: str) -> None:
     spec = {"name": name, "partitions": 2, "configs": {"retention.ms": "60000"}}

@@ -70,6 +70,7 @@ def test_other_sites_may_link_to_pages_but_not_read_data() -> None:
         assert guard.refuse(request(host="localhost:9093", **headers), for_data=True) is None, headers
 
 
+@pytest.mark.slow
 def test_rebound_names_and_other_sites_get_nothing_while_probes_do(console: Caller) -> None:
     for path in ("/", "/api/overview", "/api/topics", "/console/app.js", "/metrics", "/nothing"):
         refused = console.call("GET", path, Host="evil.example:9093")
@@ -93,6 +94,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), CHANGES)
 def test_changes_require_the_token(
     broker: Broker, console: Caller, name: str, method: str, path: str
@@ -107,6 +109,7 @@ def test_changes_require_the_token(
     assert console.call(method, f"/api/{path}", body, Authorization=f"Basic {TOKEN}").status == 401
 
 
+@pytest.mark.slow
 def test_the_session_endpoint_checks_the_token(broker: Broker, console: Caller) -> None:
     bearer = {"Authorization": f"bearer {TOKEN}"}
     assert console.call("GET", "/api/session", **bearer).status == 200
@@ -123,6 +126,7 @@ def test_without_a_token_file_there_are_no_changes(tmp_path: Path, method: str, 
     assert refusal.status == 404
 
 
+@pytest.mark.slow
 def test_a_broker_without_a_token_file_changes_nothing(tmp_path: Path) -> None:
     with echo_broker(tmp_path, workers=1) as broker:
         caller = Caller(broker.ops_address)

@@ -15,6 +15,8 @@ from korvet.server.supervisor.ports import Bound
 from tests.support.broker import Broker, steady_broker
 from tests.support.console import TOKEN, Caller
 
+pytestmark = pytest.mark.slow
+
 READ_TOKEN = "another token for tests, to read"
 WRONG = "what-somebody-guesses"
 PASSWORD = "the-password-of-the-console-in-this-test"

@@ -29,6 +29,8 @@ from tests.support.redis_cluster import RedisCluster
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = ["<img src=x onerror=alert(1)>", "a/b?c=d&e#f", "..", "grüße\u202e", "\"'\n\0", " "]
 
 

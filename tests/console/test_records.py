@@ -15,6 +15,8 @@ from tests.support.batches import Record, batch
 from tests.support.console import Caller
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 FORMATS = pytest.mark.parametrize("form", ["record", "batch"])
 
 

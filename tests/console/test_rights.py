@@ -15,6 +15,8 @@ from tests.support.broker import steady_broker
 from tests.support.console import Caller
 from tests.support.docs import PAGES
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = re.findall(r"^    korvet (acls add .*)$", PAGES["docs/console.md"], re.MULTILINE)
 PATHS = ("cluster", "topics", "topic?name=orders", "groups", "group?name=billing", "records?topic=orders")
 

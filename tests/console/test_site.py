@@ -13,6 +13,8 @@ from korvet.console.app import HEADERS, read_files
 from tests.support.broker import echo_broker
 from tests.support.console import Caller
 
+pytestmark = pytest.mark.slow
+
 WEB = Path(app.__file__).parent / "web"
 FILES = sorted(WEB.iterdir())
 

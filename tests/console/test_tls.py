@@ -23,6 +23,8 @@ from tests.support.broker import Broker, echo_broker
 from tests.support.console import Caller
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "the-password-of-the-key-in-this-test"
 
 

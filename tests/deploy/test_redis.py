@@ -12,6 +12,8 @@ from korvet.server.supervisor import redis_check
 from tests.deploy.files import DEPLOY, documents
 from tests.support.redis_servers import embedded_server
 
+pytestmark = pytest.mark.slow
+
 CONFIG = DEPLOY / "redis/redis.conf"
 
 

@@ -61,6 +61,7 @@ def durable() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 @pytest.mark.embedded
 def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
     with korvet_broker(tmp_path, "--set", "embedded.maxmemory.bytes=67108864") as broker:
@@ -76,6 +77,7 @@ def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
         assert found["cluster.id"]["finding"] in broker.output()
 
 
+@pytest.mark.slow
 def test_a_broker_whose_listeners_are_secured_has_no_errors(tmp_path: Path) -> None:
     store = Authority(tmp_path / "ca").issue("/CN=broker").store
     secured = (
@@ -113,6 +115,7 @@ def any_latency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_server, "_TOO_SLOW_MS", 60_000.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("any_latency")
 def test_a_redis_that_no_broker_uses_stays_empty(durable: str) -> None:
     assert bad(redis_server.examine(settings(redis__url=durable))) == {}
@@ -120,6 +123,7 @@ def test_a_redis_that_no_broker_uses_stays_empty(durable: str) -> None:
         assert client.keys("*") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "what", "level", "said"),
     [
@@ -143,6 +147,7 @@ def test_a_redis_that_is_set_up_badly(options: list[str], what: str, level: Leve
         assert said in found[what].said
 
 
+@pytest.mark.slow
 def test_the_limit_of_memory_that_is_advised_is_two_thirds_of_the_machine_s(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         total = client.info("memory")["total_system_memory"]
@@ -152,6 +157,7 @@ def test_the_limit_of_memory_that_is_advised_is_two_thirds_of_the_machine_s(dura
     assert int(figure.replace(",", "")) == pytest.approx(total / 2**20 * 2 / 3, abs=1)
 
 
+@pytest.mark.slow
 def test_a_sentinel_is_named_as_one() -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
         found = bad(redis_server.examine(settings(redis__url=f"redis://{sentinel.address}")))
@@ -159,6 +165,7 @@ def test_a_sentinel_is_named_as_one() -> None:
     assert f"give redis+sentinel://{sentinel.address}/mymaster" in found["redis"].said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("percent", "level"), [(90, Level.WARNING), (99, Level.ERROR)])
 def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
     with redis.Redis.from_url(durable) as client:
@@ -169,6 +176,7 @@ def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
     assert "maxmemory" in found["memory"].advice
 
 
+@pytest.mark.slow
 def test_a_replica_and_missing_replicas(durable: str) -> None:
     assert (
         "0 of the 2" in bad(redis_server.examine(settings(redis__url=durable, replicas="2")))["replicas"].said
@@ -178,6 +186,7 @@ def test_a_replica_and_missing_replicas(durable: str) -> None:
     assert bad(redis_server.examine(settings(redis__url=durable)))["role"].level is Level.ERROR
 
 
+@pytest.mark.slow
 def test_a_master_of_replicas_that_keeps_nothing_on_disk(durable: str) -> None:
     asked = settings(redis__url=durable, replicas="1")
     assert "restart" not in bad(redis_server.examine(asked))
@@ -187,6 +196,7 @@ def test_a_master_of_replicas_that_keeps_nothing_on_disk(durable: str) -> None:
     assert (found.level, "appendonly" in found.advice) == (Level.ERROR, True)
 
 
+@pytest.mark.slow
 def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         for name, configs in (
@@ -202,12 +212,14 @@ def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
     assert "is more for a (2), c (2): acks=all" in found.said
 
 
+@pytest.mark.slow
 def test_a_replica_in_sync_counts_for_topics() -> None:
     with master() as server, server.replica():
         server.client.hset("korvet:topics", "a", '{"configs": {"min.insync.replicas": "2"}}')
         assert "topics" not in bad(redis_server.examine(settings(redis__url=server.url)))
 
 
+@pytest.mark.slow
 def test_a_redis_of_another_cluster(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         client.set("korvet:cluster-id", "theirs")
@@ -215,6 +227,7 @@ def test_a_redis_of_another_cluster(durable: str) -> None:
     assert found["cluster.id"].said == "this Redis belongs to cluster theirs, not to mine"
 
 
+@pytest.mark.slow
 def test_a_user_that_may_not_do_what_is_needed(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
         client.acl_setuser(
@@ -225,6 +238,7 @@ def test_a_user_that_may_not_do_what_is_needed(durable: str) -> None:
     assert "xadd" in found["redis"].said.lower()
 
 
+@pytest.mark.slow
 def test_a_redis_far_away_and_slow(durable: str) -> None:
     with proxy(durable) as far:
         far.delay_s = 0.06  # each way
@@ -238,6 +252,7 @@ def test_a_redis_far_away_and_slow(durable: str) -> None:
     assert (done.returncode, found["latency"]["level"]) == (1, "error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ahead_s", "word"), [(3600.0, "ahead of"), (-3600.0, "behind")])
 def test_a_clock_that_is_an_hour_off(durable: str, ahead_s: float, word: str) -> None:
     with redis.Redis.from_url(durable) as client:
@@ -257,6 +272,7 @@ def test_a_port_that_another_process_has(tmp_path: Path) -> None:
             assert f"process {os.getpid()} (" in found[setting]["finding"]
 
 
+@pytest.mark.slow
 @pytest.mark.embedded
 def test_a_broker_of_another_cluster_on_the_port_is_no_healthy_one(tmp_path: Path, durable: str) -> None:
     with korvet_broker(tmp_path, workers=1) as broker:
@@ -322,6 +338,7 @@ def test_an_advertised_address_that_leads_nowhere(values: dict[str, str], level:
     assert said in finding.said
 
 
+@pytest.mark.slow
 def test_an_advertised_address_that_does_not_answer_while_the_broker_runs(tmp_path: Path) -> None:
     nobody = f"127.0.0.1:{processes.free_port()}"
     with korvet_broker(tmp_path, "--advertised", nobody, workers=1) as broker:
@@ -350,6 +367,7 @@ def _few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
 
 
+@pytest.mark.slow
 def test_the_limit_of_descriptors_is_that_of_the_process(tmp_path: Path) -> None:
     flags = ("--set", "max.connections=1000", "--data-dir", str(tmp_path / "none"), "--listen", "127.0.0.1:0")
     done = subprocess.run(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
 from korvet.doctor import redis_server, sentinels
 from korvet.redis.url import parse_url
 from tests.doctor.test_doctor import bad, settings
@@ -11,6 +13,7 @@ from tests.support.processes import wait_until
 from tests.support.sentinels import Sentinel, watched
 
 
+@pytest.mark.slow
 def test_sentinels_and_what_they_could_promote() -> None:
     with watched(replicas=1) as setup:
         url = setup.url
