@@ -152,6 +152,7 @@ def broker_in_process(
         "listen": "127.0.0.1:0",
         "log.retention.ms": "-1",
         "group.initial.rebalance.delay.ms": "0",
+        "group.streams.initial.rebalance.delay.ms": "0",
     }
     given = common | dict(settings or {})
     if "listeners" in given:
