@@ -73,13 +73,6 @@ def test_share_groups_are_where_they_have_begun(admin: AdminClient, client: Clie
     }
 
 
-@pytest.mark.parametrize("group", ["grüße", "{a}%b:c", " ", "x" * 5000])
-def test_group_names_may_hold_anything(admin: AdminClient, topic: str, group: str) -> None:
-    place = TopicPartition(topic, 0)
-    settled(admin.offsets.alter(group, {place: 3}))
-    assert admin.offsets.committed(group, [place]) == {place: CommittedOffset(3)}
-
-
 def test_offsets_of_the_log_are_found_by_timestamp(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name, partitions=2)
     for timestamp in (1000, 2000, 3000):

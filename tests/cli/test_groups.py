@@ -14,8 +14,6 @@ from http import HTTPStatus
 from threading import Thread
 
 import pytest
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from korvet.console.http import Answer, HttpServer
 from tests.cli.commands import (
@@ -34,7 +32,7 @@ from tests.cli.commands import (
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
 from tests.support.group_consumer import joined, sharing, streaming
 from tests.support.in_process import InProcessBroker
-from tests.support.processes import WAIT_SECONDS_MAX, wait_until
+from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.share_consumer import ShareConsumer
 from tests.support.topic_client import Client
 
@@ -155,37 +153,6 @@ def test_members_are_described_with_their_partitions(
         [row] = table(result.stdout)
         assert row[:3] == [member["member"], "-", "reader"]
         assert row[-2:] == [f"{name}:0", f"{name}:1"]
-
-
-def test_members_of_kafka_python_are_described_too(
-    broker: InProcessBroker, client: Client, name: str
-) -> None:
-    client.create(name, partitions=3)
-    member = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap,
-        group_id=name,
-        client_id="python-reader",
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[RoundRobinPartitionAssignor],
-    )
-    try:
-        # Where it joins before it knows the topic it assigns nothing, and stays with that.
-        wait_until(lambda: member.partitions_for_topic(name), "the topic is known")
-        member.subscribe([name])
-
-        def assigned() -> bool:
-            # Where a poll ends between JoinGroup and SyncGroup, kafka-python loses what it has joined.
-            member.poll(timeout_ms=2000)
-            return len(member.assignment()) == 3
-
-        wait_until(assigned, "the member is assigned")
-        [group] = as_json(broker, "describe", name)
-        assert (group["state"], group["protocol"]) == ("Stable", "roundrobin")
-        [described] = group["members"]
-        assert described["client"] == "python-reader"
-        assert described["partitions"] == [f"{name}:{index}" for index in range(3)]
-    finally:
-        member.close()
 
 
 def test_a_share_group_is_listed_described_by_its_members_and_deleted(
