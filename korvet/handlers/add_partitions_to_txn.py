@@ -154,6 +154,7 @@ register(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTION_ABORTABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

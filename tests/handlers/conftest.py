@@ -1,4 +1,4 @@
-"""One real broker with two workers for all tests of handlers, and two for some; each test makes topics of its own.
+"""One real broker with two workers for the tests that need connections; each test makes topics of its own.
 
 Topics are made in format `record`. Tests marked with `formats` run once for each format that is named: a module whose
 promises hold in both says `pytestmark = BOTH_FORMATS`, and what is promised of one format alone is marked ONLY_RECORD.
@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from tests.support import redis_servers
-from tests.support.broker import Broker, korvet_cluster, steady_broker
+from tests.support.broker import Broker, steady_broker
 from tests.support.topic_client import Client
 from tests.support.wire_client import clients_of_two_workers
 
@@ -70,28 +70,6 @@ def two_clients(broker: Broker) -> Iterator[tuple[Client, Client]]:
     """Give connections to two different workers."""
     with clients_of_two_workers(broker.address, broker.worker_pids(), Client) as clients:
         yield clients
-
-
-@pytest.fixture(scope="session")
-def cluster_redis() -> Iterator[str]:
-    """Give the URL of the Redis of two brokers."""
-    with redis_servers.server() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """Run the two brokers, 0 and 1, for the tests that need a cluster."""
-    with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
-        yield running
-        assert all("Traceback" not in each.log() for each in running)
-
-
-@pytest.fixture
-def ends(brokers: list[Broker]) -> Iterator[tuple[Client, Client]]:
-    """Give a connection to each of the two brokers."""
-    with Client(brokers[0].address) as one, Client(brokers[1].address) as two:
-        yield one, two
 
 
 @pytest.fixture

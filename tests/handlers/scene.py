@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import gevent
@@ -84,17 +85,22 @@ class Scene:
             self.acls,
         )
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
-        self.raw = redis.Redis.from_url(redis_url)
         self.ids: dict[str, bytes] = {}
         self.member, self.generation = "", -1
         self.others: list[str] = []
         self.waiting: list[gevent.Greenlet[Any, Any]] = []
         self.producer_id, self.producer_epoch = -1, -1
 
+    @cached_property
+    def raw(self) -> Any:
+        """A plain client of the server, as any Redis user would hold."""
+        return redis.Redis.from_url(self.settings.redis_url)
+
     def close(self) -> None:
         """Close its connections."""
         gevent.killall(self.waiting)
-        self.raw.close()
+        if "raw" in vars(self):
+            self.raw.close()
         self.storage.close()
 
     def call(self, request: Message, version: int | None = None, session: Session = ALICE) -> Any:

@@ -35,7 +35,8 @@ class Row(NamedTuple):
 
     `at` is where the error stands in the answer, `versions` are the first and last one, all by default. With `rights`
     and no other ones the request is served, and each is asked for in this order; `refused` are the codes that a caller
-    without any right gets, by default that of the first. `settings` are those of the broker.
+    without any right gets, by default that of the first. `settings` are those of the broker. `also` are other errors in
+    the same place, of other items of the request.
     """
 
     request: Fields
@@ -48,6 +49,7 @@ class Row(NamedTuple):
     refused: Sequence[ErrorCode] | None = None
     settings: Fields = {}  # noqa: RUF012 - as above
     session: Callable[[Scene], Session] | None = None
+    also: Sequence[ErrorCode] = ()
 
 
 Rows = Mapping[type[Message], Sequence[Row]]

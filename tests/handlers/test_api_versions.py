@@ -12,8 +12,6 @@ from korvet.handlers.registry import HANDLERS
 from korvet.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
 )
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame, header
@@ -98,22 +96,6 @@ def test_every_version_lists_what_apache_kafka_lists_of_the_apis_that_are_served
     assert listed == {key: APACHE_KAFKA_4_2[key] for key in HANDLERS}
 
 
-@pytest.mark.parametrize("version", range(5))
-def test_features_are_listed_as_clients_of_each_version_can_read_them(client: Client, version: int) -> None:
-    answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
-    levels = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
-    supported = [
-        SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in levels.items()
-    ]
-    finalized = [
-        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in levels.items()
-    ]
-    assert answer.supported_features == (supported if version >= 4 else [])
-    assert answer.finalized_features == (finalized if version >= 3 else [])
-    assert answer.finalized_features_epoch >= (0 if version >= 3 else -1)
-
-
 @pytest.mark.parametrize("version", [5, 32767, -1])
 def test_a_version_that_is_not_served_is_answered_in_version_0_with_the_own_range(
     client: Client, version: int
@@ -121,17 +103,6 @@ def test_a_version_that_is_not_served_is_answered_in_version_0_with_the_own_rang
     client.send_bytes(frame(header(18, version, correlation_id=7) + b"\0\x05name\x041.0\0"))
     assert client.receive_frame() == struct.pack(">ihi", 7, 35, 1) + struct.pack(">hhh", 18, 0, 4)
     assert client.call(ApiVersionsRequest(**SOFTWARE), 4).error_code == ErrorCode.NONE
-
-
-@pytest.mark.parametrize(
-    ("name", "version"), [("", "1"), ("wire", ""), ("-wire", "1"), ("wire", "1."), ("two words", "1")]
-)
-def test_a_malformed_software_name_or_version_is_an_invalid_request(
-    client: Client, name: str, version: str
-) -> None:
-    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    assert client.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
-    assert client.call(request, 2).error_code == ErrorCode.NONE
 
 
 def test_the_response_header_is_plain_even_where_the_request_is_flexible(client: Client) -> None:

@@ -13,7 +13,7 @@ from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.handlers.formats import BOTH_FORMATS, ONLY_BATCH, ONLY_RECORD
 from tests.support import processes, redis_servers
-from tests.support.batches import read, values
+from tests.support.batches import values
 from tests.support.topic_client import Client, fetch_request
 
 pytestmark = BOTH_FORMATS
@@ -74,18 +74,6 @@ def test_the_requests_limit_is_used_up_in_its_order(client: Client, filled: str)
         assert all(each.high_watermark > each.log_start_offset > 0 for each in found.values())
 
 
-def test_a_log_larger_than_the_limit_is_read_to_its_end_in_pieces(client: Client, topic: str) -> None:
-    client.create(topic)
-    for n in range(5):
-        client.append(topic, *[b"%04d" % (n * 1000 + i) for i in range(1000)])
-    got: list[Any] = []
-    offset = 0
-    while records := read(client.fetch(topic, offset, partition_max_bytes=7_000).records):
-        got += [each.value for each in records]
-        offset = records[-1].offset + 1
-    assert got == [b"%04d" % n for n in range(5000)]
-
-
 class Waiting:
     """A fetch under way in a thread of its own."""
 
@@ -116,30 +104,6 @@ def test_a_consumer_at_the_end_of_an_empty_topic_gets_the_first_record(
     answer = waiting.answer()
     assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, offset + 1)
     assert values(answer.records) == [b"first"]
-
-
-def test_a_parked_fetch_is_woken_by_an_append_on_another_worker_and_on_its_own(
-    two_clients: tuple[Client, Client], client: Client, topic: str, stored: redis.Redis
-) -> None:
-    consumer, other = two_clients
-    client.create(topic)
-    offset = 0
-    for n, producer in enumerate((other, client, other, client)):
-        waiting = Waiting(consumer, topic, offset)
-        waiting.until_parked(stored, topic)
-        offset = producer.append(topic, b"%d" % n) + 1
-        assert values(waiting.answer().records) == [b"%d" % n]
-
-
-@ONLY_RECORD
-def test_an_external_record_is_found_at_the_latest_when_the_wait_is_over(
-    client: Client, topic: str, stored: redis.Redis
-) -> None:
-    client.create(topic)
-    waiting = Waiting(client, topic, max_wait_ms=3000)
-    waiting.until_parked(stored, topic)
-    stored.xadd(f"korvet:{topic}:0", {"value": "hello"})
-    assert values(waiting.answer().records) == [b"hello"]
 
 
 def test_a_fetch_waits_until_min_bytes_are_there(
@@ -187,31 +151,19 @@ def test_a_waiting_fetch_holds_back_what_is_asked_after_it(
     assert consumer.receive_frame()[:4] == b"\0\0\0\2"
 
 
-def test_many_consumers_of_one_partition_are_all_woken(
-    two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
+@pytest.mark.parametrize("partitions", [2, 130], ids=["by one script", "in steps"])
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_fetch_that_waits_is_answered_that_the_topic_is_gone(
+    two_clients: tuple[Client, Client], topic: str, partitions: int, stored: redis.Redis, *, by_id: bool
 ) -> None:
-    producer = two_clients[0]
-    producer.create(topic)
-    address = producer.socket.getpeername()
-    consumers = [Client(address) for _ in range(40)]
-    try:
-        for consumer in consumers:
-            consumer.send(fetch_request(topic, max_wait_ms=FOREVER_MS), 11)
-        processes.wait_until(lambda: parked(stored, topic), "a parked fetch")
-        producer.append(topic, b"v")
-        for consumer in consumers:
-            [answer] = consumer.receive(FetchResponse, 11).responses
-            assert values(answer.partitions[0].records) == [b"v"]
-    finally:
-        for consumer in consumers:
-            consumer.close()
-
-
-def test_a_partition_named_twice_is_read_once(client: Client, topic: str) -> None:
-    client.create(topic)
-    client.append(topic, b"v")
-    request = fetch_request(topic)
-    request.topics += fetch_request(topic).topics
-    answer = client.call(request, 11)
-    found = [(each.error_code, values(each.records)) for one in answer.responses for each in one.partitions]
-    assert found == [(ErrorCode.NONE, [b"v"]), (ErrorCode.INVALID_REQUEST, [])]
+    here, there = two_clients
+    topic_id = here.create(topic, partitions)
+    last = partitions - 1
+    waiting: dict[str, Any] = {"max_wait_ms": FOREVER_MS, "partition": last}
+    version = 13 if by_id else 11
+    there.send(fetch_request("" if by_id else topic, topic_id=topic_id, **waiting), version)
+    processes.wait_until(lambda: parked(stored, topic, last), "a parked fetch")
+    here.delete(topic)
+    [[response]] = [answered.partitions for answered in there.receive(FetchResponse, version).responses]
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert response.error_code == unknown

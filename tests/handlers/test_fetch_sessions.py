@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import gevent
 import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -22,12 +21,10 @@ from korvet.protocol.messages.delete_records import (
 from korvet.security.session import Session
 from tests.handlers.formats import BOTH_FORMATS, ONLY_RECORD
 from tests.handlers.rows.records import READ
-from tests.handlers.scene import ALICE, ROOT, TOPIC, Scene
+from tests.handlers.scene import ALICE, TOPIC, Scene
 from tests.support import ops, processes, redis_servers
-from tests.support.batches import values
 from tests.support.broker import Broker
 from tests.support.fetch_session import FOREVER_MS, Consumer, Place, sessionless
-from tests.support.proxy import proxy
 from tests.support.topic_client import Client, fetch_request
 
 pytestmark = BOTH_FORMATS
@@ -62,14 +59,6 @@ def test_an_incremental_fetch_answers_what_is_new(client: Client, topic: str, ve
     assert consumer.id == session
 
 
-@pytest.mark.parametrize("version", [4, 6])
-def test_versions_without_sessions_get_none(client: Client, topic: str, version: int) -> None:
-    client.create(topic)
-    client.append(topic, b"v")
-    answer = client.call(fetch_request(topic), version)
-    assert values(answer.responses[0].partitions[0].records) == [b"v"]
-
-
 def test_who_asks_for_no_session_gets_none(client: Client, topic: str) -> None:
     client.create(topic)
     for session_id in (0, 5):
@@ -86,21 +75,6 @@ def refusal(client: Client, consumer: Consumer, epoch: int | None = None, versio
     assert (answer.session_id, answer.responses) == (0, [])
     code: int = answer.error_code
     return code
-
-
-def test_a_session_goes_on_in_its_next_epoch_alone(client: Client, topic: str) -> None:
-    client.create(topic)
-    consumer = opened(client, topic)
-    for epoch in (consumer.epoch - 1, consumer.epoch + 1, 2**31 - 1, -2):
-        assert refusal(client, consumer, epoch) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert consumer.fetch() == {}
-
-
-@pytest.mark.parametrize("version", [7, 12, 18])
-def test_a_session_that_there_is_not_is_not_found(client: Client, topic: str, version: int) -> None:
-    consumer = Consumer(client)
-    for consumer.id, consumer.epoch in ((5, 1), (0, 1), (2**31 - 1, 2**31 - 1), (-1, 1)):
-        assert refusal(client, consumer, version=version) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_nobody_else_can_use_or_close_a_session(
@@ -139,15 +113,6 @@ def test_a_full_fetch_closes_the_session_that_it_names(client: Client, topic: st
     assert (answer.session_id > 0) == (epoch == 0)
     assert answer.session_id != consumer.id
     assert refusal(client, consumer) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
-def test_a_session_has_names_or_ids_but_not_both(client: Client, topic: str) -> None:
-    topic_id = client.create(topic)
-    by_name, by_id = opened(client, topic), opened(client, topic_id, version=13)
-    assert refusal(client, by_name, version=13) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    assert refusal(client, by_id, version=12) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    for consumer in (by_name, by_id):
-        assert consumer.fetch() == {}
 
 
 def test_partitions_come_and_go(client: Client, topic: str) -> None:
@@ -271,18 +236,6 @@ def test_a_fetch_that_waits_is_woken_by_any_partition(
         assert waiting.answer().keys() == {Place(topic, partition)}
 
 
-def test_what_was_announced_between_two_fetches_is_read_by_the_next(
-    two_clients: tuple[Client, Client], topic: str
-) -> None:
-    here, there = two_clients
-    there.create(topic, 5)
-    consumer = opened(here, topic, 5)
-    for n in range(10):
-        there.append(topic, b"%d" % n, partition=n % 5)
-        assert consumer.fetch(FOREVER_MS).keys() == {Place(topic, n % 5)}
-        assert consumer.values(Place(topic, n % 5)) == [b"%d" % n]
-
-
 def test_what_was_appended_while_nobody_listened_is_read(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
@@ -295,30 +248,6 @@ def test_what_was_appended_while_nobody_listened_is_read(
         there.append(topic, b"v", partition=partition)
         assert Place(topic, partition) in consumer.fetch(FOREVER_MS)
         assert consumer.values(Place(topic, partition)) == [b"v"]
-
-
-def test_quiet_partitions_are_not_read_again(client: Client, topic: str, stored: redis.Redis) -> None:
-    client.create(topic, 200)
-    consumer = opened(client, topic, 200)
-    with Client(client.socket.getpeername()) as producer:
-        before = stored.info("commandstats")["cmdstat_xrange"]["calls"]
-        for n in range(10):
-            producer.append(topic, b"v", partition=n)
-            assert consumer.fetch(FOREVER_MS).keys() == {Place(topic, n)}
-        assert stored.info("commandstats")["cmdstat_xrange"]["calls"] - before < 1000
-
-
-@ONLY_RECORD
-def test_an_external_record_is_found_when_a_wait_is_over(
-    client: Client, topic: str, stored: redis.Redis
-) -> None:
-    client.create(topic, 2)
-    consumer = opened(client, topic, 2)
-    waiting = Waiting(consumer, wait_ms=3000)
-    until_listened_to(stored, topic, 0)
-    stored.xadd(f"korvet:{topic}:0", {"value": "hello"})
-    assert waiting.answer().keys() == {Place(topic, 0)}
-    assert consumer.values(Place(topic, 0)) == [b"hello"]
 
 
 @ONLY_RECORD
@@ -467,25 +396,6 @@ def test_a_right_that_is_taken_away_is_missed_by_the_next_fetch_of_a_session(
     assert found() == dict.fromkeys(places.values(), 0)
     assert all(map(consumer.values, places.values()))
     served.close()
-
-
-@pytest.mark.embedded  # the network that fails is before one server
-def test_a_session_in_which_redis_was_away_ends(redis_url: str) -> None:
-    with proxy(redis_url) as network:
-        served = Scene(network.url)
-        topic_id = served.create("orders")
-        consumer = Consumer(_Calls(served, ROOT), 13)  # type: ignore[arg-type]  # it calls as a client does
-        consumer.seek(topic_id, 0)
-        for _ in range(2):
-            consumer.fetch()
-        network.refuse()
-        gevent.sleep(0.1)
-        answer = served.call(consumer.request(), 13, ROOT)
-        assert (answer.error_code, answer.session_id) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
-        for epoch in (consumer.epoch, consumer.epoch + 1):
-            again = fetch_request("", topics=[], session_id=consumer.id, session_epoch=epoch)
-            assert served.call(again, 13, ROOT).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        served.close()
 
 
 class _Calls:

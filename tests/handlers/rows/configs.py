@@ -158,7 +158,6 @@ CONFIG_ROWS: Rows = {
         Row({"resources": altered()["resources"] * 2}, error=INVALID, at=ALTERED),
     ),
     ListConfigResourcesRequest: (
-        Row({}, {"config_resources": []}, versions=(0, 0), rights=[(DESCRIBE_CONFIGS, CLUSTER)]),
         Row(
             {},
             {
@@ -171,6 +170,7 @@ CONFIG_ROWS: Rows = {
             versions=(1, 1),
             before=lambda scene: scene.do(IncrementalAlterConfigsRequest, **altered(*RESOURCES[GROUP])),
         ),
+        Row({}, {"config_resources": []}, versions=(0, 0), rights=[(DESCRIBE_CONFIGS, CLUSTER)]),
         Row(
             {"resource_types": [ResourceType.BROKER]},
             {"config_resources": [{"resource_name": "0"}]},

@@ -9,7 +9,7 @@ from korvet.protocol.messages.consumer_group_describe import ConsumerGroupDescri
 from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.protocol.messages.update_features import UpdateFeaturesRequest
 from korvet.protocol.types import AclOperation, FeatureUpgradeType
-from tests.handlers.rows.groups import stable
+from tests.handlers.rows.groups import sharing, stable
 from tests.handlers.scene import GROUP, TOPIC, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where
 
@@ -84,6 +84,7 @@ HEARTBEAT = (
     refused(INVALID, joining(group_id="")),
     refused(NO_GROUP, beating(5)),
     refused(NO_GROUP, joining(), lambda scene: stable(scene, protocol_type="connect")),
+    refused(NO_GROUP, joining(), sharing),
     refused(UNKNOWN, beating(member_id="other"), joined),
     refused(FENCED, beating(9), joined),
     refused(ErrorCode.UNSUPPORTED_ASSIGNOR, joining(server_assignor="own")),
@@ -156,7 +157,7 @@ CONSUMER_GROUP_ROWS: Rows = {
                 "groups.error_code",
                 before=before,
             )
-            for before in (lambda _scene: None, stable)
+            for before in (lambda _scene: None, stable, sharing)
         ),
     ),
 }

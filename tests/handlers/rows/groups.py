@@ -12,6 +12,7 @@ from korvet.protocol.messages.heartbeat import HeartbeatRequest
 from korvet.protocol.messages.join_group import JoinGroupRequest
 from korvet.protocol.messages.leave_group import LeaveGroupRequest
 from korvet.protocol.messages.list_groups import ListGroupsRequest
+from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from korvet.protocol.messages.sync_group import SyncGroupRequest
 from korvet.protocol.types import AclOperation
 from tests.handlers.scene import CLUSTER, GROUP, Scene
@@ -99,6 +100,11 @@ def of_consumers(scene: Scene) -> None:
     )
 
 
+def sharing(scene: Scene) -> None:
+    fields: Fields = {"member_id": "m", "subscribed_topic_names": ["orders"]}
+    scene.do(ShareGroupHeartbeatRequest, group_id="billing", **fields)
+
+
 def joins(**fields: Any) -> Fields:
     return {
         "generation_id": 1,
@@ -142,6 +148,7 @@ JOIN = (
     cannot_join(ErrorCode.INVALID_SESSION_TIMEOUT, session_timeout_ms=5_999),
     cannot_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, protocols=[]),
     cannot_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, protocol_type="connect", before=stable),
+    cannot_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, before=sharing),
     cannot_join(UNKNOWN, member_id="nobody"),
     cannot_join(FENCED, member_id="nobody", group_instance_id="i", before=static, versions=(5, 9)),
     cannot_join(NO_NAME, group_id=""),
@@ -170,6 +177,7 @@ SYNC = (
         for code, fields, versions, before in (
             (UNKNOWN, {"member_id": "nobody"}, None, stable),
             (UNKNOWN, {"group_id": "missing"}, None, stable),
+            (UNKNOWN, {"member_id": "m"}, None, sharing),
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 5), static),
             (OTHER_GENERATION, {"generation_id": 7}, None, stable),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": "sticky"}, (5, 5), stable),
@@ -196,6 +204,7 @@ HEARTBEAT = (
         for code, fields, versions, before in (
             (UNKNOWN, {"member_id": "nobody"}, None, stable),
             (UNKNOWN, {"group_id": "missing"}, None, stable),
+            (UNKNOWN, {"member_id": "m"}, None, sharing),
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 4), static),
             (OTHER_GENERATION, {"generation_id": 7}, None, stable),
             (NO_NAME, {"group_id": ""}, None, stable),
@@ -270,7 +279,7 @@ DESCRIBE_GROUPS = (
             (6, 6),
             before,
         )
-        for before in (lambda _scene: None, of_consumers)
+        for before in (lambda _scene: None, of_consumers, sharing)
     ),
 )
 

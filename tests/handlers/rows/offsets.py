@@ -9,10 +9,9 @@ from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.offset_commit import OffsetCommitRequest
 from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
 from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
-from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from korvet.protocol.types import AclOperation, CoordinatorType
-from tests.handlers.rows.groups import joined, member, of_consumers, stable, static
+from tests.handlers.rows.groups import joined, member, of_consumers, sharing, stable, static
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where
 
@@ -43,11 +42,6 @@ def commit(scene: Scene) -> None:
 def by_member(**fields: Any) -> Fields:
     named: Fields = {"member_id": member, "generation_id_or_member_epoch": 1}
     return committed(**named | fields)
-
-
-def sharing(scene: Scene) -> None:
-    fields: Fields = {"member_id": "m", "subscribed_topic_names": ["orders"]}
-    scene.do(ShareGroupHeartbeatRequest, group_id="billing", **fields)
 
 
 def subscribed(scene: Scene) -> None:
@@ -134,6 +128,7 @@ FETCH = (
     Row(fetched(), offsets(FOUND), before=commit, rights=[(DESCRIBE, GROUP), (DESCRIBE, TOPIC)]),
     Row(fetched(), offsets(NOTHING)),
     Row(fetched(None), offsets(FOUND), versions=(2, 10), before=commit),
+    Row(fetched(), offsets(NOTHING), before=sharing),
     Row(fetched(None), offsets(), versions=(2, 10)),
     Row(fetched(require_stable=True), offsets(FOUND), before=commit, versions=(7, 10)),
     Row(fetched(member_id="m", member_epoch=1), offsets(FOUND), before=subscribed, versions=(9, 10)),
@@ -179,6 +174,7 @@ FORGET = (
         before=commit,
         rights=[(DELETE, GROUP), (READ, TOPIC)],
     ),
+    Row(forgotten(), {"topics": []}, NO_GROUP, before=sharing),
     Row(forgotten(group="missing"), {"topics": []}, NO_GROUP),
     Row(forgotten(group=""), {"topics": []}, NO_NAME),
     Row(forgotten(7), error=UNKNOWN, at=IN_PARTITIONS, before=commit),

@@ -66,6 +66,11 @@ def fenced(scene: Scene) -> None:
     scene.producer_epoch = old
 
 
+def open_transaction(scene: Scene) -> None:
+    scene.init_producer()
+    scene.produce(transactional()(scene), transactional_id="tx")
+
+
 def unconfirmed(scene: Scene) -> None:
     """Append to a topic whose replicas do not exist, so that nobody may read it."""
     scene.create("held", min_insync_replicas="2")
@@ -438,6 +443,11 @@ DESCRIBE_PRODUCERS = (
         },
         before=six_sent,
         rights=[(READ, TOPIC)],
+    ),
+    Row(
+        producers(),
+        {"topics": [{"partitions": [{"active_producers": [{"current_txn_start_offset": 3}]}]}]},
+        before=open_transaction,
     ),
     Row(producers(7), {"topics": [{"partitions": [{"error_message": Where(bool)}]}]}, UNKNOWN, IN_PARTITIONS),
 )

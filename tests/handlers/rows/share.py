@@ -18,8 +18,8 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.share.types import ACCEPT, RENEW
 from tests.handlers.rows.configs import altered
 from tests.handlers.rows.consumer_groups import lowered
-from tests.handlers.rows.groups import stable
-from tests.handlers.rows.offsets import sharing
+from tests.handlers.rows.groups import sharing, stable
+from tests.handlers.rows.records import transactional
 from tests.handlers.scene import ALICE, GROUP, TOPIC, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where, codes, steps
 
@@ -172,6 +172,35 @@ def from_the_start(scene: Scene) -> None:
     sharing(scene)
 
 
+def begins(reset: str, isolation: str = "read_uncommitted") -> Any:
+    """Return what sets where a group begins, and what it reads."""
+
+    def before(scene: Scene) -> None:
+        for key, value in (("share.auto.offset.reset", reset), ("share.isolation.level", isolation)):
+            config = altered(ResourceType.GROUP, "billing", key, value)
+            scene.do(IncrementalAlterConfigsRequest, **config)
+        sharing(scene)
+
+    return before
+
+
+def write_uncommitted(scene: Scene) -> None:
+    scene.init_producer()
+    scene.produce(transactional()(scene), partition=1, transactional_id="tx")
+
+
+def forgets(scene: Scene) -> None:
+    """Open a session at the end of the log, and append a record."""
+    sharing(scene)
+    scene.do(ShareFetchRequest, **fetching())
+    scene.append(b"new")
+
+
+def acquires(*ranges: tuple[int, int]) -> Fields:
+    acquired_records = [{"first_offset": first, "last_offset": last} for first, last in ranges]
+    return {"responses": [{"partitions": [{"acquired_records": acquired_records}]}]}
+
+
 def acquired(scene: Scene) -> None:
     """Open a session, and acquire all three records in it."""
     from_the_start(scene)
@@ -221,6 +250,32 @@ FETCH = (
         {"responses": [{"partitions": [{}]}]},
         versions=(2, 2),
         before=acquired,
+    ),
+    Row(fetching(), acquires((0, 2)), before=begins("by_duration:P36500D")),
+    Row(fetching(), {"responses": []}, before=begins("by_duration:PT1H")),
+    Row(fetching(max_records=2), acquires((0, 2)), before=from_the_start),
+    Row(
+        fetching(max_records=2, share_acquire_mode=1),
+        acquires((0, 1)),
+        versions=(2, 2),
+        before=from_the_start,
+    ),
+    *(
+        Row(fetching(**{name: 0}), {"responses": []}, before=from_the_start)
+        for name in ("max_records", "max_bytes")
+    ),
+    *(
+        Row(fetching(topics=place(1)), answer, before=steps(begins("earliest", isolation), write_uncommitted))
+        for isolation, answer in (
+            ("read_uncommitted", acquires((0, 0))),
+            ("read_committed", {"responses": []}),
+        )
+    ),
+    Row(fetching(1, []), acquires((3, 3)), before=forgets),
+    Row(
+        fetching(1, [], forgotten_topics_data=[{"topic_id": topic_id(), "partitions": [0]}]),
+        {"responses": []},
+        before=forgets,
     ),
     *(
         Row(request, {"responses": []}, code, versions=versions, before=before, settings=settings)
@@ -292,6 +347,10 @@ ACKNOWLEDGE = (
         Row(request, error=code, at=FETCHED, versions=(2, 2), before=acquired)
         for code, request in (
             (INVALID, acknowledging(acks=[(5, 4, ACCEPT)])),
+            (INVALID, acknowledging(acks=[(0, 1, ACCEPT), (1, 2, ACCEPT)])),
+            (INVALID, acknowledging(acks=[(0, 0, 5)])),
+            (INVALID, acknowledging(acks=[(-1, 0, ACCEPT)])),
+            (INVALID, acknowledging(acks=[(0, 0, RENEW)])),
             (ErrorCode.INVALID_RECORD_STATE, acknowledging(acks=[(5, 9, ACCEPT)])),
             (
                 ErrorCode.UNKNOWN_TOPIC_ID,

@@ -22,6 +22,7 @@ NO_GROUP, INVALID, NO_TOPOLOGY = (
 )
 NO_TASKS: Fields = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
 TASK = [{"subtopology_id": "0", "partitions": [0]}]
+SOMETHING = Where(bool)
 DELAYED, MISSING = GroupStatus.ASSIGNMENT_DELAYED, GroupStatus.MISSING_INTERNAL_TOPICS
 
 
@@ -67,8 +68,10 @@ def joined(scene: Scene, **fields: Any) -> None:
     scene.until(is_assigned)
 
 
-def refused(code: ErrorCode, request: Fields, before: Any = lambda _scene: None) -> Row:
-    return Row(request, {"error_message": Where(bool), "active_tasks": None}, code, before=before)
+def refused(
+    code: ErrorCode, request: Fields, before: Any = lambda _scene: None, message: Any = SOMETHING
+) -> Row:
+    return Row(request, {"error_message": message, "active_tasks": None}, code, before=before)
 
 
 def missing(statuses: Any) -> bool:
@@ -84,14 +87,41 @@ TASKS = {
     "standby_tasks": [],
     "warmup_tasks": [],
 }
-WRONG: list[Fields] = [
-    {"member_id": ""},
-    {"instance_id": "i"},
-    {"task_offsets": []},
-    {"task_end_offsets": []},
-    {"warmup_tasks": TASK},
-    {"active_tasks": None},
+SOURCES: Fields = {"source_topics": ["orders", "other"]}
+WRONG: list[tuple[Fields, str]] = [
+    (joining(member_id=""), "MemberId can't be empty."),
+    (joining(instance_id="i"), "Static membership is not yet supported."),
+    (joining(task_offsets=[]), "TaskOffsets are not supported yet."),
+    (joining(task_end_offsets=[]), "TaskEndOffsets are not supported yet."),
+    (joining(warmup_tasks=TASK), "WarmupTasks are not supported yet."),
+    (joining(active_tasks=None), "If one task-type is non-null, all must be non-null."),
+    (
+        joining(subtopology(source_topic_regex=["a.*"])),
+        "Regular expressions for source topics are not supported yet.",
+    ),
 ]
+WRONG_TOPOLOGIES: list[tuple[Fields, str]] = [
+    (
+        joining(subtopology(source_topics=["__consumer_offsets"])),
+        "Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology is prohibited.",
+    ),
+    (joining(subtopology(source_topics=["a b", "c"])), "Topic names a b are not valid topic names."),
+    (joining(subtopology(), subtopology()), "Two subtopologies have the same id."),
+    *(
+        (
+            joining(subtopology(copartition_groups=[{"source_topics": [place]}])),
+            "A copartition group of subtopology 0 names topics that it has not.",
+        )
+        for place in (1, -1)
+    ),
+]
+
+
+def status(code: GroupStatus, said: str) -> Where:
+    """Return whether a status is in an answer, with a text in its detail."""
+    return Where(lambda statuses: any(s.status_code == code and said in s.status_detail for s in statuses))
+
+
 STREAMS_ROWS: Rows = {
     StreamsGroupHeartbeatRequest: (
         Row(
@@ -110,18 +140,29 @@ STREAMS_ROWS: Rows = {
         ),
         Row(beating(generation), {"member_epoch": generation, "active_tasks": None}, before=joined),
         Row(beating(-1), {"member_epoch": -1}, before=joined),
-        *(refused(INVALID, joining(**fields)) for fields in WRONG),
-        refused(INVALID, joining(subtopology(source_topic_regex=["a.*"]))),
-        *(
-            refused(NO_TOPOLOGY, joining(*given))
-            for given in (
-                (subtopology(source_topics=["__consumer_offsets"]),),
-                (subtopology(source_topics=["a b"]),),
-                (subtopology(), subtopology()),
-                (subtopology(copartition_groups=[{"source_topics": [7]}]),),
-            )
+        *(refused(INVALID, request, message=message) for request, message in WRONG),
+        *(refused(NO_TOPOLOGY, request, message=message) for request, message in WRONG_TOPOLOGIES),
+        # Topics that must have as many partitions are named by their places.
+        Row(
+            joining(subtopology(**SOURCES, copartition_groups=[{"source_topics": [0, 1]}])),
+            {
+                "status": status(
+                    GroupStatus.INCORRECTLY_PARTITIONED_TOPICS, "do not have the same number of partitions"
+                )
+            },
+            before=lambda scene: scene.create("other"),
         ),
-        refused(NO_GROUP, beating(5)),
+        Row(
+            joining(
+                subtopology(
+                    state_changelog_topics=[
+                        {"name": "store", "topic_configs": [{"key": "cleanup.policy", "value": "burn"}]}
+                    ]
+                )
+            ),
+            {"status": status(MISSING, "; Creation failed: store (")},
+        ),
+        refused(NO_GROUP, beating(5), message="Streams group billing not found."),
         refused(NO_GROUP, joining(), stable),
         refused(ErrorCode.UNKNOWN_MEMBER_ID, beating(1, member_id="other"), joined),
         refused(ErrorCode.FENCED_MEMBER_EPOCH, beating(9), joined),

@@ -14,8 +14,7 @@ from korvet.protocol.messages.list_transactions import ListTransactionsRequest
 from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from korvet.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from korvet.protocol.types import AclOperation
-from tests.handlers.rows.groups import member, stable, static
-from tests.handlers.rows.offsets import sharing
+from tests.handlers.rows.groups import member, sharing, stable, static
 from tests.handlers.rows.records import transactional
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene
 from tests.handlers.table import Fields, Row, Rows, Where, steps
@@ -123,8 +122,11 @@ ADD_PARTITIONS = (
     ),
     Row(joins(BY), before=Scene.init_producer, rights=[(AclOperation.CLUSTER_ACTION, CLUSTER)]),
     Row(joins(BY, verify_only=True), joined(0), versions=(4, 5), before=open_one),
+    Row(joins(BY, 1, 0, 1), joined(1, 0, 1), before=Scene.init_producer),
     Row({"transactions": []}, {"results_by_transaction": []}, versions=(4, 5)),
     *cannot_join(UNKNOWN, joins(BY, topic="missing"), before=Scene.init_producer),
+    # All partitions of a transaction join, or none.
+    *cannot_join(UNKNOWN, joins(BY, 0, 7), before=Scene.init_producer, also=[NOT_ATTEMPTED]),
     *cannot_join(OTHER_EPOCH, joins(BY), last=1, before=fenced),
     *cannot_join(FENCED, joins(BY), first=2, before=fenced),
     *cannot_join(NO_MAPPING, joins(NOBODY), before=Scene.init_producer),
@@ -164,6 +166,7 @@ END = (
     Row(
         {**BY, "committed": False}, {"producer_id": producer_id, "producer_epoch": epoch(1)}, before=open_one
     ),
+    Row({**BY, "committed": True}, {"producer_id": producer_id}, versions=(0, 4), before=ended),
     # A producer that does not know what became of a request to add partitions (KIP-890).
     Row(
         {**BY, "committed": False}, {"producer_epoch": epoch(1)}, versions=(5, 5), before=Scene.init_producer
@@ -208,6 +211,11 @@ INIT = (
             refused=[ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
         )
         for right in ((WRITE, TOPIC), (AclOperation.IDEMPOTENT_WRITE, CLUSTER))
+    ),
+    Row(
+        initialized(None, producer_id=5, producer_epoch=0),
+        {"producer_id": Where(lambda given: given != 5), "producer_epoch": 0},
+        versions=(3, 5),
     ),
     Row(
         initialized(),

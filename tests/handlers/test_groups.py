@@ -1,0 +1,160 @@
+"""Groups of any name, from the first join to the deletion, and what keeps offsets of a group."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
+from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
+from korvet.protocol.messages.heartbeat import HeartbeatRequest
+from korvet.protocol.messages.join_group import JoinGroupRequest
+from korvet.protocol.messages.leave_group import LeaveGroupRequest
+from korvet.protocol.messages.list_groups import ListGroupsRequest
+from korvet.protocol.messages.offset_commit import OffsetCommitRequest
+from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
+from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
+from korvet.protocol.messages.sync_group import SyncGroupRequest
+from tests.handlers.rows.groups import joining, leaving, syncing
+from tests.handlers.rows.offsets import by_member, committed, fetched, forgotten
+from tests.handlers.scene import Scene
+
+NAMES = [
+    "größe ☃ \U0001f600",
+    "{}",
+    "}{a:offsets}:group",
+    "%",
+    "%25%7B%00",
+    "\n",
+    "\x00",
+    "\x01\x7f\x80\u2028\ufeff",
+    " ",
+    '"\\',
+    "korvet:groups",
+    "x" * 32_767,
+    "☃" * 10_922,
+]
+
+
+@pytest.fixture
+def scene(redis_url: str) -> Iterator[Scene]:
+    """Give a worker's handlers with the topic `orders`."""
+    with closing(Scene(redis_url)) as made:
+        made.orders()
+        yield made
+
+
+def join(scene: Scene, name: str = "billing", metadata: bytes = b"topics") -> None:
+    """Become the only member of a stable group."""
+    request = joining(group_id=name) | {"protocols": [{"name": "range", "metadata": metadata}]}
+    answer = scene.do(JoinGroupRequest, 3, **request)
+    scene.member, scene.generation = answer.member_id, answer.generation_id
+    assignments = [{"member_id": scene.member, "assignment": b"all"}]
+    assert scene.do(SyncGroupRequest, **syncing(group_id=name, assignments=assignments)).assignment == b"all"
+
+
+def offset(scene: Scene, name: str) -> int:
+    group = fetched()["groups"][0] | {"group_id": name}
+    [found] = scene.do(OffsetFetchRequest, groups=[group]).groups
+    number: int = found.topics[0].partitions[0].committed_offset
+    return number
+
+
+def listed(scene: Scene) -> list[tuple[str, str]]:
+    return [(group.group_id, group.group_state) for group in scene.do(ListGroupsRequest).groups]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:20]))
+def test_a_group_of_any_name_lives_and_leaves_nothing(redis_url: str, scene: Scene, name: str) -> None:
+    with closing(Scene(redis_url)) as other:
+        other.ids = scene.ids
+        join(scene, name)
+        scene.do(HeartbeatRequest, group_id=name, generation_id=1, member_id=scene.member)
+        scene.do(OffsetCommitRequest, **by_member(group_id=name))
+        assert offset(other, name) == 2
+        assert listed(other) == [(name, "Stable")]
+        [found] = other.do(DescribeGroupsRequest, groups=[name]).groups
+        assert [member.member_id for member in found.members] == [scene.member]
+        [refused] = other.ask(DeleteGroupsRequest, groups_names=[name]).results
+        assert (refused.group_id, refused.error_code) == (name, ErrorCode.NON_EMPTY_GROUP)
+        scene.do(LeaveGroupRequest, **leaving(group=name))
+        other.do(DeleteGroupsRequest, groups_names=[name, name])
+        assert (offset(scene, name), listed(scene)) == (-1, [])
+        assert scene.raw.xinfo_groups("korvet:orders:0") == []
+        assert scene.raw.keys("*:group:*") == []
+
+
+def test_groups_are_listed_by_state_and_type_in_any_case(scene: Scene) -> None:
+    join(scene)
+    scene.do(OffsetCommitRequest, **committed(group_id="empty"))
+
+    def found(**filters: Any) -> set[str]:
+        return {group.group_id for group in scene.do(ListGroupsRequest, **filters).groups}
+
+    assert found(states_filter=["stable"]) == {"billing"}
+    assert found(states_filter=["Stable", "EMPTY"]) == {"billing", "empty"}
+    assert found(states_filter=["Dead", "no state"]) == set()
+    assert found(types_filter=["Classic"]) == {"billing", "empty"}
+    assert found(types_filter=["consumer", "classic"], states_filter=["Empty"]) == {"empty"}
+
+
+def test_members_whose_sessions_have_ended_keep_no_group(scene: Scene) -> None:
+    join(scene)
+    deadlines = "{korvet:group:billing:offsets}:deadlines"
+    assert scene.raw.zadd(deadlines, {scene.member: 1}, xx=True, ch=True) == 1
+    scene.do(DeleteGroupsRequest, groups_names=["billing"])
+
+
+def subscription(*topics: str) -> bytes:
+    """Return the metadata of a consumer that is subscribed to topics."""
+    names = b"".join(struct.pack(">h", len(name.encode())) + name.encode() for name in topics)
+    return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">i", -1)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "subscribed"),
+    [
+        (subscription("orders"), True),
+        (subscription("other"), False),
+        (b"\0\1\0\0\0\5\0\1a", True),  # nobody can read it: it may be a subscription to anything
+    ],
+)
+def test_a_group_keeps_the_offsets_of_what_it_is_subscribed_to(
+    scene: Scene, metadata: bytes, *, subscribed: bool
+) -> None:
+    join(scene, metadata=metadata)
+    scene.do(OffsetCommitRequest, **by_member())
+    [topic] = scene.ask(OffsetDeleteRequest, **forgotten()).topics
+    expected = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+    assert topic.partitions[0].error_code == expected
+    assert offset(scene, "billing") == (2 if subscribed else -1)
+
+
+def test_all_offsets_of_many_groups_are_returned_once(scene: Scene) -> None:
+    for name in ("a", "b"):
+        scene.do(OffsetCommitRequest, **committed(group_id=name))
+    group = {"topics": None, "member_epoch": -1}
+    groups = [group | {"group_id": name} for name in ("a", "b", "none", "a")]
+    answers = scene.do(OffsetFetchRequest, groups=groups, require_stable=True).groups
+    assert [(answer.group_id, len(answer.topics)) for answer in answers] == [("a", 1), ("b", 1), ("none", 0)]
+
+
+def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> None:
+    asked = joining(group_instance_id="one")
+    scene.member = scene.do(JoinGroupRequest, 5, **asked).member_id
+    names = [("nobody", None), ("other", "one"), ("", "two"), ("", "one"), (scene.member, None)]
+    members = [{"member_id": name, "group_instance_id": instance} for name, instance in names]
+    answer = scene.ask(LeaveGroupRequest, group_id="billing", members=members)
+    assert [(member.member_id, member.group_instance_id) for member in answer.members] == names
+    assert [member.error_code for member in answer.members] == [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
