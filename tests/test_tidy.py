@@ -68,7 +68,7 @@ WAIT_FOR_PROCESSES = re.compile(
     r"|lake_processes|loadtest_runs|logins|machines|outages|processes|stores|support|tiers|tls_matrix)/"
 )
 WAITS = re.compile(r"\bsleep\(|\btime\.monotonic\b|\bcommandstats\b")
-# They go with what they test; no file joins them. test_virtual_clock and this file name what they look for.
+# They go with what they test; no file joins them. test_virtual_clock names what is looked for.
 STILL_WAIT = {
     "tests/admin/test_login.py",
     "tests/cli/test_cluster.py",
@@ -96,23 +96,14 @@ STILL_WAIT = {
     "tests/redis/test_pubsub.py",
     "tests/redis/test_sentinel.py",
     "tests/redis/test_sharded_pubsub.py",
-    "tests/security/test_oauth.py",
     "tests/server/test_bad_input.py",
     "tests/server/test_budget.py",
     "tests/server/test_channel.py",
-    "tests/server/test_connection_quotas.py",
     "tests/server/test_dispatch.py",
-    "tests/server/test_failover.py",
-    "tests/server/test_late_requests.py",
-    "tests/server/test_quotas.py",
-    "tests/server/test_sasl.py",
-    "tests/server/test_sasl_oauth.py",
     "tests/server/test_serving_lease.py",
     "tests/server/test_tls.py",
-    "tests/telemetry/test_redis_metrics.py",
     "tests/test_turns.py",
     "tests/test_virtual_clock.py",
-    "tests/topics/test_interrupted.py",
 }
 
 # Of mypy and ruff: the name of the check, and then a reason.
@@ -242,7 +233,7 @@ def test_no_test_waits_for_real_time() -> None:
         for line in matches(WAITS)
         if line.startswith("tests/") and not WAIT_FOR_PROCESSES.match(line)
     }
-    assert waiting - STILL_WAIT == {"tests/test_tidy.py"}
+    assert waiting - STILL_WAIT == set()
 
 
 def test_no_path_of_one_machine_is_written_down() -> None:
