@@ -78,11 +78,12 @@ class _Thread(threading.Thread):
         super().__init__(daemon=True)
         self._settings, self._listeners = settings, listeners
         self._stopping: Any = None
+        self._table = ProcessTable()
         self.ready = (threading.Event(), threading.Event())
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        table, stop = ProcessTable(), Event()
+        table, stop = self._table, Event()
         usage = UsageTable.of(self._settings, workers=1)
         # Thread-safe, as nothing else of a loop is.
         self._stopping = gevent.get_hub().loop.async_()
@@ -104,7 +105,8 @@ class _Thread(threading.Thread):
             gevent.get_hub().destroy()
 
     def end(self) -> None:
-        """Drain, and end the thread."""
+        """Drain, end the registration, and the thread."""
+        self._table.set_draining()
         if self._stopping is not None:
             self._stopping.send()
         self.join()
