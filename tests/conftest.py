@@ -36,10 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests whose network can be cut: it leads to one server."""
+    """Mark the tests whose network can be cut, as it leads to one server, and those that ask for a Spark."""
     for item in items:
-        if "network" in getattr(item, "fixturenames", ()):
-            item.add_marker("embedded")
+        for fixture, mark in (("network", "embedded"), ("spark", "spark")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -64,7 +64,7 @@ NOT_RUN = re.compile(r"pytest\.(?:mark\.)?(?:sk" r"ip|xf" r"ail|importor" r"skip
 
 # Suites whose subject is processes, programs of others or a machine; tests elsewhere take time from a clock.
 WAIT_FOR_PROCESSES = re.compile(
-    r"tests/(?:browser|clients|cli/lake|deploy_tools|dist|failover|faults|fuzz|jepsen|jvm|kcat|lake_kills"
+    r"tests/(?:browser|clients|cli/lake|deploy_tools|dist|failover|faults|fuzz|jepsen|jvm|kcat"
     r"|lake_processes|loadtest_runs|logins|machines|outages|processes|stores|support|tiers|tls_matrix)/"
 )
 WAITS = re.compile(r"\bsleep\(|\btime\.monotonic\b|\bcommandstats\b")
@@ -76,7 +76,6 @@ STILL_WAIT = {
     "tests/handlers/test_fetch_sessions.py",
     "tests/handlers/test_high_watermark.py",
     "tests/handlers/test_share_fetch.py",
-    "tests/lake/test_iceberg.py",
     "tests/lua/broker/test_epoch.py",
     "tests/redis/test_blocking_node.py",
     "tests/redis/test_sentinel.py",

@@ -18,6 +18,7 @@ from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.support.batches import read
+from tests.support.processes import wait_until
 
 OF = LakeTopic("orders", "AAAAAAAAAAAAAAAAAAAAAA")
 
@@ -64,6 +65,12 @@ def committed_in_the_past(uri: str) -> datetime:
     return datetime.now(UTC) - timedelta(minutes=1)
 
 
+def wait_for_a_later_time(lake: Lake) -> None:
+    """Wait until a table that is created now is later than the one that is there: times are in milliseconds."""
+    created_ms = opened(lake).created_ms
+    wait_until(lambda: time.time_ns() // 1_000_000 > created_ms, "the next millisecond")
+
+
 def opened(lake: Lake) -> ArchiveTable:
     """Return the table as it is now."""
     table = lake.open(OF)
@@ -91,14 +98,17 @@ def offsets_in_files(lake: Lake, partition: int = 0) -> list[int]:
     return found
 
 
-def consumed(reader: LakeReader, archived: int, partition: int = 0, bytes_max: int = 2000) -> list[int]:
-    """Return the offsets that a consumer gets who reads a partition from the beginning, step by step."""
-    got: list[int] = []
-    offset, more = 0, True
-    while more:
-        found = reader.read(ReadPosition(*OF, partition, offset, archived), ReadLimits(bytes_max))
-        records = read(found.data)
-        assert [int((each.value or b"").split()[0]) for each in records] == [each.offset for each in records]
-        got += [each.offset for each in records]
-        offset, more = found.next_offset, found.more
-    return got
+def read_all(
+    reader: LakeReader, end: int, first: int = 0, bytes_max: int = 1 << 30, partition: int = 0
+) -> list[StoredRecord]:
+    """Return what a consumer gets who reads a partition from an offset on, step by step."""
+    found: list[StoredRecord] = []
+    while first < end:
+        answer = reader.read(ReadPosition(*OF, partition, first, end), ReadLimits(bytes_max))
+        assert answer.next_offset > first
+        found += [
+            (each.offset, each.timestamp, each.key, each.value, list(each.headers))
+            for each in read(answer.data)
+        ]
+        first = answer.next_offset
+    return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from korvet.config.settings import Settings
 from korvet.lake.archiver import ArchiveRound
 from korvet.lake.files import TableFile
+from korvet.lake.scan import PartReader, ScanPart, ScanRange, scan_parts, snapshots
+from korvet.lake.schema import OFFSET, VALUE
 from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import ArchiveTable
 from korvet.log.types import Bounds
@@ -68,6 +70,21 @@ class Both:
     def trim(self, start: int) -> None:
         """Let Redis hold nothing below an offset any more, as local retention does."""
         self._topics.trim(self.partition, start)
+
+    def rows(self, parts: Sequence[ScanPart]) -> list[tuple[int, bytes]]:
+        """Return offsets and values, part by part."""
+        reader = PartReader(self.stores)
+        return [
+            row
+            for part in parts
+            for rows in reader.rows(part)
+            for row in zip(rows.column(OFFSET).to_pylist(), rows.column(VALUE).to_pylist(), strict=True)
+        ]
+
+    def scanned(self) -> list[tuple[int, bytes]]:
+        """Return what a scan of both tiers finds."""
+        log = snapshots(self.stores, self.topic)[0]
+        return self.rows(scan_parts(self.stores, log, ScanRange(log.start, log.end)))
 
     @property
     def table(self) -> ArchiveTable:

@@ -17,7 +17,7 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
 from tests.support import batches
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topic_id
+from tests.support.archives import FORMATS, Format, Topics, all_kinds, task_of, topic_id
 from tests.support.batches import Record
 
 DEAD_URL = "redis://127.0.0.1:1"
@@ -216,14 +216,7 @@ def test_the_next_round_mirrors_what_a_crash_left(topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2")
     table = topics.source.lake.create(topic.of)
-    task = ArchiveTask(
-        partition=topic.partitions[0],
-        first=0,
-        end=2,
-        bytes=0,
-        last=True,
-        log_append_time=False,
-    )
+    task = task_of(topic.partitions[0], 2)
     [outcome] = topics.run([task])
     table.append(outcome.files, [Advance(0, 0, 2)])
     assert topics.bounds(topic.partitions[0]).archived == 0

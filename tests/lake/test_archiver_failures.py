@@ -11,14 +11,14 @@ import pytest
 
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.lake.archiver import Archiver, ArchiveRound, LostRange
-from korvet.lake.source import LakeSource
+from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import Lake, LakeTopic
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_range, archive_ranges
 from korvet.log.types import AppendBatch
 from korvet.protocol.records.batch import HEADER_BYTES
 from tests.log.compacting import CompactedLog
 from tests.support import batches, redis_servers
-from tests.support.archives import FORMATS, Format, Topics
+from tests.support.archives import FORMATS, Format, Topics, task_of
 from tests.support.domain import domain
 
 DEAD_URL = "redis://127.0.0.1:1"
@@ -183,64 +183,63 @@ def test_files_that_went_to_another_machine_are_not_committed(topics: Topics) ->
     topics.check(topic)
 
 
-def test_a_redis_that_lost_records_stops_the_partition(topics: Topics, raw_redis: Any) -> None:
-    topic = topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"1", b"2", b"3")
-    topics.archiver().round(topics.run)
-    raw_redis.flushall()
-    topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"another")
-    done = topics.archiver().round(topics.run)
-    assert "archived up to 3, but the log ends at 1: Redis has lost records" in done.failures[0].error
-    assert len(topics.archived(topic)) == 3
-
-
-def test_a_redis_that_lost_records_is_noticed_where_others_have_their_offsets(
-    topics: Topics, raw_redis: Any
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ([b"another"], "archived up to 3, but the log ends at 1: Redis has lost records"),
+        (
+            [b"another", b"one", b"and", b"more"],
+            "but Redis holds another record at offset 2: Redis has lost records, and others have their offsets",
+        ),
+    ],
+)
+def test_a_redis_that_lost_records_stops_the_partition(
+    topics: Topics, raw_redis: Any, values: list[bytes], error: str
 ) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1", b"2", b"3")
     topics.archiver().round(topics.run)
     raw_redis.flushall()
     topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"another", b"one", b"and", b"more")
-    done = topics.archiver().round(topics.run)
-    [failure] = done.failures
-    assert failure.error == (
-        "archived up to 3, but Redis holds another record at offset 2: Redis has lost records, and others have their"
-        " offsets"
-    )
+    topics.produce(topic.partitions[0], *values)
+    [failure] = topics.archiver().round(topics.run).failures
+    assert error in failure.error
     assert len(topics.archived(topic)) == 3
     assert topics.bounds(topic.partitions[0]).archived == 0
 
 
-def test_records_that_left_redis_unarchived_are_reported(topics: Topics) -> None:
+@pytest.fixture
+def archived_to_two(topics: Topics) -> SourceTopic:
+    """Give a topic whose first two records are archived."""
     topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0", b"1")
+    topics.produce(topic.partitions[0], b"0", b"1")
     topics.archiver().round(topics.run)
-    for at in range(2, 8):
+    return topic
+
+
+@pytest.mark.parametrize(("count", "start"), [(6, 5), (1, 3)], ids=["some are left", "none is left"])
+@pytest.mark.parametrize("when", ["before the plan", "before the tasks"])
+def test_records_that_left_redis_unarchived_are_reported(
+    topics: Topics, archived_to_two: SourceTopic, count: int, start: int, when: str
+) -> None:
+    [partition] = archived_to_two.partitions
+    for at in range(2, 2 + count):
         topics.produce(partition, b"%d" % at)
-    topics.trim(partition, 5)
-    done = topics.archiver().round(topics.run)
-    assert done.lost == [LostRange("orders", 0, 2, 5)]
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
-    assert topics.archiver().round(topics.run) == ArchiveRound()
 
+    def late(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
+        topics.trim(partition, start)
+        return topics.run(tasks)
 
-def test_records_that_left_redis_unarchived_are_reported_with_none_after(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0")
-    topics.archiver().round(topics.run)
-    topics.produce(partition, b"1")
-    topics.trim(partition, 2)
-    assert topics.archiver().round(topics.run).lost == [LostRange("orders", 0, 1, 2)]
-    assert topics.bounds(partition).archived == 2
+    if when == "before the plan":
+        topics.trim(partition, start)
+    done = topics.archiver().round(late)
+    assert done.lost == [LostRange("orders", 0, 2, start)]
+    assert topics.bounds(partition).archived == 2 + count
     assert topics.archiver().round(topics.run) == ArchiveRound()
-    topics.produce(partition, b"2")
+    topics.produce(partition, b"more")
     assert topics.archiver().round(topics.run).lost == []
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 2]
+    kept = [0, 1, *range(start, 3 + count)]
+    assert [offset for offset, *_ in topics.archived(archived_to_two)] == kept
 
 
 def test_records_that_left_redis_unarchived_are_reported_once_they_are_passed(topics: Topics) -> None:
@@ -292,42 +291,17 @@ def test_offsets_that_compaction_has_emptied_are_not_missed(redis_url: str, tmp_
         compacted.fill(3)
         held = compacted.read()
         assert held[0].offset > 0
-        task = ArchiveTask(
-            partition=compacted.partition,
-            first=0,
-            end=held[-1].offset + 1,
-            bytes=0,
-            last=True,
-            log_append_time=False,
-        )
+        task = task_of(compacted.partition, held[-1].offset + 1)
         stores.lake.create(LakeTopic(compacted.partition.topic, compacted.partition.topic_id))
         outcome = archive_range(stores, task)
     [file] = outcome.files
     assert (file.rows, outcome.next_offset, outcome.gaps) == (len(held), task.end, ())
 
 
-def test_records_that_leave_redis_while_a_task_reads_are_reported(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0", b"1")
-    topics.archiver().round(topics.run)
-    for at in range(2, 8):
-        topics.produce(partition, b"%d" % at)
-
-    def late(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        topics.trim(partition, 5)
-        return topics.run(tasks)
-
-    done = topics.archiver().round(late)
-    assert done.lost == [LostRange("orders", 0, 2, 5)]
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 5, 6, 7]
-
-
-def test_deleted_records_are_not_archived_and_not_missed(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"0", b"1")
-    topics.archiver().round(topics.run)
+def test_deleted_records_are_not_archived_and_not_missed(
+    topics: Topics, archived_to_two: SourceTopic
+) -> None:
+    [partition] = archived_to_two.partitions
     topics.produce(partition, b"2", b"3", b"4", b"5")
     topics.produce(partition, b"6")
     # As a broker deletes up to an offset that lies within a batch.
@@ -335,7 +309,7 @@ def test_deleted_records_are_not_archived_and_not_missed(topics: Topics) -> None
     topics.trim(partition, 4)
     done = topics.archiver().round(topics.run)
     assert (done.lost, done.records) == ([], 3)
-    assert [offset for offset, *_ in topics.archived(topic)] == [0, 1, 4, 5, 6]
+    assert [offset for offset, *_ in topics.archived(archived_to_two)] == [0, 1, 4, 5, 6]
 
 
 def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
@@ -353,14 +327,7 @@ def test_an_object_store_that_is_away_is_one_line(topics: Topics) -> None:
     [failure] = topics.archiver(lake=lake).round(topics.run).failures
     assert failure.error.startswith(f"s3://bucket/lake/orders/{topic.id}: ")
     assert failure.error.isprintable()
-    task = ArchiveTask(
-        partition=topic.partitions[0],
-        first=0,
-        end=1,
-        bytes=0,
-        last=True,
-        log_append_time=False,
-    )
+    task = task_of(topic.partitions[0], 1)
     [outcome] = archive_ranges(msgspec.structs.replace(topics.source, lake=lake), [task])
     assert (outcome.next_offset, outcome.files) == (0, ())
     assert outcome.error is not None

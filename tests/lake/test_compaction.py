@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -37,7 +36,6 @@ from tests.lake.archives import (
     OF,
     append,
     archive,
-    consumed,
     files,
     offsets_in_files,
     opened,
@@ -287,19 +285,16 @@ def test_another_writer_that_rewrites_files_first_wins(
         assert not path_of(lake, each.path).exists()
 
 
-def test_an_external_optimize_that_began_before_is_refused(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    "other", [lambda stale: stale.optimize.compact(), lambda stale: stale.delete("offset < 25")]
+)
+def test_an_external_change_that_began_before_is_refused(
+    lake: Lake, other: Callable[[DeltaTable], object]
+) -> None:
     stale = DeltaTable(opened(lake).uri)
     own_compaction(lake)
     with pytest.raises(CommitFailedError):
-        stale.optimize.compact()
-    assert offsets_in_files(lake) == list(range(ROWS))
-
-
-def test_an_external_delete_that_began_before_is_refused(lake: Lake) -> None:
-    stale = DeltaTable(opened(lake).uri)
-    own_compaction(lake)
-    with pytest.raises(CommitFailedError):
-        stale.delete("offset < 25")
+        other(stale)
     assert offsets_in_files(lake) == list(range(ROWS))
 
 
@@ -426,62 +421,6 @@ def test_a_table_with_features_that_hide_rows_is_not_touched(lake: Lake) -> None
 
 def test_a_topic_without_a_table_has_nothing_to_compact(tmp_path: Path) -> None:
     assert list(compact(Lake(str(tmp_path)), OF)) == []
-
-
-class Crowd:
-    """Threads that work at one table until one of them, the archiver, is done."""
-
-    def __init__(self, lake: Lake, end: int) -> None:
-        self.failures: list[str] = []
-        self._lake = lake
-        self._end = end
-        self._archived = threading.Event()
-
-    def run(self) -> None:
-        works = (self.archive, self.compact, self.compact, self.consume)
-        threads = [threading.Thread(target=self._guarded, args=(each,)) for each in works]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def archive(self) -> None:
-        for first in range(0, self._end, 10):
-            append(self._lake, [record(at) for at in range(first, first + 10)], first + 10)
-
-    def compact(self) -> None:
-        while not self._archived.is_set():
-            self.failures += [each.error for each in compact(self._lake, OF) if each.error]
-
-    def consume(self) -> None:
-        reader = LakeReader(self._lake)
-        while not self._archived.is_set():
-            end = opened(self._lake).next_offset(0) or 0
-            got = consumed(reader, end)
-            if len(got) < end or got != list(range(len(got))):
-                self.failures.append(f"read {got} of {end}")
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - of a thread nobody else would know
-            self.failures.append(repr(error))
-        finally:
-            if work == self.archive:
-                self._archived.set()
-
-
-@pytest.mark.usefixtures("small_files")
-def test_compactors_an_archiver_and_a_consumer_do_not_disturb_each_other(tmp_path: Path) -> None:
-    lake, end = Lake(str(tmp_path)), 300
-    archive(lake, 10, partition=1)
-    crowd = Crowd(lake, end)
-    crowd.run()
-    assert crowd.failures == []
-    assert offsets_in_files(lake) == list(range(end))
-    assert consumed(LakeReader(lake), end) == list(range(end))
-    assert (opened(lake).next_offset(0), opened(lake).next_offset(1)) == (end, 10)
-    assert len([each for each in files(lake) if each.partition == 0]) < end // 10
 
 
 @pytest.mark.usefixtures("small_files")

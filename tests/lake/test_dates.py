@@ -17,17 +17,17 @@ from korvet.lake import verify
 from korvet.lake.compaction import compact, is_own
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.expiry import Expiry
-from korvet.lake.files import TableFile, filesystem, write_files
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
+from korvet.lake.files import DATES_MAX, TableFile, filesystem, write_files
+from korvet.lake.reader import LakeReader, ReadPosition, RecordTimestamp
 from korvet.lake.scan import PartReader, ScanRange, TimestampRange, offset_after, scan_parts, snapshots
 from korvet.lake.schema import NO_DATE
 from korvet.lake.source import RetentionLimits, SourceTopic
 from korvet.lake.table import Advance, Lake
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF, files, opened, path_of
+from tests.lake.archives import OF, files, opened, path_of, read_all
 from tests.support import iceberg
 from tests.support.archives import Topics
-from tests.support.batches import Record, read
+from tests.support.batches import Record
 
 DAY_MS = 86_400_000
 FIRST_DAY = 1_699_920_000_000  # 2023-11-14
@@ -43,20 +43,6 @@ def append(lake: Lake, records: Sequence[StoredRecord], next_offset: int) -> lis
     written = write_files(filesystem(table.uri), 0, [records_to_arrow(0, records)], 1, by_date=True)
     table.append(written, [Advance(0, table.next_offset(0) or 0, next_offset)])
     return written
-
-
-def consumed(lake: Lake, first: int, end: int, bytes_max: int = 1 << 30) -> list[StoredRecord]:
-    """Return what a consumer gets from an offset on."""
-    reader, found, at = LakeReader(lake), list[StoredRecord](), first
-    while at < end:
-        answer = reader.read(ReadPosition(*OF, 0, at, end), ReadLimits(bytes_max))
-        assert answer.next_offset > at
-        found += [
-            (each.offset, each.timestamp, each.key, each.value, list(each.headers))
-            for each in read(answer.data)
-        ]
-        at = answer.next_offset
-    return found
 
 
 TIMES = st.lists(
@@ -93,13 +79,13 @@ def test_records_of_any_dates_are_read_in_order_and_found_by_time(
             append(lake, records[at : at + per_file], min(at + per_file, len(records)))
         for _ in range(2):
             end = len(records)
-            assert consumed(lake, 0, end) == consumed(lake, 0, end, 150) == records
+            reader = LakeReader(lake)
+            assert read_all(reader, end) == read_all(reader, end, bytes_max=150) == records
             at = chance.randrange(end)
-            assert consumed(lake, at, end) == records[at:]
+            assert read_all(reader, end, at) == records[at:]
             whole = ReadPosition(*OF, 0, 0, end)
             stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
             largest = max(stamps, key=lambda each: (each.timestamp, -each.offset))
-            reader = LakeReader(lake)
             if largest.timestamp >= 0:
                 assert reader.largest(whole) == largest
             for time in set(times):
@@ -272,13 +258,13 @@ def test_row_groups_of_one_date_and_of_several_go_to_one_file(
     written = write_files(filesystem(table.uri), 0, [rows], 1, by_date=True)
     assert [each.date for each in written] == ["2023-11-14", "2023-11-15"]
     table.append(written, [Advance(0, 0, 4)])
-    assert consumed(lake, 0, 4) == records
+    assert read_all(LakeReader(lake), 4) == records
 
 
-@pytest.mark.parametrize("days", [150, 365])
 def test_there_is_one_file_for_each_date_however_many_there_are(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, days: int
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    days = 2 * DATES_MAX + 1
     monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 200)
     chance = random.Random(days)
     order = [day for _ in range(3) for day in (*chance.sample(range(days), days), *[0] * (400 - days))]

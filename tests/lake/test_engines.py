@@ -6,9 +6,9 @@ import pytest
 
 from korvet.lake.compaction import compact
 from korvet.lake.schema import SCHEMA
-from tests.lake_kills.readers import READERS, received
 from tests.support.archives import FORMATS, Format, Topics, all_kinds
 from tests.support.batches import Record
+from tests.support.engines import READERS, received
 
 
 @pytest.mark.parametrize("engine", READERS)

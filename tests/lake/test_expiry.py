@@ -253,6 +253,7 @@ def test_vacuum_deletes_what_no_commit_names_for_long_and_nothing_else(topic: Bo
     assert {file.path for file in topic.files()} == left
 
 
+@pytest.mark.slow
 def test_vacuum_deletes_what_a_writer_that_was_killed_had_begun(topic: Both) -> None:
     program = f"""
 import os, signal

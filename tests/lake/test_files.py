@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from korvet.lake.decoding import records_to_arrow
 from korvet.lake.files import TableFile, filesystem
-from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
+from korvet.lake.reader import LakeReader, ReadPosition, RecordTimestamp
 from korvet.lake.table import Advance, ArchiveTable, Lake
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF, append, opened, path_of, record, write_file
-from tests.support.batches import read
+from tests.lake.archives import OF, append, opened, path_of, read_all, record, write_file
 
 PARTITION = 0
 # How Spark, and others, write timestamps; and as Korvet does.
@@ -95,9 +94,8 @@ def test_rows_in_any_order_are_read_and_found_as_if_they_were_in_order(
     table.append(written, [Advance(PARTITION, 0, end)])
     reader = LakeReader(lake)
     for at in range(end):
-        answer = reader.read(ReadPosition(*OF, PARTITION, at, end), ReadLimits(1 << 30))
-        assert received(answer.data) == records[(at + 1) // 2 :]
-    assert stepwise(reader, end) == records
+        assert read_all(reader, end, at) == records[(at + 1) // 2 :]
+    assert read_all(reader, end, bytes_max=150) == records
     stamps = [RecordTimestamp(offset, time) for offset, time, *_ in records]
     whole = ReadPosition(*OF, PARTITION, 0, end)
     for time in sorted(set(times)):
@@ -123,7 +121,7 @@ def test_only_columns_whose_values_repeat_have_dictionaries(tmp_path: Path) -> N
     append(lake, records, 10)
     assert encodings(lake, "key") == [{"PLAIN", "RLE", "RLE_DICTIONARY"}] * 3
     assert encodings(lake, "value") == [{"PLAIN", "RLE"}] * 3
-    assert stepwise(LakeReader(lake), 10) == records
+    assert read_all(LakeReader(lake), 10, bytes_max=150) == records
 
 
 def test_what_is_read_from_redis_in_small_parts_becomes_full_row_groups(tmp_path: Path) -> None:
@@ -136,20 +134,4 @@ def test_what_is_read_from_redis_in_small_parts_becomes_full_row_groups(tmp_path
     metadata = pq.read_metadata(path_of(lake, file.path))
     assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [4, 4, 2]
     table.append([file], [Advance(PARTITION, 0, 10)])
-    assert stepwise(LakeReader(lake), 10) == records
-
-
-def received(data: bytes) -> list[StoredRecord]:
-    return [(each.offset, each.timestamp, each.key, each.value, list(each.headers)) for each in read(data)]
-
-
-def stepwise(reader: LakeReader, end: int) -> list[StoredRecord]:
-    """Read all with fetches of few bytes."""
-    found: list[StoredRecord] = []
-    at = 0
-    while at < end:
-        answer = reader.read(ReadPosition(*OF, PARTITION, at, end), ReadLimits(150))
-        assert answer.next_offset > at
-        found += received(answer.data)
-        at = answer.next_offset
-    return found
+    assert read_all(LakeReader(lake), 10, bytes_max=150) == records

@@ -29,7 +29,17 @@ from korvet.lake.files import filesystem, log_entry
 from korvet.lake.iceberg import CATALOG, IcebergTables
 from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, Lake, LakeTopic
-from tests.lake.archives import OF, append, archive, files, opened, path_of, record, write_file
+from tests.lake.archives import (
+    OF,
+    append,
+    archive,
+    files,
+    opened,
+    path_of,
+    record,
+    wait_for_a_later_time,
+    write_file,
+)
 from tests.support.archives import Topics, all_kinds
 from tests.support.docs import PAGES
 from tests.support.iceberg import (
@@ -156,17 +166,6 @@ def test_each_commit_of_delta_becomes_a_snapshot_once(lake: Lake) -> None:
     assert loaded(lake, OF.topic).metadata_location == location
 
 
-def test_files_may_have_come_and_gone_since(lake: Lake) -> None:
-    archive(lake, 20)
-    tables(lake).sync(OF)
-    archive(lake, 40)
-    assert all(each.done for each in compact(lake, OF))
-    append(lake, [record(40)], 41)
-    tables(lake).sync(OF)
-    done = [("append", "2"), ("append", "3"), ("append", "4"), ("overwrite", "5"), ("append", "7")]
-    assert operations(check(lake, OF)) == done
-
-
 def test_manifests_are_merged_and_files_removed_from_them(lake: Lake) -> None:
     archive(lake, 10)
     synced = tables(lake)
@@ -264,7 +263,7 @@ def test_two_processes_that_create_a_table_have_one(lake: Lake, loads: int, of: 
     archive(lake, 20)
     if of == AGAIN:
         tables(lake).sync(OF)
-        time.sleep(0.002)
+        wait_for_a_later_time(lake)
         append(lake, [record(3)], 4, of=AGAIN)
 
     class Late(IcebergTables):
@@ -287,7 +286,7 @@ def test_two_processes_that_create_a_table_have_one(lake: Lake, loads: int, of: 
 def test_a_topic_that_was_created_again_has_a_table_of_its_own(lake: Lake) -> None:
     archive(lake, 20)
     tables(lake).sync(OF)
-    time.sleep(0.002)
+    wait_for_a_later_time(lake)
     append(lake, [record(3)], 4, of=AGAIN)
     tables(lake).sync(AGAIN)
     former = f"{OF.topic}@{OF.topic_id}"
@@ -316,7 +315,7 @@ def test_a_rest_catalog_is_kept_in_step(lake: Lake) -> None:
         other.sync(OF)
         append(lake, [record(30)], 31)
         synced.maintain(OF, 24)
-        time.sleep(0.002)
+        wait_for_a_later_time(lake)
         append(lake, [record(3)], 4, of=AGAIN)
         synced.sync(AGAIN)
         catalog = load_catalog("any", **catalog_properties)

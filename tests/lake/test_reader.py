@@ -62,23 +62,6 @@ def test_records_are_read_from_any_offset_across_files_and_gaps(tmp_path: Path) 
     assert reader.read(place(60, 50), ALL).next_offset == 60
 
 
-@pytest.mark.parametrize("bytes_max", [1, 300, 1000])
-def test_a_consumer_gets_through_the_archive_step_by_step(tmp_path: Path, bytes_max: int) -> None:
-    lake = Lake(str(tmp_path))
-    for first in range(0, 30, 10):
-        append(lake, [record(at) for at in range(first, first + 10)], first + 10)
-    reader = LakeReader(lake)
-    got: list[int] = []
-    offset, more = 0, True
-    while more:
-        found = reader.read(place(offset, 30), ReadLimits(bytes_max))
-        assert found.record_count == len(offsets(found.data)) > 0
-        got += offsets(found.data)
-        offset, more = found.next_offset, found.more
-    assert got == list(range(30))
-    assert reader.read(place(0, 30), ReadLimits(1, at_least_one=False)).data == b""
-
-
 def test_what_is_kept_of_all_topics_together_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

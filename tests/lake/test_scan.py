@@ -20,7 +20,6 @@ from korvet.lake.files import TableFile, filesystem
 from korvet.lake.scan import (
     PartitionSnapshot,
     PartReader,
-    ScanPart,
     ScanRange,
     TimestampRange,
     first_offset_from,
@@ -66,34 +65,18 @@ def log_of(made: Both) -> PartitionSnapshot:
     return snapshots(made.stores, made.topic)[0]
 
 
-def rows_of(made: Both, found: Sequence[ScanPart]) -> list[tuple[int, bytes]]:
-    """Return offsets and values, part by part."""
-    reading = PartReader(made.stores)
-    return [
-        each
-        for part in found
-        for rows in reading.rows(part)
-        for each in zip(rows.column(OFFSET).to_pylist(), rows.column(VALUE).to_pylist(), strict=True)
-    ]
-
-
-def whole(made: Both) -> list[tuple[int, bytes]]:
-    log = log_of(made)
-    return rows_of(made, scan_parts(made.stores, log, ScanRange(log.start, log.end)))
-
-
 def test_both_tiers_are_read_each_record_once_and_in_order(tiers: Both) -> None:
-    found = whole(tiers)
+    found = tiers.scanned()
     assert [value for _, value in found] == VALUES
     assert found == sorted(found)
 
 
 def test_every_range_of_offsets_is_read_also_within_batches_and_files(tiers: Both) -> None:
-    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    log, offsets = log_of(tiers), [offset for offset, _ in tiers.scanned()]
     for at, first in enumerate(offsets):
         for last in range(at, len(offsets)):
             spec = ScanRange(first, offsets[last] + 1)
-            got = rows_of(tiers, scan_parts(tiers.stores, log, spec))
+            got = tiers.rows(scan_parts(tiers.stores, log, spec))
             assert [offset for offset, _ in got] == offsets[at : last + 1]
 
 
@@ -124,7 +107,7 @@ def test_parts_end_between_files_where_they_are_to_be_small(tiers: Both) -> None
     log = log_of(tiers)
     found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, records_max=6))
     assert [each.remote for each in found] == [True, True, False]
-    assert [value for _, value in rows_of(tiers, found)] == VALUES
+    assert [value for _, value in tiers.rows(found)] == VALUES
 
 
 def test_files_are_passed_over_that_have_no_record_of_that_time(tiers: Both) -> None:
@@ -133,7 +116,7 @@ def test_files_are_passed_over_that_have_no_record_of_that_time(tiers: Both) -> 
         times = TimestampRange(batch(at)[1] * 1000, batch(at)[1] * 1000)
         found = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times))
         [archived] = [each for each in found if each.remote]
-        assert [value for _, value in rows_of(tiers, [archived])] == VALUES[3 * at : 3 * at + 3]
+        assert [value for _, value in tiers.rows([archived])] == VALUES[3 * at : 3 * at + 3]
     [local] = scan_parts(tiers.stores, log, ScanRange(log.start, log.end, TimestampRange(batch(5)[0] * 1000)))
     assert not local.remote
     late = TimestampRange((batch(5)[2] + 1) * 1000)
@@ -145,9 +128,9 @@ def test_a_range_that_left_redis_after_the_plan_is_found_in_the_lake(tiers: Both
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     tiers.archive()
     tiers.trim(tiers.bounds.high_watermark)
-    assert [value for _, value in rows_of(tiers, planned)] == VALUES
+    assert [value for _, value in tiers.rows(planned)] == VALUES
     tiers.append(*batch(6))
-    assert [value for _, value in rows_of(tiers, planned)] == VALUES
+    assert [value for _, value in tiers.rows(planned)] == VALUES
 
 
 def test_a_range_that_left_redis_before_the_plan_is_found_in_the_lake(tiers: Both) -> None:
@@ -155,7 +138,7 @@ def test_a_range_that_left_redis_before_the_plan_is_found_in_the_lake(tiers: Bot
     tiers.archive()
     tiers.trim(tiers.bounds.archived)
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
-    assert [value for _, value in rows_of(tiers, planned)] == VALUES
+    assert [value for _, value in tiers.rows(planned)] == VALUES
 
 
 def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
@@ -163,7 +146,7 @@ def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
 ) -> None:
     for at in range(6, 40):
         tiers.append(*batch(at))
-    log, wanted = log_of(tiers), whole(tiers)
+    log, wanted = log_of(tiers), tiers.scanned()
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     read = tiers.stores.logs.read
     # Before the first of these reads, format `batch` looks for the end of a batch.
@@ -179,7 +162,7 @@ def test_a_range_that_leaves_redis_while_it_is_read_is_found_in_the_lake(
         return read(*args)  # type: ignore[arg-type]  # what the caller gave
 
     monkeypatch.setattr(tiers.stores.logs, "read", archived_meanwhile)
-    assert rows_of(tiers, planned) == wanted
+    assert tiers.rows(planned) == wanted
     assert calls > second
 
 
@@ -195,18 +178,18 @@ def test_files_that_are_compacted_after_the_plan_are_no_loss(tiers: Both) -> Non
         tiers.path_of(file.path).unlink()
     for part in rows:
         got += part.column(VALUE).to_pylist()
-    assert got + [value for _, value in rows_of(tiers, planned[1:])] == VALUES
+    assert got + [value for _, value in tiers.rows(planned[1:])] == VALUES
 
 
 @pytest.mark.parametrize("left", [1, 7, 14, 17])
 def test_what_retention_removes_after_the_plan_is_an_error_or_left_out(tiers: Both, left: int) -> None:
-    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    log, offsets = log_of(tiers), [offset for offset, _ in tiers.scanned()]
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
     remove(tiers, offsets[left])
     with pytest.raises(
         LakeError, match=rf"holds offsets {offsets[left]} to .*, not \d+: records were deleted"
     ):
-        rows_of(tiers, planned)
+        tiers.rows(planned)
     reading = PartReader(tiers.stores, fail_on_data_loss=False)
     got = [row for part in planned for rows in reading.rows(part) for row in rows.column(VALUE).to_pylist()]
     # A file goes as a whole.
@@ -215,19 +198,19 @@ def test_what_retention_removes_after_the_plan_is_an_error_or_left_out(tiers: Bo
 
 
 def test_what_retention_removes_before_the_plan_is_an_error(tiers: Both) -> None:
-    log, (gone, _) = log_of(tiers), whole(tiers)[16]
+    log, (gone, _) = log_of(tiers), tiers.scanned()[16]
     tiers.archive()
     remove(tiers, gone)
     with pytest.raises(LakeError, match="records were deleted before they were read"):
-        rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.archived, log.end)))
+        tiers.rows(scan_parts(tiers.stores, log, ScanRange(log.archived, log.end)))
 
 
 def test_what_retention_removes_after_its_reading_is_no_loss(tiers: Both) -> None:
-    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    log, offsets = log_of(tiers), [offset for offset, _ in tiers.scanned()]
     planned = scan_parts(tiers.stores, log, ScanRange(log.start, log.end))
-    got = rows_of(tiers, planned[:1])
+    got = tiers.rows(planned[:1])
     remove(tiers, planned[1].first)
-    got += rows_of(tiers, planned[1:])
+    got += tiers.rows(planned[1:])
     assert [offset for offset, _ in got] == offsets
 
 
@@ -237,7 +220,7 @@ def test_a_hole_in_the_log_is_passed_over_as_consumers_do(redis_url: str, tmp_pa
             made.append(*batch(at))
         [_, entry, *_] = raw.xrange(made.partition.stream)
         raw.xdel(made.partition.stream, entry[0])
-        assert [value for _, value in whole(made)] == VALUES[:3] + VALUES[6:15]
+        assert [value for _, value in made.scanned()] == VALUES[:3] + VALUES[6:15]
 
 
 def remove(made: Both, start: int) -> None:
@@ -254,14 +237,14 @@ def test_files_that_others_left_are_read_as_if_they_were_in_order(
 ) -> None:
     monkeypatch.setattr("korvet.lake.files.ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(scan, "PART_BYTES", 1)
-    whole_log = whole(tiers)
+    whole_log = tiers.scanned()
     left_by_others(tiers, [[11, 0, 3, 7], [5, 2], [10, 9, 8, 6, 4, 1]])
-    assert whole(tiers) == whole_log
+    assert tiers.scanned() == whole_log
     log = log_of(tiers)
     for at, (first, _) in enumerate(whole_log):
         for last in range(at, len(whole_log)):
             spec = ScanRange(first, whole_log[last][0] + 1, records_max=2)
-            assert rows_of(tiers, scan_parts(tiers.stores, log, spec)) == whole_log[at : last + 1]
+            assert tiers.rows(scan_parts(tiers.stores, log, spec)) == whole_log[at : last + 1]
     for at in range(12):
         for count in range(1, 12 - at):
             end = offset_after(tiers.stores, log, whole_log[at][0], count)
@@ -272,7 +255,7 @@ def test_a_file_of_others_without_times_is_not_skipped(tiers: Both) -> None:
     left_by_others(tiers, [range(12)], timed=False)
     times = TimestampRange(batch(1)[1] * 1000, batch(1)[1] * 1000)
     log = log_of(tiers)
-    found = rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times)))
+    found = tiers.rows(scan_parts(tiers.stores, log, ScanRange(log.start, log.end, times)))
     assert b"%d" % batch(1)[1] in [value for _, value in found]
 
 
@@ -313,7 +296,7 @@ def test_a_file_that_is_gone_is_an_error_and_no_gap(tiers: Both) -> None:
     log = log_of(tiers)
     tiers.path_of(tiers.files()[1].path).unlink()
     with pytest.raises(LakeError, match="cannot be read"):
-        rows_of(tiers, scan_parts(tiers.stores, log, ScanRange(log.start, log.end)))
+        tiers.rows(scan_parts(tiers.stores, log, ScanRange(log.start, log.end)))
 
 
 def looking_at(made: Both, lake: Lake) -> LakeStores:
@@ -330,14 +313,14 @@ def test_what_only_the_lake_has_is_missed_where_there_is_none(tiers: Both) -> No
 
 
 def test_deleted_records_are_not_read_though_a_file_has_them(tiers: Both) -> None:
-    offsets = [offset for offset, _ in whole(tiers)]
+    offsets = [offset for offset, _ in tiers.scanned()]
     [start] = tiers.stores.remote.expire([(tiers.partition, offsets[4])])
     assert start == offsets[4]
-    assert [value for _, value in whole(tiers)] == VALUES[4:]
+    assert [value for _, value in tiers.scanned()] == VALUES[4:]
 
 
 def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
-    log, found = log_of(tiers), whole(tiers)
+    log, found = log_of(tiers), tiers.scanned()
 
     def at(timestamp: int) -> int | None:
         return first_offset_from(tiers.stores, log, timestamp)
@@ -349,7 +332,7 @@ def test_offsets_are_found_by_time_in_both_tiers(tiers: Both) -> None:
 
 
 def test_no_more_records_are_counted_off_than_requested_and_all_in_the_end(tiers: Both) -> None:
-    log, offsets = log_of(tiers), [offset for offset, _ in whole(tiers)]
+    log, offsets = log_of(tiers), [offset for offset, _ in tiers.scanned()]
     for count in range(1, len(offsets) + 2):
         first, steps = log.start, []
         while first < log.end:
@@ -367,7 +350,7 @@ def test_a_long_log_is_counted_off_by_its_index(redis_url: str, tmp_path: Path) 
         for _ in range(6):
             made.append(*range(1000))
         log = log_of(made)
-        offsets = [offset for offset, _ in whole(made)]
+        offsets = [offset for offset, _ in made.scanned()]
         assert len(offsets) == 6000
         for count in (100, 2500, 5000, 7000):
             first, steps = log.start, []
@@ -386,7 +369,7 @@ def test_records_that_somebody_removed_are_counted_off_as_none(redis_url: str, t
         with redis_servers.connected(redis_url) as raw:
             for entry, _ in raw.xrevrange(made.partition.stream, count=3):
                 raw.xdel(made.partition.stream, entry)
-        offsets = [offset for offset, _ in whole(made)]
+        offsets = [offset for offset, _ in made.scanned()]
         end = offset_after(made.stores, log, log.start, 2)
         assert sum(offset < end for offset in offsets) == 2
         end = offset_after(made.stores, log, end, 2)

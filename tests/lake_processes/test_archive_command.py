@@ -1,4 +1,4 @@
-"""`korvet lake archive` with a Spark of its own: indefinitely, and ended in the middle."""
+"""`korvet lake archive` with a Spark of its own: indefinitely, ended in the middle, and without its Java."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from korvet.lake.source import SourceTopic
 from tests.cli.commands import SPARK_SECONDS_MAX
 from tests.support import batches
 from tests.support.archives import Topics, orders, where
-from tests.support.processes import alive, descendants, die_with_tests, wait_until
+from tests.support.processes import alive, children, descendants, die_with_tests, kill, wait_until
 
 ROOT = Path(__file__).parents[2]
 MASTER = ("--master", "local[2,4]")
+
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -75,3 +77,27 @@ def test_an_end_in_the_middle_is_no_success_and_shows_no_stack(
     assert "Traceback" not in output
     assert topics.archiver().round(topics.run).failures == []
     topics.check(topic)
+
+
+def test_a_command_whose_java_is_killed_ends_with_one_line(topics: Topics, topic: SourceTopic) -> None:
+    command = [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), "--master", "local[1,4]"]
+    with subprocess.Popen(
+        [*command, "--interval", "0.1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=die_with_tests,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        [java] = [
+            each for each in children(process.pid) if "java" in Path(f"/proc/{each}/cmdline").read_text()
+        ]
+        kill(java)
+        # Whether a job is running then is chance; the next one fails in any case.
+        topics.produce(topic.partitions[0], b"4")
+        _, output = process.communicate(timeout=SPARK_SECONDS_MAX)
+    assert process.returncode == 1
+    [line] = [each for each in output.splitlines() if not each.startswith("starting Spark: ")]
+    assert line.startswith("Error: the job failed: ")

@@ -31,32 +31,39 @@ ROWS = 100
 HOURS = 24
 
 
-def where(topics: Topics) -> tuple[str, str, str]:
-    return topics.source.redis_url, topics.lake, json.dumps(topics.source.iceberg)
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        "before korvet.lake.tasks archive_ranges 1",
-        "after korvet.lake.tasks archive_ranges 1",
-        f"before {TABLE} append 1",
-        f"after {TABLE} append 1",
-        "before korvet.log.remote.archived:RemoteOffsetStore mirror 1",
-    ],
+WRITE = "korvet.lake.tasks archive_ranges 1"
+DRIVER_POINTS = (
+    f"before {TABLE} append 1",
+    f"after {TABLE} append 1",
+    "before korvet.log.remote.archived:RemoteOffsetStore mirror 1",
 )
-def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
+"""Of an archiver, wherever its tasks are done."""
+POINTS = (f"before {WRITE}", f"after {WRITE}", *DRIVER_POINTS)
+
+
+def where(topics: Topics) -> tuple[str, ...]:
+    options = topics.source.lake.storage_options or {}
+    return topics.source.redis_url, topics.lake, json.dumps(topics.source.iceberg), json.dumps(options)
+
+
+def check_killed(topics: Topics, point: str, times: int, *more: str) -> None:
+    """Kill an archiver at a point, and hold that the next one loses and repeats nothing."""
     found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
     for topic in found:
         all_kinds(topics, topic)
-    # Once from nothing, and once where a table is there.
-    for _ in range(2):
-        killed(archive, point, *where(topics))
+    for _ in range(times):
+        killed(archive, point, *where(topics), *more)
         for topic in found:
             topics.produce(topic.partitions[0], b"produced after the crash")
     assert topics.archiver().round(topics.run).failures == []
     for topic in found:
         topics.check(topic)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
+    # Once from nothing, and once where a table is there.
+    check_killed(topics, point, 2)
 
 
 # The commit that sets properties is before the first one.

@@ -97,6 +97,7 @@ def consume(broker: Broker, count: int) -> Iterator[tuple[int | None, bytes | No
     consumer.close()
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(4 * WAIT_S)
 def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
     tmp_path: Path, redis_url: str, raw_redis: Any
@@ -121,6 +122,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
         [first] = java(broker)
         processes.kill(first)
         processes.wait_until(lambda: not processes.alive(child), "the end of a child without Java")
+        assert "Java ended status=-9" in broker.log()
         produce(broker, 100, 200)
         wait_until_archived(raw_redis, 200)
         # One that has lost the lease ends Spark, and archives again with the lease.
@@ -142,6 +144,7 @@ def test_a_broker_archives_on_its_own_whatever_of_it_is_killed(
     assert [of.topic for of in Lake(str(lake)).tables()] == [TOPIC]
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(4 * WAIT_S)
 def test_one_broker_archives_and_another_takes_over(tmp_path: Path, redis_url: str, raw_redis: Any) -> None:
     with korvet_cluster(tmp_path, redis_url, *settings(tmp_path / "lake")) as brokers:

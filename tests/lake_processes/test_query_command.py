@@ -14,6 +14,8 @@ from tests.cli.terminal import at_terminal, exit_code
 from tests.support.archives import Topics, where
 from tests.support.batches import Record
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
 def topics(topics: Topics) -> Topics:

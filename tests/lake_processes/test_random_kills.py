@@ -1,26 +1,153 @@
-"""Small runs of tests/lake_kills: processes of the lake's command killed at random moments while a client produces."""
+"""Archivers and compactors killed at random moments from a seed, while records come, leave Redis and are consumed.
+
+TEST_KORVET_LAKE_SEED and TEST_KORVET_LAKE_KILLS make longer runs of it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 
-from tests.lake_kills.archiving import archive
-from tests.lake_kills.killing import Run
-from tests.lake_kills.system import System
+from korvet.lake.table import Lake
+from tests.cli.commands import korvet
+from tests.support import reading
+from tests.support.archives import FORMATS
+from tests.support.broker import korvet_broker
+from tests.support.engines import READERS, received
+from tests.support.load import ConfluentLoad
+from tests.support.processes import descendants, die_with_tests, kill, wait_until
+from tests.support.records import PARTITIONS, Received
+
+SEED = int(os.environ.get("TEST_KORVET_LAKE_SEED", "1"))
+KILLS = int(os.environ.get("TEST_KORVET_LAKE_KILLS", "1"))
+SECONDS_MAX = 300.0
+"""In which work goes on after a kill, also where the machine is busy."""
+SETTINGS = ("lake.interval.ms=0", "lake.upkeep.interval.ms=0", "log.retention.check.interval.ms=500")
+# What is archived is soon in the lake only.
+CONFIGS = {"remote.storage.enable": "true", "local.retention.bytes": "16384"}
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(Run(1, ("driver", "java", "worker", "compact"), seed=1), id="interval"),
-        pytest.param(Run(2, ("driver",), seed=1, rate=2000, once=True), id="once"),
-    ],
-)
-def test_kills_at_random_lose_and_repeat_nothing(tmp_path: Path, run: Run) -> None:
-    with System.started(tmp_path, "local", "directory") as system:
-        found = archive(system, run, with_spark=False)
-    assert found.violations == []
-    assert found.counts["records"] > 0
+class Command:
+    """A process that is started again at once whenever it has ended, as systemd would."""
+
+    def __init__(self, log: Path, *program: str) -> None:
+        self._log = log
+        self._program = program
+        self._started: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the process; one that was not killed may only end because it had nothing left to do."""
+        process = self._started
+        code = None if process is None else process.poll()
+        assert code in (None, 0, 1, -signal.SIGKILL), self._log.read_text()[-2000:]
+        if process is None or code is not None:
+            with self._log.open("ab") as log:
+                process = self._started = subprocess.Popen(
+                    [sys.executable, "-m", *self._program], stdout=log, stderr=log, preexec_fn=die_with_tests
+                )
+        return process.pid
+
+    def end(self) -> None:
+        """End it with all that it has started."""
+        if self._started is not None:
+            for pid in (self._started.pid, *descendants(self._started.pid)):
+                kill(pid)
+            self._started.wait()
+
+
+@contextmanager
+def ended(command: Command) -> Iterator[Command]:
+    try:
+        yield command
+    finally:
+        command.end()
+
+
+def offsets(url: str, field: str) -> int:
+    """Return the sum of what Redis has for each partition: `archived` grows with each round, up to `next`."""
+    with redis.Redis.from_url(url) as client:
+        states = [f"{{korvet:{topic}:{at}}}:state" for topic in FORMATS for at in range(PARTITIONS)]
+        return sum(int(client.hget(state, field) or 0) for state in states)
+
+
+def consumed(bootstrap: str, load: ConfluentLoad, all_sent: threading.Event) -> list[Received]:
+    """Read a topic from its beginning while it is produced to, archived, trimmed and compacted."""
+    found: list[Received] = []
+    with reading.consumer(bootstrap, load.topic, range(PARTITIONS)) as running:
+        while not all_sent.is_set():
+            found += map(reading.as_received, running.consume(1000, timeout=0.2))
+        return found + reading.read(running, load.sent - len(found), SECONDS_MAX)
+
+
+def kill_one(victim: str, commands: Mapping[str, Command], url: str, seconds: float) -> None:
+    """Kill a process some time after work has gone on."""
+    before = offsets(url, "archived")
+
+    def at_work() -> bool:
+        there = [each.pid for each in commands.values()]
+        return bool(there) and offsets(url, "archived") > before
+
+    wait_until(at_work, "work goes on", SECONDS_MAX)
+    time.sleep(seconds)
+    kill(commands[victim].pid)
+
+
+@pytest.mark.timeout(2 * SECONDS_MAX)
+def test_kills_at_random_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    lake, chance = Lake(str(tmp_path / "lake")), random.Random(SEED)
+    flags = [word for each in (f"lake.path={lake.path}", *SETTINGS) for word in ("--set", each)]
+    with korvet_broker(tmp_path, *flags) as broker, ExitStack() as running:
+        for topic in FORMATS:
+            reading.create_topic(broker.bootstrap, topic, PARTITIONS, CONFIGS | {"storage.format": topic})
+        place = ("--redis-url", broker.redis_url, "--lake", lake.path)
+        archive = ("tests.support.kill_points", "archive", "none", broker.redis_url, lake.path)
+        compact = ("korvet", "lake", "compact", "--interval", "0.5", *place)
+        commands = {
+            "archive": running.enter_context(ended(Command(tmp_path / "archive.log", *archive))),
+            "compact": running.enter_context(ended(Command(tmp_path / "compact.log", *compact))),
+        }
+        loads = [ConfluentLoad(broker.bootstrap, topic, PARTITIONS) for topic in FORMATS]
+        all_sent = threading.Event()
+        pool = running.enter_context(ThreadPoolExecutor(len(loads)))
+        for load in loads:
+            load.start()
+        read = [pool.submit(consumed, broker.bootstrap, load, all_sent) for load in loads]
+        order = ["archive", "archive", "compact"] * KILLS
+        chance.shuffle(order)
+        for victim in order:
+            kill_one(victim, commands, broker.redis_url, chance.uniform(0, 1))
+        for load in loads:
+            load.end()
+        all_sent.set()
+        wait_until(
+            lambda: (
+                commands["archive"].pid
+                and offsets(broker.redis_url, "archived") == offsets(broker.redis_url, "next")
+            ),
+            "all is archived",
+            SECONDS_MAX,
+        )
+        commands["archive"].end()
+        for load, each in zip(loads, read, strict=True):
+            load.check(each.result())
+            load.check(reading.read_all(broker.bootstrap, load.topic, range(PARTITIONS), load.sent))
+            [of] = [table for table in lake.tables() if table.topic == load.topic]
+            for engine in READERS.values():
+                load.check(received(engine(lake.uri(of), None)))
+        assert all(
+            not each["findings"] for each in json.loads(korvet("lake", "verify", "--json", *place).stdout)
+        )

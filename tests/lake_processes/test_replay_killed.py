@@ -129,18 +129,6 @@ def test_of_a_killed_transactional_replay_readers_see_whole_commits(
     assert sum(each.records for each in stage.replay(spec, transactional=True).ranges) == 2 * PER_PARTITION
 
 
-def test_a_killed_replay_by_keys_loses_and_repeats_nothing(stage: Stage, source: SourceTopic) -> None:
-    target = stage.make("batch", 3)
-    spec = ReplaySpec(source=source.name, target=target.name, partitioning="hash")
-    killed(stage, spec, f"before {BATCH} 2")
-    killed(stage, spec, f"after {BATCH} 1")
-    stage.run(spec)
-    records = [each for partition in (0, 1) for each in stage.produced(source, partition)]
-    for place in range(3):
-        mine = [each for each in records if (murmur2(each[1]) & 0x7FFFFFFF) % 3 == place]
-        assert stage.contents(target, place) == mine
-
-
 def test_of_what_was_being_sent_only_what_has_not_come_is_sent_again(stage: Stage) -> None:
     source, target = stage.make(), stage.make("batch", 3)
     records = [Record(b"%d" % at, b"%d" % at) for at in range(30)]

@@ -41,7 +41,7 @@ def program(archive: Path, what: str, **environ: str) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.slow
+@pytest.mark.spark
 def test_a_session_maps_the_archive_of_classes_and_starts_without_one(tmp_path: Path) -> None:
     archive = tmp_path / "a place" / "korvet.jsa"
     archive.parent.mkdir()

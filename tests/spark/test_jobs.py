@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from korvet.errors import StorageUnavailableError
-from korvet.lake.archiver import Archiver, ArchiveRound, RunTasks
+from korvet.lake.archiver import Archiver
 from korvet.lake.compaction import compact
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
@@ -22,33 +22,11 @@ from korvet.spark import jobs
 from korvet.spark.jobs import merge_runner
 from korvet.spark.session import SparkError
 from tests.lake.archives import OF, archive, files, offsets_in_files, path_of
-from tests.support.archives import FORMATS, Format, Topics, all_kinds
+from tests.support.archives import Topics, all_kinds
 
 
 def archiver(spark: SparkSession, topics: Topics) -> Archiver:
     return jobs.make_archiver(spark, topics.source)
-
-
-def archived(spark: SparkSession, topics: Topics, run: RunTasks) -> ArchiveRound:
-    """Archive what there is; returns all rounds together."""
-    total = ArchiveRound()
-    for done in jobs.archive_rounds(archiver(spark, topics), run):
-        assert done is not None
-        total.add(done)
-    return total
-
-
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_spark_archives_every_record_once(
-    spark: SparkSession, topics: Topics, storage_format: Format
-) -> None:
-    topic = topics.make("orders", storage_format, partitions=3)
-    run = jobs.archive_runner(spark, topics.source)
-    for _ in range(2):
-        all_kinds(topics, topic)
-        done = archived(spark, topics, run)
-        assert (done.records, done.partitions, done.failures) == (3 * 1520, 3, [])
-    topics.check(topic)
 
 
 @pytest.mark.parametrize("place", ["before", "after"])

@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from korvet.spark.pipelines.plan import good, plan
+from korvet.spark.pipelines.plan import batch_frame, good, plan
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec, TransformSpec
+from tests.support.archives import Topics
+from tests.support.trimming import archive, trim
 
 
 def decoded(spark: SparkSession) -> DataFrame:
@@ -59,18 +61,23 @@ COMMON = "WITH some AS (SELECT value.* FROM orders WHERE value.a_1 > 1)"
             f"{COMMON} SELECT l.a_1 FROM some l JOIN some r ON l.a_1 = r.a_2",
             f"{COMMON.replace('> 1', '> 2')} SELECT l.a_1 FROM some l JOIN some r ON l.a_1 = r.a_2",
         ),
+        ("SELECT sum(value.a_1) s FROM orders", "SELECT max(value.a_1) s FROM orders"),
         (
             "SELECT sum(a_1) s FROM (SELECT value.* FROM orders)",
             "SELECT sum(a_2) s FROM (SELECT value.* FROM orders)",
         ),
     ],
-    ids=["common table", "common table joined", "numbered columns"],
+    ids=["common table", "common table joined", "aggregate", "numbered columns"],
 )
 def test_the_text_of_state_changes_with_the_state_only(spark: SparkSession, before: str, after: str) -> None:
     found = state(spark, before)
     assert found
     assert state(spark, before) == found
     assert state(spark, after) != found
+
+
+def test_a_transformation_without_state_has_no_such_text(spark: SparkSession) -> None:
+    assert state(spark, "SELECT value.a_1, -offset o FROM orders WHERE value.a_2 > 2") == ""
 
 
 def test_numbers_of_lambda_variables_are_no_part_of_the_state(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,3 +101,14 @@ def test_a_watermark_does_not_replace_a_column_of_the_record(spark: SparkSession
         "timestamp"
         in good(decoded(spark), msgspec.structs.replace(source, watermark=("timestamp", "1 hour"))).columns
     )
+
+
+def test_both_tiers_are_one_source_or_one_is_read_alone(spark: SparkSession, topics: Topics) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, b"1", b"2")
+    archive(topics)
+    trim(topics, partition)
+    topics.produce(partition, b"3")
+    for tiers, offsets in (("both", [0, 1, 2]), ("hot", [2]), ("archived", [0, 1])):
+        source = SourceSpec(name="orders", topics=("orders",), tiers=tiers)  # type: ignore[arg-type]  # a text
+        assert sorted(row.offset for row in batch_frame(spark, topics.source, source).collect()) == offsets

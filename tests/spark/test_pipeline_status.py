@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -33,7 +32,8 @@ from korvet.spark.pipelines.spec import PipelineError
 from korvet.spark.pipelines.status import PipelineReporter, lag_of, opened
 from tests.support.archives import FORMATS, Format, Topics
 from tests.support.batches import Record
-from tests.support.processes import die_with_tests, wait_until
+from tests.support.pipelines import pipeline_process
+from tests.support.processes import wait_until
 from tests.support.trimming import archive, trim
 
 FIRST_MS = 1_700_000_000_000
@@ -139,37 +139,10 @@ def test_what_was_counted_stays_and_queries_that_are_gone_do_not(
     assert list(row(store).queries) == ["main"]
 
 
-_PROGRAM = """
-import sys
-from korvet.lake.source import LakeSource
-from korvet.spark.pipelines.status import PipelineReporter
-with PipelineReporter(LakeSource(redis_url=sys.argv[1]), "sales", file="", on_lost=print) as reporter:
-    reporter.started([])
-    print(flush=True)
-    input()
-"""
-
-
-@contextlib.contextmanager
-def another(source: LakeSource) -> Iterator[subprocess.Popen[str]]:
-    """Give another process that runs the pipeline."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, source.redis_url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=die_with_tests,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "\n"
-        yield process
-        process.kill()
-
-
 def test_a_pipeline_runs_once_and_again_as_soon_as_its_process_was_killed(
     source: LakeSource, store: PipelineStore, raw_redis: Any
 ) -> None:
-    with another(source) as process:
+    with pipeline_process(source, "sales") as process:
         holder = comes(store, "running").process
         assert holder.id == process.pid
         with pytest.raises(PipelineError) as refused, reporter(source):

@@ -77,7 +77,7 @@ def test_rows_become_records_at_the_partitions_of_their_keys(
 
 
 def test_every_column_is_what_it_says(spark: SparkSession, broker: Broker, topic: str) -> None:
-    other = f"topic-{next(_NUMBERS)}"
+    other = f"other-{next(_NUMBERS)}"
     create_topic(broker.bootstrap, other, 3)
     moment = datetime(2024, 5, 6, 7, 8, 9, 123000, UTC)
     rows = [
@@ -119,7 +119,7 @@ def test_the_example_of_the_page_writes_its_row(spark: SparkSession, broker: Bro
 
 
 def test_many_rows_are_sent_in_batches_that_the_topic_takes(spark: SparkSession, broker: Broker) -> None:
-    name = f"topic-{next(_NUMBERS)}"
+    name = f"other-{next(_NUMBERS)}"
     create_topic(broker.bootstrap, name, 3, {"max.message.bytes": "20000"})
     frame = spark.range(60_000, numPartitions=2).selectExpr(
         "cast(id as string) key", "concat(id, repeat('x', 100)) value"

@@ -1,16 +1,24 @@
-"""Archivers with tables in an object store: each record once, whichever commits first."""
+"""Archivers with tables in an object store: each record once, wherever one is killed, whichever commits first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from korvet.lake.archiver import ArchiveRound
-from korvet.lake.compaction import MergeOutcome, MergeTask, WrittenMerge, compact, rewrite
+from korvet.lake.compaction import commit, compact, plan_merges, rewrite
 from korvet.lake.tasks import ArchiveTask, TaskOutcome
+from tests.lake_processes.test_killed import POINTS, check_killed
 from tests.support.archives import Topics, all_kinds
 
 
-def test_the_one_that_comes_second_leaves_no_files(topics: Topics) -> None:
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_archiver_loses_and_repeats_nothing(topics: Topics, point: str) -> None:
+    check_killed(topics, point, 2)
+
+
+def test_the_one_that_comes_second_leaves_no_files_and_a_table_is_removed_whole(topics: Topics) -> None:
     topic = topics.make("orders", "batch", partitions=2)
     all_kinds(topics, topic)
     other = ArchiveRound()
@@ -27,24 +35,14 @@ def test_the_one_that_comes_second_leaves_no_files(topics: Topics) -> None:
     # The table was made by one commit, and filled by another.
     assert lake.stored_files(of).files == 2 + other.files
     topics.check(topic)
-
-
-def test_compactions_at_once_hold_each_row_once_and_a_table_is_removed_whole(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    for at in range(12):
-        topics.produce(topic.partitions[0], b"%d" % at)
-        topics.archiver().round(topics.run)
-    lake, of = topics.source.lake, topic.of
-    others: list[MergeOutcome] = []
-
-    def overtaken(tasks: Sequence[MergeTask]) -> list[WrittenMerge]:
-        merged = [rewrite(lake, each) for each in tasks]
-        others.extend(compact(lake, of))
-        return merged
-
-    [late] = compact(lake, of, run=overtaken)
-    assert [each.done for each in others] == [True]
-    assert (late.done, late.error) == (False, None)
+    for _ in range(2):
+        all_kinds(topics, topic)
+        assert topics.archiver().round(topics.run).failures == []
+    late = [rewrite(lake, task) for task in plan_merges(lake, of)]
+    assert [each.done for each in compact(lake, of)] == [True, True]
+    assert [(each.done, each.error) for each in (commit(lake, merged) for merged in late)] == [
+        (False, None)
+    ] * 2
     topics.check(topic)
-    assert lake.remove_table(of).files > 12
+    assert lake.remove_table(of).files > 6
     assert lake.tables() == []

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.lake.source import SourceTopic
+from tests.cli.commands import TextResult, korvet_process
 from tests.stores import s3
 from tests.stores.s3 import BUCKET, SECRET, Store
 from tests.support.archives import Topics, topics_in, where
@@ -170,15 +168,8 @@ def test_commands_say_in_a_line_that_the_store_is_away_and_nothing_that_is_secre
         assert SECRET not in result.stdout + result.stderr
 
 
-def korvet_lake(
-    topics: Topics, options: str, command: str, *arguments: str
-) -> subprocess.CompletedProcess[str]:
+def korvet_lake(topics: Topics, options: str, command: str, *arguments: str) -> TextResult:
     """Run a command of the lake."""
-    return subprocess.run(
-        [sys.executable, "-m", "korvet", "lake", command, *where(topics), *arguments],
-        env=os.environ | {"KORVET_LAKE_STORAGE_OPTIONS": options},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    environ = {"KORVET_LAKE_STORAGE_OPTIONS": options}
+    line = ("lake", command, *where(topics), *arguments)
+    return korvet_process(*line, environ=environ, seconds_max=SECONDS_MAX)

@@ -214,6 +214,11 @@ def all_kinds(topics: Topics, topic: SourceTopic) -> None:
         topics.produce(partition, *(b"value %d" % at for at in range(1500)))
 
 
+def task_of(partition: Partition, end: int) -> ArchiveTask:
+    """Return the task to archive a log from its beginning to an offset."""
+    return ArchiveTask(partition=partition, first=0, end=end, bytes=0, last=True, log_append_time=False)
+
+
 def orders(topics: Topics) -> SourceTopic:
     """Make a topic with two partitions, not archived; one of them holds two batches."""
     topic = topics.make("orders", "batch", partitions=2)

@@ -23,14 +23,14 @@ from typing import Any
 
 import msgspec
 
-from korvet.lake.archiver import Archiver
+from korvet.lake.archiver import Archiver, RunTasks
 from korvet.lake.compaction import compact
 from korvet.lake.source import LakeSource
 from korvet.lake.table import Lake
 from tests.support.processes import die_with_tests
 
 NOWHERE = "none"
-_SECONDS_MAX = 120
+_SECONDS_MAX = 240
 _ROOT = Path(__file__).parents[2]
 
 
@@ -75,14 +75,26 @@ def surround(
     setattr(owner, name, staticmethod(surrounded) if is_static else surrounded)
 
 
-def archive(url: str, lake: str, catalog: str) -> None:
-    """Archive until nothing more is found; `catalog` has the properties of Iceberg's, as JSON."""
+def archive(url: str, lake: str, catalog: str = "{}", options: str = "{}", master: str = "") -> None:
+    """Archive until nothing more is found, on Spark if there is a master.
+
+    `catalog` has the properties of Iceberg's, and `options` those of an object store, as JSON.
+    """
     from korvet.lake import tasks
 
-    source = LakeSource(redis_url=url, lake=Lake(lake), iceberg=json.loads(catalog))
+    tables = Lake(lake, json.loads(options) or None)
+    source = LakeSource(redis_url=url, lake=tables, iceberg=json.loads(catalog))
     archiver = Archiver(source)
-    while archiver.round(functools.partial(tasks.archive_ranges, source)).moved:
-        pass
+    run: RunTasks = functools.partial(tasks.archive_ranges, source)
+    with contextlib.ExitStack() as running:
+        if master:
+            from korvet.spark import jobs
+            from korvet.spark.session import session
+
+            spark = running.enter_context(session("driver", master=master))
+            archiver, run = jobs.make_archiver(spark, source), jobs.archive_runner(spark, source)
+        while archiver.round(run).moved:
+            pass
 
 
 def compact_orders(lake: str) -> None:

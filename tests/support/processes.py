@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
 import signal
 import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -20,6 +23,18 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def die_with_tests() -> None:
     """Ask the kernel to kill this process with its parent; for `preexec_fn`."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def logged(command: Sequence[str], log: Path, **given: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that writes all to a file; end it after the block, in an orderly way."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, preexec_fn=die_with_tests, **given)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(4 * WAIT_SECONDS_MAX)
 
 
 def wait_until(holds: Callable[[], object], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:

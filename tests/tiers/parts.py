@@ -1,6 +1,6 @@
 """The parts of each tier. A part is a run of pytest, or another command that passes or fails as one.
 
-Markers decide within a folder (pyproject.toml): `slow`, `smoke`, `nightly`.
+Markers decide within a folder (pyproject.toml): `slow`, `smoke`, `spark`, `nightly`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 # Folders that `pytest` without arguments leaves out (tests/conftest.py).
 SLOW_FOLDERS = (
     *("browser", "cli/lake", "clients", "deploy_tools", "dist", "failover", "faults", "fuzz"),
-    *("jvm", "kcat", "lake", "lake_kills", "lake_processes", "loadtest_runs", "logins", "machines"),
+    *("jvm", "kcat", "lake", "lake_processes", "loadtest_runs", "logins", "machines"),
     *("native", "outages", "processes", "spark", "stores", "tls_matrix"),
 )
 
@@ -53,6 +53,7 @@ def module(name: str, *arguments: str) -> Part:
 
 # What a test on a Redis Cluster may decide otherwise: where keys lie, and what a script or MULTI may touch.
 STORES = ("tests/cluster", "tests/groups", "tests/log", "tests/share", "tests/topics", "tests/transactions")
+LAKE = ("tests/lake", "tests/cli/lake", "tests/lake_processes", "tests/spark")
 KAFKA_PARTS = ("1/3", "2/3", "3/3")
 SETUPS = ("one", "always", "replicas", "sentinel", "cluster")
 CLUSTER = ("tests/admin", "tests/clients", "tests/failover", "tests/handlers", *STORES)
@@ -87,7 +88,7 @@ def ci() -> list[Part]:
         *test(),
         make("docs"),
         pytest("kills and outages", "-m", "smoke", "tests/outages", workers=2),
-        pytest("lake", "-m", "not nightly", "tests/lake", "tests/cli/lake"),
+        pytest("lake", "-m", "not nightly and not spark", *LAKE),
         pytest("spark", "-m", "smoke", "tests/spark", workers=1),
         pytest("wheel and image", "-m", "smoke", "tests/dist", workers=2),
     ]
@@ -134,9 +135,13 @@ def nightly() -> list[Part]:
             module(f"Kafka's broker tests, {part}", "tests.jvm.kafka_broker", "--part", part)
             for part in KAFKA_PARTS
         ),
-        pytest("lake, processes", "tests/lake_processes", workers=1),
-        module("lake, kills", "tests.lake_kills", "--kills", "3", "--minutes", "6", "--seed", "7"),
-        pytest("spark", "-m", "not smoke", "tests/spark", workers=2),
+        pytest(
+            "lake, kills", "tests/lake_processes/test_random_kills.py", TEST_KORVET_LAKE_KILLS="20", workers=1
+        ),
+        pytest(
+            "lake, processes on Spark", "-m", "spark", "tests/lake_processes", "tests/cli/lake", workers=1
+        ),
+        pytest("spark", "-m", "spark and not smoke", "tests/spark", workers=2),
         module("spark, jars", "tests.jvm.spark.jars"),
         pytest("spark, clusters", "tests/jvm/spark", workers=1),
         module("spark, jars of Iceberg", "tests.jvm.spark.jars", "iceberg"),

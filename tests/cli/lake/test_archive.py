@@ -75,16 +75,6 @@ def test_status_shows_how_far_each_partition_is_archived(topics: Topics, topic: 
     assert row(lake(topics, "status"))[:7] == ["orders", "0", "0", "0", "3", "4", "1"]
 
 
-def test_lag_of_format_record_is_in_records(topics: Topics) -> None:
-    topic = topics.make("rows", "record")
-    topics.produce(topic.partitions[0], b"1", b"2", b"3")
-    [before] = as_json(topics, "status")
-    assert before["lag_records"] == 3
-    topics.archiver().round(topics.run)
-    [after] = as_json(topics, "status")
-    assert (after["lag_records"], after["rows"]) == (0, 3)
-
-
 def test_what_cannot_be_done_is_one_line(topics: Topics, topic: SourceTopic, tmp_path: Path) -> None:
     assert "there is no topic other" in failed(lake(topics, "status", "--topic", "other"))
     assert "there is no topic other" in failed(lake(topics, "archive", "--dry-run", "--topic", "other"))

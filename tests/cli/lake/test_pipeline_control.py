@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,10 @@ from korvet.cluster.pipelines import LEASE_MS, PipelineProcess, PipelineStore, Q
 from korvet.spark.pipelines.status import PipelineReporter, opened
 from tests.cli.commands import SPARK_SECONDS_MAX, done, failed, korvet, korvet_process
 from tests.support.archives import Topics, where
-from tests.support.processes import alive, die_with_tests, wait_until
+from tests.support.pipelines import FILE, pipeline_process
+from tests.support.processes import alive, wait_until
 
 NAME = "sales"
-_PROGRAM = """
-import signal, sys
-from korvet.lake.source import LakeSource
-from korvet.spark.pipelines.status import PipelineReporter
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-with PipelineReporter(LakeSource(redis_url=sys.argv[1]), sys.argv[2], file="f.toml", on_lost=print) as reporter:
-    reporter.started([])
-    print(flush=True)
-    signal.pause()
-"""
 
 
 @pytest.fixture
@@ -58,18 +48,10 @@ def state(store: PipelineStore) -> str:
 
 @contextlib.contextmanager
 def running(topics: Topics, store: PipelineStore, name: str = NAME) -> Iterator[subprocess.Popen[str]]:
-    """Give a process that runs a pipeline, as far as Redis and signals can tell."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, topics.source.redis_url, name],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=die_with_tests,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "\n"
+    """Give a process that runs a pipeline, and is known to."""
+    with pipeline_process(topics.source, name) as process:
         wait_until(lambda: [row for row in store.read() if row.state == "running"], "it runs")
         yield process
-        process.kill()
 
 
 def test_without_pipelines_there_is_nothing_to_show(topics: Topics) -> None:
@@ -85,7 +67,7 @@ def test_a_pipeline_is_listed_with_its_process(topics: Topics, store: PipelineSt
     with running(topics, store) as process:
         [row] = json.loads(done(pipeline(topics, "list", "--json")))
         assert (row["name"], row["state"], row["process"]) == (NAME, "running", process.pid)
-        assert (row["host"], row["file"], row["restarts"]) == (PipelineProcess.own().host, "f.toml", 0)
+        assert (row["host"], row["file"], row["restarts"]) == (PipelineProcess.own().host, FILE, 0)
         head, cells = (line.split() for line in done(pipeline(topics, "list")).splitlines())
         assert head == ["Pipeline", "State", "Since", "Host", "Process", "Restarts", "File", "Log"]
         assert cells[:2] == [NAME, "running"]
@@ -244,6 +226,7 @@ def file(topics: Topics, tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
     topics: Topics, store: PipelineStore, file: Path, tmp_path: Path
@@ -281,6 +264,7 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
     wait_until(lambda: not alive(answer["process"]), "its process has ended", 120)
 
 
+@pytest.mark.spark
 def test_a_pipeline_that_does_not_start_says_why(topics: Topics, file: Path, tmp_path: Path) -> None:
     logs = ("--log-dir", str(tmp_path))
     file.write_text(file.read_text().replace("SELECT value", "SELECT size"))

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from korvet.lake.files import filesystem
 from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, Lake, LakeTopic
 from tests.jvm.spark import jars
-from tests.lake.archives import OF, append, files, opened, record, write_file
+from tests.lake.archives import OF, append, files, opened, record, wait_for_a_later_time, write_file
 from tests.support.iceberg import check, loaded, tables
 
 HERE = Path(__file__).parent
@@ -117,7 +116,7 @@ def test_spark_reads_what_was_archived(lake: Lake) -> None:
         [each for each in files(lake) if each.first_offset == 40 and each.partition], now_ms=9
     )
     tables(lake).sync(OF)
-    time.sleep(0.002)
+    wait_for_a_later_time(lake)
     append(lake, [record(3)], 4, of=AGAIN)
     tables(lake).sync(AGAIN)
     former = f"korvet.korvet.`orders@{OF.topic_id}`"
@@ -148,21 +147,3 @@ def test_spark_reads_what_was_archived(lake: Lake) -> None:
     assert "GC is disabled" in purged
     assert still == [[len(left)]]
     check(lake, OF, f"orders@{OF.topic_id}")
-
-
-def test_what_spark_writes_is_rolled_back(lake: Lake) -> None:
-    archive(lake, 10)
-    tables(lake).sync(OF)
-    done = answers(
-        lake,
-        [
-            f"delete from {TABLE} where offset = 5",
-            "call korvet.system.rewrite_manifests('korvet.korvet.orders')",
-            f"insert into {TABLE} select 0, 77, null, 0, null, null, null, null, null, null, null",
-            f"select count(*) from {TABLE}",
-        ],
-    )
-    assert done[-1] == [[19]], done
-    archive(lake, 3)
-    tables(lake).sync(OF)
-    check(lake, OF)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.support.processes import alive, descendants, die_with_tests, free_port, wait_until
+from tests.support.processes import alive, descendants, free_port, logged, wait_until
 
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DEPLOY = "org.apache.spark.deploy"
@@ -102,16 +101,6 @@ def _says(log: Path, text: str) -> bool:
 @contextlib.contextmanager
 def _started(name: str, arguments: list[str], directory: Path) -> Iterator[tuple[Path, int]]:
     path = directory / f"{name}.log"
-    with path.open("wb") as log:
-        process = subprocess.Popen(
-            [str(_CLASS), f"{_DEPLOY}.{name}", *arguments],
-            stdout=log,
-            stderr=log,
-            env=os.environ | ENVIRONMENT | {"SPARK_DAEMON_MEMORY": "256m"},
-            preexec_fn=die_with_tests,
-        )
-    try:
+    environment = os.environ | ENVIRONMENT | {"SPARK_DAEMON_MEMORY": "256m"}
+    with logged([str(_CLASS), f"{_DEPLOY}.{name}", *arguments], path, env=environment) as process:
         yield path, process.pid
-    finally:
-        process.terminate()
-        process.wait(_SECONDS_MAX)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 
-from tests.support.processes import die_with_tests, free_port, wait_until
+from tests.support.processes import free_port, logged, wait_until
 
 _SECONDS_MAX = 120.0
 _CLASS = "org.apache.hadoop.hive.metastore.HiveMetaStore"
@@ -34,17 +33,13 @@ def metastore(directory: Path) -> Iterator[str]:
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += [f"--add-opens=java.base/java.{each}=ALL-UNNAMED" for each in ("lang", "net")]
     command += ["-cp", f"{directory}:{jars}/*", _CLASS, "-p", str(port)]
-    with (directory / "metastore.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log, preexec_fn=die_with_tests)
+    log = directory / "metastore.log"
+    with logged(command, log, cwd=directory) as process:
 
-    def listens() -> bool:
-        assert process.poll() is None, (directory / "metastore.log").read_text()
-        with socket.socket() as tried:
-            return not tried.connect_ex(("127.0.0.1", port))
+        def listens() -> bool:
+            assert process.poll() is None, log.read_text()
+            with socket.socket() as tried:
+                return not tried.connect_ex(("127.0.0.1", port))
 
-    try:
         wait_until(listens, "the metastore listens", _SECONDS_MAX)
         yield f"thrift://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(_SECONDS_MAX)

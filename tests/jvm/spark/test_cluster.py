@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_ranges
 from korvet.spark import jobs
 from korvet.spark.session import session
 from korvet.spark.source import register
+from tests.cli.commands import TextResult, korvet_process
 from tests.jvm.spark.cluster import CONFIGS, ENVIRONMENT, Cluster, cluster, executor_of
+from tests.lake_processes.test_killed import DRIVER_POINTS, check_killed
 from tests.support.archives import FORMATS, Topics, all_kinds, topics_in, where
 from tests.support.processes import parent, wait_until
 from tests.support.redis_cluster import RedisCluster
@@ -146,6 +148,13 @@ def test_a_kill_on_an_executor_costs_another_try_and_no_record(
     topics.check(topic)
 
 
+@pytest.mark.parametrize("point", DRIVER_POINTS)
+def test_a_killed_driver_loses_and_repeats_nothing(running: Cluster, topics: Topics, point: str) -> None:
+    before = running.executors()
+    check_killed(topics, point, 1, running.url)
+    wait_until(lambda: running.executors() <= before, "its executors are gone", SECONDS_MAX)
+
+
 def files_of(topics: Topics, count: int = 6) -> SourceTopic:
     """Make a topic with `count` files in each of two partitions."""
     topic = topics.make("orders", "batch", partitions=2)
@@ -155,45 +164,13 @@ def files_of(topics: Topics, count: int = 6) -> SourceTopic:
     return topic
 
 
-@pytest.mark.usefixtures("two_executors")
-def test_both_tiers_are_read_though_an_executor_is_killed_meanwhile(
-    spark: SparkSession, topics: Topics, tmp_path: Path
-) -> None:
-    topic = files_of(topics)
-    all_kinds(topics, topic)
-    options = {"redis.url": topics.source.redis_url, "lake": topics.lake, "topic": topic.name}
-    frame = spark.read.format("korvet").options(**options, maxRecordsPerPartition="1520").load()
-    killed = tmp_path / "killed"
-
-    def taken(rows: Iterable[Any]) -> Iterable[tuple[int, int]]:
-        for at, row in enumerate(rows):
-            if at == 1000:
-                kill_once("executor", killed)
-            yield row.partition, row.offset
-
-    found = frame.select("partition", "offset").rdd.mapPartitions(taken).collect()
-    assert killed.exists()
-    wanted = [
-        (partition.index, record[0])
-        for partition in topic.partitions
-        for record in topics.produced[topic.id, partition.index]
-    ]
-    assert sorted(found) == wanted
-
-
 def test_executors_without_korvet_are_one_clear_error(running: Cluster, topics: Topics) -> None:
     topic = topics.make("orders", "batch")
     topics.produce(topic.partitions[0], b"1")
-    result = subprocess.run(
-        [sys.executable, "-m", "korvet", "lake", "archive", *where(topics), "--master", running.url],
-        # The interpreter itself, without what is installed in its environment here.
-        env=os.environ | {"PYSPARK_PYTHON": str(Path(sys.base_prefix) / "bin" / "python3")},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    # The interpreter itself, without what is installed in its environment here.
+    bare = {"PYSPARK_PYTHON": str(Path(sys.base_prefix) / "bin" / "python3")}
+    archive = ("lake", "archive", *where(topics), "--master", running.url)
+    result = korvet_process(*archive, environ=bare, seconds_max=SECONDS_MAX)
     assert result.returncode == 1
     [*_, last] = result.stderr.splitlines()
     assert last.startswith("Error: the job failed: a worker's Python has no korvet")
@@ -241,9 +218,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredRedis]:
         yield running
 
 
-def archive(
-    running: Cluster, directory: Path, url: str, password_file: Path
-) -> subprocess.CompletedProcess[str]:
+def archive(running: Cluster, directory: Path, url: str, password_file: Path) -> TextResult:
     """Archive as docs/lake/security.md says, by a file of settings."""
     settings = {
         "redis.url": url,
@@ -252,18 +227,8 @@ def archive(
     }
     config = directory / "lake.toml"
     config.write_text("".join(f'"{name}" = "{value}"\n' for name, value in settings.items()))
-    command = [
-        sys.executable,
-        "-m",
-        "korvet",
-        "lake",
-        "archive",
-        "--config",
-        str(config),
-        "--master",
-        running.url,
-    ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    line = ("lake", "archive", "--config", str(config), "--master", running.url)
+    return korvet_process(*line, seconds_max=SECONDS_MAX)
 
 
 @pytest.mark.usefixtures("two_executors")

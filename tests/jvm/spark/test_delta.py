@@ -14,7 +14,7 @@ from korvet.lake.compaction import compact, is_own
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition, RecordTimestamp
 from korvet.lake.table import Lake
 from korvet.protocol.records.record import StoredRecord
-from tests.lake.archives import OF, append, files, opened
+from tests.lake.archives import OF, append, files, opened, read_all
 from tests.support.batches import read
 from tests.support.spark_driver import Driver
 
@@ -40,7 +40,7 @@ def archive(lake: Lake, count: int) -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Give a lake with a table of two partitions."""
-    made = Lake(str(tmp_path))
+    made = Lake(str(tmp_path / "lake"))
     for count in FILES:
         archive(made, count)
     return made
@@ -55,11 +55,7 @@ def check(lake: Lake, first: int = 0, stop: int = COUNT) -> None:
         assert table.next_offset(partition) == stop
         assert sum(each.rows for each in table.files() if each.partition == partition) == stop - first
         for at in (0, first, first + 1, 1400, 1600, stop - 1):
-            answer = reader.read(ReadPosition(*OF, partition, at, stop), ReadLimits(1 << 30))
-            found = [
-                (one.offset, one.timestamp, one.key, one.value, list(one.headers))
-                for one in read(answer.data)
-            ]
+            found = read_all(reader, stop, at, partition=partition)
             assert found == [record(each) for each in range(max(first, at), stop)]
         place = ReadPosition(*OF, partition, 0, stop)
         assert reader.first_from(place, 1_700_000_001_500) == RecordTimestamp(1500, 1_700_000_001_500)
@@ -122,6 +118,24 @@ def test_korvet_goes_on_with_a_table_that_was_optimized_and_deleted_from(delta: 
     check(lake, 500, COUNT + 100)
     left = [(partition, record(at)) for partition in range(2) for at in range(500, COUNT + 100)]
     assert delta.run(rows, uri) == left
+
+
+def stream(spark: SparkSession, /, uri: str, directory: str) -> list[int]:
+    """Carry what is new in a table on, and return all that was carried by now."""
+    rows = spark.readStream.format("delta").load(uri)
+    writing = rows.select("offset").writeStream.format("parquet")
+    checkpointed = writing.option("checkpointLocation", f"{directory}/checkpoint")
+    checkpointed.trigger(availableNow=True).start(f"{directory}/carried").awaitTermination()
+    return sorted(row.offset for row in spark.read.parquet(f"{directory}/carried").collect())
+
+
+def test_a_stream_over_the_table_goes_on_past_compactions(delta: Driver, lake: Lake, tmp_path: Path) -> None:
+    where = (opened(lake).uri, str(tmp_path / "stream"))
+    assert delta.run(stream, *where) == sorted([*range(COUNT)] * 2)
+    archive(lake, 1)
+    assert all(each.done for each in compact(lake, OF))
+    archive(lake, 1)
+    assert delta.run(stream, *where) == sorted([*range(COUNT + 2)] * 2)
 
 
 def test_rows_that_only_a_deletion_vector_hides_are_never_served(delta: Driver, lake: Lake) -> None:

@@ -119,16 +119,6 @@ def counted(spark: SparkSession, /, bootstrap: str, tasks: int, **options: Any) 
     return received(frame)
 
 
-def read_by_group(spark: SparkSession, /, bootstrap: str, **options: Any) -> list[Received]:
-    """Read a batch whose offsets are found by a consumer that joins a group, not by Kafka's admin client."""
-    setting = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
-    spark.conf.set(setting, value=True)
-    try:
-        return read(spark, bootstrap, **options)
-    finally:
-        spark.conf.unset(setting)
-
-
 def produce(bootstrap: str, topic: str, first: int, count: int) -> list[Received]:
     """Produce records with timestamps of their own, and return all of the topic as confluent-kafka reads it."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
@@ -172,10 +162,6 @@ def test_a_batch_has_the_records_between_offsets_or_times(bootstrap: str, driver
     assert batch(**late, startingOffsetsByTimestampStrategy="latest") == []
     with pytest.raises(FailedInSparkError, match=r"[Nn]o offset"):
         batch(**late)
-    # Spark's older way to find offsets: a consumer of a group.
-    assert driver.run(read_by_group, bootstrap, subscribe=topic, startingTimestamp=first_ms) == [
-        each for each in everything if each.timestamp >= first_ms
-    ]
     assert driver.run(counted, bootstrap, 11, subscribe=topic, minPartitions=11) == everything
 
 
@@ -205,28 +191,11 @@ def begin_stream(
 def started(
     spark: SparkSession, /, bootstrap: str, topic: str, directory: Path, options: dict[str, Any]
 ) -> StreamingQuery:
-    frame = topic_stream(spark, bootstrap, topic, options)
-    writer = frame.writeStream.format("parquet").trigger(availableNow=True)
-    return writer.start(f"{directory}/rows", checkpointLocation=f"{directory}/checkpoint")
-
-
-def topic_stream(spark: SparkSession, /, bootstrap: str, topic: str, options: dict[str, Any]) -> DataFrame:
     given = {name.replace("_", "."): value for name, value in options.items()}
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    return (
-        reader.option("subscribe", topic).option("includeHeaders", value=True).options(**WAIT, **given).load()
-    )
-
-
-def copy(spark: SparkSession, /, bootstrap: str, topic: str, target: str, checkpoint: Path) -> int:
-    """Copy to another topic what a topic has got since the last time; returns how many records that were."""
-    frame = topic_stream(spark, bootstrap, topic, {"startingOffsets": "earliest"})
-    writer = frame.select("partition", "key", "value", "headers").writeStream.format("kafka")
-    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", target)
-    writer = writer.option("includeHeaders", value=True).trigger(availableNow=True)
-    query = writer.start(checkpointLocation=str(checkpoint))
-    assert query.awaitTermination(120)
-    return sum(each.numInputRows for each in query.recentProgress)
+    reader = reader.option("subscribe", topic).option("includeHeaders", value=True)
+    writer = reader.options(**WAIT, **given).load().writeStream.format("parquet").trigger(availableNow=True)
+    return writer.start(f"{directory}/rows", checkpointLocation=f"{directory}/checkpoint")
 
 
 def written(spark: SparkSession, /, directory: Path) -> list[Received]:
@@ -249,18 +218,3 @@ def test_a_stream_goes_on_where_it_was_killed_with_batches_of_a_bounded_size(
     ends = {each.partition: each.offset + 1 for each in everything}
     assert json.dumps(progress.end) == offsets_of(topic, ends)
     assert driver.run(written, tmp_path) == everything
-
-
-def test_a_stream_writes_to_another_topic_what_is_new_each_time(
-    bootstrap: str, driver: Driver, tmp_path: Path
-) -> None:
-    topic, target = topic_name("sparse-stream"), topic_name("sparse-copy")
-    for each in (topic, target):
-        reading.create_topic(bootstrap, each, PARTITIONS)
-    produce(bootstrap, topic, 0, 1000)
-    assert driver.run(copy, bootstrap, topic, target, tmp_path) == 1000
-    everything = produce(bootstrap, topic, 1000, 500)
-    assert driver.run(copy, bootstrap, topic, target, tmp_path) == 500
-    assert driver.run(copy, bootstrap, topic, target, tmp_path) == 0
-    copied = reading.read_all(bootstrap, target, range(PARTITIONS), len(everything))
-    assert contents(copied) == contents(everything)

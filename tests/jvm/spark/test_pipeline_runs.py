@@ -26,7 +26,7 @@ from tests.jvm.spark import jars
 from tests.support.archives import Topics, topics_in, where
 from tests.support.batches import Record
 from tests.support.broker import korvet_broker
-from tests.support.processes import die_with_tests, wait_until
+from tests.support.processes import children, die_with_tests, wait_until
 from tests.support.reading import create_topic, read_to_end
 
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -108,8 +108,9 @@ def status(source: LakeSource) -> PipelineStatus:
     return found
 
 
+@pytest.mark.parametrize("victim", ["driver", "java"])
 def test_a_run_that_is_killed_is_continued_and_one_that_is_ended_ends_in_order(
-    topics: Topics, tmp_path: Path
+    topics: Topics, tmp_path: Path, victim: str
 ) -> None:
     topic = topics.make("orders", "batch", partitions=2)
     wanted: Counter[str] = Counter()
@@ -129,7 +130,8 @@ def test_a_run_that_is_killed_is_continued_and_one_that_is_ended_ends_in_order(
             "some batches are written",
             SECONDS_MAX,
         )
-        os.kill(process.pid, signal.SIGKILL)
+        [java] = [pid for pid in children(process.pid) if "java" in Path(f"/proc/{pid}/exe").readlink().name]
+        os.kill(java if victim == "java" else process.pid, signal.SIGKILL)
     produce(100)
     with running(topics, file) as process:
         wait_until(
@@ -163,26 +165,10 @@ def test_what_is_wrong_ends_it_with_one_line(topics: Topics, tmp_path: Path) -> 
     assert status(topics.source).error == "1"
 
 
-@pytest.mark.parametrize(
-    ("target", "decoding", "package"),
-    [
-        (TABLE, 'format = "string"', "io.delta:delta-spark_4.2_2.13:4.4.0"),
-        (
-            'type = "parquet"\npath = "tables/orders"',
-            'format = "avro"\nschema_file = "orders.avsc"',
-            f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}",
-        ),
-    ],
-    ids=["delta", "avro"],
-)
-def test_spark_submit_without_a_package_is_one_clear_error(
-    topics: Topics, tmp_path: Path, target: str, decoding: str, package: str
-) -> None:
+def test_spark_submit_without_a_package_is_one_clear_error(topics: Topics, tmp_path: Path) -> None:
     topics.make("orders", "batch")
-    (tmp_path / "orders.avsc").write_text('"string"')
     # What it says of jars comes too late: Java runs when it is read.
-    file = pipeline(tmp_path, target, "available_now = true")
-    file.write_text(file.read_text().replace('format = "string"', decoding))
+    file = pipeline(tmp_path, TABLE, "available_now = true")
     result = subprocess.run(
         [str(SUBMIT), str(MAIN), "lake", "pipeline", "run", str(file), *where(topics)],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
@@ -194,7 +180,7 @@ def test_spark_submit_without_a_package_is_one_clear_error(
     assert result.returncode == 1
     [*_, last] = result.stdout.splitlines()
     assert last.startswith("Error: Java has started without ")
-    assert last.endswith(f": give spark-submit --packages {package}")
+    assert last.endswith(": give spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0")
 
 
 def test_rows_go_to_a_topic_once(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_archive(running: Yarn, topics: Topics) -> None:
 
 
 PIPELINE = """
-name = "orders-by-{by}"
+name = "orders"
 [sources.orders]
 topics = ["orders"]
 [sources.orders.value]
@@ -89,8 +89,7 @@ available_now = true
 """
 
 
-@pytest.mark.parametrize("by", ["master", "spark-submit"])
-def test_pipeline(running: Yarn, topics: Topics, tmp_path: Path, by: str) -> None:
+def test_pipeline(running: Yarn, topics: Topics, tmp_path: Path) -> None:
     topic = topics.make("orders", "batch", partitions=2)
     wanted = []
     for partition in topic.partitions:
@@ -98,16 +97,11 @@ def test_pipeline(running: Yarn, topics: Topics, tmp_path: Path, by: str) -> Non
         topics.produce(partition, *(json.dumps(each).encode() for each in orders))
         wanted += [each | {"partition": partition.index, "offset": at} for at, each in enumerate(orders)]
     file = tmp_path / "orders.toml"
-    file.write_text(PIPELINE.format(by=by))
+    file.write_text(PIPELINE)
     needed = ",".join(map(str, jars.prepare()))
     arguments = ("lake", "pipeline", "run", str(file), *where(topics))
-    if by == "master":
-        with file.open("a") as text:
-            text.write(f'[spark.conf]\n"spark.jars" = "{needed}"\n')
-        run(*KORVET, *arguments, "--master", "yarn")
-    else:
-        submit = (str(PYSPARK / "bin" / "spark-submit"), "--master", "yarn", "--jars", needed)
-        run(*submit, str(ROOT / "korvet" / "__main__.py"), *arguments)
+    submit = (str(PYSPARK / "bin" / "spark-submit"), "--master", "yarn", "--jars", needed)
+    run(*submit, str(ROOT / "korvet" / "__main__.py"), *arguments)
     rows = DeltaTable(Path(topics.lake) / "tables" / "orders").to_pyarrow_table().to_pylist()
     assert sorted(rows, key=lambda row: (row["partition"], row["offset"])) == wanted
-    assert running.applications()[f"korvet pipeline orders-by-{by}"] == "SUCCEEDED"
+    assert running.applications()["korvet pipeline orders"] == "SUCCEEDED"

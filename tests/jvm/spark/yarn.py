@@ -17,7 +17,7 @@ import msgspec
 import pyspark
 
 from tests.jvm.spark import jars
-from tests.support.processes import die_with_tests, free_port, wait_until
+from tests.support.processes import free_port, logged, wait_until
 
 _JARS = Path(pyspark.__file__).with_name("jars")
 _SERVER = "org.apache.hadoop.yarn.server"
@@ -101,24 +101,7 @@ def _write(file: Path, settings: Mapping[str, str]) -> None:
     file.write_text(f"<configuration>\n{''.join(lines)}</configuration>\n")
 
 
-@contextlib.contextmanager
-def _started(name: str, conf: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _started(name: str, conf: Path) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     path = ":".join([str(conf), *map(str, jars.prepare(jars.YARN)), f"{_JARS}/*"])
-    command = [
-        "java",
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-cp",
-        path,
-        f"{_SERVER}.{name}",
-    ]
-    with (conf.parent / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=conf.parent, stdout=log, stderr=log, preexec_fn=die_with_tests
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(_SECONDS_MAX)
+    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+    return logged([*command, f"{_SERVER}.{name}"], conf.parent / f"{name}.log", cwd=conf.parent)

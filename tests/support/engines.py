@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from korvet.lake.files import StorageOptions
 from korvet.lake.schema import milliseconds_of
-from korvet.spark.pipelines.packages import bucket_configs
-from tests.jvm.spark import jars
-from tests.lake_kills.system import System
 from tests.support.records import Received
-from tests.support.spark_driver import Driver, spark_driver
 
 _ORDER = [("partition", "ascending"), ("offset", "ascending")]
 
@@ -46,14 +40,7 @@ def by_duckdb(uri: str, options: StorageOptions) -> pa.Table:
         return found.to_arrow_table()
 
 
-def by_spark(spark: SparkSession, /, uri: str) -> pa.Table:
-    """Read by Delta Lake on Spark."""
-    table: pa.Table = spark.read.format("delta").load(uri).toArrow()
-    return table
-
-
 READERS: dict[str, ReadTable] = {"deltalake": by_deltalake, "Polars": by_polars, "DuckDB": by_duckdb}
-"""Those that need no Java."""
 
 
 def received(table: pa.Table) -> list[Received]:
@@ -76,10 +63,3 @@ def _micros(rows: pa.RecordBatch) -> tuple[int, str, pa.Array]:
     """Return the column of times in the unit of the lake: each engine has one of its own."""
     at = rows.schema.get_field_index("timestamp")
     return at, "timestamp", rows.column(at).cast(pa.timestamp("us", tz="UTC"))
-
-
-@contextlib.contextmanager
-def spark_of(system: System) -> Iterator[Driver]:
-    """Give a Spark with Delta Lake that reads the lake of a system; Maven fetches what that needs first."""
-    with spark_driver(system.directory, system.jars(), jars.DELTA | bucket_configs(system.lake)) as driver:
-        yield driver
