@@ -80,11 +80,12 @@ from korvet.security.client_quotas import ClientQuotas
 from korvet.security.credentials import UserCredentials
 from korvet.security.quotas import QuotaStore
 from korvet.security.sasl import SaslListener
-from korvet.security.tls import ListenerTls, listeners_tls, ops_tls
+from korvet.security.tls import listeners_tls, ops_tls
 from korvet.security.usage import Usage, Windows
 from korvet.server import registry_watcher
 from korvet.server.net.dispatch import Dispatcher
 from korvet.server.net.listener import Acceptor, BoundListener, listen
+from korvet.server.net.tls import watch_certificates
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor import ports
 from korvet.server.supervisor.child import SupervisorLink
@@ -112,9 +113,6 @@ _log = Log(__name__)
 
 _BEAT_SECONDS = 5.0
 """How often a worker shows the supervisor that its event loop runs."""
-
-_CERTIFICATES_SECONDS = 5.0
-"""How often a worker looks whether certificates were replaced."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
@@ -238,7 +236,7 @@ def serve(
     keeping = CLOCK.spawn(lease.keep)
     # That of ops too: what the process of ops would report is not among the metrics of workers.
     certificates = [*(each.tls for each in bound), ops_tls(settings)]
-    CLOCK.spawn(_watch_certificates, [each for each in certificates if each])
+    CLOCK.spawn(watch_certificates, [each for each in certificates if each])
     watching = CLOCK.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     CLOCK.spawn(_beat, link)
@@ -295,15 +293,6 @@ def _beat(link: SupervisorLink) -> None:
     while True:
         link.beat()
         CLOCK.sleep(CLOCK.to_whole_second(_BEAT_SECONDS))
-
-
-def _watch_certificates(listeners: Sequence[ListenerTls]) -> None:
-    """Take up certificates that were replaced, and report when those in use end."""
-    while listeners:
-        for each in listeners:
-            each.refresh()
-            metrics.TLS_CERTIFICATE_EXPIRY.labels(each.listener).set(each.expires_at)
-        CLOCK.sleep(_CERTIFICATES_SECONDS)
 
 
 def build_apis(

@@ -20,11 +20,13 @@ from typing import Any
 import gevent
 from gevent.lock import BoundedSemaphore
 
+from korvet.clock import CLOCK
 from korvet.errors import ProtocolError
 from korvet.protocol.wire import Buffer
 from korvet.security.session import Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, reason
 from korvet.server.net.socket import RECEIVED_BYTES, Channel
+from korvet.telemetry import metrics
 from korvet.turns import CALLS_PER_LOOK, SHORTEST_SECONDS, give_turn
 
 HANDSHAKES_MAX = 512
@@ -52,6 +54,10 @@ _received = bytearray(RECEIVED_BYTES)
 _HANDSHAKE_BYTES = 16 * 1024  # taken from the kernel at once during a handshake
 _HANDSHAKE_RECORD = 0x16
 _NO_CERTIFICATE = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+
+
+LOOK_SECONDS = 5.0
+"""How often a worker looks whether certificates were replaced."""
 
 
 class HandshakeError(ProtocolError):
@@ -310,3 +316,12 @@ def _pieces(pieces: Sequence[Buffer]) -> Iterator[Buffer]:
             held, size = [], 0
     if held:
         yield b"".join(held)
+
+
+def watch_certificates(listeners: Sequence[ListenerTls]) -> None:
+    """Take up certificates that were replaced, and report when those in use end."""
+    while listeners:
+        for each in listeners:
+            each.refresh()
+            metrics.TLS_CERTIFICATE_EXPIRY.labels(each.listener).set(each.expires_at)
+        CLOCK.sleep(LOOK_SECONDS)
