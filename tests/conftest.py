@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -12,7 +14,7 @@ import redis as redis_py
 
 from korvet.redis.client import Redis
 from tests.support import redis_cluster as clusters
-from tests.support import redis_servers
+from tests.support import process_guard, redis_servers
 from tests.support.broker import forget_logs, logs_of_test
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench
@@ -41,6 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, mark in (("network", "embedded"), ("spark", "spark")):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test start processes only if it is marked, or is in a folder whose subject they are."""
+    folder = item.path.relative_to(Path(__file__).parent)
+    if item.get_closest_marker("slow") or any(folder.is_relative_to(slow) for slow in SLOW_FOLDERS):
+        return (yield)
+    with process_guard.forbidden(item.nodeid):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,7 +95,9 @@ def clock() -> VirtualClock:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
     """Give the URL of this session's private Redis, not emptied."""
-    with redis_servers.server() as url:
+    with contextlib.ExitStack() as running:
+        with process_guard.allowed():
+            url = running.enter_context(redis_servers.server())
         yield url
 
 
