@@ -13,8 +13,8 @@ import pytest
 import redis as redis_py
 
 from korvet.redis.client import Redis
-from tests.support import redis_cluster as clusters
 from tests.support import process_guard, redis_servers
+from tests.support import redis_cluster as clusters
 from tests.support.broker import forget_logs, logs_of_test
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import Bench

@@ -25,12 +25,12 @@ def test_a_sleep_ends_when_its_time_has_come_and_not_before(clock: VirtualClock)
 def test_greenlets_wake_in_the_order_of_their_deadlines(clock: VirtualClock) -> None:
     woken: list[tuple[int, float]] = []
 
-    def sleep(seconds: int) -> None:
+    def rest(seconds: int) -> None:
         clock.sleep(seconds)
         woken.append((seconds, clock.monotonic() - 1000))
 
     for seconds in (3, 1, 2):
-        clock.spawn(sleep, seconds)
+        clock.spawn(rest, seconds)
     clock.advance(10)
     assert woken == [(1, 1), (2, 2), (3, 3)]
 
@@ -73,7 +73,7 @@ def test_a_timeout_is_raised_at_its_time_in_a_wait_for_anything(clock: VirtualCl
         return "in time"
 
     greenlet = clock.spawn(wait)
-    gevent.sleep(0)
+    gevent.idle()
     clock.jump(9)
     assert not greenlet.dead
     clock.jump(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import redis
 
 from tests.lua.support import memory_left, refused, run
+from tests.support.processes import wait_until
 from tests.support.redis_servers import DurableServer, embedded_server
 
 KEY = "korvet:epoch"
@@ -63,8 +63,8 @@ def test_a_restart_begins_another_history(persistence: tuple[str, str]) -> None:
             second = ask(client)
         durable.crash()  # the snapshot does not have the second epoch, nor has the worker that asks
         with redis.Redis.from_url(durable.url) as client:
-            while int(client.time()[0]) - YEAR_2026 <= second[1]:
-                time.sleep(0.05)  # two crashes in one second are what the clock does not tell apart
+            # Two crashes in one second are what the clock does not tell apart.
+            wait_until(lambda: int(client.time()[0]) - YEAR_2026 > second[1], "the next second")
             third = ask(client)
     assert len({first[0], second[0], third[0]}) == 3
     assert first[1] < second[1] < third[1]
