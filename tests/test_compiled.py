@@ -108,6 +108,7 @@ TRAPS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
 def test_no_compiled_module_has(trap: Callable[[ast.Module], Iterator[ast.AST]]) -> None:
     found = [

@@ -190,6 +190,7 @@ def test_nothing_is_monkey_patched() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["korvet.server.supervisor.supervisor", "korvet.cli.serve"])
 def test_the_process_that_forks_never_loads_what_only_some_children_need(module: str) -> None:
     program = f"import sys, threading, {module}; print(threading.active_count(), *sys.modules)"

@@ -69,6 +69,7 @@ def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: P
     assert "redis.url" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_source_archive_holds_what_building_and_testing_need(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}

@@ -16,6 +16,8 @@ from tests.support.sasl_client import set_password
 from tests.support.topic_client import Client
 from tests.support.tutorial import section_of
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs/security.md"
 JAVA, LIBRDKAFKA = re.findall(
     r"^```properties\n(.*?)^```", section_of(PAGE.read_text(), "Clients"), re.MULTILINE | re.DOTALL
@@ -77,7 +79,6 @@ def completions(line: str) -> list[str]:
     return korvet_process(environ=words).stdout.split()
 
 
-@pytest.mark.slow
 def test_topics_records_and_groups_are_used_with_a_login(secured: list[str], tmp_path: Path) -> None:
     topic = tmp_path.name
     done(run("topics", "create", topic, "--partitions", "2", *secured))

@@ -255,6 +255,7 @@ def test_a_policy_that_evicts_is_an_error_in_the_log_for_as_long(
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 
+@pytest.mark.slow
 def test_a_refusal_by_a_node_throttles_nobody_and_has_its_own_usage_read_soon(
     redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def test_a_refusal_by_a_node_throttles_nobody_and_has_its_own_usage_read_soon(
             assert all(check(streams[node]) == NO_PRESSURE for node in streams if node is not full)
 
 
+@pytest.mark.slow
 def test_a_node_that_left_the_cluster_is_reported_no_more() -> None:
     with started_cluster(2) as cluster, worker_client(cluster.url) as redis:
         stays, leaves = cluster.nodes
@@ -345,6 +347,7 @@ def test_other_thresholds_count_from_the_next_reading_on(bench: Bench, raw: Any)
     assert bench.read() == NO_PRESSURE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_file_that_took_part_of_a_write_is_rewritten(tmp_path: Path, *, under_way: bool) -> None:
     """A server does not start with a file that it has begun by a rewrite and could write in part only.

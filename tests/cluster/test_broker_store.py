@@ -83,6 +83,7 @@ def test_the_broker_whose_keeper_holds_the_lease_is_returned(
     until(lambda: look(store).keeper is None)
 
 
+@pytest.mark.slow
 def test_brokers_are_known_though_the_node_of_the_lease_hangs() -> None:
     with redis_cluster() as cluster:
         redis = Redis(cluster.url, timeout_ms=5000, connect_timeout_ms=2000)

@@ -86,6 +86,7 @@ def test_a_pipeline_is_forgotten_with_all_its_keys(store: PipelineStore, raw_red
     assert raw_redis.keys() == []
 
 
+@pytest.mark.slow
 def test_on_a_cluster_rows_and_leases_lie_on_any_node(redis_cluster: RedisCluster) -> None:
     redis = Redis(redis_cluster.url, timeout_ms=10_000, connect_timeout_ms=10_000, blocking=True)
     store = PipelineStore(redis, KEYS)
@@ -102,6 +103,7 @@ def test_on_a_cluster_rows_and_leases_lie_on_any_node(redis_cluster: RedisCluste
     redis.close()
 
 
+@pytest.mark.slow
 def test_the_user_that_korvet_prints_may_do_all_of_it() -> None:
     with embedded_server() as url, connected(url) as admin:
         admin.execute_command("ACL", "SETUSER", *user_line("korvet", "korvet", "secret").split()[1:])
@@ -148,6 +150,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
+@pytest.mark.slow
 def test_a_process_is_known_by_machine_and_start_not_by_its_number_alone(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
@@ -168,6 +171,7 @@ def _started(number: int) -> str:
     return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
 
 
+@pytest.mark.slow
 def test_a_killed_process_has_ended_before_its_parent_has_seen_it(sleeper: subprocess.Popen[bytes]) -> None:
     process = PipelineProcess.own()._replace(id=sleeper.pid, start=_started(sleeper.pid))
     assert not process.has_ended

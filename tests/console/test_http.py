@@ -154,6 +154,7 @@ def test_a_peer_that_sends_half_of_a_request_is_closed_without_an_answer(
     assert ask(server, b"POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\n{}") == b""
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_ended_for_another_still_encrypts_what_it_sends(tmp_path: Path) -> None:
     """Its thread may be about to send: nothing of it may go out in plain."""
     authority = Authority(tmp_path)

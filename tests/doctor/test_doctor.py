@@ -525,6 +525,7 @@ def test_configs_of_the_consoles_client_that_cannot_be_used_are_named(tmp_path: 
     assert list(settings_checks.examine_console(given)) == []
 
 
+@pytest.mark.slow
 def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     names = ("GOOD", "SOON", "LATE", "NONE")
@@ -556,6 +557,7 @@ def test_certificates_that_cannot_be_used_expire_soon_or_whose_key_all_can_read(
     assert list(settings_checks.examine_tls(Settings())) == []
 
 
+@pytest.mark.slow
 def test_a_key_store_of_the_ops_port_that_cannot_be_used_expires_soon_or_that_all_can_read(
     tmp_path: Path,
 ) -> None:

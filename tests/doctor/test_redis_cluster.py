@@ -13,6 +13,8 @@ from korvet.redis import permissions
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
+pytestmark = pytest.mark.slow
+
 
 def found(settings: Settings) -> list[Finding]:
     return list(redis_server.examine(settings))
@@ -89,7 +91,6 @@ def test_a_key_that_all_brokers_share_is_named_while_its_master_is_away() -> Non
         assert said(findings, "cluster.id", Level.OK)
 
 
-@pytest.mark.slow
 def test_a_master_that_refuses_the_login_is_not_called_away(redis_cluster: RedisCluster) -> None:
     strange = redis_cluster.nodes[1]
     strange.call("CONFIG", "SET", "requirepass", "another")
@@ -101,7 +102,6 @@ def test_a_master_that_refuses_the_login_is_not_called_away(redis_cluster: Redis
     assert error.startswith(f"redis.url: {strange.address} refuses: ")
 
 
-@pytest.mark.slow
 def test_large_streams_need_permissions_of_their_own(redis_cluster: RedisCluster) -> None:
     for node in redis_cluster.nodes:
         node.call("ACL", "SETUSER", "korvet", "on", ">secret", *permissions.rules("korvet"))

@@ -12,8 +12,9 @@ from tests.doctor.test_doctor import bad, settings
 from tests.support.processes import wait_until
 from tests.support.sentinels import Sentinel, watched
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_sentinels_and_what_they_could_promote() -> None:
     with watched(replicas=1) as setup:
         url = setup.url

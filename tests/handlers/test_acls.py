@@ -122,6 +122,7 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
         {"resource_name_filter": "orders"},
         {"resource_name_filter": "nothing"},
     ]
+    caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
         found = deleted(served, *filters)
     assert found == [

@@ -16,6 +16,8 @@ from korvet.protocol.messages.api_versions import (
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame, header
 
+pytestmark = pytest.mark.slow
+
 SOFTWARE: Any = {"client_software_name": "wire", "client_software_version": "1.0"}
 APACHE_KAFKA_4_2 = {
     0: (0, 13),

@@ -14,6 +14,8 @@ from tests.handlers.quotas import ANY, DEFAULT, NAME, Pairs, alter, describe, de
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 ALICE: Pairs = (("user", "alice"),)
 BOTH: Pairs = (("client-id", "app"), ("user", "alice"))
 HIGH = 1e12

@@ -30,6 +30,8 @@ from tests.support.broker import korvet_broker
 from tests.support.redis_cluster import RedisCluster, redis_cluster
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 LOGS = range(12)
 GROUPS = [f"group-{number}" for number in range(12)]

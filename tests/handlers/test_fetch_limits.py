@@ -46,6 +46,7 @@ def counts(found: Any) -> list[int]:
     return [len(values(found[n].records)) for n in range(4)]
 
 
+@pytest.mark.slow
 @ONLY_BATCH
 def test_the_first_partition_with_records_gives_a_whole_batch_whatever_the_limits_say(
     client: Client, filled: str
@@ -58,12 +59,14 @@ def test_the_first_partition_with_records_gives_a_whole_batch_whatever_the_limit
         assert counts(fetch_all(client, filled, [2, 1, 0, 3], max_bytes=25_500)) == [0, 10, 10, 0]
 
 
+@pytest.mark.slow
 def test_an_empty_partition_does_not_use_up_the_one_record(client: Client, topic: str) -> None:
     client.create(topic, 4)
     client.append(topic, b"x" * 1000, partition=2)
     assert counts(fetch_all(client, topic, [0, 1, 2, 3], max_bytes=1)) == [0, 0, 1, 0]
 
 
+@pytest.mark.slow
 @ONLY_RECORD
 def test_the_requests_limit_is_used_up_in_its_order(client: Client, filled: str) -> None:
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
@@ -93,6 +96,7 @@ class Waiting:
         return answer.partitions[0]
 
 
+@pytest.mark.slow
 def test_a_consumer_at_the_end_of_an_empty_topic_gets_the_first_record(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
@@ -106,6 +110,7 @@ def test_a_consumer_at_the_end_of_an_empty_topic_gets_the_first_record(
     assert values(answer.records) == [b"first"]
 
 
+@pytest.mark.slow
 def test_a_fetch_waits_until_min_bytes_are_there(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
@@ -121,6 +126,7 @@ def test_a_fetch_waits_until_min_bytes_are_there(
     assert len(answer.records) >= 3_500
 
 
+@pytest.mark.slow
 def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(
     client: Client, topic: str
 ) -> None:
@@ -130,6 +136,7 @@ def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_it
     assert client.fetch("no-such-topic", max_wait_ms=FOREVER_MS, min_bytes=10_000).error_code == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("min_bytes", [0, -1])
 def test_a_fetch_that_wants_nothing_does_not_wait(client: Client, topic: str, min_bytes: int) -> None:
     client.create(topic)
@@ -137,6 +144,7 @@ def test_a_fetch_that_wants_nothing_does_not_wait(client: Client, topic: str, mi
     assert (response.error_code, response.records) == (ErrorCode.NONE, b"")
 
 
+@pytest.mark.slow
 def test_a_waiting_fetch_holds_back_what_is_asked_after_it(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
@@ -151,6 +159,7 @@ def test_a_waiting_fetch_holds_back_what_is_asked_after_it(
     assert consumer.receive_frame()[:4] == b"\0\0\0\2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [2, 130], ids=["by one script", "in steps"])
 @pytest.mark.parametrize("by_id", [False, True])
 def test_a_fetch_that_waits_is_answered_that_the_topic_is_gone(

@@ -41,6 +41,7 @@ def opened(client: Client, topic: str | bytes, partitions: int = 1, version: int
     return consumer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(7, 19))
 def test_an_incremental_fetch_answers_what_is_new(client: Client, topic: str, version: int) -> None:
     topic_id = client.create(topic, 3)
@@ -59,6 +60,7 @@ def test_an_incremental_fetch_answers_what_is_new(client: Client, topic: str, ve
     assert consumer.id == session
 
 
+@pytest.mark.slow
 def test_who_asks_for_no_session_gets_none(client: Client, topic: str) -> None:
     client.create(topic)
     for session_id in (0, 5):
@@ -77,6 +79,7 @@ def refusal(client: Client, consumer: Consumer, epoch: int | None = None, versio
     return code
 
 
+@pytest.mark.slow
 def test_nobody_else_can_use_or_close_a_session(
     two_clients: tuple[Client, Client], client: Client, topic: str
 ) -> None:
@@ -90,6 +93,7 @@ def test_nobody_else_can_use_or_close_a_session(
     assert consumer.fetch() == {}
 
 
+@pytest.mark.slow
 def test_a_session_ends_with_its_connection(broker: Broker, topic: str) -> None:
     def sessions() -> tuple[float, ...]:
         return tuple(ops.total(broker, f"korvet_fetch_{each}") for each in ("sessions", "session_partitions"))
@@ -105,6 +109,7 @@ def test_a_session_ends_with_its_connection(broker: Broker, topic: str) -> None:
     processes.wait_until(lambda: sessions() == (0, 0), "the end of its session")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_full_fetch_closes_the_session_that_it_names(client: Client, topic: str, epoch: int) -> None:
     client.create(topic)
@@ -115,6 +120,7 @@ def test_a_full_fetch_closes_the_session_that_it_names(client: Client, topic: st
     assert refusal(client, consumer) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+@pytest.mark.slow
 def test_partitions_come_and_go(client: Client, topic: str) -> None:
     client.create(topic, 3)
     consumer = opened(client, topic, 2)
@@ -129,6 +135,7 @@ def test_partitions_come_and_go(client: Client, topic: str) -> None:
     assert [consumer.values(Place(topic, n)) for n in range(3)] == [[b"0"], [b"1"], [b"2"]]
 
 
+@pytest.mark.slow
 def test_a_session_without_partitions_is_closed(client: Client, topic: str) -> None:
     client.create(topic)
     consumer = opened(client, topic)
@@ -140,6 +147,7 @@ def test_a_session_without_partitions_is_closed(client: Client, topic: str) -> N
     assert refusal(client, before) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+@pytest.mark.slow
 def test_a_seek_is_followed(client: Client, topic: str) -> None:
     client.create(topic)
     offset = client.append(topic, b"a", b"b")
@@ -152,6 +160,7 @@ def test_a_seek_is_followed(client: Client, topic: str) -> None:
     assert consumer.fetch(FOREVER_MS)[place].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.slow
 def test_an_error_is_answered_again_until_it_is_over(client: Client, topic: str) -> None:
     consumer = Consumer(client)
     missing = consumer.seek(topic, 0)
@@ -163,6 +172,7 @@ def test_an_error_is_answered_again_until_it_is_over(client: Client, topic: str)
     assert consumer.fetch() == {}
 
 
+@pytest.mark.slow
 def test_the_others_are_read_beside_one_that_cannot_be(client: Client, topic: str) -> None:
     client.create(topic)
     consumer = Consumer(client)
@@ -173,6 +183,7 @@ def test_the_others_are_read_beside_one_that_cannot_be(client: Client, topic: st
         assert consumer.values(place) == [b"%d" % n]
 
 
+@pytest.mark.slow
 def test_one_that_always_has_records_does_not_use_up_the_limits(client: Client, topic: str) -> None:
     client.create(topic, 3)
     for partition in range(3):
@@ -188,6 +199,7 @@ def test_one_that_always_has_records_does_not_use_up_the_limits(client: Client, 
     assert served == [0, 1, 2, 0, 1, 2] or served[1:] == [0, 1, 2, 0, 1]
 
 
+@pytest.mark.slow
 def test_a_log_start_that_moves_is_answered(client: Client, topic: str) -> None:
     client.create(topic)
     client.append(topic, b"a")
@@ -222,6 +234,7 @@ def until_listened_to(stored: redis.Redis, topic: str, partition: int) -> None:
     processes.wait_until(lambda: redis_servers.listeners(stored, channel) > 0, "a worker that listens")
 
 
+@pytest.mark.slow
 def test_a_fetch_that_waits_is_woken_by_any_partition(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
@@ -236,6 +249,7 @@ def test_a_fetch_that_waits_is_woken_by_any_partition(
         assert waiting.answer().keys() == {Place(topic, partition)}
 
 
+@pytest.mark.slow
 def test_what_was_appended_while_nobody_listened_is_read(
     two_clients: tuple[Client, Client], topic: str, stored: redis.Redis
 ) -> None:
@@ -250,6 +264,7 @@ def test_what_was_appended_while_nobody_listened_is_read(
         assert consumer.values(Place(topic, partition)) == [b"v"]
 
 
+@pytest.mark.slow
 @ONLY_RECORD
 def test_an_external_record_is_found_though_others_never_let_a_fetch_wait(
     client: Client, topic: str, stored: redis.Redis
@@ -266,6 +281,7 @@ def test_an_external_record_is_found_though_others_never_let_a_fetch_wait(
     assert found == [b"hello"]
 
 
+@pytest.mark.slow
 def test_a_session_follows_topics_that_are_created_again(
     two_clients: tuple[Client, Client], topic: str
 ) -> None:
@@ -353,6 +369,7 @@ OPERATIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(operations=st.lists(OPERATIONS, max_size=30), version=st.sampled_from([12, 13]))
 def test_a_session_reads_what_full_fetches_do(

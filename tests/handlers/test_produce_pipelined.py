@@ -22,6 +22,8 @@ from tests.support.redis_servers import server_of
 from tests.support.topic_client import Client, produce_request
 from tests.support.wire_client import request_frame
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = 12
 FAR_SEQUENCE = 5000
 """Above what `offset.sequence.bits` leaves room for: no offset names such an entry."""

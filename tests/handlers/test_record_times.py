@@ -31,6 +31,7 @@ def named(response: Any) -> list[int]:
     return [each.batch_index for each in response.record_errors]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(3, 14))
 def test_the_time_of_the_append_is_answered_and_served(client: Client, topic: str, version: int) -> None:
     topic_id = client.create(topic, message_timestamp_type="LogAppendTime")
@@ -49,12 +50,14 @@ def test_the_time_of_the_append_is_answered_and_served(client: Client, topic: st
         assert (header.attributes & LOG_APPEND_TIME_BIT, header.max_timestamp) == (LOG_APPEND_TIME_BIT, stamp)
 
 
+@pytest.mark.slow
 def test_without_it_batches_say_that_the_times_are_the_producers(client: Client, topic: str) -> None:
     client.create(topic)
     assert client.produce(topic).log_append_time_ms == -1
     assert [each.attributes & LOG_APPEND_TIME_BIT for each in headers_of(client.fetch(topic).records)] == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("of_topic", ["producer", "lz4"])
 def test_the_time_of_the_append_goes_with_every_codec(
@@ -69,6 +72,7 @@ def test_the_time_of_the_append_goes_with_every_codec(
     ]
 
 
+@pytest.mark.slow
 def test_each_append_keeps_its_own_time_in_one_fetch(client: Client, topic: str) -> None:
     client.create(topic, message_timestamp_type="LogAppendTime")
     stamps: list[int] = []
@@ -79,6 +83,7 @@ def test_each_append_keeps_its_own_time_in_one_fetch(client: Client, topic: str)
     assert stamps == sorted(stamps)
 
 
+@pytest.mark.slow
 def test_a_batch_sent_again_is_answered_with_the_time_of_its_first_coming(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
@@ -97,6 +102,7 @@ def test_a_batch_sent_again_is_answered_with_the_time_of_its_first_coming(
     assert (unreadable.error_code, unreadable.log_append_time_ms) == (0, -1)
 
 
+@pytest.mark.slow
 def test_offsets_are_found_by_the_time_of_the_append(client: Client, topic: str) -> None:
     client.create(topic, message_timestamp_type="LogAppendTime")
     response = client.produce(topic, batch(Record(timestamp=5), Record(timestamp=now_ms() + 10 * HOUR_MS)))
@@ -107,6 +113,7 @@ def test_offsets_are_found_by_the_time_of_the_append(client: Client, topic: str)
     assert client.offset_at(topic, -3)[1] == stamp
 
 
+@pytest.mark.slow
 @ONLY_RECORD
 def test_the_readable_form_shows_the_time_of_the_append(
     client: Client, topic: str, stored: redis.Redis
@@ -118,6 +125,7 @@ def test_the_readable_form_shows_the_time_of_the_append(
     assert fields[b"timestamp"] == b"%d" % stamp
 
 
+@pytest.mark.slow
 @ONLY_RECORD
 def test_entries_of_others_carry_the_time_of_their_id(
     client: Client, topic: str, stored: redis.Redis
@@ -131,6 +139,7 @@ def test_entries_of_others_carry_the_time_of_their_id(
     assert all(each.attributes & LOG_APPEND_TIME_BIT for each in headers_of(records))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [3, RECORD_ERRORS_VERSION_FIRST, 12])
 def test_a_time_too_far_in_the_future_is_refused_with_its_record(
     client: Client, topic: str, stored: redis.Redis, version: int
@@ -147,6 +156,7 @@ def test_a_time_too_far_in_the_future_is_refused_with_its_record(
     assert not stored.exists(f"korvet:{topic}:0")
 
 
+@pytest.mark.slow
 def test_the_default_takes_an_hour_of_the_future_and_all_of_the_past(client: Client, topic: str) -> None:
     client.create(topic)
     for timestamp in (0, -1, -5, -(2**62), now_ms() + HOUR_MS - 60_000):
@@ -155,6 +165,7 @@ def test_the_default_takes_an_hour_of_the_future_and_all_of_the_past(client: Cli
     assert client.produce(topic, late).error_code == ErrorCode.INVALID_TIMESTAMP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, ZSTD])
 def test_a_time_too_far_in_the_past_is_refused_with_its_record(
     client: Client, topic: str, codec: int
@@ -168,6 +179,7 @@ def test_a_time_too_far_in_the_past_is_refused_with_its_record(
     assert taken.error_code == ErrorCode.NONE
 
 
+@pytest.mark.slow
 def test_an_untrue_largest_time_in_the_header_refuses_no_batch_and_misleads_no_look_up(
     client: Client, topic: str
 ) -> None:
@@ -181,6 +193,7 @@ def test_an_untrue_largest_time_in_the_header_refuses_no_batch_and_misleads_no_l
     assert [each.timestamp for each in read(client.fetch(topic).records)] == [true]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, LZ4])
 def test_a_header_that_leaves_out_its_largest_time_is_given_it(
     client: Client, topic: str, codec: int
@@ -198,6 +211,7 @@ def test_a_header_that_leaves_out_its_largest_time_is_given_it(
     assert client.offset_at(topic, -3) == (response.base_offset + 1, 3000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, LZ4])
 def test_a_time_out_of_range_is_found_where_the_header_leaves_it_out(
     client: Client, topic: str, codec: int
@@ -208,6 +222,7 @@ def test_a_time_out_of_range_is_found_where_the_header_leaves_it_out(
     assert (refused.error_code, named(refused)) == (ErrorCode.INVALID_TIMESTAMP, [1])
 
 
+@pytest.mark.slow
 @ONLY_BATCH
 def test_what_is_refused_may_be_damaged_too_and_is_refused_for_that(client: Client, topic: str) -> None:
     client.create(topic)
@@ -216,6 +231,7 @@ def test_what_is_refused_may_be_damaged_too_and_is_refused_for_that(client: Clie
     assert client.produce(topic, damaged).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_refuses_a_batch_with_a_record_without_key(
     client: Client, topic: str, stored: redis.Redis
 ) -> None:
@@ -230,6 +246,7 @@ def test_a_compacted_topic_refuses_a_batch_with_a_record_without_key(
     assert not stored.exists(f"korvet:{topic}:0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
 def test_a_compacted_topic_takes_every_key_and_tombstones(client: Client, topic: str, policy: str) -> None:
     client.create(topic, cleanup_policy=policy)
@@ -242,11 +259,13 @@ def test_a_compacted_topic_takes_every_key_and_tombstones(client: Client, topic:
     assert client.produce(topic, batch(Record(b"v", None))).error_code == ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.slow
 def test_a_topic_that_only_deletes_needs_no_keys(client: Client, topic: str) -> None:
     client.create(topic, cleanup_policy="delete")
     assert client.produce(topic, batch(Record(b"v", None))).error_code == ErrorCode.NONE
 
 
+@pytest.mark.slow
 def test_of_two_kinds_of_wrong_records_the_time_says_the_error_and_all_are_named(
     client: Client, topic: str
 ) -> None:
@@ -261,6 +280,7 @@ def test_of_two_kinds_of_wrong_records_the_time_says_the_error_and_all_are_named
     assert (response.error_code, named(response)) == (ErrorCode.INVALID_RECORD, [0])
 
 
+@pytest.mark.slow
 def test_a_broken_batch_leaves_the_other_partitions_of_its_request_alone(client: Client, topic: str) -> None:
     client.create(topic, partitions=2, cleanup_policy="compact")
     bad, good = (
@@ -275,6 +295,7 @@ def test_a_broken_batch_leaves_the_other_partitions_of_its_request_alone(client:
     ]
 
 
+@pytest.mark.slow
 def test_of_very_many_wrong_records_an_answer_names_some(client: Client, topic: str) -> None:
     client.create(topic, cleanup_policy="compact")
     response = client.produce(topic, batch(*[Record(b"", None)] * 5000))
@@ -283,6 +304,7 @@ def test_of_very_many_wrong_records_an_answer_names_some(client: Client, topic: 
     assert "5000 of 5000" in response.error_message
 
 
+@pytest.mark.slow
 def test_with_the_time_of_the_append_no_time_of_a_producer_is_wrong(client: Client, topic: str) -> None:
     client.create(
         topic,
@@ -294,6 +316,7 @@ def test_with_the_time_of_the_append_no_time_of_a_producer_is_wrong(client: Clie
     assert client.produce(topic, sent).error_code == ErrorCode.NONE
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_may_carry_the_time_of_the_append(client: Client, topic: str) -> None:
     client.create(topic, message_timestamp_type="LogAppendTime", cleanup_policy="compact")
     response = client.produce(topic, batch(Record(b"v", b"k", timestamp=9)))

@@ -81,6 +81,7 @@ def test_records_transactions_and_topics_that_are_asked_for_wait_for_a_replica_t
         assert code(ProduceRequest, **begun) == {ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
+@pytest.mark.slow
 def test_a_member_stays_in_its_group_and_gets_nothing_of_which_no_replica_knows() -> None:
     port = str(free_port())
     full: dict[str, Any] = {

@@ -37,6 +37,7 @@ def test_each_point_of_the_cost_has_figures_of_its_own() -> None:
     assert len(set(figures)) == len(figures) == 2 * (6 + 4 + 4 + 4)
 
 
+@pytest.mark.slow
 def test_what_is_started_pinned_stays_on_its_cores_and_its_starter_does_not() -> None:
     before = os.sched_getaffinity(0)
     core = {max(before)}
@@ -51,6 +52,7 @@ def test_what_is_started_pinned_stays_on_its_cores_and_its_starter_does_not() ->
         child.wait()
 
 
+@pytest.mark.slow
 def test_librdkafka_reads_all_that_it_wrote(tmp_path: Path) -> None:
     payloads = tmp_path / "payloads"
     payloads.write_text("one\ntwo\nthree\n")
@@ -65,12 +67,14 @@ def test_librdkafka_reads_all_that_it_wrote(tmp_path: Path) -> None:
             librdkafka.consume(config, "second", 20_001, silence_seconds=1)
 
 
+@pytest.mark.slow
 def test_a_second_client_that_fails_names_its_reason(tmp_path: Path) -> None:
     address: dict[str, object] = {"bootstrap": "127.0.0.1:1"}
     with pytest.raises(NotAvailableError, match="librdkafka: FileNotFoundError"):
         librdkafka.run("produce", address, "second", 1, tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_python_without_a_compiled_korvet_is_not_measured_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +92,7 @@ def test_a_broker_whose_compiler_is_missing_cannot_be_had(
         build()
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_start_is_reported_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

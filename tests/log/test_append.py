@@ -313,6 +313,7 @@ def test_too_many_records_for_one_script_are_refused_by_the_header(
     assert raw_redis.xlen("korvet:orders:0") == 3
 
 
+@pytest.mark.slow
 def test_a_redis_that_is_busy_with_a_script_has_written_nothing_and_says_so() -> None:
     with (
         redis_servers.embedded_server("--busy-reply-threshold", "1") as url,

@@ -35,6 +35,8 @@ from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 from tests.support.redis_servers import DurableServer, embedded_server
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 NOWHERE = Redis("unix:///nowhere.sock", timeout_ms=100, connect_timeout_ms=100)
 LIST: Epochs = (EpochStart(3, 0), EpochStart(5, 10), EpochStart(9, 40))

@@ -74,6 +74,7 @@ def test_what_arrives_in_the_next_turn_is_a_call_of_its_own(bench: Bench) -> Non
     assert base(outcomes[0]) < base(outcomes[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage_format", ["record", "batch"])
 def test_appends_of_two_connections_follow_a_slot_that_moves_before_their_turn_ends(
     redis_cluster: RedisCluster, storage_format: Any

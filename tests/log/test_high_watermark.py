@@ -38,6 +38,8 @@ from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, redis_cluster
 from tests.support.transactions import TransactionalProducer, consumed
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 
 

@@ -117,6 +117,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.embedded  # the other writer knows one server
 def test_every_append_gets_through_beside_an_external_writer_in_a_tight_loop(
     bench: Bench, redis_url: str

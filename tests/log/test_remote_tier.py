@@ -27,6 +27,8 @@ from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
 from tests.support.proxy import turn, until
 
+pytestmark = pytest.mark.slow
+
 TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
 RECORDS = 1000
 WHOLE = RemoteRange(0, RECORDS, RECORDS)

@@ -25,6 +25,8 @@ from tests.support.proxy import proxy, until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 TIMEOUT_MS = 1500
 LONG_MS = 20_000

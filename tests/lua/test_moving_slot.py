@@ -39,6 +39,8 @@ from tests.lua.transaction.support import KEY as TRANSACTION
 from tests.lua.transaction.support import Transaction
 from tests.support.redis_cluster import RedisCluster
 
+pytestmark = pytest.mark.slow
+
 Step = Callable[[], object]
 SHARE_KEYS = (STREAM, STATE, SHARE)
 KEEPER = ("{korvet:keeper}:lease", "{korvet:keeper}:fence")

@@ -108,6 +108,7 @@ def test_a_server_that_does_not_answer_or_is_away_is_one_error(redis_url: str) -
         client("unix:///nowhere/server.sock").call("PING")
 
 
+@pytest.mark.slow
 def test_logins_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
     with secured_redis(tmp_path) as secured:
         made = client(with_password(secured.url, str(secured.password_file)))
@@ -119,6 +120,7 @@ def test_logins_and_tls_are_those_of_the_url(tmp_path: Path) -> None:
             client(secured.anonymous_url).call("PING")
 
 
+@pytest.mark.slow
 def test_the_master_is_that_which_sentinels_name() -> None:
     with watched(replicas=1) as made:
         connection = client(made.url)
@@ -131,6 +133,7 @@ def test_the_master_is_that_which_sentinels_name() -> None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_requests_go_to_the_nodes_that_have_their_slots(redis_cluster: RedisCluster) -> None:
     connection = client(redis_cluster.url)
     keys = [f"key-{at}" for at in range(50)]
@@ -171,6 +174,7 @@ def test_threads_that_read_and_archive_have_no_event_loop_and_leave_no_files(
         assert counts[1:] == counts[:1] * 3
 
 
+@pytest.mark.slow
 def test_what_replicas_have_is_known_without_an_event_loop() -> None:
     with redis_servers.master() as master, master.replica():
         held: list[object] = []

@@ -242,6 +242,7 @@ def test_an_unknown_or_empty_error_reply_is_a_resp_error() -> None:
         assert error.name == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "command", "error"),
     [
@@ -260,6 +261,7 @@ def test_a_server_that_refuses_for_its_state_is_unavailable(
         connect().call(*command)
 
 
+@pytest.mark.slow
 def test_a_full_redis_is_unavailable_inside_a_transaction(
     connect: Callable[..., Redis], admin: redis.Redis
 ) -> None:
@@ -268,6 +270,7 @@ def test_a_full_redis_is_unavailable_inside_a_transaction(
         connect().transaction([("SET", "k", "v")])
 
 
+@pytest.mark.slow
 def test_a_replica_without_its_master_is_unavailable(
     connect: Callable[..., Redis], admin: redis.Redis
 ) -> None:
@@ -277,16 +280,19 @@ def test_a_replica_without_its_master_is_unavailable(
         connect().call("GET", "k")
 
 
+@pytest.mark.slow
 def test_the_default_users_password_is_used(connect: Callable[..., Redis], admin: redis.Redis) -> None:
     admin.config_set("requirepass", "p@ss word")
     assert connect(":p%40ss%20word@").call("PING") == b"PONG"
 
 
+@pytest.mark.slow
 def test_a_user_of_the_access_control_list_is_used(connect: Callable[..., Redis], admin: redis.Redis) -> None:
     admin.acl_setuser("korvet", enabled=True, passwords="+s3cret", keys=["*"], categories=["+@all"])
     assert connect("korvet:s3cret@").call("ACL", "WHOAMI") == b"korvet"
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_named_as_such_and_not_shown(
     connect: Callable[..., Redis], admin: redis.Redis
 ) -> None:
@@ -296,6 +302,7 @@ def test_a_wrong_password_is_named_as_such_and_not_shown(
     assert "wr0ng" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_forbidden_command_is_named_as_such(connect: Callable[..., Redis], admin: redis.Redis) -> None:
     admin.acl_setuser("korvet", enabled=True, passwords="+s3cret", keys=["*"], commands=["+get"])
     restricted = connect("korvet:s3cret@")
@@ -305,12 +312,14 @@ def test_a_forbidden_command_is_named_as_such(connect: Callable[..., Redis], adm
         restricted.call("SET", "k", "v")
 
 
+@pytest.mark.slow
 def test_the_chosen_database_is_used(connect: Callable[..., Redis], own_url: str) -> None:
     connect(query="?db=3").call("SET", "k", "v")
     with redis.Redis.from_url(own_url, db=3) as client:
         assert client.get("k") == b"v"
 
 
+@pytest.mark.slow
 def test_a_database_that_does_not_exist_is_named(connect: Callable[..., Redis]) -> None:
     with pytest.raises(StorageUnavailableError, match=r"SELECT.*out of range"):
         connect(query="?db=999").call("PING")

@@ -427,6 +427,7 @@ def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: 
         assert "certificate" in unavailable(connect(network.url), "PING").lower()
 
 
+@pytest.mark.slow
 def test_a_server_that_requires_a_certificate_is_one_clear_error(tmp_path: Path, connect: Connect) -> None:
     with secured_redis(tmp_path) as secured:
         file = str(secured.password_file)

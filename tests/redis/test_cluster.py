@@ -22,6 +22,8 @@ from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 STREAMS = [KEYS.stream("orders", index) for index in range(12)]
 

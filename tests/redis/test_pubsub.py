@@ -304,6 +304,7 @@ def test_a_listener_may_forget_itself(redis_url: str, subscribe: Connect, raw_re
     assert calls == [b"x"]
 
 
+@pytest.mark.slow
 def test_a_forbidden_channel_is_reported(subscribe: Connect) -> None:
     with redis_servers.embedded_server() as url:
         with redis.Redis.from_url(url) as admin:

@@ -116,6 +116,7 @@ def test_every_script_compiles(raw_redis: redis.Redis) -> None:
         assert raw_redis.script_load(script.source) == script.sha
 
 
+@pytest.mark.slow
 def test_the_loader_imports_neither_gevent_nor_redis() -> None:
     code = "import sys, korvet.redis.scripts; print({'gevent', 'redis'} & set(sys.modules))"
     out = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -23,6 +23,8 @@ from tests.support.processes import free_port
 from tests.support.proxy import proxy, until
 from tests.support.sentinels import MASTER, Sentinel, Watched, watched
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[[str], Redis]
 TLS = Path(__file__).parents[1] / "support/tls"
 

@@ -63,6 +63,7 @@ def test_what_is_not_der_is_refused(name: str) -> None:
         distinguished_name(base64.b64decode(name))
 
 
+@pytest.mark.slow
 def test_subject_and_end_are_read_of_a_whole_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     for days, subject_given in ((30, "/C=DE/O=Korvet/CN=alice"), (10_000, "/CN=J\u00f6rg"), (-1, "/CN=late")):
@@ -72,6 +73,7 @@ def test_subject_and_end_are_read_of_a_whole_certificate(tmp_path: Path) -> None
         assert abs(expires_at(der) - (time.time() + days * DAY)) < DAY / 2
 
 
+@pytest.mark.slow
 def test_pem_has_its_blocks_with_line_ends_and_with_blanks_in_their_place(tmp_path: Path) -> None:
     issued = Authority(tmp_path).issue("/CN=broker")
     text = issued.store.read_text()

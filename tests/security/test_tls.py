@@ -16,6 +16,8 @@ from korvet.security.session import ANONYMOUS, Principal
 from korvet.security.tls import ListenerTls, NoPrincipalError, listeners_tls
 from tests.support.authority import Authority, Issued
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "secret of the key"
 SUITE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 

@@ -72,6 +72,7 @@ def test_workers_share_a_rate_and_keep_their_own_entries() -> None:
     assert one.rate(KEY, BEGIN + 100).value == pytest.approx(1500 / 10.1)
 
 
+@pytest.mark.slow
 def test_another_process_sees_what_is_used() -> None:
     shared = table()
     pid = os.fork()

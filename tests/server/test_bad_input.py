@@ -24,6 +24,8 @@ from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import ClosedByBrokerError, WireClient, frame, header, request_frame
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "socket.request.max.bytes": 4_000_000,
     "request.control.max.bytes": 1_000_000,

@@ -19,6 +19,8 @@ from korvet.server.net.socket import JOIN_BYTES, PIECES_MAX, Channel
 from korvet.server.net.tls import Handshakes, TlsChannel
 from tests.support.authority import Authority
 
+pytestmark = pytest.mark.slow
+
 LATE = 30.0
 
 

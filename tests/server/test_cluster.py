@@ -29,6 +29,8 @@ from tests.support.broker import Broker, steady_broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.redis_cluster import RedisCluster
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 PARTITIONS = 12
 

@@ -21,6 +21,8 @@ from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import request_frame
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "connections.max.idle.ms": -1,
     "connection.receive.timeout.ms": 6_000,

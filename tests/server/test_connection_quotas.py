@@ -96,6 +96,7 @@ def is_served(client: Client) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_all_workers_together_have_as_many_connections_as_the_broker_may(
     broker: Broker, limit: Callable[[str, str], None], connect: Callable[..., Client]
 ) -> None:
@@ -111,6 +112,7 @@ def test_all_workers_together_have_as_many_connections_as_the_broker_may(
     assert ops.samples(broker, "korvet_accept_wait_seconds_total").keys() >= {("connections",)}
 
 
+@pytest.mark.slow
 def test_the_connections_of_a_killed_worker_count_no_more(
     tmp_path: Path, connect: Callable[..., Client]
 ) -> None:
@@ -132,6 +134,7 @@ def test_the_connections_of_a_killed_worker_count_no_more(
         processes.wait_until(lambda: finds_room(running), "room where the killed worker had connections")
 
 
+@pytest.mark.slow
 def test_a_listener_has_a_limit_of_its_own(tmp_path: Path, connect: Callable[..., Client]) -> None:
     listen = (
         *("--set", "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0"),
@@ -152,6 +155,7 @@ def test_a_listener_has_a_limit_of_its_own(tmp_path: Path, connect: Callable[...
         assert is_served(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [("max.connections.per.ip", "3"), ("max.connections.per.ip.overrides", f"10.0.0.1:9,{OTHER}:3")],
@@ -176,6 +180,7 @@ def test_connections_of_an_address_beyond_its_limit_are_closed(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x", "broker.example:5", "10.0.0.1:1,10.0.0.1:2"]
 )

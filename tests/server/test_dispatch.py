@@ -100,6 +100,7 @@ def until_served(client: Client, topic: str = "known") -> Any:
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.embedded  # its process is stopped
 def test_without_redis_every_api_answers_with_a_code_that_is_tried_again(
     broker: Broker, client: Client, topic_id: bytes
@@ -133,6 +134,7 @@ def test_without_redis_every_api_answers_with_a_code_that_is_tried_again(
     assert values(until_served(client).records)[:1] == [b"before"]
 
 
+@pytest.mark.slow
 @pytest.mark.embedded  # its process is stopped
 def test_without_redis_metadata_reports_what_the_worker_knows(broker: Broker, client: Client) -> None:
     until_served(client)
@@ -150,6 +152,7 @@ def test_without_redis_metadata_reports_what_the_worker_knows(broker: Broker, cl
     until_served(client)
 
 
+@pytest.mark.slow
 @pytest.mark.embedded  # its process is stopped
 def test_without_redis_what_needs_none_is_answered(broker: Broker, client: Client) -> None:
     with redis_stopped(broker):
@@ -162,6 +165,7 @@ def test_without_redis_what_needs_none_is_answered(broker: Broker, client: Clien
     until_served(client)
 
 
+@pytest.mark.slow
 @pytest.mark.embedded  # its process is stopped
 def test_without_redis_a_producer_without_acks_is_closed(broker: Broker, client: Client) -> None:
     until_served(client)

@@ -30,6 +30,8 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.log_bench import Bench
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = "{korvet:topics}:brokers"
 ALL = ""
 

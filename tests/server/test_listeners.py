@@ -28,6 +28,8 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
 from tests.support.wire_client import ClosedByBrokerError, clients_of_two_workers
 
+pytestmark = pytest.mark.slow
+
 INSIDE, OUTSIDE = "INSIDE", "OUTSIDE"
 BROKERS = "korvet:brokers"
 ASSIGNED = [[0, 1], [1, 0], [2, 0]]

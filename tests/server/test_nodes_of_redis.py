@@ -19,6 +19,8 @@ from tests.support.processes import wait_until
 from tests.support.redis_cluster import ClusterNode, RedisCluster, redis_cluster
 from tests.support.topic_client import Client
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 PARTITIONS = 12
 BALLAST_BYTES = 50_000_000

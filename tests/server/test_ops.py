@@ -15,6 +15,8 @@ import redis
 from tests.support import processes
 from tests.support.broker import Broker, echo_broker
 
+pytestmark = pytest.mark.slow
+
 
 def get(broker: Broker, path: str, method: str = "GET") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(broker.ops_address, timeout=20)

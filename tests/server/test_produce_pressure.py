@@ -15,6 +15,8 @@ from tests.support.batches import batch, values
 from tests.support.broker import Broker, steady_broker
 from tests.support.topic_client import Client, produce_request
 
+pytestmark = pytest.mark.slow
+
 REFUSED = ErrorCode.KAFKA_STORAGE_ERROR
 BALLAST_BYTES = 50_000_000
 

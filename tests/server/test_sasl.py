@@ -25,6 +25,8 @@ from tests.support.scram_client import ScramClient
 from tests.support.topic_client import Client, produce_request
 from tests.support.wire_client import ClosedByBrokerError, request_frame
 
+pytestmark = pytest.mark.slow
+
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 PASSWORD = "the-password-of-alice-in-this-test"
 IN_FILE = "the-password-of-carol-in-the-file"

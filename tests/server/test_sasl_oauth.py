@@ -12,6 +12,8 @@ from tests.support.identity_provider import AUDIENCE, ISSUER, Provider, identity
 from tests.support.processes import wait_until
 from tests.support.sasl_client import SaslClient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:

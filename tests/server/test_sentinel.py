@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support import processes, reading
 from tests.support.broker import korvet_broker
 from tests.support.load import ConfluentLoad
 from tests.support.sentinels import watched
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_planned_failover_costs_an_idempotent_producer_nothing(tmp_path: Path) -> None:

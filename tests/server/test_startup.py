@@ -62,6 +62,7 @@ def taken() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["listen", "ops.listen"])
 def test_a_port_in_use_is_refused_and_leaves_no_data_directory(
     tmp_path: Path, taken: str, setting: str
@@ -91,6 +92,7 @@ def test_one_port_on_two_addresses_is_taken_for_clients_and_ops() -> None:
             assert other.getsockname() == address
 
 
+@pytest.mark.slow
 def test_the_port_of_a_running_broker_is_refused_although_its_workers_share_it(
     tmp_path: Path, redis_url: str
 ) -> None:
@@ -99,6 +101,7 @@ def test_the_port_of_a_running_broker_is_refused_although_its_workers_share_it(
         assert "the port is in use" in line
 
 
+@pytest.mark.slow
 def test_the_data_directory_of_a_running_broker_is_refused_with_its_owner(tmp_path: Path) -> None:
     with echo_broker(tmp_path) as broker:
         line = refusal(tmp_path, data=broker.data_dir)
@@ -106,6 +109,7 @@ def test_the_data_directory_of_a_running_broker_is_refused_with_its_owner(tmp_pa
         assert len(broker.worker_pids()) == 2
 
 
+@pytest.mark.slow
 def test_an_unreachable_redis_is_refused_without_its_password(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -113,6 +117,7 @@ def test_an_unreachable_redis_is_refused_without_its_password(tmp_path: Path) ->
     assert line == f"korvet: redis.url 127.0.0.1:{port}: Connection refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["supervisor", "preparation"])
 def test_a_start_that_waits_for_redis_can_be_ended(tmp_path: Path, ended: str) -> None:
     with DurableServer() as server:
@@ -130,6 +135,7 @@ def test_a_start_that_waits_for_redis_can_be_ended(tmp_path: Path, ended: str) -
             assert broker.output() == ""
 
 
+@pytest.mark.slow
 def test_an_embedded_server_that_loads_its_data_reports_how_far_it_is() -> None:
     slow = ("--key-load-delay", "1000", "--rdbcompression", "no")
     often = ("--loading-process-events-interval-bytes", "1024", "--enable-debug-command", "yes")
@@ -148,11 +154,13 @@ def test_an_embedded_server_that_loads_its_data_reports_how_far_it_is() -> None:
     assert embedded._loading(path) is None
 
 
+@pytest.mark.slow
 def test_a_redis_that_has_no_socket_is_refused_in_the_systems_words(tmp_path: Path) -> None:
     line = refusal(tmp_path, f"redis.url=unix://{tmp_path}/none.sock")
     assert line == f"korvet: redis.url {tmp_path}/none.sock: No such file or directory"
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
     with embedded_server() as url:
         with redis.Redis.from_url(url) as client:
@@ -162,6 +170,7 @@ def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
     assert "geheim" not in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
@@ -179,6 +188,7 @@ def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
         assert reason in refusal(tmp_path, f"redis.url={url}")
 
 
+@pytest.mark.slow
 def test_a_url_of_another_kind_is_refused_with_the_one_that_is_meant(tmp_path: Path) -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
         server, asked = f"127.0.0.1:{watched.port}", sentinel.address
@@ -206,6 +216,7 @@ def test_a_url_of_another_kind_is_refused_with_the_one_that_is_meant(tmp_path: P
         assert refusal(tmp_path, f"redis.url=redis://{asked}").endswith(f"redis+sentinel://{asked}/mymaster")
 
 
+@pytest.mark.slow
 def test_a_sentinel_that_refuses_to_announce_a_failover_is_refused() -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
         sentinel.client.execute_command("ACL SETUSER default -subscribe")
@@ -214,6 +225,7 @@ def test_a_sentinel_that_refuses_to_announce_a_failover_is_refused() -> None:
             redis_check.check_kind(Settings(redis_url=url))
 
 
+@pytest.mark.slow
 def test_the_master_is_found_by_sentinels_that_answer(tmp_path: Path) -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
         url = f"redis+sentinel://127.0.0.1:{free_port()},{sentinel.address}/mymaster"
@@ -227,6 +239,7 @@ def test_the_master_is_found_by_sentinels_that_answer(tmp_path: Path) -> None:
         assert refusal(tmp_path, f"redis.url={unknown}").endswith(f"{sentinel.address} knows no master other")
 
 
+@pytest.mark.slow
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -294,10 +307,12 @@ def test_a_redis_whose_memory_is_full_is_taken_again(raw_redis: redis.Redis, red
         raw_redis.config_set("maxmemory", 0)
 
 
+@pytest.mark.slow
 def test_waiting_for_replicas_of_the_embedded_server_is_refused(tmp_path: Path) -> None:
     assert "replicas: " in refusal(tmp_path, "replicas=1")
 
 
+@pytest.mark.slow
 def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: Path, redis_url: str) -> None:
     with echo_broker(tmp_path, f"redis.url={redis_url}") as broker:
         assert " WARNING supervisor appendonly is off: " in broker.log()
@@ -305,6 +320,7 @@ def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: P
         assert not broker.data_dir.exists()
 
 
+@pytest.mark.slow
 def test_a_redis_whose_user_may_not_ask_for_info_is_refused(tmp_path: Path) -> None:
     with embedded_server() as url:
         with redis.Redis.from_url(url) as client:
@@ -445,6 +461,7 @@ def test_a_deep_data_directory_gets_a_short_socket_that_stays_the_same(tmp_path:
     first.socket.parent.rmdir()
 
 
+@pytest.mark.slow
 def test_a_broker_serves_from_a_deep_data_directory(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     with echo_broker(tmp_path, data_dir=deep) as broker:
@@ -453,6 +470,7 @@ def test_a_broker_serves_from_a_deep_data_directory(tmp_path: Path) -> None:
         assert broker.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_log_of_the_embedded_server_is_private(tmp_path: Path) -> None:
     log = tmp_path / "data" / "server.log"
     log.parent.mkdir()
@@ -464,6 +482,7 @@ def test_the_log_of_the_embedded_server_is_private(tmp_path: Path) -> None:
         log.unlink()
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_read_its_data_is_refused_with_its_last_words(tmp_path: Path) -> None:
     with echo_broker(tmp_path) as broker:
         broker.stop()

@@ -21,6 +21,8 @@ from tests.support import processes
 from tests.support.redis_cluster import ClusterNode, RedisCluster
 from tests.support.redis_cluster import redis_cluster as run_cluster
 
+pytestmark = pytest.mark.slow
+
 
 def is_loading(node: ClusterNode) -> bool:
     """Whether a node refuses commands until it has its data."""

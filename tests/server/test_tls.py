@@ -34,6 +34,8 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
 from tests.support.wire_client import request_frame
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "known-secret-of-the-key"
 TLS_LISTENERS = ("OPEN", "ASKED", "MUTUAL", "MAPPED")
 HELLO = bytes.fromhex("160301")  # how a TLS handshake begins

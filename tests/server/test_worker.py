@@ -16,6 +16,8 @@ from tests.support.broker import Broker, korvet_broker
 from tests.support.topic_client import Client
 from tests.support.wire_client import clients_of_two_workers, worker_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:

@@ -19,6 +19,8 @@ from tests.share.support import GROUP, Part, code_of
 from tests.support import redis_servers
 from tests.support.log_bench import Bench
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_MS = 30_000
 KEYS = Keys("korvet")
 

@@ -23,6 +23,8 @@ from tests.share.support import GROUP, POLICY, readable_of
 from tests.support.domain import Domain, domain
 from tests.support.redis_cluster import RedisCluster
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 9
 
 

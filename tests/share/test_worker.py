@@ -18,6 +18,8 @@ from tests.support.docs import PAGES
 from tests.support.processes import wait_until
 from tests.support.tutorial import section_of
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 400
 Worker = Callable[[str], "subprocess.Popen[str]"]
 

@@ -20,6 +20,8 @@ from tests.support.processes import wait_until
 from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import clients_of_two_workers, request_frame
 
+pytestmark = pytest.mark.slow
+
 TOPIC_METRICS = [
     f"korvet_topic_{name}_total"
     for name in ("received_records", "received_bytes", "sent_records", "sent_bytes")

@@ -28,6 +28,7 @@ def values(redis_url: str) -> tuple[str, ...]:
     return f"redis.url={redis_url}", "log.figures.interval.ms=100"
 
 
+@pytest.mark.slow
 def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: str, bench: Bench) -> None:
     end = bench.append(b"a", b"b") + 2
     with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
@@ -41,6 +42,7 @@ def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: st
         assert samples(broker, "korvet_log_figures_timestamp_seconds")
 
 
+@pytest.mark.slow
 def test_the_keeper_that_holds_the_lease_publishes(
     tmp_path: Path, redis_url: str, record_bench: Bench
 ) -> None:
@@ -97,6 +99,7 @@ def test_the_lag_of_a_group_follows_its_commits(
     assert lag() == []
 
 
+@pytest.mark.slow
 def test_the_lag_of_a_share_group_is_what_it_is_not_done_with(tmp_path: Path, redis_url: str) -> None:
     flags = ("--redis-url", redis_url, "--set", "log.figures.interval.ms=100")
     with korvet_broker(tmp_path, *flags, workers=1) as broker, Client(broker.address) as client:
@@ -142,6 +145,7 @@ def test_a_group_is_shown_with_members_generation_and_the_age_of_its_lag(
     assert (group.members, group.generation, lag.records, lag.age_ms) == (0, 9, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_keeper_reports_its_lease_and_the_runs_of_its_tasks(tmp_path: Path, redis_url: str) -> None:
     with echo_broker(tmp_path, *values(redis_url), workers=1) as broker:
         counted = "korvet_keeper_turns_total"

@@ -83,6 +83,7 @@ def documented() -> set[str]:
     return set(re.findall(r"^\| `(korvet_[a-z0-9_]+)` \|", table, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.embedded
 def test_the_page_of_a_busy_broker_follows_the_conventions_and_the_documentation(tmp_path: Path) -> None:
     settings = ("log.figures.interval.ms=100", "group.initial.rebalance.delay.ms=0", "redis.timeout.ms=1000")

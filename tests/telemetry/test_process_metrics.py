@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from korvet.telemetry.process_metrics import ProcessCollector
 from korvet.telemetry.process_table import (
     ARCHIVER_ROW,
@@ -38,6 +40,7 @@ def test_a_process_is_shown_with_its_start_memory_files_and_cpu(tmp_path: Path) 
     assert later["korvet_process_resident_bytes"] > 1 << 20
 
 
+@pytest.mark.slow
 def test_a_process_that_has_ended_is_absent() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -58,6 +61,7 @@ def test_every_child_is_shown_while_it_lives() -> None:
     assert sorted(named) == ["archiver", "keeper", "lake", "ops", "supervisor", "worker-3"]
 
 
+@pytest.mark.slow
 def test_what_a_forked_child_writes_is_read_by_its_parent() -> None:
     table = ProcessTable()
     table.start(3)

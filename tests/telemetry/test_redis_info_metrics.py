@@ -145,6 +145,7 @@ def test_an_unreachable_redis_is_shown_as_down() -> None:
         assert samples(away) == {"korvet_redis_up": 0, "korvet_redis_replicas_wanted": 0}
 
 
+@pytest.mark.slow
 def test_each_master_of_a_cluster_has_its_series_and_one_that_is_away_is_named() -> None:
     with run_cluster(2) as cluster, closing(Masters(Settings(redis_url=cluster.url))) as masters:
         one, other = cluster.nodes
@@ -163,6 +164,7 @@ def test_each_master_of_a_cluster_has_its_series_and_one_that_is_away_is_named()
         assert away == {"node": other.address}
 
 
+@pytest.mark.slow
 def test_nodes_that_were_given_no_hostname_are_called_by_their_addresses(redis_cluster: RedisCluster) -> None:
     url = redis_cluster.url.replace("127.0.0.1", "localhost")
     with (
@@ -172,6 +174,7 @@ def test_nodes_that_were_given_no_hostname_are_called_by_their_addresses(redis_c
         assert masters.all().keys() == {node.address for node in redis_cluster.nodes}
 
 
+@pytest.mark.slow
 def test_the_connection_to_a_former_master_is_closed() -> None:
     with run_cluster(1, 1) as cluster:
         former, promoted = cluster.nodes
@@ -190,6 +193,7 @@ def test_the_connection_to_a_former_master_is_closed() -> None:
             wait_until(lambda: not connections(), "the connection is closed")
 
 
+@pytest.mark.slow
 def test_the_nodes_of_the_url_are_asked_before_other_masters() -> None:
     with run_cluster(3) as cluster:
         first, _, named = cluster.nodes

@@ -104,6 +104,7 @@ def test_errors_of_scripts_are_counted_by_script_and_error(
     assert moved(observer, name, lambda: commit(redis, -1), error="GROUP_ID_NOT_FOUND", **labels) == 0
 
 
+@pytest.mark.slow
 def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -> None:
     create = scripts.get("topic/create")
     with redis_servers.server() as url:
@@ -119,6 +120,7 @@ def test_a_redis_without_memory_is_an_error_of_its_own(observer: RedisMetrics) -
     assert moves == 1
 
 
+@pytest.mark.slow
 def test_connections_that_replace_others_and_those_that_fail_are_counted(
     observer: RedisMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

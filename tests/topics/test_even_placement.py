@@ -25,6 +25,8 @@ from tests.support.domain import Domain, domain
 from tests.support.redis_cluster import RedisCluster
 from tests.topics.test_interrupted import end_claim, interruptions
 
+pytestmark = pytest.mark.slow
+
 KEYS = Keys("korvet")
 EVEN = {"redis.placement": "even"}
 ORDERS = TopicRow(name="orders", id="id-1", partitions=5, configs=EVEN)

@@ -49,6 +49,7 @@ def test_a_created_topic_is_loaded_as_it_was_given(store: TopicStore) -> None:
     assert store.load() == TopicRows(2, {"orders": ORDERS})
 
 
+@pytest.mark.slow
 def test_the_registry_is_loaded_again_only_after_a_reconnect_to_the_node_that_has_it(
     redis_cluster: RedisCluster,
 ) -> None:

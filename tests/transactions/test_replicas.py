@@ -14,6 +14,8 @@ from tests.support import redis_servers
 from tests.support.processes import free_port, wait_until
 from tests.transactions.support import PARTITIONS, Found, Process, make_topic
 
+pytestmark = pytest.mark.slow
+
 
 def test_no_marker_is_written_before_replicas_have_the_decision() -> None:
     port = str(free_port())

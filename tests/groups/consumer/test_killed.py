@@ -109,6 +109,7 @@ def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on
     raise AssertionError("it takes more requests than that")
 
 
+@pytest.mark.slow
 def test_a_group_on_a_cluster_keeps_to_one_slot(redis_cluster: RedisCluster) -> None:
     with domain(redis_cluster.url) as made:
         raw = redis_cluster.node_of(KEYS.group_state(NAME)).client

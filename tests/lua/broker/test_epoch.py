@@ -12,6 +12,8 @@ from tests.lua.support import memory_left, refused, run
 from tests.support.processes import wait_until
 from tests.support.redis_servers import DurableServer, embedded_server
 
+pytestmark = pytest.mark.slow
+
 KEY = "korvet:epoch"
 YEAR_2026 = 1767225600
 
