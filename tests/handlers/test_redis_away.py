@@ -13,7 +13,8 @@ from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
 from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from korvet.protocol.messages.fetch import FetchRequest
 from korvet.protocol.messages.metadata import MetadataRequest
-from tests.handlers.rows import ROWS
+from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
+from tests.handlers.rows import ROWS, offsets
 from tests.handlers.rows.records import fetched, in_session
 from tests.handlers.rows.share import ACKNOWLEDGE
 from tests.handlers.rows.topics import ELECTIONS, described, pages
@@ -124,3 +125,16 @@ def test_a_fetch_session_in_which_redis_was_away_ends(cut_off: tuple[Scene, Prox
     for epoch in (1, 2):
         again = scene.ask(FetchRequest, **in_session(session, epoch))
         assert again.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("version", "place"),
+    [(1, "topics.partitions.error_code"), (2, "error_code"), (7, "error_code"), (8, "groups.error_code")],
+)
+def test_an_offset_fetch_carries_its_error_where_its_version_can(
+    cut_off: tuple[Scene, Proxy], version: int, place: str
+) -> None:
+    scene, network = cut_off
+    request = message(OffsetFetchRequest, offsets.fetched(), version, scene)
+    network.refuse()
+    assert codes(scene.call(request, version, ROOT)) == {place: {ErrorCode.COORDINATOR_NOT_AVAILABLE}}

@@ -193,7 +193,7 @@ def coordinators(key: str = "billing", kind: CoordinatorType | int = Coordinator
 
 
 BROKER = {"node_id": 0, "host": "127.0.0.1", "port": 9092}
-NOWHERE = {"node_id": -1, "error_message": Where(bool)}
+NOWHERE = {"node_id": -1, "host": "", "port": -1, "error_message": Where(bool)}
 
 FIND = (
     Row(coordinators(), BROKER | {"coordinators": [BROKER | {"key": "billing"}]}, rights=[(DESCRIBE, GROUP)]),

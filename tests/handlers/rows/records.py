@@ -236,6 +236,18 @@ FETCH = (
         fetched(isolation_level=1),
         {"responses": [{"partitions": [{"aborted_transactions": []}]}]},
     ),
+    *(
+        Row(
+            fetched(3, isolation_level=level),
+            {
+                "responses": [
+                    {"partitions": [{"last_stable_offset": 3, "high_watermark": 4, "records": Where(holds)}]}
+                ]
+            },
+            before=open_transaction,
+        )
+        for level, holds in ((0, bool), (1, lambda records: not records))
+    ),
     Row(fetched(session_epoch=0), {"session_id": Where(lambda given: given > 0)}, versions=(7, 18)),
     Row(
         in_session(lambda scene: scene.generation, 1),

@@ -6,6 +6,7 @@ from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from korvet.protocol.messages.create_partitions import CreatePartitionsRequest
 from korvet.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from korvet.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from korvet.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -196,6 +197,13 @@ def forgets(scene: Scene) -> None:
     scene.append(b"new")
 
 
+def grows(scene: Scene) -> None:
+    """Ask for a partition that is created after that."""
+    sharing(scene)
+    assert codes(scene.ask(ShareFetchRequest, **fetching(topics=place(2))))
+    scene.do(CreatePartitionsRequest, topics=[{"name": "orders", "count": 3}])
+
+
 def acquires(*ranges: tuple[int, int]) -> Fields:
     acquired_records = [{"first_offset": first, "last_offset": last} for first, last in ranges]
     return {"responses": [{"partitions": [{"acquired_records": acquired_records}]}]}
@@ -272,6 +280,7 @@ FETCH = (
         )
     ),
     Row(fetching(1, []), acquires((3, 3)), before=forgets),
+    Row(fetching(1, []), {"responses": [{"partitions": [{"partition_index": 2}]}]}, before=grows),
     Row(
         fetching(1, [], forgotten_topics_data=[{"topic_id": topic_id(), "partitions": [0]}]),
         {"responses": []},
@@ -428,6 +437,7 @@ SHARE_ROWS: Rows = {
             rights=[(DELETE, GROUP), (READ, TOPIC)],
         ),
         Row(forgotten(), error=NO_GROUP),
+        Row({"group_id": "billing", "topics": []}, error=NO_GROUP),
         Row(forgotten(), error=NO_GROUP, before=stable),
         Row(forgotten(), error=NOT_EMPTY, before=acquired),
         Row(

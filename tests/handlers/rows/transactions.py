@@ -14,7 +14,7 @@ from korvet.protocol.messages.list_transactions import ListTransactionsRequest
 from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from korvet.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from korvet.protocol.types import AclOperation
-from tests.handlers.rows.groups import member, sharing, stable, static
+from tests.handlers.rows.groups import member, of_consumers, sharing, stable, static
 from tests.handlers.rows.records import transactional
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene
 from tests.handlers.table import Fields, Row, Rows, Where, steps
@@ -334,6 +334,12 @@ COMMIT = (
                 ErrorCode.ILLEGAL_GENERATION,
                 committed(**BY_MEMBER | {"generation_id": 7}),
                 steps(stable, added),
+                (3, 5),
+            ),
+            (
+                ErrorCode.ILLEGAL_GENERATION,
+                committed(member_id="m", generation_id=0),
+                steps(of_consumers, added),
                 (3, 5),
             ),
             (
