@@ -19,9 +19,11 @@ from korvet.protocol.messages.list_groups import ListGroupsRequest
 from korvet.protocol.messages.offset_commit import OffsetCommitRequest
 from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
 from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
+from korvet.protocol.messages.share_fetch import ShareFetchRequest
 from korvet.protocol.messages.sync_group import SyncGroupRequest
-from tests.handlers.rows.groups import joining, leaving, syncing
+from tests.handlers.rows.groups import joining, leaving, sharing, syncing
 from tests.handlers.rows.offsets import by_member, committed, fetched, forgotten
+from tests.handlers.rows.share import fetching
 from tests.handlers.scene import Scene
 
 NAMES = [
@@ -158,3 +160,11 @@ def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> No
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
+
+
+@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
+def test_a_member_of_a_share_group_that_wants_nothing_does_not_wait(scene: Scene, limit: str) -> None:
+    sharing(scene)
+    scene.begin(ShareFetchRequest, **fetching(max_wait_ms=600_000, min_bytes=1) | {limit: 0})
+    scene.until(lambda: bool(listed(scene)) and scene.waiting[0].ready())
+    assert scene.waiting[0].get().responses == []
