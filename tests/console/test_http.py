@@ -16,6 +16,7 @@ import pytest
 
 from korvet.console.http import CONNECTIONS_MAX, Answer, HttpServer, Request, plain
 from tests.support.authority import Authority
+from tests.support.processes import wait_until
 
 
 @contextmanager
@@ -93,6 +94,7 @@ def test_slow_peers_do_not_keep_others_away(
             server.handle_request()
             if slow_peer is slow_receiver:
                 assert peer.recv(1) == b"H"
+        wait_until(lambda: len(server.waiting) == CONNECTIONS_MAX, "the server waits for each of them")
         assert [ask(server).endswith(b"OK: here\n") for _ in range(3)] == [True] * 3
 
 
