@@ -14,6 +14,8 @@ TESTS = """
 import pytest
 from tests.support.broker import echo_broker
 
+pytestmark = pytest.mark.slow
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory):
     with echo_broker(tmp_path_factory.mktemp("broker")) as running:

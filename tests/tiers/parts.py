@@ -52,7 +52,7 @@ def module(name: str, *arguments: str) -> Part:
 
 
 # What a test on a Redis Cluster may decide otherwise: where keys lie, and what a script or MULTI may touch.
-STORES = ("tests/cluster", "tests/groups", "tests/log", "tests/share", "tests/topics", "tests/transactions")
+STORES = ("tests/cluster", "tests/groups", "tests/log", "tests/topics", "tests/transactions")
 LAKE = ("tests/lake", "tests/cli/lake", "tests/lake_processes", "tests/spark")
 KAFKA_PARTS = ("1/3", "2/3", "3/3")
 SETUPS = ("one", "always", "replicas", "sentinel", "cluster")
@@ -74,7 +74,8 @@ def test() -> list[Part]:
     stores = [str(file) for folder in STORES for file in sorted(Path(folder).rglob("test_*store*.py"))]
     return [
         *check(),
-        pytest("processes", "-m", "slow and not nightly", "tests", "tests/processes"),
+        pytest("tests with processes", "-m", "slow and not nightly"),
+        pytest("processes of a broker", "-m", "not nightly", "tests/processes"),
         pytest("clients, a session each", "tests/clients/test_smoke.py"),
         pytest(
             "stores on a Redis Cluster", *stores, "-m", "not embedded", workers=1, TEST_KORVET_CLUSTER="1"
