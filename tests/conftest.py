@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000
 hypothesis.settings.load_profile("korvet")
 
 collect_ignore = [*SLOW_FOLDERS]
+
+# A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
