@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from korvet.admin.client import AdminClient
-from korvet.admin.connection import ANSWER_BYTES_MAX, Address, parse_address
+from korvet.admin.connection import ANSWER_BYTES_MAX, Address, Connection, Deadline, parse_address
 from korvet.admin.errors import (
     AdminError,
     BadAnswerError,
@@ -76,6 +76,7 @@ def test_unreachable_brokers_are_reported_with_the_last_reason() -> None:
     assert "127.0.0.1:1" in failure("127.0.0.1:1", ConnectionFailedError)
 
 
+@pytest.mark.slow
 def test_a_name_that_no_resolver_takes_is_an_address_that_is_away() -> None:
     failure("x" * 64 + ".example:1", UnresolvedError)
 
@@ -92,7 +93,6 @@ def test_a_lost_connection_is_opened_again(broker: InProcessBroker) -> None:
     ("answer", "kind", "message"),
     [
         pytest.param(lambda *_: b"", ConnectionFailedError, "does not respond", id="silent"),
-        pytest.param(lambda *_: None, ConnectionFailedError, "closed the connection", id="hangs up"),
         pytest.param(lambda *_: b"HTTP/1.1 400 \r\n", BadAnswerError, "not a Kafka broker", id="HTTP"),
         pytest.param(
             lambda _key, _version, sent: hostile.frame(sent + 1, b"\0" * 20),
@@ -111,6 +111,14 @@ def test_a_peer_that_cannot_be_used_is_one_clear_error(
 ) -> None:
     with hostile.peer(answer) as address:
         assert message in failure(address, kind)
+
+
+def test_a_peer_that_hangs_up_has_closed_the_connection() -> None:
+    with (
+        hostile.peer(lambda *_: None) as address,
+        pytest.raises(ConnectionFailedError, match="closed the connection"),
+    ):
+        Connection(parse_address(address), "client", Deadline(30))
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, ANSWER_BYTES_MAX + 1, 2**31 - 1])

@@ -166,6 +166,7 @@ def test_a_cluster_without_a_controller_is_asked_until_it_has_one() -> None:
     assert cluster.controllers == [2]
 
 
+@pytest.mark.slow
 def test_a_missing_controller_is_reported_when_time_is_over() -> None:
     with asking(Old([-1]), timeout=2) as admin:
         assert code_of(admin.topics.create(["orders"])["orders"]) is ErrorCode.NOT_CONTROLLER

@@ -122,6 +122,7 @@ def committed(broker: InProcessBroker, topic: str) -> list[bytes | None]:
     return [each.value for each in reading.read_to_end(broker.bootstrap, topic, 1, "read_committed")[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lossy", [InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest]
 )

@@ -118,6 +118,7 @@ def test_where_no_broker_is_one_line_says_so() -> None:
         assert message.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_port_where_http_is_spoken_is_recognized() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = HttpServer(listener, lambda _request: Answer(HTTPStatus.OK, "text/plain", b""))
@@ -130,6 +131,7 @@ def test_a_port_where_http_is_spoken_is_recognized() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_name_that_does_not_resolve_is_not_tried_for_the_whole_timeout(broker: InProcessBroker) -> None:
     message = failed(korvet("topics", "list", "-b", "no-such-host.invalid", "--timeout", "600"))
     assert "Error: no connection to no-such-host.invalid:9092: " in message

@@ -61,6 +61,7 @@ class Scene:
             "authorizer_class_name": "StandardAuthorizer",
             "super_users": str(ROOT.principal),
             "group_initial_rebalance_delay_ms": 0,
+            "group_streams_initial_rebalance_delay_ms": 0,
             "storage_format": "batch",
         }
         self.settings = Settings(**given | settings)

@@ -20,6 +20,8 @@ from korvet.redis.client import Redis
 from tests.support.proxy import Proxy, proxy, turn, until
 from tests.support.secured_redis import PASSWORD, secured_redis
 
+pytestmark = pytest.mark.slow
+
 TLS = Path(__file__).parents[1] / "support" / "tls"
 CERTIFICATE, KEY = TLS / "certificate.pem", TLS / "key.pem"
 # How long a test waits for what must come; never how long it takes.
@@ -427,7 +429,6 @@ def test_tls_that_the_system_does_not_trust_is_refused(redis_url: str, connect: 
         assert "certificate" in unavailable(connect(network.url), "PING").lower()
 
 
-@pytest.mark.slow
 def test_a_server_that_requires_a_certificate_is_one_clear_error(tmp_path: Path, connect: Connect) -> None:
     with secured_redis(tmp_path) as secured:
         file = str(secured.password_file)

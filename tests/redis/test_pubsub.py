@@ -15,6 +15,8 @@ from tests.support import redis_servers
 from tests.support.commands import commands_of
 from tests.support.proxy import Proxy, proxy, turn, until
 
+pytestmark = pytest.mark.slow
+
 Connect = Callable[..., Subscriptions]
 
 
@@ -304,7 +306,6 @@ def test_a_listener_may_forget_itself(redis_url: str, subscribe: Connect, raw_re
     assert calls == [b"x"]
 
 
-@pytest.mark.slow
 def test_a_forbidden_channel_is_reported(subscribe: Connect) -> None:
     with redis_servers.embedded_server() as url:
         with redis.Redis.from_url(url) as admin:

@@ -26,6 +26,8 @@ from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, until
 from tests.support.redis_cluster import redis_cluster
 
+pytestmark = pytest.mark.slow
+
 LEASE_MS, LONG_LEASE_MS = 1000, 600_000
 KEYS = Keys("korvet")
 
@@ -96,7 +98,6 @@ def test_a_lease_that_is_kept_makes_nothing_late(redis: Redis, raw_redis: Any) -
     keeping.kill()
 
 
-@pytest.mark.slow
 def test_a_node_that_hangs_ends_the_lease_of_no_other_one() -> None:
     with redis_cluster(masters=2) as cluster:
         redis = Redis(cluster.url, timeout_ms=60_000, connect_timeout_ms=60_000)

@@ -82,6 +82,8 @@ def generation(scene: Scene) -> int:
     return scene.generation
 
 
+UNASSIGNED: Fields = {"group_streams_initial_rebalance_delay_ms": 3000}
+"""Settings with which a group's first heartbeat gets no assignment yet."""
 TASKS = {
     "active_tasks": [{"subtopology_id": "0", "partitions": [0, 1]}],
     "standby_tasks": [],
@@ -128,8 +130,9 @@ STREAMS_ROWS: Rows = {
             joining(),
             {"error_message": None, "member_id": "m", "member_epoch": 1, "heartbeat_interval_ms": 5000},
             rights=[(READ, GROUP), (DESCRIBE, TOPIC)],
+            settings=UNASSIGNED,
         ),
-        Row(storing(), {"status": Where(missing)}),
+        Row(storing(), {"status": Where(missing)}, settings=UNASSIGNED),
         *(
             Row(
                 storing(),
