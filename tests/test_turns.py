@@ -38,7 +38,7 @@ def others() -> Iterator[Callable[[], int]]:
 @pytest.fixture
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 3600.0)
-    turns._Turns.given_at = math.inf
+    monkeypatch.setattr(turns._Turns, "given_at", math.inf)
 
 
 @pytest.fixture
