@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from korvet.admin.client import AdminClient
@@ -12,11 +14,13 @@ from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.types import FeatureUpgradeType
 from tests.admin.outcomes import code_of
-from tests.support.in_process import InProcessBroker, two_brokers
+from tests.support.broker import korvet_cluster
+from tests.support.in_process import InProcessBroker
 
 
-def test_the_cluster_is_described_with_its_brokers(redis_server: str) -> None:
-    with two_brokers(redis_server) as (zero, one), AdminClient(one.bootstrap) as admin:
+@pytest.mark.slow
+def test_the_cluster_is_described_with_its_brokers(redis_url: str, tmp_path: Path) -> None:
+    with korvet_cluster(tmp_path, redis_url) as (zero, one), AdminClient(one.bootstrap) as admin:
         described = admin.cluster.describe()
         assert described.brokers == [
             BrokerNode(broker_id, *broker.address, rack=None, fenced=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from korvet.admin.errors import (
 from korvet.admin.types import ConfigSource, ConfigType, Resource, ResourceType, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
-from tests.support.in_process import two_brokers
+from tests.support.broker import korvet_cluster
 from tests.support.processes import wait_until
 from tests.support.topic_client import Client
 
@@ -124,10 +125,13 @@ def test_what_is_not_there_keeps_nothing_else_from_being_described(admin: AdminC
     assert list(settled({there: outcomes[there]})[there]) == ["retention.ms"]
 
 
-def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(redis_server: str) -> None:
+@pytest.mark.slow
+def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(
+    redis_url: str, tmp_path: Path
+) -> None:
     everybody, zero, one = Resource.cluster(), Resource.broker(0), Resource.broker(1)
     with (
-        two_brokers(redis_server) as (first, _),
+        korvet_cluster(tmp_path, redis_url) as (first, _),
         AdminClient(first.bootstrap) as admin,
     ):
 

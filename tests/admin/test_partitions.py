@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as KafkaProducer
@@ -18,7 +19,8 @@ from korvet.admin.errors import (
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
-from tests.support.in_process import InProcessBroker, two_brokers
+from tests.support.broker import korvet_cluster
+from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.topic_client import Client
 
@@ -29,9 +31,10 @@ def lies(admin: AdminClient, brokers: list[int]) -> bool:
     return (described.leader, described.replicas) == (brokers[0], brokers)
 
 
-def test_a_partition_moves_to_the_broker_that_is_named_first(redis_server: str) -> None:
+@pytest.mark.slow
+def test_a_partition_moves_to_the_broker_that_is_named_first(redis_url: str, tmp_path: Path) -> None:
     place = TopicPartition("orders", 0)
-    with two_brokers(redis_server) as (zero, _), AdminClient(zero.bootstrap) as admin:
+    with korvet_cluster(tmp_path, redis_url) as (zero, _), AdminClient(zero.bootstrap) as admin:
         settled(admin.topics.create(["orders"]))
         for target in ([0], [1], [0, 1], [1, 0]):
             assert admin.partitions.reassign({place: target}) == {place: None}

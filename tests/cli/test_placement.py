@@ -12,30 +12,35 @@ import pytest
 from korvet.admin.client import AdminClient
 from tests.cli.commands import done, failed, korvet, refused
 from tests.cli.terminal import at_terminal, exit_code
-from tests.support.in_process import InProcessBroker, broker_in_process, two_brokers
-from tests.support.processes import wait_until
+from tests.support import redis_servers
+from tests.support.broker import Broker, korvet_cluster
 from tests.support.topic_client import Client
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def brokers(redis_server: str) -> Iterator[list[InProcessBroker]]:
-    with two_brokers(redis_server) as running:
-        yield list(running)
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    with (
+        redis_servers.server() as url,
+        korvet_cluster(tmp_path_factory.mktemp("cluster"), url) as running,
+    ):
+        yield running
 
 
 @pytest.fixture
-def topic(brokers: list[InProcessBroker], name: str) -> str:
+def topic(brokers: list[Broker], name: str) -> str:
     """Give a topic with three partitions on broker 0."""
     assert topics(brokers, "create", name, "--replica-assignment", "0,0,0").returncode == 0
     return name
 
 
-def topics(brokers: list[InProcessBroker], command: str, *arguments: str) -> Any:
+def topics(brokers: list[Broker], command: str, *arguments: str) -> Any:
     """Run `korvet topics` COMMAND."""
     return korvet("topics", command, "-b", brokers[0].bootstrap, *arguments)
 
 
-def leaders(brokers: list[InProcessBroker], topic: str) -> list[int]:
+def leaders(brokers: list[Broker], topic: str) -> list[int]:
     """Return the leaders, which are the same at each broker."""
     found = []
     for broker in brokers:
@@ -46,7 +51,7 @@ def leaders(brokers: list[InProcessBroker], topic: str) -> list[int]:
     return found[0]
 
 
-def test_partitions_are_reassigned_by_arguments(brokers: list[InProcessBroker], topic: str) -> None:
+def test_partitions_are_reassigned_by_arguments(brokers: list[Broker], topic: str) -> None:
     assert leaders(brokers, topic) == [0, 0, 0]
     printed = done(topics(brokers, "reassign", f"{topic}:0=1", f"{topic}:2=1,0"))
     assert printed == f"{topic}:0 assigned\n{topic}:2 assigned\n"
@@ -57,7 +62,7 @@ def test_partitions_are_reassigned_by_arguments(brokers: list[InProcessBroker], 
 
 
 def test_partitions_are_reassigned_by_a_file_of_kafkas_tool(
-    brokers: list[InProcessBroker], topic: str, tmp_path: Path
+    brokers: list[Broker], topic: str, tmp_path: Path
 ) -> None:
     moves = [{"topic": topic, "partition": 1, "replicas": [1], "log_dirs": ["any"]}]
     file = tmp_path / "moves.json"
@@ -69,7 +74,7 @@ def test_partitions_are_reassigned_by_a_file_of_kafkas_tool(
     assert leaders(brokers, topic) == [0, 1, 0]
 
 
-def test_each_impossible_reassignment_is_reported(brokers: list[InProcessBroker], topic: str) -> None:
+def test_each_impossible_reassignment_is_reported(brokers: list[Broker], topic: str) -> None:
     result = topics(brokers, "reassign", f"{topic}:0=9", f"{topic}:7=1", f"{topic}:1=1")
     message = failed(result)
     assert f"Error: partition {topic}:0: INVALID_REPLICA_ASSIGNMENT" in message
@@ -116,7 +121,7 @@ def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:
     refused("topics", *arguments)
 
 
-def test_preferred_leaders_stay(brokers: list[InProcessBroker], topic: str) -> None:
+def test_preferred_leaders_stay(brokers: list[Broker], topic: str) -> None:
     printed = done(topics(brokers, "elect-leaders", topic))
     assert printed == "".join(f"{topic}:{index} stays\n" for index in range(3))
     result = topics(brokers, "elect-leaders", "--json", f"{topic}:1")
@@ -127,9 +132,7 @@ def test_preferred_leaders_stay(brokers: list[InProcessBroker], topic: str) -> N
 
 
 @pytest.mark.slow
-def test_an_election_that_may_lose_records_is_confirmed_first(
-    brokers: list[InProcessBroker], topic: str
-) -> None:
+def test_an_election_that_may_lose_records_is_confirmed_first(brokers: list[Broker], topic: str) -> None:
     assert "nothing is elected" in failed(topics(brokers, "elect-leaders", "--unclean", topic))
     done(topics(brokers, "elect-leaders", "--unclean", "--yes", topic))
     with at_terminal("topics", "elect-leaders", "--unclean", "-b", brokers[0].bootstrap, topic) as child:
@@ -139,16 +142,10 @@ def test_an_election_that_may_lose_records_is_confirmed_first(
         assert exit_code(child) == 1
 
 
-def test_an_unavailable_preferred_leader_is_reported(name: str, redis_server: str) -> None:
-    namespace = {"namespace": "one-leaves"}
-    with broker_in_process(redis_server, namespace) as zero:
-        with broker_in_process(redis_server, namespace, broker_id=1) as one, Client(zero.address) as client:
-            client.create(name)
-            flags = ("-b", zero.bootstrap, f"{name}:0=1,0")
-            wait_until(lambda: korvet("topics", "reassign", *flags).returncode == 0, "zero knows of one")
-            assert one.bootstrap != zero.bootstrap
-        reported = f"Error: partition {name}:0: PREFERRED_LEADER_NOT_AVAILABLE"
-        wait_until(
-            lambda: korvet("topics", "elect-leaders", "-b", zero.bootstrap, name).stderr.startswith(reported),
-            "zero knows that one has left",
-        )
+def test_an_unavailable_preferred_leader_is_reported(name: str, redis_url: str, tmp_path: Path) -> None:
+    with korvet_cluster(tmp_path, redis_url) as running, Client(running[0].address) as client:
+        client.create(name)
+        assert topics(running, "reassign", f"{name}:0=1,0").returncode == 0
+        assert running[1].stop() == 0
+        message = failed(topics(running, "elect-leaders", name))
+        assert message.startswith(f"Error: partition {name}:0: PREFERRED_LEADER_NOT_AVAILABLE")

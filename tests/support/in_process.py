@@ -1,24 +1,22 @@
 """A broker in a thread of the test's own process, on a Redis that is there: listeners, dispatcher, handlers, keeper.
 
 For tests of what stands in front of a broker: clients see no difference to `korvet serve`, and no process is started.
-Its clients must not run on an event loop of the thread that asks.
+Its clients must not run on an event loop of the thread that asks. One in a process at a time: workers share state of
+their module, and know of no other thread.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
-from korvet.admin.client import AdminClient
 from korvet.config.listeners import Listener
 from korvet.config.settings import Settings
 from korvet.config.sources import load
@@ -30,10 +28,9 @@ from korvet.server.supervisor.child import SupervisorLink
 from korvet.server.supervisor.ports import Bound
 from korvet.telemetry.process_table import KEEPER_ROW, ProcessTable
 from tests.support import redis_servers
-from tests.support.processes import WAIT_SECONDS_MAX, wait_until
+from tests.support.processes import WAIT_SECONDS_MAX
 
 CLUSTER_ID = "cluster-of-one-process"
-_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -123,30 +120,7 @@ def only_broker(redis_url: str, settings: Mapping[str, str] | None = None) -> It
 
 
 @contextlib.contextmanager
-def two_brokers(
-    redis_url: str, settings: Mapping[str, str] | None = None
-) -> Iterator[tuple[InProcessBroker, InProcessBroker]]:
-    """Run the brokers 0 and 1 beside what else is in a Redis; each knows of the other."""
-    given = {"namespace": f"two-{next(_NUMBERS)}", **(settings or {})}
-    with (
-        broker_in_process(redis_url, given) as zero,
-        broker_in_process(redis_url, given, broker_id=1) as one,
-    ):
-        for broker in (zero, one):
-            with AdminClient(broker.bootstrap) as admin:
-                wait_until(partial(_has_both, admin), "both brokers and the controller are known")
-        yield zero, one
-
-
-def _has_both(admin: AdminClient) -> bool:
-    described = admin.cluster.describe()
-    return len(described.brokers) == 2 and described.controller is not None
-
-
-@contextlib.contextmanager
-def broker_in_process(
-    redis_url: str, settings: Mapping[str, str] | None = None, broker_id: int = 0
-) -> Iterator[InProcessBroker]:
+def broker_in_process(redis_url: str, settings: Mapping[str, str] | None = None) -> Iterator[InProcessBroker]:
     """Run a broker with these settings on a free port; records are kept indefinitely unless they say otherwise."""
     common = {
         "redis.url": redis_url,
@@ -159,11 +133,12 @@ def broker_in_process(
     given = common | dict(settings or {})
     if "listeners" in given:
         del given["listen"]
-    loaded = dataclasses.replace(load(None, {}, given).settings, cluster_id=CLUSTER_ID, broker_id=broker_id)
+    loaded = dataclasses.replace(load(None, {}, given).settings, cluster_id=CLUSTER_ID)
     with contextlib.ExitStack() as cleanup:
         reserved = ports.reserve_listeners(loaded, cleanup)
         addresses = [Listener(name, reservation.address) for name, reservation in reserved.items()]
         listeners = ports.bind_listeners(loaded, addresses)
+        assert not any(isinstance(other, _Thread) for other in threading.enumerate()), "there is one already"
         thread = _Thread(loaded, listeners)
         thread.start()
         cleanup.callback(thread.end)
