@@ -26,7 +26,7 @@ READ_ORDERS = AclBinding(
 ORDERS = AclBindingFilter(resource_name="orders")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def guarded(redis_server: str) -> Iterator[AdminClient]:
     """Give a client of a broker with an authorizer, where it is a super user."""
     settings = {
