@@ -53,6 +53,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None, st
 
 
 def test_administrative_changes_are_in_the_audit_log(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
         topic_id = scene.create("orders")
         offsets.commit(scene)
@@ -107,6 +108,7 @@ def test_changes_of_quotas_users_leaders_and_features_are_in_the_audit_log_and_c
         {"entity": entity(("user", "bob"), ("client-id", None)), "ops": ops},
         {"entity": entity(("user", None), ("user", "bob")), "ops": [ops[0] | {"value": 1.0}]},
     ]
+    caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
         scene.ask(AlterClientQuotasRequest, entries=entries)
         for mechanism in (2, 9):

@@ -206,6 +206,7 @@ def test_internal_topics_are_created_for_those_who_may_create_them(
     message = "Internal topics are missing: store; Unauthorized to CREATE on topics store."
     assert missing() == missing() == [message]
     scene.allow(CREATE, resource, name)
+    caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
         assert missing() == ["Internal topics are missing: store"]
     [line] = [vars(record)["korvet_fields"] for record in caplog.records if record.name == "korvet.audit"]

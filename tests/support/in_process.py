@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,8 @@ def broker_in_process(redis_url: str, settings: Mapping[str, str] | None = None)
         del given["listen"]
     loaded = dataclasses.replace(load(None, {}, given).settings, cluster_id=CLUSTER_ID)
     with contextlib.ExitStack() as cleanup:
+        # A broker sets the level of the process; the tests after this one have their own.
+        cleanup.callback(logging.getLogger().setLevel, logging.getLogger().level)
         reserved = ports.reserve_listeners(loaded, cleanup)
         addresses = [Listener(name, reservation.address) for name, reservation in reserved.items()]
         listeners = ports.bind_listeners(loaded, addresses)
