@@ -12,7 +12,7 @@ import pytest
 from tests.cli.commands import at_broker, done, done_as_json, failed, korvet_process, table
 from tests.support import redis_servers
 from tests.support.broker import korvet_broker
-from tests.support.in_process import InProcessBroker, broker_in_process
+from tests.support.in_process import InProcessBroker
 from tests.support.sasl_client import SaslClient
 
 pytestmark = pytest.mark.slow
@@ -117,9 +117,8 @@ def test_the_first_user_is_made_in_a_redis(file: str, tmp_path: Path) -> None:
         bootstrap("admin", *at)
         assert "admin exists: --replace gives it another password" in bootstrap("admin", *at, code=1)
         bootstrap("admin", "--replace", *at[:2], "--password-file", str(other))
-        settings = dict(setting.split("=", 1) for setting in (*SASL[1::2], *MAP[1::2]))
         with (
-            broker_in_process(url, settings) as broker,
+            korvet_broker(tmp_path, "--redis-url", url, *SASL, *MAP, workers=1, listen=()) as broker,
             SaslClient(broker.at("SASL_PLAINTEXT")) as client,
         ):
             client.authenticated("admin", "another password")
