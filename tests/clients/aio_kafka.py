@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError, ProducerFenced, for_code
 from aiokafka.helpers import create_ssl_context
 from aiokafka.structs import OffsetAndMetadata
 
-from tests.clients.library import Config, FencedError, Library, Place, RefusedError, Written, logged
+from tests.clients.client_library import Config, FencedError, Library, Place, RefusedError, Written, logged
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import Received, Sample
 

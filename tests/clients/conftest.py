@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from tests.clients.aio_kafka import AIOKAFKA
+from tests.clients.client_library import Admin, Library
 from tests.clients.kafka_python import KAFKA_PYTHON
-from tests.clients.library import Admin, Library
 from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support import redis_servers
 from tests.support.broker import Broker, korvet_broker

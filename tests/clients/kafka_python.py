@@ -12,7 +12,7 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedEr
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.structs import OffsetAndMetadata
 
-from tests.clients.library import Config, FencedError, Library, Place, RefusedError, Written, logged
+from tests.clients.client_library import Config, FencedError, Library, Place, RefusedError, Written, logged
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import Received, Sample
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its package
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tests.clients.library import END, Config, FencedError, Library, Place, RefusedError, Written
+from tests.clients.client_library import END, Config, FencedError, Library, Place, RefusedError, Written
 from tests.support import reading
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.records import Received, Sample

@@ -19,7 +19,7 @@ from kafka.admin import OffsetSpec as Special
 from kafka.errors import UnknownTopicOrPartitionError
 
 from korvet.errors import ErrorCode
-from tests.clients.library import Admin, Library, RefusedError, read, written
+from tests.clients.client_library import Admin, Library, RefusedError, read, written
 from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support import reading
 from tests.support.broker import Broker

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 import redis
 
-from tests.clients.library import Library, read, written
+from tests.clients.client_library import Library, read, written
 from tests.support import processes, reading
 from tests.support.broker import Broker, korvet_broker
 from tests.support.records import CODECS, Sample, topic_name

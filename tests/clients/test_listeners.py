@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.library import Library, read, written
+from tests.clients.client_library import Library, read, written
 from tests.support import ops, redis_servers
 from tests.support.broker import Broker, korvet_broker
 from tests.support.docs import PAGES

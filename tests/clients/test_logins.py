@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.library import Library, read, written
+from tests.clients.client_library import Library, read, written
 from tests.support.broker import Broker
 from tests.support.identity_provider import Provider, identity_provider
 from tests.support.records import TIMESTAMP_FIRST_MS, Sample, check_exactly, topic_name

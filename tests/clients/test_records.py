@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from tests.clients.library import END, Admin, Library, Written, read, written
+from tests.clients.client_library import END, Admin, Library, Written, read, written
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import (

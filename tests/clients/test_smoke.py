@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from tests.clients.library import Library, read, written
+from tests.clients.client_library import Library, read, written
 from tests.support.broker import Broker
 from tests.support.records import check_exactly, samples, topic_name
 

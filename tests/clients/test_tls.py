@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import korvet
-from tests.clients.library import Library, read, written
+from tests.clients.client_library import Library, read, written
 from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support.broker import Broker, korvet_broker
 from tests.support.docs import PAGES

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from tests.clients.aio_kafka import AIOKAFKA
+from tests.clients.client_library import FencedError, Library, Place, Producer, RefusedError, read, written
 from tests.clients.kafka_python import KAFKA_PYTHON
-from tests.clients.library import FencedError, Library, Place, Producer, RefusedError, read, written
 from tests.clients.librdkafka import LIBRDKAFKA
 from tests.support import processes, reading, redis_servers
 from tests.support.broker import Broker, korvet_broker
