@@ -117,7 +117,11 @@ class Model:
         self.part.kind = "ranges"
 
 
-@pytest.fixture(scope="module", params=["record-redis", "record-ranges", "batch-ranges"])
+# tests/UNSTABLE.md has the reason for `nightly`.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("record-redis", marks=pytest.mark.nightly), "record-ranges", "batch-ranges"],
+)
 def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Redis, Any, Format, Kind]]:
     storage_format, _, kind = request.param.partition("-")
     client = Redis(redis_server, timeout_ms=60_000, connect_timeout_ms=10_000)
