@@ -168,13 +168,12 @@ class Backpressure:
             self._map_version = self._redis.map_version
             for former in self._nodes.keys() - set(self._redis.nodes()):
                 self._nodes.pop(former).forget()
-        found = self._nodes.get(node)
-        if found is None:
+        pressure = self._nodes.get(node)
+        if pressure is None:
             usage = UsageStore(node, with_file=False)
-            found = self._nodes[node] = ServerBackpressure(
-                usage, self._settings, name=node.name, clock=self._clock
-            )
-        state = found.check()
+            pressure = ServerBackpressure(usage, self._settings, name=node.name, clock=self._clock)
+            self._nodes[node] = pressure
+        state = pressure.check()
         return state._replace(throttle_ms=0) if state.refusal else state
 
 

@@ -90,7 +90,7 @@ class ServingLease:
         self._renewal.join()
 
     def is_late(self, came_after: float) -> bool:
-        """Return whether a request may be late that came after that (monotonic); renews a lease that has ended."""
+        """Return whether a request received after this monotonic time may be late; renews an ended lease."""
         has_ended = self._clock.boot_time() >= self._end
         for node in self._redis.known_nodes():
             has_ended = has_ended or node.lease_ended

@@ -236,7 +236,7 @@ def serve(
     keeping = CLOCK.spawn(lease.keep)
     # That of ops too: what the process of ops would report is not among the metrics of workers.
     certificates = [*(each.tls for each in bound), ops_tls(settings)]
-    CLOCK.spawn(watch_certificates, [each for each in certificates if each])
+    CLOCK.spawn(watch_certificates, [listener for listener in certificates if listener])
     watching = CLOCK.spawn(_watch_registry, settings, storage, apis)
     REQUEST_METRICS.on_flush(apis.log.traffic.publish)
     CLOCK.spawn(_beat, link)

@@ -100,10 +100,10 @@ class Positions:
 
     def _starts(self, ask: ShareAsk, parts: Sequence[SharePart]) -> list[int | KafkaError]:
         if isinstance(ask.reset, int):
-            found = self._find(parts, max(0, int(self._clock.time() * 1000) - ask.reset))
+            starts = self._find(parts, max(0, int(self._clock.time() * 1000) - ask.reset))
             ends = self._find(parts, SpecialTimestamp.LATEST)
             # Nothing is as young: it begins with what comes.
-            return [end if each == NOT_FOUND else each for each, end in zip(found, ends, strict=True)]
+            return [end if start == NOT_FOUND else start for start, end in zip(starts, ends, strict=True)]
         return self._find(
             parts, SpecialTimestamp.EARLIEST if ask.reset == EARLIEST else SpecialTimestamp.LATEST
         )

@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
                 of = {each: (*ends["namespace"], ends["name"]) for each, ends in json.loads(body).items()}
                 catalog.rename_table(of["source"], of["destination"])
             case _:
-                raise NotImplementedError(f"{method} {parts}")
+                raise AssertionError(f"no client of Korvet sends {method} {parts}")
         return ""
 
 

@@ -321,7 +321,7 @@ def _pieces(pieces: Sequence[Buffer]) -> Iterator[Buffer]:
 def watch_certificates(listeners: Sequence[ListenerTls]) -> None:
     """Take up certificates that were replaced, and report when those in use end."""
     while listeners:
-        for each in listeners:
-            each.refresh()
-            metrics.TLS_CERTIFICATE_EXPIRY.labels(each.listener).set(each.expires_at)
+        for listener in listeners:
+            listener.refresh()
+            metrics.TLS_CERTIFICATE_EXPIRY.labels(listener.listener).set(listener.expires_at)
         CLOCK.sleep(LOOK_SECONDS)
