@@ -128,7 +128,8 @@ if kind == 'redis' then
     return true
   end
   local gone, former = {}, {}
-  for _, row in ipairs(log_start > 0 and available('-', id_of(log_start - 1), 1000) or {}) do
+  -- What left the log is in flight no more, whoever has it.
+  for _, row in ipairs(log_start > 0 and redis.call('XPENDING', stream, group, '-', id_of(log_start - 1), 1000) or {}) do
     gone[#gone + 1], former[row[2]] = row[1], true
   end
   each_of(gone, ack)

@@ -4,6 +4,8 @@
 -- ARGV     topic id, group, offset sequence bits
 -- Returns  {start, first offset that nobody has had yet, records in flight, the state's epochs}, texts; nil if there is no part
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
+--
+-- Records that have left the log are not in flight, though share/acquire has not dropped them yet.
 
 -- @include shared/whole_number
 
@@ -12,6 +14,7 @@ local topic_id, group, bits = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local is_replaced = false
 -- @include shared/share_begin
+-- @include shared/share_ranges
 -- @include shared/share_redis
 
 if not header then
@@ -21,6 +24,19 @@ if kind == 'redis' then
   local undelivered, pending = read_group()
   next_offset, in_flight = math.max(undelivered or start, log_start), pending or 0
   start = in_flight > 0 and first_pending(next_offset) or next_offset
+  if start < log_start then
+    in_flight = in_flight - #redis.call('XPENDING', stream, group, '-', id_of(log_start - 1), in_flight)
+    start = in_flight > 0 and first_pending(next_offset, log_start) or next_offset
+  end
+elseif start < log_start then
+  local owners, ranges = read_ranges()
+  if not owners then
+    return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
+  end
+  for at = 1, #ranges, 5 do
+    put(unpack(ranges, at, at + 4))
+  end
+  start, in_flight = new_ranges[1] or next_offset, live
 end
 return {string.format('%d', math.max(start, log_start)), string.format('%d', math.max(next_offset, log_start)),
   string.format('%d', in_flight), held[6] or ''}

@@ -2,8 +2,8 @@
 -- Needs   stream, group, bits
 -- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
---         group; create_group(start); first_pending(to), the offset of the first pending entry, at most `to`;
---         each_of(ids, call), which calls it with as many ids at once as Lua can pass
+--         group; create_group(start); first_pending(to, from), the offset of the first pending entry, at most `to`, at
+--         least `from` (nil: any); each_of(ids, call), which calls it with as many ids at once as Lua can pass
 local width = 2 ^ bits
 
 local function id_of(offset)
@@ -43,8 +43,8 @@ local function create_group(start)
   redis.call('XGROUP', 'CREATE', stream, group, start > 0 and id_of(start - 1) or '0-0', 'MKSTREAM')
 end
 
-local function first_pending(to)
-  local row = redis.call('XPENDING', stream, group, '-', '+', 1)[1]
+local function first_pending(to, from)
+  local row = redis.call('XPENDING', stream, group, from and id_of(from) or '-', '+', 1)[1]
   return math.min(row and position_of(row[1]) or to, to)
 end
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
@@ -29,6 +29,15 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("trim"), st.integers(0, 8)),
     st.tuples(st.just("convert")),
 )
+
+LAST_IN_FLIGHT_IS_TRIMMED = [
+    ("append", [1]),
+    ("take", "m1", 2),
+    ("acknowledge", "m1", 0b10, [1]),
+    ("release", "m1"),
+    ("trim", 1),
+]
+ALL_IN_FLIGHT_IS_TRIMMED = [("append", [6] * 6), ("take", "m1", 20), *[("trim", 8)] * 3, ("take", "m2", 20)]
 
 
 class Model:
@@ -117,11 +126,7 @@ class Model:
         self.part.kind = "ranges"
 
 
-# tests/UNSTABLE.md has the reason for `nightly`.
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param("record-redis", marks=pytest.mark.nightly), "record-ranges", "batch-ranges"],
-)
+@pytest.fixture(scope="module", params=["record-redis", "record-ranges", "batch-ranges"])
 def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Redis, Any, Format, Kind]]:
     storage_format, _, kind = request.param.partition("-")
     client = Redis(redis_server, timeout_ms=60_000, connect_timeout_ms=10_000)
@@ -132,6 +137,8 @@ def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Re
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(OPERATIONS, max_size=30))
+@example(LAST_IN_FLIGHT_IS_TRIMMED)
+@example(ALL_IN_FLIGHT_IS_TRIMMED)
 def test_a_part_is_what_the_model_is(made: tuple[Redis, Any, Format, Kind], operations: list[Any]) -> None:
     client, raw, storage_format, kind = made
     raw.flushall()
