@@ -97,7 +97,11 @@ def ci() -> list[Part]:
 
 def nightly() -> list[Part]:
     """Return everything that CI does not run, in parts of 30 minutes at most."""
-    properties = [str(file) for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
+    properties = [
+        str(file)
+        for file in Path("tests").rglob("test_*.py")
+        if "hypothesis" in file.read_text() and file.parent.name != "native"  # those need a compiled build
+    ]
     return [
         pytest(
             "tests left to the night",
