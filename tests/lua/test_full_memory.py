@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,17 +28,13 @@ from tests.lua.transaction.support import Transaction
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 
 
-@FORMATS
-def test_an_append_writes_nothing(raw_redis: Any, log_of: Callable[[Any], Log]) -> None:
-    log = log_of(raw_redis)
+def test_an_append_writes_nothing(raw_redis: Any, log: Log) -> None:
     log.appended("a", producer=7)
     with unchanged(log.client), memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
         log.append("b", producer=7, sequence=1)
 
 
-@FORMATS
-def test_no_transaction_is_opened_or_ended(raw_redis: Any, log_of: Callable[[Any], Log]) -> None:
-    log = log_of(raw_redis)
+def test_no_transaction_is_opened_or_ended(raw_redis: Any, log: Log) -> None:
     log.appended("a", producer=7, transaction="t5")
     batches = (
         log.batch("b", producer=8, transaction="t5"),

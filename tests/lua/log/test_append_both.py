@@ -62,14 +62,6 @@ def test_a_malformed_state_is_named_and_nothing_is_written(log: Log, field: str,
         log.append("a")
 
 
-@pytest.mark.parametrize("key", [STREAM, STATE, PRODUCERS])
-def test_a_key_of_the_wrong_type_is_refused_before_anything_is_written(log: Log, key: str) -> None:
-    log.client.delete(key)
-    log.client.set(key, "a string")
-    with refused(log.client, "WRONGTYPE"):
-        log.append("a", producer=1)
-
-
 def test_used_up_offsets_are_refused_before_anything_is_written(log: Log) -> None:
     log.client.hset(STATE, "next", str(OFFSETS_END - 2))
     with refused(log.client, r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"):

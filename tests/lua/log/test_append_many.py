@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from bisect import bisect_left
 from typing import Any
 
 import pytest
@@ -10,10 +11,18 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.lua.support import INDEX, OFFSETS_END, PRODUCERS, STATE, STREAM, BatchLog, Log, unchanged
-
-LogOf = Callable[[Any], Log]
-FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
+from tests.lua.support import (
+    ABORTED,
+    INDEX,
+    OFFSETS_END,
+    OPEN,
+    PRODUCERS,
+    STATE,
+    STREAM,
+    BatchLog,
+    Log,
+    unchanged,
+)
 
 
 def results(answer: list[Any]) -> list[tuple[Any, int]]:
@@ -25,9 +34,7 @@ def results(answer: list[Any]) -> list[tuple[Any, int]]:
     ]
 
 
-@FORMATS
-def test_batches_lie_one_after_the_other_and_are_announced_once(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_batches_lie_one_after_the_other_and_are_announced_once(raw_redis: Any, log: Log) -> None:
     first = log.appended("0")
     with raw_redis.pubsub() as listener:
         listener.ssubscribe(STREAM)
@@ -45,47 +52,6 @@ def test_batches_lie_one_after_the_other_and_are_announced_once(raw_redis: Any, 
     assert log.state()["bytes"] == "400"
 
 
-@FORMATS
-def test_what_is_wrong_with_one_batch_is_its_own(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
-    raw_redis.hset(PRODUCERS, "9", "garbage")
-    answer = log.append_all(
-        log.batch("a", producer=7),
-        log.batch("wrong", producer=7, sequence=5),
-        log.batch("b", producer=7, sequence=1),
-        log.batch("wrong", producer=9),
-        log.batch("c"),
-        log.batch("wrong", producer=7, epoch=3, sequence=2),
-        log.batch("d", producer=7, epoch=1),
-        log.batch("wrong", producer=7, epoch=0, sequence=2),
-    )
-    base = results(answer)[0][1]
-    assert results(answer) == [
-        ("APPENDED", base),
-        ("OUT_OF_ORDER_SEQUENCE_NUMBER", 0),
-        ("APPENDED", base + 1),
-        ("KAFKA_STORAGE_ERROR", 0),
-        ("APPENDED", base + 2),
-        ("OUT_OF_ORDER_SEQUENCE_NUMBER", 0),
-        ("APPENDED", base + 3),
-        ("INVALID_PRODUCER_EPOCH", 0),
-    ]
-    assert log.values() == ["a", "b", "c", "d"]
-
-
-@FORMATS
-def test_a_batch_that_comes_twice_in_one_call_is_written_once(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
-    batches = [log.batch("a", "b", producer=7), log.batch("c", producer=7, sequence=2)]
-    answer = log.append_all(*batches, *batches)
-    base = results(answer)[0][1]
-    appended = [("APPENDED", base), ("APPENDED", base + 2)]
-    assert results(answer) == [*appended, ("DUPLICATE", base), ("DUPLICATE", base + 2)]
-    with unchanged(raw_redis):
-        assert results(log.append_all(*batches)) == [("DUPLICATE", base), ("DUPLICATE", base + 2)]
-    assert log.values() == ["a", "b", "c"]
-
-
 def test_only_the_batches_are_refused_for_which_no_offsets_are_left(raw_redis: Any) -> None:
     log = BatchLog(raw_redis)
     raw_redis.hset(STATE, "next", OFFSETS_END - 3)
@@ -96,9 +62,7 @@ def test_only_the_batches_are_refused_for_which_no_offsets_are_left(raw_redis: A
     assert log.next() == OFFSETS_END
 
 
-@FORMATS
-def test_nothing_of_a_call_is_written_if_its_first_entry_cannot_be(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_nothing_of_a_call_is_written_if_its_first_entry_cannot_be(raw_redis: Any, log: Log) -> None:
     log.appended("a")
     raw_redis.delete(STREAM)
     raw_redis.rpush(STREAM, "of somebody else")
@@ -110,43 +74,65 @@ BATCH = st.tuples(
     st.integers(1, 4),  # records
     st.sampled_from([-1, 7, 8]),  # producer
     st.integers(0, 1),  # epoch
-    st.integers(0, 6),  # sequence
+    st.integers(0, 4),  # sequence
     st.integers(0, 9),  # largest timestamp
     st.sampled_from([100, 300_000]),  # bytes as stored
+    st.sampled_from(["0", "0", "t0", "t1", "t2", "t3", "c0", "a0", "c-1", "a-1", "c1", "a1", "c2", "a2"]),
 )
 
 
-@FORMATS
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(batches=st.lists(BATCH, min_size=1, max_size=12))
+def batch_of(log: Log, drawn: tuple[Any, ...]) -> list[Any]:
+    """Return the batch, or the marker, that was drawn; without a producer there is no transaction."""
+    count, producer, epoch, sequence, timestamp, size, transaction = drawn
+    is_marker = producer >= 0 and transaction[0] in "ca"
+    batch = log.batch(
+        *"v" * (1 if is_marker else count),
+        producer=producer,
+        epoch=epoch,
+        sequence=-1 if is_marker else sequence,
+        max_timestamp=timestamp,
+        transaction=transaction if producer >= 0 else "0",
+    )
+    batch[5] = size
+    return batch
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=st.lists(BATCH, min_size=1, max_size=12))
 def test_batches_in_one_call_have_the_results_that_they_have_in_calls_of_their_own(
-    raw_redis: Any, log_of: LogOf, batches: list[tuple[int, ...]]
+    raw_redis: Any, log: Log, drawn: list[tuple[Any, ...]]
 ) -> None:
-    raw_redis.flushall()
-    log = log_of(raw_redis)
-    made = []
-    for count, producer, epoch, sequence, timestamp, size in batches:
-        batch = log.batch(
-            *"v" * count, producer=producer, epoch=epoch, sequence=sequence, max_timestamp=timestamp
-        )
-        batch[5] = size
-        made.append(batch)
-    one_by_one = [results(log.append_all(batch))[0] for batch in made]
-    alone = seen(log, one_by_one)
-    raw_redis.flushall()
-    log = log_of(raw_redis)
-    assert seen(log, results(log.append_all(*made))) == alone
+    found = []
+    for together in (False, True):
+        raw_redis.flushall()
+        log = type(log)(raw_redis)
+        batches = [batch_of(log, each) for each in drawn]
+        calls = [batches] if together else [[each] for each in batches]
+        found.append(seen(log, [each for call in calls for each in results(log.append_all(*call))]))
+    assert found[0] == found[1]
 
 
 def seen(log: Log, outcomes: list[tuple[Any, int]]) -> Any:
-    """Return the results and what the log holds, offsets as the number of the record that has it, and no times."""
+    """Return the results and what the log holds; in the place of an offset, how many records lie below it."""
     offsets = log.offsets()
-    place = {offset: at for at, offset in enumerate(offsets)} | {0: 0} if offsets else {0: 0}
-    state = log.state()
-    rows = {
-        producer: [(batch.split(b"@")[0], place[int(batch.split(b"@")[1])]) for batch in row.split()[2:]]
-        for producer, row in log.client.hgetall(PRODUCERS).items()
-    }
-    index = [row for row, _ in log.client.zrange(INDEX, 0, -1, withscores=True)]
+
+    def below(offset: Any) -> int:
+        return bisect_left(offsets, int(offset))
+
+    def row(text: bytes) -> bytes:
+        without_time = re.sub(rb"^(\d+) \d+", rb"\1", text)
+        return re.sub(rb"@(\d+)", lambda at: b"@%d" % below(at[1]), without_time)
+
+    state, zrange = log.state(), log.client.zrange
     numbers = {name: state.get(name) for name in ("bytes", "records", "max_timestamp", "interval", "reindex")}
-    return [(outcome, place[base]) for outcome, base in outcomes], rows, index, numbers, len(offsets)
+    ends = {name: below(state[name]) for name in ("open", "aborted") if name in state}
+    begun = {name: below(offset) for name, offset in zrange(OPEN, 0, -1, withscores=True)}
+    # How far a row covers the log depends on what else the call has ended.
+    aborted = [
+        (*name.split(b":")[:1], below(name.split(b":")[1]), below(end))
+        for name, end in zrange(ABORTED, 0, -1, withscores=True)
+    ]
+    producers = {producer: row(text) for producer, text in log.client.hgetall(PRODUCERS).items()}
+    placed = [(outcome, below(base)) for outcome, base in outcomes]
+    index = zrange(INDEX, 0, -1)
+    return placed, numbers, ends, begun, aborted, producers, index, log.values()

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.lua.support import (
     ABORTED,
@@ -224,33 +222,6 @@ def test_the_state_has_the_first_offset_of_all_that_is_open(log: Log) -> None:
     assert log.client.exists(OPEN) == 0
 
 
-def test_batches_of_one_call_see_each_other(log: Log) -> None:
-    answer = log.append_all(
-        log.batch("wrong", producer=7, transaction="t0"),
-        log.batch("a", producer=7, transaction=NUMBER),
-        log.batch("b", producer=7, sequence=1, transaction="t0"),
-        log.batch("c"),
-        log.batch("wrong", producer=7, sequence=2),
-        log.batch("m", producer=7, sequence=-1, transaction=ABORT),
-        log.batch("m", producer=7, sequence=-1, transaction=ABORT),
-        log.batch("d", producer=8, transaction=NUMBER),
-        log.batch("wrong", producer=7, sequence=2, transaction=NUMBER),
-        log.batch("e", producer=7, sequence=2, transaction=LATER),
-        log.batch("m", producer=8, sequence=-1, transaction=COMMIT),
-    )
-    outcomes = [str(each).split(" ")[0] if isinstance(each, Exception) else each for each in answer[4::3]]
-    ended = "INVALID_TXN_STATE"
-    assert outcomes == [
-        *(b"VERIFY", b"APPENDED", b"APPENDED", b"APPENDED", ended, b"APPENDED", b"DUPLICATE", b"APPENDED"),
-        *(ended, b"APPENDED", b"APPENDED"),
-    ]
-    bases = [int(base) for base in answer[5::3]]
-    assert aborted(log) == [(f"7:{bases[1]}", bases[5])]
-    assert opened(log) == {"7": bases[9]}
-    assert log.next() == bases[10] + 1
-    assert log.values() == ["a", "b", "c", "m", "d", "e", "m"]
-
-
 def test_of_a_producer_with_another_epoch_nothing_joins_the_open_transaction(log: Log) -> None:
     log.appended("a", producer=7, epoch=1, transaction=NUMBER)
     with unchanged(log.client):
@@ -328,52 +299,6 @@ def test_offsets_beyond_exact_text_are_kept_exactly(log: Log) -> None:
     assert first == 2**53 - 3
     _, at = marker(log, ABORT, producer=2**62)
     assert aborted(log) == [(f"{2**62}:{first}", 2**53 - 2)] == [(f"{2**62}:{first}", at)]
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from([7, 8]),
-        st.sampled_from([0, 1]),  # epoch
-        st.integers(0, 3),  # sequence
-        st.sampled_from(["0", "t0", "t1", "t2", "t3", "c0", "a0", "c-1", "a-1", "c1", "a1", "c2", "a2"]),
-    ),
-    max_size=12,
-)
-
-
-@given(STEPS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-def test_a_call_of_many_batches_does_what_many_calls_do(raw_redis: Any, steps: Any) -> None:
-    def results(answer: list[Any]) -> list[tuple[Any, int]]:
-        outcomes = [str(each).split(" ")[0] if isinstance(each, Exception) else each for each in answer[4::3]]
-        return list(zip(outcomes, map(int, answer[5::3]), strict=True))
-
-    def seen(log: Log) -> object:
-        transactions = {name: each for name, each in log.state().items() if name in {"open", "aborted"}}
-        rows = {name: ROW.fullmatch(each.decode()) for name, each in raw_redis.hgetall(PRODUCERS).items()}
-        opened(log)
-        # How far a row covers the log depends on what else the call has ended.
-        zsets = [raw_redis.zrange(OPEN, 0, -1, withscores=True), aborted(log)]
-        return transactions, {name: each and each.groups() for name, each in rows.items()}, zsets
-
-    found = []
-    for together in (False, True):
-        raw_redis.flushdb()
-        log = BatchLog(raw_redis)  # offsets do not depend on the clock
-        batches = [
-            log.batch(
-                "v",
-                producer=producer,
-                epoch=epoch,
-                sequence=-1 if transaction[0] in "ca" else sequence,
-                transaction=transaction,
-            )
-            for producer, epoch, sequence, transaction in steps
-        ]
-        calls = [batches] if together else [[each] for each in batches]
-        answers = [result for call in calls for result in results(log.append_all(*call))]
-        found.append((answers, seen(log), log.values()))
-    assert found[0] == found[1]
 
 
 def test_an_open_transaction_keeps_its_producer_from_being_forgotten(raw_redis: Any) -> None:

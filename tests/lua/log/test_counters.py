@@ -57,22 +57,14 @@ def expected_state(found: Iterable[tuple[int, dict[bytes, bytes]]], bits: int) -
     return len(listed), sum(size_of(fields) for _, fields in listed), max(stamps)
 
 
-@FORMATS
-def test_bytes_and_timestamps_add_up_and_no_row_is_written_before_its_distance(
-    raw_redis: Any, log_of: LogOf
-) -> None:
-    log = log_of(raw_redis)
+def test_bytes_and_timestamps_add_up_and_no_row_is_written_before_its_distance(log: Log) -> None:
     assert log.append("a", "b", max_timestamp=9)[4] == b"0"
     assert log.append("c", max_timestamp=7)[4] == b"0"
     assert counters(log) == (3, 200, 9, 9)
     assert rows(log) == []
 
 
-@FORMATS
-def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_records(
-    raw_redis: Any, log_of: LogOf
-) -> None:
-    log = log_of(raw_redis)
+def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_records(log: Log) -> None:
     log.appended(*["v"] * 2000, max_timestamp=50)
     log.appended(*["v"] * 47, max_timestamp=20)
     assert rows(log) == []
@@ -85,20 +77,14 @@ def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_records(
     assert rows(log) == [first, Row(log.next(), 11_049, 500, 50, 40)]
 
 
-@FORMATS
-def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_bytes(
-    raw_redis: Any, log_of: LogOf
-) -> None:
-    log = log_of(raw_redis)
+def test_a_row_is_written_by_the_append_that_crosses_the_distance_in_bytes(raw_redis: Any, log: Log) -> None:
     raw_redis.hset(STATE, "bytes", ROW_BYTES - 150)
     assert log.append("a")[4] == b"0"
     assert log.append("b", max_timestamp=-7)[4] == str(ROW_BYTES + 50).encode()
     assert rows(log) == [Row(log.next(), 2, ROW_BYTES + 50, 5, 5)]
 
 
-@FORMATS
-def test_timestamps_beyond_exact_numbers_keep_their_digits(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_timestamps_beyond_exact_numbers_keep_their_digits(log: Log) -> None:
     log.appended("a", max_timestamp=2**63 - 1)
     log.appended(*["v"] * 4096, max_timestamp=2**60 + 1)
     assert rows(log)[0][3:] == (2**63 - 1, 2**63 - 1)
@@ -106,17 +92,13 @@ def test_timestamps_beyond_exact_numbers_keep_their_digits(raw_redis: Any, log_o
     assert rows(log)[1][3:] == (2**63 - 1, 2**60 + 1)
 
 
-@FORMATS
-def test_a_repeated_batch_is_not_counted_again(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_a_repeated_batch_is_not_counted_again(log: Log) -> None:
     log.appended(*["v"] * 5000, producer=7)
     with unchanged(log.client):
         assert log.append(*["v"] * 5000, producer=7)[::4] == [b"DUPLICATE", b"0"]
 
 
-@FORMATS
-def test_an_index_of_the_wrong_type_does_not_keep_a_batch_from_the_log(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_an_index_of_the_wrong_type_does_not_keep_a_batch_from_the_log(raw_redis: Any, log: Log) -> None:
     raw_redis.set(INDEX, "x")
     assert log.append(*["v"] * 5000)[4] == b"0"
     assert len(log.values()) == 5000

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import redis
 
-from tests.lua.support import STATE, STREAM, BatchLog, announced
+from tests.lua.support import STREAM, BatchLog, announced
 
 
 @pytest.fixture
@@ -91,21 +90,6 @@ def test_nothing_is_announced_for_no_consumer_has_anything_new(log: BatchLog) ->
     with announced(log.client, STREAM, b"2"):
         log.settle()
         log.appended("b")
-
-
-@pytest.mark.parametrize("garbage", ["", "x", "nan", "-1"])
-def test_a_malformed_state_is_named_and_nothing_is_removed(log: BatchLog, garbage: str) -> None:
-    log.external("*", "x")
-    log.client.hset(STATE, "next", garbage)
-    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:state is malformed"):
-        log.expel()
-    assert log.client.xlen(STREAM) == 1
-
-
-def test_a_key_of_the_wrong_type_is_refused(log: BatchLog) -> None:
-    log.client.set(STREAM, "a string")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        log.expel()
 
 
 def test_a_step_removes_no_more_bytes_than_some_milliseconds_worth(raw_redis: Any) -> None:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.lua.support import EPOCH, STATE, STREAM, BatchLog, Log, refused
+from tests.lua.support import EPOCH, STATE, STREAM, Log, refused
 
 LATER = EPOCH + 3
-
-
-@pytest.fixture(params=[Log, BatchLog])
-def log(raw_redis: Any, request: pytest.FixtureRequest) -> Log:
-    made: Log = request.param(raw_redis)
-    return made
 
 
 def test_the_first_record_of_an_epoch_begins_it_at_the_end_that_the_log_had(log: Log) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import MOVING, OFFSETS_END, SHARE, STATE, STREAM, Log, announced, unchanged
+from tests.lua.support import MOVING, OFFSETS_END, SHARE, STREAM, Log, announced, unchanged
 
 BITS = (8, 10, 12)
 AHEAD_MS = 3_600_000
@@ -98,15 +98,6 @@ def test_taking_in_is_bounded_and_goes_on(log: Log) -> None:
         assert not moved
         ends.append(int(end))
     assert ends == [(ms << 10) + 2 for ms in (1009, 1019, 1029, 1039, 1049)]
-
-
-def test_an_append_between_two_steps_writes_nothing(log: Log) -> None:
-    expected = burst(log, future_ms(log), 1100)
-    log.renumber(limit=10)
-    while log.renumber(limit=10)[1]:
-        assert log.append("too early")[0] == b"RENUMBER"
-    log.appended("a")
-    assert log.values() == [*expected, "a"]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -214,13 +205,6 @@ def test_used_up_offsets_are_an_error_and_the_entries_stay(log: Log) -> None:
         log.renumber()
     assert log.values() == ["last but one", "0"]
     assert log.client.xlen(MOVING) == 2
-
-
-@pytest.mark.parametrize("garbage", ["", "x", "nan", "-1"])
-def test_a_malformed_state_is_named(log: Log, garbage: str) -> None:
-    log.client.hset(STATE, "next", garbage)
-    with pytest.raises(redis.ResponseError, match=r"^KAFKA_STORAGE_ERROR .*:state is malformed"):
-        log.renumber()
 
 
 def test_a_step_moves_no_more_bytes_than_it_may(raw_redis: Any) -> None:

@@ -67,11 +67,9 @@ def rows(log: Log) -> list[int]:
     return [int(score) for _, score in log.client.zrange(INDEX, 0, -1, withscores=True)]
 
 
-@FORMATS
 def test_the_start_moves_and_what_lies_below_goes_at_once_where_it_is_little(
-    raw_redis: Any, log_of: LogOf
+    raw_redis: Any, log: Log
 ) -> None:
-    log = log_of(raw_redis)
     offsets = filled(log, 1000)
     set_rows(log, (offsets[200], 200, 2000), (offsets[400], 400, 4000), (offsets[800], 800, 8000))
     raw_redis.hset(STATE, mapping={"records": 1000, "bytes": 10_000})
@@ -79,7 +77,7 @@ def test_the_start_moves_and_what_lies_below_goes_at_once_where_it_is_little(
     state = log.state()
     assert (int(state["start"]), int(state["first"]), log.next()) == (offsets[600], offsets[600], offsets[-1])
     # To one row, except in format batch, where the offset is the count.
-    assert (left, int(state["start_records"])) == ((600, 600) if log_of is BatchLog else (400, 400))
+    assert (left, int(state["start_records"])) == ((600, 600) if isinstance(log, BatchLog) else (400, 400))
     assert int(state["start_bytes"]) == 4000
     assert rows(log) == [offsets[400], offsets[800]]
     kept = log.offsets()
@@ -91,15 +89,13 @@ def test_the_start_moves_and_what_lies_below_goes_at_once_where_it_is_little(
         assert trim(log) == [str(offsets[600]).encode(), 0, 0, 0]
 
 
-@FORMATS
 def test_the_whole_log_goes_to_its_last_entry_and_the_next_append_is_its_first(
-    raw_redis: Any, log_of: LogOf
+    raw_redis: Any, log: Log
 ) -> None:
-    log = log_of(raw_redis)
     end = filled(log, 250, of=3)[-1]
     raw_redis.hset(STATE, mapping={"records": 750, "bytes": 7500})
     _, left, given = trim_all(log, end)
-    assert (left, given) == (750, 750 if log_of is Log else 250)
+    assert (left, given) == (750, 750 if not isinstance(log, BatchLog) else 250)
     assert raw_redis.xlen(STREAM) == 0
     state = log.state()
     assert (state["start"], state["start_records"], state["start_bytes"]) == (str(end), "750", "7500")
@@ -110,9 +106,7 @@ def test_the_whole_log_goes_to_its_last_entry_and_the_next_append_is_its_first(
     assert log.values() == ["next"]
 
 
-@FORMATS
-def test_the_start_never_moves_back_and_never_past_the_end(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_the_start_never_moves_back_and_never_past_the_end(log: Log) -> None:
     offsets = filled(log, 10)
     trim_all(log, offsets[5], offsets[5])
     with unchanged(log.client):
@@ -121,9 +115,7 @@ def test_the_start_never_moves_back_and_never_past_the_end(raw_redis: Any, log_o
             trim(log, offsets[-1] + 1)
 
 
-@FORMATS
-def test_a_malformed_state_or_index_is_named(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_a_malformed_state_or_index_is_named(raw_redis: Any, log: Log) -> None:
     offsets = filled(log, 10)
     set_rows(log, (offsets[2], 2, 20))
     with unchanged(raw_redis):
@@ -194,9 +186,7 @@ def test_what_a_step_that_never_came_has_left_is_found_by_the_next_caller(raw_re
     assert raw_redis.xlen(STREAM) < 50 + 100
 
 
-@FORMATS
-def test_compacted_records_below_the_start_go_too(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_compacted_records_below_the_start_go_too(raw_redis: Any, log: Log) -> None:
     offsets = filled(log, 500)
     ids = [entry_id for entry_id, _ in raw_redis.xrange(STREAM)]
     for key, step in zip(CLEAN, (2, 3), strict=True):
@@ -257,9 +247,7 @@ def test_entries_that_are_no_batches_are_left_to_be_counted(raw_redis: Any) -> N
     assert log.values() == ["more"]
 
 
-@FORMATS
-def test_idempotence_outlives_the_records(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_idempotence_outlives_the_records(raw_redis: Any, log: Log) -> None:
     log.appended("a", producer=7)
     before = raw_redis.dump(PRODUCERS)
     trim_all(log, log.next())
@@ -268,18 +256,14 @@ def test_idempotence_outlives_the_records(raw_redis: Any, log_of: LogOf) -> None
     assert log.append("b", producer=7, sequence=1)[0] == b"APPENDED"
 
 
-@FORMATS
-def test_memory_is_freed_where_none_is_left(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_memory_is_freed_where_none_is_left(raw_redis: Any, log: Log) -> None:
     end = filled(log, 500)[-1]
     with memory_left(raw_redis, -1):
         trim_all(log, end)
     assert raw_redis.xlen(STREAM) == 0
 
 
-@FORMATS
-def test_aborted_transactions_leave_with_their_markers(raw_redis: Any, log_of: LogOf) -> None:
-    log = log_of(raw_redis)
+def test_aborted_transactions_leave_with_their_markers(log: Log) -> None:
     offsets = filled(log, 6)
     log.client.zadd(ABORTED, {f"7:{offsets[0]}": offsets[2], f"8:{offsets[1]}": offsets[4]})
     log.client.hset(STATE, "aborted", offsets[4])
