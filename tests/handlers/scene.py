@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
 
 import gevent
-import redis
 
 from korvet.cluster.brokers import BrokerStore
 from korvet.cluster.registration import Endpoint, Registration
@@ -30,6 +30,7 @@ from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
 from korvet.server.worker import Storage, build_apis
 from tests.handlers.table import codes, message
+from tests.support import redis_servers
 from tests.support.batches import Record, batch
 from tests.support.dispatching import TIMEOUT_MS, received
 from tests.support.wire_client import RESPONSES, decode_response, request_frame
@@ -87,6 +88,7 @@ class Scene:
         )
         self.brokers = BrokerStore(self.storage.redis, Keys(self.settings.namespace))
         self.ids: dict[str, bytes] = {}
+        self._raw = ExitStack()
         self.member, self.generation = "", -1
         self.others: list[str] = []
         self.waiting: list[gevent.Greenlet[Any, Any]] = []
@@ -95,13 +97,12 @@ class Scene:
     @cached_property
     def raw(self) -> Any:
         """A plain client of the server, as any Redis user would hold."""
-        return redis.Redis.from_url(self.settings.redis_url)
+        return self._raw.enter_context(redis_servers.connected(self.settings.redis_url))
 
     def close(self) -> None:
         """Close its connections."""
         gevent.killall(self.waiting)
-        if "raw" in vars(self):
-            self.raw.close()
+        self._raw.close()
         self.storage.close()
 
     def call(self, request: Message, version: int | None = None, session: Session = ALICE) -> Any:

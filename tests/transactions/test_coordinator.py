@@ -137,11 +137,12 @@ def test_an_id_may_have_any_character_and_32_kib(worker: Process, found: Found, 
 def damaged(found: Found) -> Iterator[None]:
     """Let no marker be written to the first partition."""
     state = KEYS.state(TOPIC, 0)
-    found.raw.rename(state, "aside")
+    aside = f"{state}:aside"
+    found.raw.rename(state, aside)
     found.raw.set(state, "no state")
     yield
     found.raw.delete(state)
-    found.raw.rename("aside", state)
+    found.raw.rename(aside, state)
 
 
 def test_nothing_goes_on_while_a_transaction_cannot_be_completed(

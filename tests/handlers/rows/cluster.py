@@ -29,12 +29,15 @@ def sized(partition: int) -> Where:
     """Return whether just one partition has bytes, of the two of its topic."""
 
     def holds(results: Any) -> bool:
-        [directory] = results
-        [topic] = directory.topics
-        sizes = {each.partition_index: each.partition_size for each in topic.partitions}
+        topics = [topic for directory in results for topic in directory.topics]  # each server is a directory
+        sizes = {each.partition_index: each.partition_size for topic in topics for each in topic.partitions}
         return sizes.keys() == {0, 1} and [index for index, size in sizes.items() if size] == [partition]
 
     return Where(holds)
+
+
+def without_topics(results: Any) -> bool:
+    return all((each.topics, each.total_bytes, each.usable_bytes) == ([], -1, -1) for each in results)
 
 
 def changed(level: int, name: str = "transaction.version", **fields: Any) -> Fields:
@@ -94,7 +97,7 @@ CLUSTER_ROWS: Rows = {
             {"topics": [{"topic": "orders", "partitions": [1, 0, 1, 7, -1]}, {"topic": "missing"}]},
             {"results": sized(0)},
         ),
-        Row({"topics": []}, {"results": [{"topics": [], "total_bytes": -1, "usable_bytes": -1}]}),
+        Row({"topics": []}, {"results": Where(without_topics)}),
     ),
     UpdateFeaturesRequest: (
         Row(

@@ -67,7 +67,7 @@ def not_completed(scene: Scene) -> None:
     """End a transaction whose marker cannot be written."""
     open_one(scene)
     state = "{korvet:orders:0}:state"
-    scene.raw.rename(state, "aside")
+    scene.raw.rename(state, f"{state}:aside")
     scene.raw.set(state, "no state")
     scene.do(EndTxnRequest, 4, **BY, committed=True)
 
