@@ -128,7 +128,7 @@ if kind == 'redis' then
     return true
   end
   local gone, former = {}, {}
-  -- What left the log is in flight no more, whoever has it.
+  -- What left the log is in flight no more, whichever member has it.
   for _, row in ipairs(log_start > 0 and redis.call('XPENDING', stream, group, '-', id_of(log_start - 1), 1000) or {}) do
     gone[#gone + 1], former[row[2]] = row[1], true
   end

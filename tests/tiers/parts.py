@@ -95,13 +95,14 @@ def ci() -> list[Part]:
     ]
 
 
+def properties() -> list[str]:
+    """Return the files with properties, but those that need a compiled build."""
+    files = [file for file in Path("tests").rglob("test_*.py") if "hypothesis" in file.read_text()]
+    return [str(file) for file in files if file.parent.name != "native"]
+
+
 def nightly() -> list[Part]:
     """Return everything that CI does not run, in parts of 30 minutes at most."""
-    properties = [
-        str(file)
-        for file in Path("tests").rglob("test_*.py")
-        if "hypothesis" in file.read_text() and file.parent.name != "native"  # those need a compiled build
-    ]
     return [
         pytest(
             "tests left to the night",
@@ -113,7 +114,7 @@ def nightly() -> list[Part]:
             "tests/processes",
         ),
         pytest(
-            "properties, 1,000 examples", "--hypothesis-profile", "nightly", "-m", "not slow", *properties
+            "properties, 1,000 examples", "--hypothesis-profile", "nightly", "-m", "not slow", *properties()
         ),
         pytest("clients", "tests/clients"),
         pytest("Redis Cluster", "-m", "not embedded", *CLUSTER, TEST_KORVET_CLUSTER="1"),
