@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from korvet.errors import StorageUnavailableError
-from korvet.groups.offsets import (
-    OffsetStore,
-)
+from korvet.groups.offsets import OffsetStore
 from korvet.redis.client import Redis
 from tests.groups.stores import NAME, Stores
 from tests.groups.support import KEYS, Group
+from tests.support.dying import Dying
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -40,23 +36,8 @@ def other(redis_url: str, raw_redis: Any, worker: Stores) -> Iterator[Stores]:
 
 
 @pytest.fixture
-def dies_at(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Give a way to let this worker be killed at its n-th request to Redis, before or after Redis has served it."""
-    begins = {node: node._begin for node in redis.nodes()}
-
-    def arm(at: int, *, served: bool = False) -> None:
-        left = itertools.count(at, -1)
-
-        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            remaining = next(left)
-            if remaining > 0 or (remaining == 0 and served):
-                waiter = begin(*args, **options)
-                if remaining > 0:
-                    return waiter
-                waiter.get()
-            raise StorageUnavailableError("killed")
-
-        for node, begin in begins.items():
-            monkeypatch.setattr(node, "_begin", partial(killed, begin))
-
-    return arm
+def dying(redis: Redis) -> Iterator[Dying]:
+    """Give a way to let this worker be killed at its n-th request to Redis."""
+    made = Dying(redis)
+    yield made
+    made.lives()

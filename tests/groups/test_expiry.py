@@ -225,23 +225,6 @@ def test_rows_of_a_topic_that_is_gone_go_from_any_group(offsets: Offsets) -> Non
     assert offsets.group.summary() == ("Stable", generation, {"m1"})
 
 
-def test_what_was_committed_meanwhile_stays(offsets: Offsets) -> None:
-    offsets.commit(1, 0)
-    [version] = offsets.store.versions([offsets.name])
-    assert not isinstance(version, Exception)
-    rows = {each.at: each.row for each in offsets.store.stored(offsets.name)}
-    offsets.commit(2)
-    done = offsets.store.delete(offsets.name, version, rows, delete_empty_group=True)
-    assert (done.done, done.offsets, done.group) == (True, 1, False)
-    assert offsets.left() == {0}
-    # The group has members now.
-    offsets.group.stable("m1")
-    assert not offsets.store.delete(
-        offsets.name, version, {TopicPartition("orders", 0): b""}, delete_empty_group=True
-    ).done
-    assert offsets.left() == {0}
-
-
 def test_a_row_that_nobody_can_read_stays_for_who_asks(offsets: Offsets) -> None:
     offsets.commit(1, 0)
     offsets.grow_older(1, DAY_MS)

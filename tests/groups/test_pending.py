@@ -14,7 +14,6 @@ from korvet.groups.offsets import CommittedOffsets, Committer, OffsetStore, Offs
 from korvet.groups.pending import PendingOffsets
 from korvet.protocol.types import TopicPartition
 from korvet.topics.registry import TopicSpec
-from korvet.topics.store import TopicStore
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.groups.support import KEYS, Group, refused
 from tests.support.domain import Domain
@@ -122,17 +121,6 @@ def test_a_topic_that_was_created_again_takes_no_offset_of_the_former_one(
     assert worker.offsets() == {}
 
 
-def test_a_topic_takes_with_it_what_is_to_be_committed_for_it(worker: Worker) -> None:
-    worker.domain.topics.create(TopicSpec(name="others", partitions=1))
-    worker.commit_transaction(7, 5, 6)
-    other = [PartitionRef(TopicRef("others"), 0, OffsetToCommit(9, -1, ""))]
-    worker.pending.commit(BY, PRODUCER, EPOCH, 7, other)
-    topic = worker.domain.topics.get("orders")
-    deletion = TopicStore(worker.domain.redis, KEYS).deletion
-    list(deletion.delete("orders", topic.partitions[0].topic_id))
-    assert worker.pending.unstable(NAME) == {TopicPartition("others", 0)}
-
-
 def test_what_a_transaction_is_to_commit_does_not_expire_nor_its_group(worker: Worker) -> None:
     worker.committed.commit(BY, worker.refs(3, 4))
     worker.commit_transaction(7, 5)
@@ -141,15 +129,6 @@ def test_what_a_transaction_is_to_commit_does_not_expire_nor_its_group(worker: W
     worker.finish(7, commit=False)
     assert worker.expire() == (1, 1)
     assert worker.offsets() == {}
-
-
-def test_a_group_with_nothing_but_a_transaction_does_not_expire(worker: Worker, raw_redis: Any) -> None:
-    worker.commit_transaction(7, 5)
-    assert worker.expire() == (0, 0)
-    worker.finish(7, commit=False)
-    assert worker.expire(60_000) == (0, 1)
-    assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is None
-    assert not raw_redis.exists(KEYS.group_pending(NAME))
 
 
 def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
@@ -166,16 +145,3 @@ def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
     refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
     assert worker.expire(-1) == (0, 0)
     assert raw_redis.keys("*billing*") == []
-
-
-@pytest.mark.parametrize("row", ["x", "[]", "{}", '{"open":true,"rows":[]}'])
-def test_a_row_that_cannot_be_read_is_an_error_and_not_stable(
-    worker: Worker, raw_redis: Any, row: str
-) -> None:
-    raw_redis.hset(KEYS.group_pending(NAME), PRODUCER, row)
-    refused("KAFKA_STORAGE_ERROR", worker.unstable)
-    refused("KAFKA_STORAGE_ERROR", lambda: worker.finish(7))
-    raw_redis.delete(KEYS.group_pending(NAME))
-    raw_redis.set(KEYS.group_pending(NAME), "x")
-    refused("KAFKA_STORAGE_ERROR", worker.unstable)
-    refused("KAFKA_STORAGE_ERROR", lambda: worker.finish(7))

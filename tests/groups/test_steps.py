@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,6 +25,7 @@ from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.stores import LIST, NAME, Stores
 from tests.groups.support import KEYS, Group, refused
+from tests.support.dying import Dying
 from tests.support.virtual_clock import VirtualClock
 
 OF_THE_LIST = {"schedule/write", "schedule/due", "schedule/unlist"}
@@ -150,23 +152,19 @@ def test_a_worker_that_dies_before_it_creates_the_group_leaves_a_name_that_nobod
 def test_a_creation_that_is_killed_at_any_step_makes_no_group_that_is_not_listed(
     worker: Stores,
     other: Stores,
-    dies_at: Callable[..., None],
+    dying: Dying,
     create: Callable[[Stores], object],
     *,
     served: bool,
 ) -> None:
     for at in range(50):
-        dies_at(at, served=served)
-        try:
+        dying.at(at, served=served)
+        with contextlib.suppress(StorageUnavailableError):
             create(worker)
-        except StorageUnavailableError:
-            done = False
-        else:
-            done = True
+        dying.lives()
         assert other.is_listed() or not other.exists()
-        if done:
+        if not dying.was_killed:
             break
-        dies_at(1 << 30)
         other.raw.delete(LIST, other.group.state, KEYS.group_offsets(NAME), *KEYS.membership_of(NAME))
     assert at >= 3
 
@@ -358,7 +356,7 @@ def test_a_deletion_that_is_killed_at_any_step_is_seen_by_nobody_as_a_half(
     worker: Stores,
     other: Stores,
     keeper: Callable[[], None],
-    dies_at: Callable[..., None],
+    dying: Dying,
     how: str,
     *,
     served: bool,
@@ -371,15 +369,11 @@ def test_a_deletion_that_is_killed_at_any_step_is_seen_by_nobody_as_a_half(
         other.commit()
         other.flush()
         assert other.redis_groups() == [(b"billing", b"1-0")]
-        dies_at(at, served=served)
-        try:
+        dying.at(at, served=served)
+        with contextlib.suppress(StorageUnavailableError):
             delete[how](worker)
-        except StorageUnavailableError:
-            done = False
-        else:
-            done = True
-        dies_at(1 << 30)
-        if done:
+        dying.lives()
+        if not dying.was_killed:
             break
         [row] = other.store.fetch(NAME, [TopicPartition("orders", 0)])
         assert (row is not None) == other.exists()

@@ -12,42 +12,12 @@ from korvet.groups.types import Joined, StoredGroup
 from korvet.redis.client import Redis
 from tests.groups.support import REBALANCE_MS, SESSION_MS, Group, refused
 
-NAMES = [
-    "billing",
-    "",
-    " ",
-    "{",
-    "}",
-    "a}b{c",
-    "100%",
-    "%7B",
-    "a:b:offsets",
-    "gr\u00fc\u00dfe",
-    "\U0001f600",
-    "\n\x00",
-]
 BOTH = (("range", b"r"), ("roundrobin", b"o"))
 
 
 @pytest.fixture
 def group(redis: Redis, raw_redis: Any) -> Group:
     return Group(redis, raw_redis)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_group_of_any_name_goes_through_its_states(redis: Redis, raw_redis: Any, name: str) -> None:
-    group = Group(redis, raw_redis, name)
-    assert group.summary() == ("Dead", 0, set())
-    assert group.joined(new="a").generation == 1
-    assert group.summary() == ("CompletingRebalance", 1, {"a"})
-    assert group.part("a", 1, a=b"part") == b"part"
-    assert group.summary() == ("Stable", 1, {"a"})
-    group.waits(new="b")
-    assert group.summary() == ("PreparingRebalance", 1, {"a", "b"})
-    assert group.joined("a").generation == 2
-    assert group.leave(("a", ""), ("b", "")) == ["NONE", "NONE"]
-    assert group.summary() == ("Empty", 3, set())
-    assert raw_redis.zcard("korvet:groups") == 1
 
 
 def test_the_protocol_with_most_votes_of_those_that_all_support_is_taken(group: Group) -> None:
@@ -87,36 +57,6 @@ def test_what_is_due_first_is_in_the_list_of_groups_and_never_too_late(group: Gr
         assert group.store.schedule.take_due(10).times_ms == {}
         group.advance()
         assert 0 < due_in() <= 7000
-
-
-def test_a_description_has_all_of_the_members(group: Group) -> None:
-    group.stable("a1", instance="a", client_id='"session_ms":1,', protocols=BOTH)
-    group.heartbeat("a1", 1, "a")
-    described = group.described()
-    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
-    [member] = described.members
-    assert member == ("a1", "a", '"session_ms":1,', "/127.0.0.1", b"r", b"a1")
-    assert described.since_ms > 0
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", '{"session_ms":"x"}'])
-def test_a_row_that_cannot_be_read_is_one_clear_error_and_stays(
-    group: Group, raw_redis: Any, text: str
-) -> None:
-    generation = group.stable("a", "b")
-    raw_redis.hset(group.members, "m:b", text)
-    before = {key: raw_redis.dump(key) for key in (group.state, group.members, group.deadlines)}
-    for act in (
-        lambda: group.heartbeat("b", generation),
-        lambda: group.sync("b", generation),
-        lambda: group.leave(("b", "")),
-        lambda: group.ask("b"),
-    ):
-        assert "m" in refused("KAFKA_STORAGE_ERROR", act).message
-    [described] = group.store.describe([group.name])
-    assert isinstance(described, KafkaError)
-    after = {key: raw_redis.dump(key) for key in (group.state, group.members)}
-    assert after == {key: before[key] for key in after}
 
 
 def test_groups_are_described_in_their_order_whatever_one_of_them_is(group: Group, raw_redis: Any) -> None:

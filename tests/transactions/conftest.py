@@ -21,7 +21,7 @@ def worker(settings: Settings) -> Iterator[Process]:
     made = Process(settings)
     make_topic(made)
     yield made
-    made.lives()
+    made.dying.lives()
     made.close()
 
 

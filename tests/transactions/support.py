@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from korvet.config.settings import Settings
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError
 from korvet.groups.offsets import Committer, OffsetStore, OffsetToCommit
 from korvet.groups.pending import PendingOffsets
 from korvet.log.append import Appender
@@ -25,16 +23,13 @@ from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
 from korvet.transactions.types import ProducerIdentity
 from tests.support.batches import batch, forged
+from tests.support.dying import Dying
 
 KEYS = Keys("korvet")
 ID, TOPIC, GROUP = "payments", "orders", "billing"
 PARTITIONS = 2
 TIMEOUT_MS = 60_000
 LISTED = KEYS.transactions
-
-
-class KilledError(StorageUnavailableError):
-    """The process is gone."""
 
 
 class Process:
@@ -47,7 +42,6 @@ class Process:
         self.offsets = OffsetStore(redis, KEYS, mirror=False)
         self.pending = PendingOffsets(self.offsets, self.topics, settings)
         self.ended: list[tuple[str, ...]] = []
-        self.was_killed = False
         self.coordinator = TransactionCoordinator(
             self.store,
             self.topics,
@@ -59,30 +53,8 @@ class Process:
         )
         self._appender = Appender(self.context.log_store, settings, self.topics)
         self._keeps = FinishTransactions()
-        self._begins = {node: node._begin for node in redis.nodes()}
+        self.dying = Dying(redis)
         self._sequences = itertools.count()
-
-    def dies_at(self, at: int, *, served: bool) -> None:
-        """Let the process be killed at its n-th request to Redis, before or after Redis has served it."""
-        left = itertools.count(at, -1)
-        self.was_killed = False
-
-        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            remaining = next(left)
-            if remaining > 0 or (remaining == 0 and served):
-                waiter = begin(*args, **options)
-                if remaining > 0:
-                    return waiter
-            self.was_killed = True
-            raise KilledError("killed")
-
-        for node, begin in self._begins.items():
-            node._begin = partial(killed, begin)  # type: ignore[method-assign]  # the process dies there
-
-    def lives(self) -> None:
-        for node, begin in self._begins.items():
-            node._begin = begin  # type: ignore[method-assign]  # as it was
-            node.call("PING")  # what was sent before is served by then
 
     def init(self, by: ProducerIdentity = ProducerIdentity(-1, -1)) -> ProducerIdentity:  # noqa: B008 - a value that nobody can change
         return self.coordinator.init(ID, TIMEOUT_MS, *by)

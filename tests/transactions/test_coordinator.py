@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -55,27 +55,6 @@ def test_a_producer_commits_and_aborts_and_goes_on(worker: Process, found: Found
     assert worker.ended == [("commit", "client"), ("abort", "client")]
 
 
-def test_an_end_that_comes_twice_writes_no_marker_twice(
-    worker: Process, other: Process, found: Found
-) -> None:
-    by = worker.open()
-    for process in (worker, other, worker):
-        assert process.end(by, commit=True) == by
-    assert found.markers(0) == ["commit"]
-    with refused("INVALID_TXN_STATE"):
-        other.end(by, commit=False)
-
-
-def test_a_batch_that_comes_after_the_end_of_its_transaction_is_refused(
-    worker: Process, found: Found
-) -> None:
-    by = worker.open()
-    worker.end(by, commit=False)
-    with refused("INVALID_TXN_STATE"):
-        worker.produce(by, verify_only=True, sequence=1)
-    assert found.open_partitions() == []
-
-
 def test_a_new_producer_aborts_what_the_one_before_has_left_and_fences_it(
     worker: Process, other: Process, found: Found
 ) -> None:
@@ -102,20 +81,6 @@ def test_a_producer_may_have_a_timeout_up_to_the_longest(worker: Process, settin
             worker.coordinator.init(ID, wrong)
     assert worker.coordinator.init(ID, longest).epoch == 0
     assert worker.coordinator.init(ID, 1).epoch == 1
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda coordinator: coordinator.init("", TIMEOUT_MS),
-        lambda coordinator: coordinator.add_partitions("", 1, 0, []),
-        lambda coordinator: coordinator.add_group("", 1, 0, GROUP),
-        lambda coordinator: coordinator.end("", 1, 0, commit=True, bumps_epoch=False),
-    ],
-)
-def test_an_id_must_not_be_empty(worker: Process, ask: Callable[[object], object]) -> None:
-    with refused("INVALID_REQUEST"):
-        ask(worker.coordinator)
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -264,9 +229,3 @@ def test_transactional_ids_are_described_and_listed(worker: Process, found: Foun
     assert names(states={"Ongoing"}, duration_ms=60_000) == []
     found.set(started=found.now_ms() - 60_001)
     assert names(states={"Ongoing"}, duration_ms=60_000) == [ID]
-
-
-def test_two_producers_that_begin_at_once_have_epochs_of_their_own(worker: Process, other: Process) -> None:
-    identities = [process.init() for _ in range(10) for process in (worker, other)]
-    assert [each.epoch for each in identities] == list(range(20))
-    assert len({each.producer_id for each in identities}) == 1

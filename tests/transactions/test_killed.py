@@ -40,11 +40,11 @@ def keep(other: Process, _by: ProducerIdentity, _commit: bool, _bumps: bool) -> 
 def deaths(worker: Process, act: Callable[[], object], *, served: bool) -> Iterator[int]:
     """Have `act` done by a process that is killed at its first request, at its second, and so on; yields after each."""
     for at in range(STEPS_MAX):
-        worker.dies_at(at, served=served)
+        worker.dying.at(at, served=served)
         with contextlib.suppress(KafkaError):
             act()
-        worker.lives()
-        if not worker.was_killed:
+        worker.dying.lives()
+        if not worker.dying.was_killed:
             assert at > 2
             return
         yield at

@@ -122,12 +122,15 @@ class Client:
             "client_host": "/127.0.0.1",
             "instance": self.fields.get("instance"),
         }
-        report = MemberReport(**given | fields)
-        answer = self.at.groups.renew(report) or self.at.groups.heartbeat(report, self.is_visible)
+        answer = self.ask(MemberReport(**given | fields))
         self.epoch = answer.epoch
         if answer.assigned is not None:
             self.assigned, self.must_report = answer.assigned, True
         return answer
+
+    def ask(self, report: MemberReport) -> MemberAnswer:
+        """Have the worker answer a heartbeat."""
+        return self.at.groups.renew(report) or self.at.groups.heartbeat(report, self.is_visible)
 
     def join(self, **fields: Any) -> MemberAnswer:
         """Join, or join again."""

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from functools import partial
+import contextlib
 from typing import Any
 
 import pytest
 
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError
 from korvet.groups.consumer import assignment
 from tests.groups.consumer.support import NAME, Client, Consumers, settle
 from tests.groups.consumer.test_migration import classic_group, settled
 from tests.groups.support import KEYS
 from tests.support.domain import domain
+from tests.support.dying import Dying
 from tests.support.redis_cluster import RedisCluster
 
 STEPS_MAX = 40
-
-
-def killed_at(
-    at: Consumers, step: int, monkeypatch: pytest.MonkeyPatch, *, served: bool
-) -> Callable[[], int]:
-    """Have a worker be killed at its nth request to Redis, before or after Redis has served it.
-
-    Returns how many requests are left until then.
-    """
-    left = itertools.count(step, -1)
-    last = [step]
-    for node in at.domain.redis.nodes():
-
-        def killed(begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            remaining = last[0] = next(left)
-            if remaining > 0 or (remaining == 0 and served):
-                waiter = begin(*args, **options)
-                if remaining > 0:
-                    return waiter
-                waiter.get()
-            raise StorageUnavailableError("killed")
-
-        monkeypatch.setattr(node, "_begin", partial(killed, node._begin))
-    return lambda: last[0]
 
 
 def owners(at: Consumers) -> dict[str, str]:
@@ -78,18 +53,17 @@ def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on
                 settle(one, two)
             if what == "revoke":
                 one.send()
-            with domain(redis_url) as made, pytest.MonkeyPatch.context() as dying:
+            with domain(redis_url) as made:
                 one.at = Consumers(made, raw_redis)
                 one.at.domain.topics.refresh()
-                left = killed_at(one.at, step, dying, served=served)
-                try:
+                dying = Dying(made.redis)
+                dying.at(step, served=served)
+                with contextlib.suppress(KafkaError):
                     {"leave": one.leave, "revoke": one.beat}.get(what, one.join)()
-                    is_done = left() > 0
-                except KafkaError:
-                    is_done = False
+                dying.lives()
             one.at = at
             if what == "leave":
-                if not is_done:
+                if dying.was_killed:
                     at.let_pass("one") if at.raw.zscore(KEYS.group_deadlines(NAME), "one") else None
                 settle(two)
                 check(at, two)
@@ -104,7 +78,7 @@ def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on
                 two.join()
                 settle(one, two)
                 check(at, one, two)
-            if is_done:
+            if not dying.was_killed:
                 return
     raise AssertionError("it takes more requests than that")
 

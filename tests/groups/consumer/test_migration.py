@@ -18,6 +18,8 @@ from tests.support.domain import domain
 from tests.support.virtual_clock import VirtualClock
 
 SECONDS_MAX = 60.0
+EVERY = encode_assignment(1, {"orders": [0, 1, 2, 3]})
+WITH_USER_DATA = EVERY.removesuffix(struct.pack(">i", -1)) + struct.pack(">i", 5) + b"tasks"
 
 
 def subscription(*topics: str, owned: Mapping[str, list[int]] | None = None) -> bytes:
@@ -185,9 +187,7 @@ def test_members_are_replaced_one_by_one_and_back(at: Consumers, other: Consumer
     assert back.must_join()
     joined = back.join()
     assert (joined.leader, joined.protocol) == (back.member_id, "range")
-    assert back.sync({back.member_id: encode_assignment(1, {"orders": [0, 1, 2, 3]})}) == {
-        "orders": [0, 1, 2, 3]
-    }
+    assert back.sync({back.member_id: EVERY}) == {"orders": [0, 1, 2, 3]}
 
 
 def test_a_classic_member_that_waits_for_others_joins_the_changed_group(
@@ -255,7 +255,7 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_removed(
 def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(at: Consumers) -> None:
     old = ClassicClient(at, "orders", instance="i1")
     old.join()
-    old.sync({old.member_id: encode_assignment(1, {"orders": [0, 1, 2, 3]})})
+    old.sync({old.member_id: EVERY})
     new = Client(at, "new", "orders", instance="i1")
     new.join()
     assert new.has() == {"orders": [0, 1, 2, 3]}
@@ -297,81 +297,42 @@ def test_the_policy_says_which_way_a_group_may_change(
         assert listed.kind == ("classic" if downgrades else "consumer")
 
 
-def test_empty_groups_change_either_way(at: Consumers, classic: ClassicClient) -> None:
-    at.classic.leave(NAME, [(classic.member_id, "")])
-    new = Client(at, "new", "orders")
-    new.join()
-    assert new.has() == {"orders": [0, 1, 2, 3]}
-    new.leave()
-    [listed] = at.admin.list_groups([], [])
-    assert (listed.kind, listed.state) == ("consumer", "Empty")
-    classic.member_id = ""
-    assert classic.join().leader == classic.member_id
-    [listed] = at.admin.list_groups([], [])
-    assert listed.kind == "classic"
-
-
-def test_a_group_of_other_classic_members_than_consumers_stays_as_it_is(at: Consumers) -> None:
-    worker = ClassicClient(at)
-    worker.join(protocol_type="connect", protocols=(("range", b"any"),))
-    error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
-    assert "does not use the consumer embedded protocol" in error.message
-
-
-def test_a_group_whose_assignments_cannot_be_read_stays_as_it_is(at: Consumers) -> None:
+def joined_alone(
+    at: Consumers, *, assignor: str = "range", kind: str = CONSUMER, assignment: bytes = EVERY
+) -> ClassicClient:
+    """Give the one member of a classic group, with this assignment."""
     member = ClassicClient(at, "orders")
-    member.join()
-    member.sync({member.member_id: b"\0"})
-    error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
-    assert "malformed" in error.message
-
-
-def with_user_data(at: Consumers, assignor: str) -> ClassicClient:
-    """Give the one member of a classic group, whose assignment has userData."""
-    member = ClassicClient(at, "orders")
-    member.join(protocols=((assignor, subscription("orders")),))
-    without = encode_assignment(1, {"orders": [0, 1, 2, 3]})
-    no_user_data = struct.pack(">i", -1)
-    assert without.endswith(no_user_data)
-    member.sync({member.member_id: without.removesuffix(no_user_data) + struct.pack(">i", 5) + b"tasks"})
+    member.join(protocol_type=kind, protocols=((assignor, subscription("orders")),))
+    member.sync({member.member_id: assignment})
     return member
 
 
-def test_a_group_whose_own_assignor_adds_user_data_stays_as_it_is(at: Consumers) -> None:
-    member = with_user_data(at, "tasks")
-    error = refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join)
-    assert "because an unsupported custom assignor is in use" in error.message
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ({"kind": "connect"}, "does not use the consumer embedded protocol"),
+        ({"assignment": b"\0"}, "malformed"),
+        (
+            {"assignor": "tasks", "assignment": WITH_USER_DATA},
+            "because an unsupported custom assignor is in use",
+        ),
+    ],
+)
+def test_a_classic_group_that_cannot_be_upgraded_stays_as_it_is(
+    at: Consumers, group: dict[str, Any], message: str
+) -> None:
+    member = joined_alone(at, **group)
+    assert message in refused("GROUP_ID_NOT_FOUND", Client(at, "new", "orders").join).message
     member.beat()
     assert at.admin.list_groups([], [])[0].kind == "classic"
 
 
 def test_a_group_may_be_upgraded_whatever_user_data_an_assignor_of_kafkas_adds(at: Consumers) -> None:
-    with_user_data(at, "cooperative-sticky")
+    joined_alone(at, assignor="cooperative-sticky", assignment=WITH_USER_DATA)
     new = Client(at, "new", "orders")
     new.join()
     assert new.has() == {}, "the classic member owns them all"
     assert at.admin.list_groups([], [])[0].kind == "consumer"
-
-
-def test_an_upgrade_that_was_interrupted_is_begun_again(
-    at: Consumers, other: Consumers, classic: ClassicClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = at.store.consumers._run
-
-    def killed(script: Any, *args: Any) -> Any:
-        if script.name == "consumer/upgrade":
-            raise gevent.GreenletExit
-        return run(script, *args)
-
-    monkeypatch.setattr(at.store.consumers, "_run", killed)
-    with pytest.raises(gevent.GreenletExit):
-        Client(at, "new", "orders").join()
-    classic.beat()
-    assert at.admin.list_groups([], [])[0].kind == "classic"
-    new = Client(other, "new", "orders")
-    new.join()
-    settled([new], [classic])
-    assert len(new.assigned) == 2
 
 
 def test_what_classic_members_own_stays_known_while_the_group_changes_to_and_fro(
@@ -446,20 +407,10 @@ def test_a_consumer_takes_the_place_of_a_static_member_in_a_full_classic_group(
         at.create("orders", 4)
         old = ClassicClient(at, "orders", instance="i1")
         old.join()
-        old.sync({old.member_id: encode_assignment(1, {"orders": [0, 1, 2, 3]})})
+        old.sync({old.member_id: EVERY})
         new = Client(at, "new", "orders", instance="i1")
         new.join()
         assert new.has() == {"orders": [0, 1, 2, 3]}
-
-
-def test_a_member_of_the_consumer_protocol_does_not_leave_by_the_classic_one(at: Consumers) -> None:
-    new = Client(at, "new", "orders", instance="i1")
-    new.join()
-    unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert at.classic.leave(NAME, [("new", ""), ("new", "i1")]) == [unknown, unknown]
-    new.beat()
-    assert at.classic.leave(NAME, [("", "i1")]) == [ErrorCode.NONE]
-    assert at.state() == "Empty"
 
 
 def just_before(monkeypatch: pytest.MonkeyPatch, at: Consumers, name: str, act: Callable[[], Any]) -> None:

@@ -22,13 +22,13 @@ def step(client: Client, rng: random.Random) -> None:
         if client.epoch <= 0:
             client.join()
         elif rng.random() < 0.1:
-            client.names = rng.choice([("orders",), ("bills",), ("orders", "bills")])
-            client.send(names=client.names)
+            client.fields["names"] = rng.choice([("orders",), ("bills",), ("orders", "bills")])
+            client.send(names=client.fields["names"])
         elif rng.random() < 0.1:
             kept = client.epoch, client.assigned
             client.send()
             client.epoch, client.assigned = kept  # the answer is lost: it says all that it knows
-            client.send(names=client.names)
+            client.send(names=client.fields["names"])
         elif rng.random() < 0.1:
             client.leave()
         elif rng.random() < 0.1 and client.at.raw.zscore(KEYS.group_deadlines(NAME), client.member_id):

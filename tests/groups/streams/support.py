@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
-from korvet.cluster.group_configs import GroupConfigs
-from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import OffsetStore
-from korvet.groups.store import GroupStore
 from korvet.groups.streams.coordinator import StreamsGroups
 from korvet.groups.streams.types import (
     GroupStatus,
@@ -21,33 +12,21 @@ from korvet.groups.streams.types import (
     StreamsReport,
     StreamsTopology,
 )
-from korvet.topics.registry import TopicSpec
+from tests.groups.consumer.support import NAME, REBALANCE_MS, Consumers
 from tests.groups.streams.topologies import WORD_COUNT
-from tests.groups.support import KEYS
 from tests.support.domain import Domain
-
-NAME = "word-count"
-REBALANCE_MS = 60_000
 
 Shown = dict[str, list[int]]
 
 
-class Application:
-    """One worker's view of the group; all workers share `domain`'s Redis."""
+class Application(Consumers):
+    """One worker's view of the group, as one of streams."""
 
     def __init__(self, domain: Domain, raw: Any, **settings: Any) -> None:
-        self.domain, self.raw = domain, raw
-        self.settings = Settings(**{"group_streams_initial_rebalance_delay_ms": 0} | settings)
-        self.store = GroupStore(domain.redis, KEYS, size_max=1000, initial_delay_ms=0)
-        self.offsets = OffsetStore(domain.redis, KEYS, mirror=False)
-        self.configs = GroupConfigs(domain.redis, KEYS, self.settings)
-        self.groups = StreamsGroups(
+        super().__init__(domain, raw, **{"group_streams_initial_rebalance_delay_ms": 0} | settings)
+        self.streams = StreamsGroups(
             self.store.streams, domain.topics, self.configs, self.settings, domain.subscriptions
         )
-
-    def create(self, topic: str, partitions: int) -> None:
-        """Create a topic."""
-        self.domain.topics.create(TopicSpec(name=topic, partitions=partitions))
 
     def create_all(self, partitions: int = 3) -> None:
         """Create all topics of WORD_COUNT."""
@@ -61,16 +40,7 @@ class Application:
 
     def state(self) -> str:
         """Return the group's state."""
-        return self.groups.describe(NAME).fields.state
-
-    def advance(self) -> None:
-        """Do what the keeper does."""
-        self.store.advance(NAME)
-
-    def end_session(self, member: str) -> None:
-        """Let the time of a member end, and have the keeper come by."""
-        self.raw.zadd(KEYS.group_deadlines(NAME), {member: 1}, xx=True)
-        self.advance()
+        return self.streams.describe(NAME).fields.state
 
 
 class Runner:
@@ -97,7 +67,7 @@ class Runner:
             "endpoints": self.endpoints,
         }
         report = StreamsReport(**given | fields)
-        answer = self.at.groups.renew(report) or self.at.groups.heartbeat(report)
+        answer = self.at.streams.renew(report) or self.at.streams.heartbeat(report)
         self.epoch, self.endpoints = answer.epoch, answer.endpoints
         if answer.tasks is not None:
             self.tasks, self.must_report = answer.tasks, True
@@ -138,14 +108,6 @@ def _shown(tasks: MemberTasks, role: str) -> Shown:
 def statuses(answer: StreamsAnswer) -> list[GroupStatus]:
     """Return what an answer says of the group, without the sentences."""
     return [status for status, _ in answer.statuses]
-
-
-@contextmanager
-def refused(code: ErrorCode, message: str = "") -> Iterator[None]:
-    """Expect this error, with this message if one is given."""
-    with pytest.raises(KafkaError) as caught:
-        yield
-    assert (caught.value.code, message or caught.value.message) == (code, caught.value.message)
 
 
 def settle(*runners: Runner) -> None:

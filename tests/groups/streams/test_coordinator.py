@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.groups.listing import GroupAdmin, GroupList
 from korvet.groups.offsets import Commit, Committer
 from korvet.groups.streams.types import GroupStatus, MemberTasks
 from korvet.protocol.types import TopicPartition
-from tests.groups.streams.support import NAME, Application, Runner, refused, settle, statuses
+from tests.groups.consumer.support import NAME
+from tests.groups.streams.support import Application, Runner, settle, statuses
 from tests.groups.streams.topologies import WORD_COUNT, subtopology, topology
-from tests.groups.support import KEYS
+from tests.groups.support import KEYS, refused
 
 PROCESS_ID = (
     "ProcessId must be provided in first request, and have no slash, quote, backslash or control character."
@@ -30,8 +31,7 @@ def test_the_first_member_gets_all_tasks_with_its_first_heartbeat(at: Applicatio
     assert (answer.member_id, answer.epoch, answer.heartbeat_ms, answer.statuses) == ("p/a", 2, 5000, ())
     assert (one.active, one.standby) == (ALL_ACTIVE, {})
     assert (one.beat().tasks, one.beat().tasks) == (None, None)
-    found = at.groups.describe(NAME)
-    assert (found.fields.state, found.fields.epoch, found.fields.assignment_epoch) == ("Stable", 2, 2)
+    found = at.streams.describe(NAME)
     assert found.topology == WORD_COUNT
     assert {name: each.partitions for name, each in found.internal.items()} == {
         "by-word": 3,
@@ -79,18 +79,6 @@ def test_topics_with_other_numbers_of_partitions_take_the_tasks_away(at: Applica
     assert one.active == {}
 
 
-def test_more_partitions_of_a_source_without_internal_topics_are_more_tasks(at: Application) -> None:
-    at.create("lines", 2)
-    one = Runner(at, "p/a", topology(subtopology("0", "lines")))
-    one.join()
-    settle(one)
-    at.domain.topics.add_partitions(
-        at.domain.topics.get("lines"), lambda row: msgspec.structs.replace(row, partitions=5)
-    )
-    settle(one)
-    assert one.active == {"0": [0, 1, 2, 3, 4]}
-
-
 def test_the_first_assignment_waits_for_more_members(at: Application) -> None:
     at.create_all()
     at.set_configs(streams_initial_rebalance_delay_ms="60000")
@@ -104,42 +92,22 @@ def test_the_first_assignment_waits_for_more_members(at: Application) -> None:
     at.raw.hset(KEYS.group_state(NAME), "delayed_until", 1)
     settle(one, two)
     assert sorted(sum(map(len, each.active.values())) for each in (one, two)) == [3, 3]
-    assert at.state() == "Stable"
+    assert Runner(at, "r/a").join().statuses == (), "who joins later waits for nothing"
 
 
-def test_a_member_that_joins_later_waits_for_nothing(at: Application) -> None:
+def test_a_change_of_the_number_of_standbys_is_a_new_assignment(at: Application, other: Application) -> None:
     at.create_all()
-    at.set_configs(streams_initial_rebalance_delay_ms="60000")
-    one, two = Runner(at, "p/a"), Runner(at, "q/a")
-    one.join()
-    at.raw.hset(KEYS.group_state(NAME), "delayed_until", 1)
-    settle(one)
-    assert two.join().statuses == ()
-
-
-def test_standbys_follow_in_other_processes(at: Application, other: Application) -> None:
-    at.create_all()
-    at.set_configs(streams_num_standby_replicas="1")
-    other.configs.refresh()
     one, two = Runner(at, "p/a"), Runner(other, "q/a")
     one.join()
     two.join()
     settle(one, two)
+    at.set_configs(streams_num_standby_replicas="1")
+    other.configs.refresh()
+    settle(one, two)
     assert one.standby.keys() == two.standby.keys() == {"1"}, "subtopology 0 has no state"
     assert {("1", each) for each in two.standby["1"]} == {each for each in one.tasks.active if each[0] == "1"}
-    assert at.state() == "Stable"
-
-
-def test_a_change_of_the_number_of_standbys_is_a_new_assignment(at: Application) -> None:
-    at.create_all()
-    one, two = Runner(at, "p/a"), Runner(at, "q/a")
-    one.join()
-    two.join()
-    settle(one, two)
-    at.set_configs(streams_num_standby_replicas="1")
-    settle(one, two)
-    assert len(one.tasks.standby | two.tasks.standby) == 3
     at.set_configs(streams_num_standby_replicas="0")
+    other.configs.refresh()
     settle(one, two)
     assert (one.standby, two.standby) == ({}, {})
 
@@ -163,21 +131,17 @@ def test_a_member_may_come_with_its_epoch_before_if_it_has_no_more_than_its_task
     two.join()
     settle(one, two)
     assert one.send(epoch=before, tasks=one.tasks).epoch == one.epoch
-    with refused(ErrorCode.FENCED_MEMBER_EPOCH):
-        one.send(epoch=before, tasks=MemberTasks(active=one.tasks.active | two.tasks.active))
-    with refused(ErrorCode.FENCED_MEMBER_EPOCH):
-        one.send(epoch=before)
-    with refused(ErrorCode.FENCED_MEMBER_EPOCH):
-        one.send(epoch=one.epoch + 1)
+    of_both = MemberTasks(active=one.tasks.active | two.tasks.active)
+    for wrong in ({"epoch": before, "tasks": of_both}, {"epoch": before}, {"epoch": one.epoch + 1}):
+        refused("FENCED_MEMBER_EPOCH", partial(one.send, **wrong))
 
 
 def test_a_member_with_another_topology_is_refused(at: Application) -> None:
     at.create_all()
     Runner(at, "p/a").join()
-    with refused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet."):
-        Runner(at, "q/a", topology(subtopology("0", "lines"))).join()
-    with refused(ErrorCode.INVALID_REQUEST):
-        Runner(at, "q/a", topology(subtopology("0", "lines"), epoch=1)).join()
+    for epoch in (0, 1):
+        two = Runner(at, "q/a", topology(subtopology("0", "lines"), epoch=epoch))
+        assert refused("INVALID_REQUEST", two.join).message == "Topology updates are not supported yet."
 
 
 def test_a_member_with_an_earlier_topology_knows_that_it_has_one(at: Application) -> None:
@@ -216,8 +180,7 @@ def test_a_member_that_asks_all_to_end_as_it_leaves_must_be_one(at: Application)
     one.join()
     two.join()
     settle(one, two)
-    with refused(ErrorCode.UNKNOWN_MEMBER_ID):
-        Runner(at, "r/a").leave(asks_to_end=True)
+    refused("UNKNOWN_MEMBER_ID", lambda: Runner(at, "r/a").leave(asks_to_end=True))
     assert at.store.streams.common(NAME).ends_by == ""
     one.leave(asks_to_end=True)
     assert statuses(two.beat()) == [GroupStatus.SHUTDOWN_APPLICATION]
@@ -244,7 +207,7 @@ def test_members_of_any_id_leave_and_their_tasks_are_the_others(at: Application)
     two.join()
     settle(one, two)
     assert two.standby
-    at.end_session(two.member_id)
+    at.let_pass(two.member_id)
     settle(one)
     assert one.active == ALL_ACTIVE
     one.leave()
@@ -312,40 +275,16 @@ def test_a_plain_heartbeat_looks_for_other_endpoints(at: Application) -> None:
 def test_requests_that_no_member_may_send_are_refused(
     at: Application, fields: dict[str, Any], problem: str
 ) -> None:
-    with refused(ErrorCode.INVALID_REQUEST, problem):
-        Runner(at, "p/a").join(**fields)
+    assert refused("INVALID_REQUEST", lambda: Runner(at, "p/a").join(**fields)).message == problem
 
 
 def test_tasks_that_there_are_not_are_refused(at: Application) -> None:
     at.create_all()
     one = Runner(at, "p/a")
     one.join()
-    with refused(ErrorCode.INVALID_REQUEST, "Subtopology 7 does not exist in the topology."):
-        one.send(tasks=MemberTasks(active=frozenset({("7", 0)})))
-    with refused(ErrorCode.INVALID_REQUEST):
-        one.send(tasks=MemberTasks(standby=frozenset({("1", 3)})))
-
-
-def test_unknown_groups_and_members_are_refused(at: Application) -> None:
-    at.create_all()
-    one = Runner(at, "p/a")
-    with refused(ErrorCode.GROUP_ID_NOT_FOUND):
-        one.send(epoch=1)
-    with refused(ErrorCode.GROUP_ID_NOT_FOUND):
-        one.leave()
-    Runner(at, "q/a").join()
-    with refused(ErrorCode.UNKNOWN_MEMBER_ID):
-        one.send(epoch=1)
-    with refused(ErrorCode.UNKNOWN_MEMBER_ID):
-        one.leave()
-
-
-def test_a_full_group_takes_no_more_members(at: Application) -> None:
-    full = Application(at.domain, at.raw, group_streams_max_size=1)
-    at.create_all()
-    Runner(full, "p/a").join()
-    with refused(ErrorCode.GROUP_MAX_SIZE_REACHED):
-        Runner(full, "q/a").join()
+    error = refused("INVALID_REQUEST", lambda: one.send(tasks=MemberTasks(active=frozenset({("7", 0)}))))
+    assert error.message == "Subtopology 7 does not exist in the topology."
+    refused("INVALID_REQUEST", lambda: one.send(tasks=MemberTasks(standby=frozenset({("1", 3)}))))
 
 
 def test_members_commit_with_their_epoch_alone(at: Application) -> None:
@@ -359,26 +298,11 @@ def test_members_commit_with_their_epoch_alone(at: Application) -> None:
         at.offsets.commit(by, [Commit(topic.partition(0), 5, -1, "")])
 
     commit(one.epoch)
-    with refused(ErrorCode.UNSUPPORTED_VERSION):
-        commit(one.epoch, knows_epochs=False)
-    with refused(ErrorCode.STALE_MEMBER_EPOCH):
-        commit(one.epoch - 1)
-    with refused(ErrorCode.UNKNOWN_MEMBER_ID):
-        commit(one.epoch, "q/a")
+    refused("UNSUPPORTED_VERSION", lambda: commit(one.epoch, knows_epochs=False))
+    refused("STALE_MEMBER_EPOCH", lambda: commit(one.epoch - 1))
+    refused("UNKNOWN_MEMBER_ID", lambda: commit(one.epoch, "q/a"))
     at.offsets.check_reader(NAME, "p/a", one.epoch)
-    with refused(ErrorCode.STALE_MEMBER_EPOCH):
-        at.offsets.check_reader(NAME, "p/a", one.epoch + 1)
-
-
-def test_the_offsets_of_an_empty_classic_group_are_those_of_the_streams_group(at: Application) -> None:
-    at.create_all()
-    topic = at.domain.topics.get("lines")
-    at.offsets.commit(Committer(NAME), [Commit(topic.partition(0), 5, -1, "")])
-    one = Runner(at, "p/a")
-    one.join()
-    assert one.active == ALL_ACTIVE
-    [row] = at.offsets.stored(NAME)
-    assert row.at.topic == "lines"
+    refused("STALE_MEMBER_EPOCH", lambda: at.offsets.check_reader(NAME, "p/a", one.epoch + 1))
 
 
 def test_offsets_of_topics_that_tasks_read_stay(at: Application) -> None:
@@ -389,12 +313,10 @@ def test_offsets_of_topics_that_tasks_read_stay(at: Application) -> None:
     topics = [at.domain.topics.get(name) for name in ("lines", "by-word", "other")]
     by = Committer(NAME, one.epoch, "p/a")
     at.offsets.commit(by, [Commit(each.partition(0), 5, -1, "") for each in topics])
-    names = GroupList(at.domain.redis, KEYS)
-    admin = GroupAdmin(at.store, names, at.offsets, at.domain.topics)
     partitions = [TopicPartition(each.name, 0) for each in topics]
 
     def refusals() -> list[ErrorCode | None]:
-        return [error.code if error else None for error in admin.delete_offsets(NAME, partitions)]
+        return [error.code if error else None for error in at.admin.delete_offsets(NAME, partitions)]
 
     used = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     assert refusals() == [used, used, None]

@@ -93,7 +93,7 @@ class Random:
 
     def end(self) -> None:
         if gone := self._gone():
-            self.workers[0].end_session(gone.member_id)
+            self.workers[0].let_pass(gone.member_id)
 
     def _gone(self) -> Client | None:
         """Take one out: it has stopped, or others count it out, and what it runs does not matter any more."""

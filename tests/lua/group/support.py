@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import redis
 
 from tests.lua.support import STREAM, TOPIC_ID, dumped, of_partition, run
@@ -205,6 +206,15 @@ class Group:
     def fields(self) -> set[str]:
         """Return the fields of the hash of members."""
         return {field.decode() for field in self.client.hkeys(MEMBERS)}
+
+    def seen(self) -> list[str]:
+        """Return what a deletion of offsets reads first: state, generation and time of change."""
+        return [(each or b"").decode() for each in self.client.hmget(GROUP, "state", "generation", "since")]
+
+    def give_id(self, name: str) -> None:
+        """Have a new member get its id, with which it is to join."""
+        with pytest.raises(redis.ResponseError, match=f"^MEMBER_ID_REQUIRED {name}$"):
+            self.join(new=name, require_known_member_id=True)
 
     def snapshot(self) -> list[bytes | None]:
         """Return all keys of the group, byte for byte: to show that nothing was written."""

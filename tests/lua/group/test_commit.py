@@ -6,6 +6,7 @@ Both get the same rows. A transaction's wait for its end (test_end_transaction.p
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -164,23 +165,43 @@ def test_who_may_not_commit(commits: Commits, asked: By, error: str, state: str)
 # ---- commits that count at once
 
 
-def test_a_second_commit_leaves_the_group_as_it_is(plain: Commits) -> None:
-    plain.group.client.hset(GROUP, mapping={"state": "Empty", "generation": 9, "since": 1})
-    assert plain.commit(5) == [1]
-    assert plain.group.client.hmget(GROUP, "state", "generation", "since") == [b"Empty", b"9", b"1"]
+MEMBER: By = (3, "a", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "asked", "knows_epochs", "error"),
+    [
+        ("", (0, "a", ""), 0, "ILLEGAL_GENERATION"),
+        ("", (0, "a", ""), 1, "GROUP_ID_NOT_FOUND"),
+        ("Empty", MEMBER, 1, "UNKNOWN_MEMBER_ID"),
+        ("Stable", NOBODY, 1, "UNKNOWN_MEMBER_ID"),
+        ("PreparingRebalance", NOBODY, 1, "UNKNOWN_MEMBER_ID"),
+        ("CompletingRebalance", NOBODY, 1, "UNKNOWN_MEMBER_ID"),
+        ("CompletingRebalance", MEMBER, 1, "REBALANCE_IN_PROGRESS"),
+    ],
+)
+def test_a_commit_that_counts_at_once_is_one_of_a_member_or_without_members(
+    plain: Commits, state: str, asked: By, knows_epochs: int, error: str
+) -> None:
+    if state == "Empty":
+        plain.group.client.hset(GROUP, mapping={"state": state, "generation": 3})
+    elif state:
+        with_member(plain.group, state)
+    with refused(plain.group.client, f"^{error} "):
+        plain.commit(5, by=asked, knows_epochs=knows_epochs)
+
+
+def test_in_an_empty_group_whoever_has_no_generation_commits(plain: Commits) -> None:
+    as_before = {"state": "Empty", "generation": "9", "since": "1"}
+    plain.group.client.hset(GROUP, mapping=as_before)
+    assert plain.commit(5, by=(-1, "a", "")) == plain.commit(5) == [1]
+    assert plain.group.client.hmget(GROUP, *as_before) == [each.encode() for each in as_before.values()]
 
 
 def test_the_time_of_a_commit_is_that_of_redis(plain: Commits) -> None:
     before = plain.group.now_ms()
     assert plain.commit(7) == [1]
     assert before <= json.loads(plain.group.client.hget(OFFSETS, STREAM))["ms"] <= plain.group.now_ms()
-
-
-@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance"])
-def test_who_is_no_member_commits_nothing_while_there_are_members(plain: Commits, state: str) -> None:
-    with_member(plain.group, state)
-    with refused(plain.group.client, "^UNKNOWN_MEMBER_ID "):
-        plain.commit(5)
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
@@ -195,25 +216,6 @@ def test_a_member_that_waits_gets_no_end_of_its_session(plain: Commits) -> None:
     with_member(plain.group, "PreparingRebalance", float("inf"))
     assert plain.commit(5, by=(3, "a", "")) == [1]
     assert plain.group.deadline("a") == float("inf")
-
-
-def test_while_assignments_are_awaited_nobody_commits(plain: Commits) -> None:
-    with_member(plain.group, "CompletingRebalance")
-    with refused(plain.group.client, "^REBALANCE_IN_PROGRESS "):
-        plain.commit(5, by=(3, "a", ""))
-
-
-@pytest.mark.parametrize(("knows_epochs", "error"), [(0, "ILLEGAL_GENERATION"), (1, "GROUP_ID_NOT_FOUND")])
-def test_a_generation_of_no_group(plain: Commits, knows_epochs: int, error: str) -> None:
-    with refused(plain.group.client, f"^{error} "):
-        plain.commit(5, by=(0, "a", ""), knows_epochs=knows_epochs)
-
-
-def test_in_an_empty_group_a_generation_is_one_of_its_members(plain: Commits) -> None:
-    plain.group.client.hset(GROUP, mapping={"state": "Empty", "generation": 3})
-    with refused(plain.group.client, "^UNKNOWN_MEMBER_ID "):
-        plain.commit(5, by=(3, "a", ""))
-    assert plain.commit(5, by=(-1, "a", "")) == [1]
 
 
 def test_a_row_that_cannot_be_read_is_later_than_none(plain: Commits) -> None:
@@ -251,38 +253,26 @@ def test_the_rows_of_very_many_partitions_are_committed_at_the_end(group: Group)
     assert len(group.end_transaction(7)) == group.client.hlen(OFFSETS) == 5000
 
 
+COMMIT, END = Group.commit_transaction, Group.end_transaction
+
+
 @pytest.mark.parametrize(
-    ("number", "epoch", "error"),
+    ("before", "number", "epoch", "error"),
     [
-        (6, 4, "INVALID_TXN_STATE"),
-        (7, 4, "INVALID_TXN_STATE"),
-        (8, 3, "INVALID_PRODUCER_EPOCH"),
+        *(([COMMIT, END], number, 4, "INVALID_TXN_STATE") for number in (6, 7)),
+        *(([END], number, 4, "INVALID_TXN_STATE") for number in (6, 7)),
+        ([COMMIT], 6, 4, "INVALID_TXN_STATE"),
+        *((before, 8, 3, "INVALID_PRODUCER_EPOCH") for before in ([COMMIT, END], [END], [COMMIT])),
     ],
 )
-@pytest.mark.parametrize("has_committed", [True, False])
-def test_what_comes_after_the_end_or_of_an_earlier_epoch_is_refused(
-    group: Group, number: int, epoch: int, error: str, *, has_committed: bool
+def test_what_is_of_an_earlier_transaction_or_epoch_or_after_its_end_is_refused(
+    group: Group, before: list[Callable[..., object]], number: int, epoch: int, error: str
 ) -> None:
-    if has_committed:
-        group.commit_transaction(7, epoch=4)
-    group.end_transaction(7, epoch=4)
+    for act in before:
+        act(group, 7, epoch=4)
     with refused(group.client, f"^{error} "):
         group.commit_transaction(number, epoch=epoch)
     assert group.commit_transaction(8, 9, epoch=4) == [1]
-    assert group.pending() == (8, True, {STREAM: 9})
-
-
-def test_an_earlier_transaction_or_epoch_than_the_open_one_is_refused(group: Group) -> None:
-    group.commit_transaction(7, epoch=3)
-    with refused(group.client, "^INVALID_TXN_STATE "):
-        group.commit_transaction(6, epoch=3)
-    with refused(group.client, "^INVALID_PRODUCER_EPOCH "):
-        group.commit_transaction(8, epoch=2)
-
-
-def test_rows_of_a_transaction_whose_end_was_lost_are_dropped(group: Group) -> None:
-    group.commit_transaction(7, 5, 6)
-    group.commit_transaction(8, 9)
     assert group.pending() == (8, True, {STREAM: 9})
 
 
@@ -300,11 +290,6 @@ def test_a_member_commits_and_one_that_says_nothing_of_itself(group: Group, by: 
     with_member(group, state)
     assert group.commit_transaction(7, by=by) == [1]
     assert group.deadline("a") == 1
-
-
-def test_a_transaction_of_a_generation_of_no_group_is_refused(group: Group) -> None:
-    with refused(group.client, "^ILLEGAL_GENERATION "):
-        group.commit_transaction(7, by=(0, "a", ""))
 
 
 @pytest.mark.parametrize(

@@ -129,14 +129,9 @@ STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "delete": (empty, lambda group: group.delete(STREAM)),
     "forget": (
         empty,
-        lambda group: group.forget(*seen(group), rows={STREAM: ""}),
+        lambda group: group.forget(*group.seen(), rows={STREAM: ""}),
     ),
 }
-
-
-def seen(group: Group) -> list[str]:
-    """Return what a deletion of offsets has read before the damage."""
-    return [(each or b"").decode() for each in group.client.hmget(GROUP, "state", "generation", "since")]
 
 
 def wrongs(group: Group, damage: Callable[[], object]) -> list[str]:

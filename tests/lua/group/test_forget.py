@@ -21,10 +21,6 @@ def empty(group: Group) -> Group:
     return group
 
 
-def seen(group: Group) -> list[str]:
-    return [(each or b"").decode() for each in group.client.hmget(GROUP, *SEEN)]
-
-
 def row_of(group: Group) -> str:
     text: bytes = group.client.hget(OFFSETS, STREAM)
     return text.decode()
@@ -62,11 +58,11 @@ def test_other_offsets_than_the_caller_saw_stay(empty: Group) -> None:
 
 def test_offsets_are_forgotten_and_the_group_goes_with_the_last(empty: Group) -> None:
     empty.client.hset(OFFSETS, OTHER, "{}")
-    assert empty.forget(*seen(empty), rows={STREAM: row_of(empty)}) == [1, 1, 0]
+    assert empty.forget(*empty.seen(), rows={STREAM: row_of(empty)}) == [1, 1, 0]
     assert empty.client.hkeys(OFFSETS) == [OTHER.encode()]
-    assert empty.forget(*seen(empty), rows={OTHER: ""}, drop=False) == [1, 1, 0]
+    assert empty.forget(*empty.seen(), rows={OTHER: ""}, drop=False) == [1, 1, 0]
     assert empty.client.exists(GROUP) == 1
-    assert empty.forget(*seen(empty)) == [1, 0, 1]
+    assert empty.forget(*empty.seen()) == [1, 0, 1]
     assert empty.client.exists(*EVERY_KEY) == 0
     assert empty.forget() == [1, 0, 0]
 
@@ -74,28 +70,21 @@ def test_offsets_are_forgotten_and_the_group_goes_with_the_last(empty: Group) ->
 def test_a_row_that_has_changed_stays(empty: Group) -> None:
     before = row_of(empty)
     empty.client.hset(OFFSETS, STREAM, "changed")
-    assert empty.forget(*seen(empty), rows={STREAM: before, OTHER: ""}) == [1, 0, 0]
+    assert empty.forget(*empty.seen(), rows={STREAM: before, OTHER: ""}) == [1, 0, 0]
     assert empty.client.hget(OFFSETS, STREAM) == b"changed"
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_a_group_that_has_changed_stays_as_it_is(empty: Group, place: int) -> None:
     before = empty.snapshot()
-    had = seen(empty)
+    had = empty.seen()
     had[place] += "0"
     assert empty.forget(*had, rows={STREAM: row_of(empty)}) == [0, 0, 0]
     assert empty.snapshot() == before
 
 
-def test_a_group_with_members_forgets_and_stays(group: Group) -> None:
-    generation = group.stable("a")
-    group.commit(generation, "a")
-    assert group.forget(*seen(group), rows={STREAM: ""}) == [1, 1, 0]
-    assert group.state() == "Stable"
-
-
 def test_a_pending_id_keeps_the_group(group: Group) -> None:
     with pytest.raises(redis.ResponseError, match="MEMBER_ID_REQUIRED"):
         group.join(new="a", require_known_member_id=True)
-    assert group.forget(*seen(group)) == [1, 0, 0]
+    assert group.forget(*group.seen()) == [1, 0, 0]
     assert group.join("a")[0] == b"JOINED"

@@ -6,19 +6,38 @@ import json
 from typing import Any
 
 import pytest
-import redis
 
-from tests.lua.group.support import DEADLINES, GROUP, INFINITE, KEYS, MEMBERS, SESSION_MS, Group, row
-from tests.lua.support import unchanged
+from tests.lua.group.support import CHANNEL, DEADLINES, GROUP, INFINITE, KEYS, MEMBERS, SESSION_MS, Group, row
+from tests.lua.support import announced, refused
 
 BOTH = ("range", "sticky")
 
 
-def refused(error: str, group: Group, *asked: str, **given: Any) -> str:
-    """Join, expect the error, and return what it says."""
-    with pytest.raises(redis.ResponseError, match=f"^{error} ") as refusal:
-        group.join(*asked, **given)
-    return str(refusal.value)
+@pytest.mark.parametrize(
+    ("asked", "given", "error"),
+    [
+        ("nobody", {}, "UNKNOWN_MEMBER_ID"),
+        ("b", {"instance": "other"}, "UNKNOWN_MEMBER_ID"),
+        ("a", {"instance": "i"}, "FENCED_INSTANCE_ID"),
+        ("", {"kind": "connect"}, "INCONSISTENT_GROUP_PROTOCOL"),
+        ("", {"kind": ""}, "INCONSISTENT_GROUP_PROTOCOL"),
+        ("", {"names": ("sticky",)}, "INCONSISTENT_GROUP_PROTOCOL"),
+        ("", {"names": ()}, "INCONSISTENT_GROUP_PROTOCOL"),
+        ("", {"size_max": 2}, "GROUP_MAX_SIZE_REACHED .* 2 members"),
+    ],
+)
+def test_what_a_join_is_refused_for(group: Group, asked: str, given: dict[str, Any], error: str) -> None:
+    group.join(new="a", instance="i")
+    group.join(new="a2", instance="i")
+    group.join(new="b")
+    group.join("a2", instance="i")
+    with refused(group.client, f"^{error}"):
+        group.join(asked, **given)
+
+
+def test_of_no_group_nobody_has_an_id(group: Group) -> None:
+    with refused(group.client, "^UNKNOWN_MEMBER_ID "):
+        group.join("nobody")
 
 
 def test_the_first_member_leads_and_gets_itself(group: Group) -> None:
@@ -47,6 +66,7 @@ def test_the_last_one_is_answered_and_only_the_leader_hears_of_all(group: Group)
     answer = group.join("a", metadata="of a")
     assert answer[:7] == [b"JOINED", b"a", b"2", b"consumer", b"range", b"a", 0]
     assert group.members_in(answer) == {b"a": (b"", b"of a"), b"b": (b"i", b"of b")}
+    assert group.look("join", "a", 1) == answer
     assert group.look("join", "b", 1, "i") == [b"JOINED", b"b", b"2", b"consumer", b"range", b"a", 0]
 
 
@@ -58,13 +78,13 @@ def test_the_first_rebalance_waits_for_the_initial_delay(group: Group) -> None:
 
 def test_a_new_member_gets_an_id_that_is_kept_for_a_session(group: Group) -> None:
     before = group.now_ms()
-    assert (
-        refused("MEMBER_ID_REQUIRED", group, new="a", require_known_member_id=True) == "MEMBER_ID_REQUIRED a"
-    )
+    group.give_id("a")
     assert group.fields() == {"w:a"}
     assert (group.deadline("a") or 0) >= before + SESSION_MS
+    assert group.due == group.deadline("a")
     assert group.join("a", require_known_member_id=True)[:3] == [b"JOINED", b"a", b"1"]
     assert group.fields() == {"m:a", "p:a"}
+    assert group.join(new="s", require_known_member_id=True, instance="i")[0] == b"WAIT", "it is static"
 
 
 @pytest.mark.parametrize("listed_ms", [0, -10_001])
@@ -74,19 +94,10 @@ def test_a_group_that_was_not_listed_just_now_is_not_created(group: Group, liste
     assert answer == [b"UNLISTED", answer[1]]
     assert now <= answer[1] <= group.now_ms()
     assert group.client.exists(*KEYS) == 0
-    refused("INCONSISTENT_GROUP_PROTOCOL", group, new="a", names=(), listed_ms=0)
+    with refused(group.client, "^INCONSISTENT_GROUP_PROTOCOL "):
+        group.join(new="a", names=(), listed_ms=0)
     assert group.join(new="a", listed_ms=answer[1])[0] == b"JOINED"
     assert group.join(new="b", listed_ms=0)[0] == b"WAIT"
-
-
-def test_what_was_done_for_one_that_is_refused_says_when_something_is_due(group: Group) -> None:
-    refused("MEMBER_ID_REQUIRED", group, new="a", require_known_member_id=True)
-    assert group.due == group.deadline("a")
-
-
-def test_a_static_member_gets_no_id_first(group: Group) -> None:
-    assert group.join(new="a", require_known_member_id=True, instance="i")[0] == b"JOINED"
-    assert group.client.hget(MEMBERS, "i:i") == b"a"
 
 
 def test_an_instance_that_restarts_keeps_its_assignment(group: Group) -> None:
@@ -103,65 +114,26 @@ def test_an_instance_that_restarts_keeps_its_assignment(group: Group) -> None:
     assert group.client.hmget(GROUP, "size", "s:range") == [b"1", b"1"]
 
 
-@pytest.mark.parametrize("asked", ["nobody", "b"])
-def test_an_id_that_nobody_has(group: Group, asked: str) -> None:
-    refused("UNKNOWN_MEMBER_ID", group, asked)
-    assert group.state() == "Dead"
-    group.stable("a")
-    with unchanged(group.client):
-        refused("UNKNOWN_MEMBER_ID", group, asked)
-        refused("UNKNOWN_MEMBER_ID", group, "a", instance="other")
-
-
-def test_an_instance_of_another_member(group: Group) -> None:
-    group.join(new="a", instance="i")
-    group.join(new="a2", instance="i")
-    with unchanged(group.client):
-        refused("FENCED_INSTANCE_ID", group, "a", instance="i")
-
-
-@pytest.mark.parametrize("given", [{"kind": "connect"}, {"kind": ""}, {"names": ("sticky",)}, {"names": ()}])
-def test_no_common_protocol(group: Group, given: dict[str, Any]) -> None:
-    group.stable("a")
-    with unchanged(group.client):
-        refused("INCONSISTENT_GROUP_PROTOCOL", group, new="b", **given)
-
-
 def test_protocols_are_counted_as_members_come_change_and_go(group: Group) -> None:
     group.join(new="a", names=(*BOTH, "range"))
     group.join(new="b", names=BOTH)
     assert group.client.hmget(GROUP, "s:range", "s:sticky") == [b"2", b"2"]
     group.join("b", names=("sticky",), metadata="other")
     assert group.client.hmget(GROUP, "s:range", "s:sticky") == [b"1", b"2"]
-    refused("INCONSISTENT_GROUP_PROTOCOL", group, new="c", names=("range",))
+    with refused(group.client, "^INCONSISTENT_GROUP_PROTOCOL "):
+        group.join(new="c", names=("range",))
     group.leave(("b", ""))
     assert group.client.hmget(GROUP, "s:range", "s:sticky") == [b"1", b"1"]
     group.leave(("a", ""))
     assert group.client.hmget(GROUP, "s:range", "s:sticky") == [None, None]
 
 
-def test_a_full_group(group: Group) -> None:
-    group.stable("a", "b")
-    with unchanged(group.client):
-        assert "2 members" in refused("GROUP_MAX_SIZE_REACHED", group, new="c", size_max=2)
-
-
 def test_every_transition_is_announced_once(group: Group) -> None:
-    with group.client.pubsub() as listener:
-        listener.ssubscribe("korvet:group:g:offsets")
-        assert listener.get_message(timeout=5)["type"] == "ssubscribe"
+    changes = [b"1 CompletingRebalance", b"1 Stable", b"1 PreparingRebalance", b"2 CompletingRebalance"]
+    with announced(group.client, CHANNEL, *changes):
         group.stable("a")
-        group.join(new="b")
-        group.join(new="c")
-        group.join("b")
-        group.join("a")
-        announced = [listener.get_message(timeout=5)["data"] for _ in range(4)]
-    assert announced == [
-        b"1 CompletingRebalance",
-        b"1 Stable",
-        b"1 PreparingRebalance",
-        b"2 CompletingRebalance",
-    ]
+        for given in ({"new": "b"}, {"new": "c"}, {"asked": "b"}, {"asked": "a"}):
+            group.join(**given)
 
 
 def test_who_only_waits_reads_nobody_elses_row(group: Group) -> None:
@@ -172,7 +144,8 @@ def test_who_only_waits_reads_nobody_elses_row(group: Group) -> None:
     assert group.join(new="d")[0] == b"WAIT"
     assert group.join("d")[0] == b"WAIT"
     assert group.join("c")[0] == b"WAIT"
-    refused("MEMBER_ID_REQUIRED", group, new="f", require_known_member_id=True)
+    group.give_id("f")
     assert group.leave(*((name, "") for name in "cdef")) == [b"NONE"] * 4
     assert group.join(new="g")[0] == b"WAIT"
-    refused("KAFKA_STORAGE_ERROR", group, "a")
+    with refused(group.client, "^KAFKA_STORAGE_ERROR "):
+        group.join("a")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-import redis
-
 from tests.lua.group.support import (
     DEADLINES,
     GROUP,
@@ -20,11 +17,6 @@ from tests.lua.support import unchanged
 NONE, UNKNOWN, FENCED = b"NONE", b"UNKNOWN_MEMBER_ID", b"FENCED_INSTANCE_ID"
 
 
-def give_id(group: Group, name: str) -> None:
-    with pytest.raises(redis.ResponseError, match=f"^MEMBER_ID_REQUIRED {name}$"):
-        group.join(new=name, require_known_member_id=True)
-
-
 def time_is_up_for(client: Any, *names: str) -> None:
     assert client.zadd(DEADLINES, dict.fromkeys(names, 1), xx=True, ch=True) == len(names)
 
@@ -32,7 +24,7 @@ def time_is_up_for(client: Any, *names: str) -> None:
 def test_each_member_gets_its_outcome(group: Group) -> None:
     group.join(new="a", instance="i")
     group.join(new="b")
-    give_id(group, "c")
+    group.give_id("c")
     asked = [("nobody", ""), ("b", "i"), ("", "j"), ("", ""), ("", "i"), ("b", ""), ("c", ""), ("b", "")]
     assert group.leave(*asked) == [UNKNOWN, FENCED, UNKNOWN, UNKNOWN, NONE, NONE, NONE, UNKNOWN]
     assert group.client.hgetall(MEMBERS) == {}
@@ -61,15 +53,6 @@ def test_the_others_are_to_join_again(group: Group) -> None:
     assert group.join("b")[:6] == [b"JOINED", b"b", b"3", b"consumer", b"range", b"b"]
 
 
-def test_who_waits_is_answered_once_the_last_one_that_is_missing_leaves(group: Group) -> None:
-    group.stable("a", "b")
-    assert group.join(new="c")[0] == b"WAIT"
-    assert group.leave(("a", "")) == [NONE]
-    assert group.look("join", "c", 2)[0] == b"WAIT"
-    assert group.leave(("b", "")) == [NONE]
-    assert group.look("join", "c", 2)[:3] == [b"JOINED", b"c", b"3"]
-
-
 def test_of_no_group_nothing_is_made(group: Group) -> None:
     assert group.advance() == -2
     assert group.client.exists(GROUP, MEMBERS, DEADLINES) == 0
@@ -83,16 +66,6 @@ def test_before_anything_is_due_time_brings_nothing(group: Group) -> None:
     assert group.due == group.deadline("a")
 
 
-def test_sessions_and_pending_ids_end(group: Group) -> None:
-    group.stable("a", "b", "c")
-    give_id(group, "d")
-    time_is_up_for(group.client, "b", "d")
-    assert 0 < group.advance() <= SESSION_MS
-    assert group.state() == "PreparingRebalance"
-    assert group.client.zrange(DEADLINES, 0, -1) == [b"a", b"c"]
-    assert not {field for field in group.fields() if field.endswith((":b", ":d"))}
-
-
 def test_the_last_session_leaves_an_empty_group(group: Group) -> None:
     generation = group.stable("a")
     time_is_up_for(group.client, "a")
@@ -104,29 +77,6 @@ def test_the_last_session_leaves_an_empty_group(group: Group) -> None:
     ]
     assert group.fields() == set()
     assert not [name for name in group.client.hkeys(GROUP) if name.startswith(b"s:")]
-
-
-def test_those_that_do_not_join_again_in_time_go_unless_they_are_static(group: Group) -> None:
-    group.join(new="a")
-    group.join(new="b", instance="i")
-    group.join("a")
-    group.join(new="c")
-    group.client.hset(GROUP, "deadline", 1)
-    assert group.advance() > 0
-    assert group.state() == "CompletingRebalance"
-    assert set(group.client.zrange(DEADLINES, 0, -1)) == {b"b", b"c"}
-    assert group.look("join", "c", 2)[5] == b"c"
-
-
-def test_those_that_never_ask_for_their_part_go(group: Group) -> None:
-    group.join(new="a")
-    group.join(new="b")
-    group.join("a")
-    group.sync("a", 2, "a", "b")
-    group.client.hset(GROUP, "deadline", 1)
-    assert group.advance() > 0
-    assert group.state() == "PreparingRebalance"
-    assert group.client.zrange(DEADLINES, 0, -1) == [b"a"]
 
 
 def test_the_first_rebalance_waits_longer_where_somebody_came(group: Group) -> None:
