@@ -58,6 +58,7 @@ test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.ser
 COMPILED_TESTS := tests/clients tests/cluster tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry
 # These tests put something of their own in the place of a compiled class or method, which cannot be done.
 NOT_COMPILED_TESTS := \
+	--deselect tests/cluster/test_backpressure.py \
 	--deselect tests/log/test_group_commit.py::test_an_error_of_one_batch_is_counted_as_one_of_its_script \
 	--deselect tests/log/test_high_watermark.py::test_a_fetch_that_waits_reads_again_only_what_replicas_lack \
 	--deselect tests/log/test_readahead.py::test_a_read_that_is_made_again_has_its_own_bounds \
