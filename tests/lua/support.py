@@ -54,6 +54,11 @@ def run_until(client: Any, name: str, keys: Sequence[str], args: Sequence[Any], 
         return client.evalsha(script.sha, len(keys), *keys, *all_args)
 
 
+def now_ms(client: Any) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
 class Log:
     """The log of korvet:orders:0 as the scripts see it, in format `record`.
 
@@ -73,27 +78,16 @@ class Log:
     def append(
         self,
         *values: bytes | str,
-        producer: int = -1,
-        epoch: int = 0,
-        sequence: int = 0,
         topic_id: str = TOPIC_ID,
-        max_timestamp: int = 5,
-        transaction: str = "0",
         leader_epoch: int = EPOCH,
+        **of_batch: Any,
     ) -> list[Any]:
-        """Append records of these values, which are one batch; raises its error.
+        """Append records of these values, which are one batch (see `batch`); raises its error.
 
         Returns outcome, base offset, log start, Redis' clock and the bytes of a row of the index, and how many external
         entries were removed if any were.
         """
-        batch = self.batch(
-            *values,
-            producer=producer,
-            epoch=epoch,
-            sequence=sequence,
-            max_timestamp=max_timestamp,
-            transaction=transaction,
-        )
+        batch = self.batch(*values, **of_batch)
         outcome, *rest = self.append_all(batch, topic_id=topic_id, leader_epoch=leader_epoch)
         if not rest or outcome == b"EXPEL":
             return [outcome, *rest]
@@ -166,11 +160,9 @@ class Log:
         return made.decode()
 
     def state(self) -> dict[str, str]:
-        """Return the state hash."""
         return {name.decode(): value.decode() for name, value in self.client.hgetall(STATE).items()}
 
     def next(self) -> int:
-        """Return the log's end."""
         return int(self.state()["next"])
 
     def offsets(self) -> list[int]:
@@ -184,15 +176,12 @@ class Log:
         return found
 
     def values(self) -> list[str]:
-        """Return the values of all entries in order."""
         return [fields[b"value"].decode() for _, fields in self.client.xrange(STREAM)]
 
     def id_of(self, offset: int) -> str:
-        """Return the entry id of an offset."""
         return f"{offset >> self.bits}-{offset & (1 << self.bits) - 1}"
 
     def last_id(self) -> str:
-        """Return the stream's last generated id."""
         made: bytes = self.client.xinfo_stream(STREAM)["last-generated-id"]
         return made.decode()
 
@@ -226,14 +215,12 @@ class BatchLog(Log):
         raise AssertionError("the log does not settle")
 
     def batches(self) -> list[tuple[bytes, list[str]]]:
-        """Return the ids and values of all entries; fails where one is no batch."""
         return [
             (entry_id, fields[b"batch"].decode().split("|"))
             for entry_id, fields in self.client.xrange(STREAM)
         ]
 
     def offsets(self) -> list[int]:
-        """Return the offsets of all records."""
         found: list[int] = []
         for entry_id, values in self.batches():
             end, sequence = entry_id.split(b"-")
@@ -242,7 +229,6 @@ class BatchLog(Log):
         return found
 
     def values(self) -> list[str]:
-        """Return the values of all records in order."""
         return [value for _, values in self.batches() for value in values]
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from korvet.redis import scripts
-from tests.lua.support import run_until
+from tests.lua.support import now_ms, run_until
 
 LEASED = {
     "row/replace",
@@ -22,11 +22,6 @@ LEASED = {
 }
 LATE = r"STALE_BROKER_EPOCH the lease of the sender ended 1\d{4} ms ago"
 CREATE = ("orders", '{"id":"id"}', 1000, 10, 0)
-
-
-def now_ms(client: Any) -> int:
-    seconds, microseconds = client.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def test_all_that_clients_change_of_groups_and_topics_needs_a_lease() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import memory_left, refused, run
+from tests.lua.support import refused, run
 from tests.support.processes import wait_until
 from tests.support.redis_servers import DurableServer, embedded_server
 
@@ -100,8 +100,3 @@ def test_a_replica_gives_no_epoch(server: Any) -> None:
     server.config_set("replica-read-only", "no")
     with pytest.raises(redis.ResponseError, match="replica"):
         ask(server)
-
-
-def test_a_full_memory_prevents_no_epoch(server: Any) -> None:
-    with memory_left(server, -1):
-        assert ask(server) == ask(server)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.support import refused, run
+from tests.lua.support import now_ms, refused, run
 
 BROKERS = "korvet:brokers"
 LEASE = "korvet:keeper"
@@ -38,13 +38,7 @@ def row(client: Any, broker_id: int = 1) -> dict[str, Any]:
     return found
 
 
-def now_ms(client: Any) -> int:
-    seconds, microseconds = client.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
 def put(client: Any, broker_id: int, until_ms: int, **changed: Any) -> None:
-    """Write the row of another broker."""
     client.hset(BROKERS, broker_id, json.dumps({**PAST, "started": 1, "until": until_ms, **changed}))
 
 
@@ -67,35 +61,30 @@ def test_a_renewal_prolongs_the_lease_and_keeps_when_the_broker_started(raw_redi
     assert found["until"] >= now_ms(raw_redis) + LEASE_MS - 1000
 
 
-def test_a_broker_that_comes_with_a_new_address_keeps_its_id(raw_redis: Any) -> None:
-    register(raw_redis)
-    register(raw_redis, port=9192)
-    assert row(raw_redis)["port"] == 9192
-
-
 def test_the_id_of_a_live_broker_elsewhere_is_refused_with_its_address(raw_redis: Any) -> None:
     register(raw_redis)
     with refused(raw_redis, r"DUPLICATE_BROKER_REGISTRATION broker\.id 1 .* kafka\.example:9092"):
         register(raw_redis, port=9192, incarnation="b")
 
 
-def test_a_start_at_the_same_address_takes_over(raw_redis: Any) -> None:
-    put(raw_redis, 1, now_ms(raw_redis) + LEASE_MS, host="kafka.example", started=123)
-    register(raw_redis, incarnation="b")
-    assert row(raw_redis)["incarnation"] == "b"
-    assert row(raw_redis)["started"] > 123
-
-
-def test_the_id_of_a_broker_is_free_after_its_lease(raw_redis: Any) -> None:
-    put(raw_redis, 1, now_ms(raw_redis) - 1)
-    register(raw_redis)
-    assert row(raw_redis)["host"] == "kafka.example"
-
-
-def test_the_only_broker_of_a_server_takes_its_id_from_its_earlier_start(raw_redis: Any) -> None:
-    register(raw_redis)
-    assert register(raw_redis, port=9192, incarnation="b", own="own") == 1
-    assert row(raw_redis)["port"] == 9192
+@pytest.mark.parametrize(
+    ("left_ms", "there", "given"),
+    [
+        (LEASE_MS, {"host": "old", "incarnation": "a"}, {"port": 9192}),  # it comes with a new address
+        (LEASE_MS, {"host": "kafka.example"}, {"incarnation": "b"}),  # another start at the same address
+        (LEASE_MS, {}, {"own": "own"}),  # the only broker of a server, after its earlier start
+        (-1, {}, {}),  # after the lease
+    ],
+)
+def test_who_may_take_the_id_of_a_broker_over(
+    raw_redis: Any, left_ms: int, there: dict[str, Any], given: dict[str, Any]
+) -> None:
+    put(raw_redis, 1, now_ms(raw_redis) + left_ms, **there)
+    assert register(raw_redis, **given) == 1
+    found = row(raw_redis)
+    expected = ("kafka.example", given.get("port", 9092), given.get("incarnation", "a"))
+    assert (found["host"], found["port"], found["incarnation"]) == expected
+    assert (found["started"] > 1) == (there.get("incarnation") != "a")
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "null", '"x"', "[]", "{}", '{"until":"x"}', "\xff"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
 from tests.lua.compaction.support import ABORTED, CLEAN, INDEX, DirtyLog
-from tests.lua.support import STATE, STREAM, memory_left, refused, unchanged
+from tests.lua.support import STATE, STREAM, unchanged
 
 
 @pytest.fixture
@@ -215,37 +214,6 @@ def emptied(log: DirtyLog) -> DirtyLog:
     """Make a new log, with the nodes that the server is configured to make now."""
     log.client.delete(STREAM, STATE, INDEX)
     return DirtyLog(log.client)
-
-
-@pytest.mark.parametrize(
-    ("damage", "step"),
-    [
-        (lambda log: log.client.hset(STATE, "next", "x"), lambda log: log.begin("mine", 31)),
-        (lambda log: log.client.hset(STATE, "start", "x"), lambda log: log.switch("mine", 31)),
-        (lambda log: log.client.zremrangebyscore(INDEX, 31, 31), lambda log: log.switch("mine", 31)),
-        (lambda log: log.client.hset(STATE, "clean_end", "x"), lambda log: log.free()),
-    ],
-    ids=["next", "start", "no row", "clean_end"],
-)
-def test_what_is_malformed_is_said_and_left_alone(
-    log: DirtyLog, damage: Callable[[DirtyLog], Any], step: Callable[[DirtyLog], Any]
-) -> None:
-    log.client.hset(STATE, "clean_token", "mine")
-    damage(log)
-    with refused(log.client, r"KAFKA_STORAGE_ERROR.*is malformed"):
-        step(log)
-
-
-def test_memory_is_freed_where_there_is_none_left(log: DirtyLog) -> None:
-    log.begin("mine", 31)
-    log.write("mine", 30)
-    with memory_left(log.client, -1):
-        with pytest.raises(redis.exceptions.OutOfMemoryError):
-            log.write("mine", 31)
-        assert log.switch("mine", 31, kept=(1, 100, 300)) == 1
-        assert log.free()[1] == 0
-        assert log.begin("next", 31, known_end=31)[0] == b"BEGUN"
-        assert log.give_up("next") == 1
 
 
 def test_the_switch_removes_the_rows_of_markers_that_are_gone(log: DirtyLog) -> None:

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, row
-from tests.lua.support import run
+from tests.lua.support import now_ms, run
 
 CONSUMER_KEYS = (GROUP, MEMBERS, DEADLINES, ASSIGNMENTS)
 SESSION_MS = 45_000
 
 
 def owner(index: int, topic_id: str = "id") -> str:
-    """Return the field with the owner of a partition."""
     return f"o:{topic_id}:{index}"
 
 
@@ -46,7 +45,6 @@ class ConsumerGroup:
         return reply
 
     def read(self, field: str) -> bytes:
-        """Return a row of a member, nothing if there is none."""
         is_hash = self.client.type(MEMBERS) == b"hash"
         return (self.client.hget(MEMBERS, field) if is_hash else None) or b""
 
@@ -64,12 +62,10 @@ class ConsumerGroup:
         return reply
 
     def claim(self, by: str = "t", lease_ms: int = 60_000) -> list[int]:
-        """Ask for the right to compute the target."""
         reply: list[int] = run(self.client, "consumer/claim", (GROUP,), (CHANNEL, self.kind, by, lease_ms))
         return reply
 
     def heartbeat(self, member: str, epoch: int, instance: str = "", endpoints: str = "") -> int:
-        """Send a plain heartbeat."""
         args = (self.kind, member, instance, epoch, SESSION_MS, endpoints)
         reply: int = run(self.client, "consumer/heartbeat", (GROUP, MEMBERS, DEADLINES), args)
         return reply
@@ -80,7 +76,6 @@ class ConsumerGroup:
         return reply
 
     def downgrade(self) -> int:
-        """Make it a classic group."""
         reply: int = run(self.client, "consumer/downgrade", CONSUMER_KEYS, (CHANNEL, 100))
         return reply
 
@@ -94,7 +89,6 @@ class ConsumerGroup:
             self.update(name, *self.owned(name), epoch=len(names), bumps=False, **given)
 
     def owned(self, member: str) -> list[int]:
-        """Return the partitions that a member owns."""
         every = self.client.hgetall(ASSIGNMENTS).items()
         return sorted(
             int(field.rpartition(b":")[2])
@@ -103,11 +97,8 @@ class ConsumerGroup:
         )
 
     def field(self, name: str) -> str | None:
-        """Return a field of the group."""
         found: bytes | None = self.client.hget(GROUP, name)
         return None if found is None else found.decode()
 
     def now_ms(self) -> int:
-        """Return Redis' clock."""
-        seconds, microseconds = self.client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return now_ms(self.client)

@@ -11,7 +11,7 @@ import redis
 
 from tests.lua.consumer.support import CONSUMER_KEYS, SESSION_MS, ConsumerGroup, owner
 from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, Group, row
-from tests.lua.support import announced, memory_left, refused, run, unchanged
+from tests.lua.support import announced, refused, run, unchanged
 
 
 @pytest.fixture
@@ -355,14 +355,3 @@ def test_a_script_does_its_work_or_names_what_is_damaged_and_writes_nothing(
     except redis.ResponseError as error:
         assert str(error).startswith(("KAFKA_STORAGE_ERROR ", "WRONGTYPE ")), error  # noqa: PT017 - or it is none
         assert {key: group.client.dump(key) for key in CONSUMER_KEYS} == before
-
-
-def test_members_go_on_when_memory_is_full(group: ConsumerGroup) -> None:
-    with memory_left(group.client, -1):
-        group.stable("a", "b")
-        assert group.heartbeat("a", 2) == 1
-        assert group.advance() > 0
-        group.leave(("b", "", -1))
-        assert group.claim()[0] == 1
-        assert group.assign(3, {"a": [0, 1]}) == 1
-    assert group.field("state") == "Reconciling"

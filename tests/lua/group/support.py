@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import STREAM, TOPIC_ID, dumped, of_partition, run
+from tests.lua.support import STREAM, TOPIC_ID, dumped, now_ms, of_partition, run
 
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
@@ -38,7 +38,6 @@ JOIN: dict[str, Any] = {
 
 
 def row(*protocols: str, instance: str = "", **fields: Any) -> str:
-    """Return a member's row."""
     given = {"session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS, "instance": instance}
     return json.dumps(given | {"protocols": protocols} | fields, separators=(",", ":"))
 
@@ -84,12 +83,10 @@ class Group:
         return reply
 
     def heartbeat(self, member: str, generation: int, instance: str = "") -> int:
-        """Send a heartbeat."""
         reply: int = run(self.client, "group/heartbeat", KEYS, (member, instance, generation))
         return reply
 
     def leave(self, *members: tuple[str, str]) -> list[bytes]:
-        """Take members out, by id and instance id."""
         named = [each for member in members for each in member]
         reply: list[Any] = run(self.client, "group/leave", KEYS, (CHANNEL, *named))
         self.due = reply.pop(0)
@@ -101,7 +98,6 @@ class Group:
         return self.due if self.due < 0 else self.due - self.now_ms()
 
     def look(self, what: str, member: str, generation: int, instance: str = "") -> list[Any]:
-        """Poll for a member that waits."""
         reply: list[Any] = run(self.client, "group/look", KEYS, (what, member, instance, generation))
         return reply if reply[0] == b"WAIT" else [reply[0], *reply[2:]]
 
@@ -153,7 +149,6 @@ class Group:
         return row["number"], row["open"], rows
 
     def offset(self, partition: int = 0) -> int | None:
-        """Return the committed offset of a partition."""
         text = self.client.hget(OFFSETS, of_partition(STREAM, partition))
         return None if text is None else int(json.loads(text)["offset"])
 
@@ -189,7 +184,6 @@ class Group:
         return generation
 
     def state(self) -> str:
-        """Return the state's name."""
         found: bytes | None = self.client.hget(GROUP, "state")
         return found.decode() if found else "Dead"
 
@@ -199,12 +193,9 @@ class Group:
         return found
 
     def now_ms(self) -> int:
-        """Return Redis' clock."""
-        seconds, microseconds = self.client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return now_ms(self.client)
 
     def fields(self) -> set[str]:
-        """Return the fields of the hash of members."""
         return {field.decode() for field in self.client.hkeys(MEMBERS)}
 
     def seen(self) -> list[str]:

@@ -49,7 +49,6 @@ class Commits:
         return reply
 
     def kept(self) -> dict[str, int]:
-        """Return the offsets, by stream."""
         rows = self.group.client.hgetall(OFFSETS).items()
         return {stream.decode(): json.loads(row).get("offset") for stream, row in rows}
 
@@ -76,7 +75,6 @@ def plain(group: Group) -> Commits:
 
 @pytest.fixture(params=[Commits, TransactionCommits])
 def commits(request: pytest.FixtureRequest, group: Group) -> Commits:
-    """Give the commits of each script."""
     made: Commits = request.param(group)
     return made
 

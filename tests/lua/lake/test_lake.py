@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import STATE, TOPIC_ID, BatchLog, Log, refused, run, unchanged
+from tests.lua.support import STATE, TOPIC_ID, BatchLog, Log, run, unchanged
 
 
 def mirror(client: Any, archived: int, first: int) -> list[int]:
@@ -50,14 +50,6 @@ def test_what_was_deleted_before_it_was_recorded_stays_deleted(raw_redis: Any) -
     assert mirror(raw_redis, 7, 1) == [7, 4]
     raw_redis.hset(STATE, "start", "6")
     assert mirror(raw_redis, 8, 1) == [8, 4]
-
-
-@pytest.mark.parametrize("start", ["nan", "1.5"])
-def test_a_start_that_is_no_number_is_an_error(raw_redis: Any, start: str) -> None:
-    log(raw_redis, 10)
-    raw_redis.hset(STATE, "start", start)
-    with refused(raw_redis, "is malformed"):
-        mirror(raw_redis, 4, 1)
 
 
 def test_large_offsets_stay_exact(raw_redis: Any) -> None:

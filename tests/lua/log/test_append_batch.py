@@ -25,14 +25,6 @@ def test_offsets_are_dense_from_zero_and_an_id_is_where_its_batch_ends(log: Batc
     assert log.next() == 6
 
 
-def test_the_answer_has_offsets_log_start_and_redis_clock(log: BatchLog) -> None:
-    log.appended("a", "b")
-    before, _ = log.client.time()
-    outcome, base, log_start, now_ms, _ = log.append("c")
-    assert (outcome, base, log_start) == (b"APPENDED", b"2", b"0")
-    assert before * 1000 <= now_ms < (before + 3600) * 1000
-
-
 def test_all_fields_of_the_entry_are_stored_as_they_are_said(log: BatchLog) -> None:
     content = bytes(range(256)) * 5000
     entry = ["batch", content, "korvet.encoding", "lz4"]

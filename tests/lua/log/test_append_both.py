@@ -52,16 +52,6 @@ def test_an_append_is_announced_with_the_new_high_watermark(log: Log) -> None:
         assert listener.get_message(timeout=10)["data"] == str(log.next()).encode()
 
 
-@pytest.mark.parametrize("field", ["next", "start", "bytes", "max_timestamp"])
-@pytest.mark.parametrize("garbage", ["", "x", "nan"])
-def test_a_malformed_state_is_named_and_nothing_is_written(log: Log, field: str, garbage: str) -> None:
-    if field != "next" and garbage == "nan":
-        garbage = "1.x"
-    log.client.hset(STATE, field, garbage)
-    with refused(log.client, r"^KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"):
-        log.append("a")
-
-
 def test_used_up_offsets_are_refused_before_anything_is_written(log: Log) -> None:
     log.client.hset(STATE, "next", str(OFFSETS_END - 2))
     with refused(log.client, r"^KAFKA_STORAGE_ERROR the offsets of korvet:orders:0 are used up"):

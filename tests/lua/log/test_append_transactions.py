@@ -6,19 +6,15 @@ import re
 from typing import Any
 
 import pytest
-import redis
 
 from tests.lua.support import (
     ABORTED,
     OPEN,
     PRODUCERS,
     STATE,
-    STREAM,
-    TOPIC_ID,
     TRANSACTIONS,
     BatchLog,
     Log,
-    announced,
     refused,
     run,
     unchanged,
@@ -266,13 +262,6 @@ def test_a_malformed_row_is_named(log: Log, text: str) -> None:
             log.append("a", producer=7, transaction=transaction)
 
 
-def test_a_marker_is_announced(log: Log) -> None:
-    log.appended("a", producer=7, transaction=NUMBER)
-    with announced(log.client, STREAM) as listener:
-        _, at = marker(log, COMMIT)
-        assert listener.get_message(timeout=10)["data"] == str(at + 1).encode()
-
-
 def test_a_transaction_begins_after_the_external_entries_that_it_meets(raw_redis: Any) -> None:
     log = Log(raw_redis)
     log.appended("a")
@@ -314,13 +303,6 @@ def test_an_open_transaction_keeps_its_producer_from_being_forgotten(raw_redis: 
     marker(log, COMMIT)
     raw_redis.hset(PRODUCERS, "7", re.sub(rb"^(\d+) \d+", rb"\1 1", raw_redis.hget(PRODUCERS, "7")))
     assert run(raw_redis, "producer/expire", (PRODUCERS,), ["0", 100, 1000]) == [b"0", 1]
-
-
-def test_the_fence_of_the_topic_id_holds_for_markers(log: Log) -> None:
-    log.appended("a", producer=7, transaction=NUMBER)
-    log.client.hset(STATE, "topic", f"deleted {TOPIC_ID}")
-    with unchanged(log.client), pytest.raises(redis.ResponseError, match=r"^UNKNOWN_TOPIC_OR_PARTITION "):
-        marker(log, COMMIT)
 
 
 def test_a_transaction_begins_where_the_log_ended(log: Log) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.lua.support import INDEX, STATE, STREAM, BatchLog, Log, unchanged
+from tests.lua.support import INDEX, STATE, STREAM, BatchLog, Log
 
 ROW_RECORDS, ROW_BYTES = 2048, 512 * 1024
 LogOf = Callable[[Any], Log]
@@ -29,7 +29,6 @@ class Row(NamedTuple):
 
 
 def rows(log: Log) -> list[Row]:
-    """Return the index."""
     found = log.client.zrange(INDEX, 0, -1, withscores=True)
     return [Row(int(score), *map(int, member.split(b":"))) for member, score in found]
 
@@ -90,12 +89,6 @@ def test_timestamps_beyond_exact_numbers_keep_their_digits(log: Log) -> None:
     assert rows(log)[0][3:] == (2**63 - 1, 2**63 - 1)
     log.appended(*["v"] * 4096, max_timestamp=2**60 + 1)
     assert rows(log)[1][3:] == (2**63 - 1, 2**60 + 1)
-
-
-def test_a_repeated_batch_is_not_counted_again(log: Log) -> None:
-    log.appended(*["v"] * 5000, producer=7)
-    with unchanged(log.client):
-        assert log.append(*["v"] * 5000, producer=7)[::4] == [b"DUPLICATE", b"0"]
 
 
 def test_an_index_of_the_wrong_type_does_not_keep_a_batch_from_the_log(raw_redis: Any, log: Log) -> None:
@@ -196,17 +189,3 @@ def test_an_append_counts_the_external_entries_that_it_takes_in(raw_redis: Any) 
     assert log.append("own", max_timestamp=5)[4] == str(size).encode()
     assert counters(log) == (2101, size, 9, -1)
     assert rows(log) == [Row(log.next(), 2101, size, 9, 9)]
-
-
-@pytest.mark.parametrize("field", ["records", "bytes", "max_timestamp", "interval"])
-def test_malformed_counters_are_named_and_nothing_is_taken_in(raw_redis: Any, field: str) -> None:
-    log = Log(raw_redis)
-    log.external("5-0", "x")
-    raw_redis.hset(STATE, field, "x")
-    with unchanged(log.client):
-        attempts: list[Callable[[], object]] = [log.renumber, lambda: log.append("a")]
-        for attempt in attempts:
-            with pytest.raises(
-                Exception, match=r"KAFKA_STORAGE_ERROR \{korvet:orders:0\}:state is malformed"
-            ):
-                attempt()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import PRODUCERS, STATE, STREAM, TOPIC_ID, BatchLog, Log, memory_left, run, unchanged
+from tests.lua.support import STATE, STREAM, TOPIC_ID, BatchLog, Log, run, unchanged
 
 INDEX = "{korvet:orders:0}:index"
 CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
@@ -63,7 +63,6 @@ def set_rows(log: Log, *rows: tuple[int, int, int]) -> None:
 
 
 def rows(log: Log) -> list[int]:
-    """Return the rows' offsets."""
     return [int(score) for _, score in log.client.zrange(INDEX, 0, -1, withscores=True)]
 
 
@@ -113,20 +112,6 @@ def test_the_start_never_moves_back_and_never_past_the_end(log: Log) -> None:
         assert trim(log, offsets[3], offsets[3])[:2] == [str(offsets[5]).encode(), 0]
         with pytest.raises(redis.ResponseError, match="OFFSET_OUT_OF_RANGE"):
             trim(log, offsets[-1] + 1)
-
-
-def test_a_malformed_state_or_index_is_named(raw_redis: Any, log: Log) -> None:
-    offsets = filled(log, 10)
-    set_rows(log, (offsets[2], 2, 20))
-    with unchanged(raw_redis):
-        raw_redis.zadd(INDEX, {"no row": offsets[1]})
-        with pytest.raises(redis.ResponseError, match=f"KAFKA_STORAGE_ERROR {INDEX} is malformed"):
-            trim(log, offsets[5])
-        raw_redis.zrem(INDEX, "no row")
-    raw_redis.hset(STATE, "bytes", "many")
-    with pytest.raises(redis.ResponseError, match=f"KAFKA_STORAGE_ERROR {STATE} is malformed"):
-        trim(log, offsets[5])
-    assert log.state()["start"] == "0"
 
 
 def test_a_batch_that_holds_the_start_stays(raw_redis: Any) -> None:
@@ -245,22 +230,6 @@ def test_entries_that_are_no_batches_are_left_to_be_counted(raw_redis: Any) -> N
     assert log.expel() == [1, 0, b"3"]
     log.appended("more")
     assert log.values() == ["more"]
-
-
-def test_idempotence_outlives_the_records(raw_redis: Any, log: Log) -> None:
-    log.appended("a", producer=7)
-    before = raw_redis.dump(PRODUCERS)
-    trim_all(log, log.next())
-    assert raw_redis.dump(PRODUCERS) == before
-    assert log.append("a", producer=7)[0] == b"DUPLICATE"
-    assert log.append("b", producer=7, sequence=1)[0] == b"APPENDED"
-
-
-def test_memory_is_freed_where_none_is_left(raw_redis: Any, log: Log) -> None:
-    end = filled(log, 500)[-1]
-    with memory_left(raw_redis, -1):
-        trim_all(log, end)
-    assert raw_redis.xlen(STREAM) == 0
 
 
 def test_aborted_transactions_leave_with_their_markers(log: Log) -> None:

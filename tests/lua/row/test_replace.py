@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.support import CHANGES, announced, memory_left, run
+from tests.lua.support import CHANGES, announced, run
 
 CONFIGS = "{korvet:topics}:brokers"
 CHANNEL = "korvet:topics"
@@ -61,9 +61,3 @@ def test_a_key_of_the_wrong_type_is_refused_before_anything_is_written(raw_redis
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         configure(raw_redis, "1", "", '{"a":"1"}')
     assert raw_redis.keys() == [damaged.encode()]
-
-
-def test_a_shorter_retention_can_be_set_where_memory_is_full(raw_redis: Any) -> None:
-    with memory_left(raw_redis, -1):
-        assert configure(raw_redis, "default", "", '{"log.retention.ms":"1"}') == 1
-    assert raw_redis.hget(CONFIGS, "default") == b'{"log.retention.ms":"1"}'

@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from korvet.redis.replies import time_ms
-from tests.lua.support import CHANGES, REGISTRY, refused, run, unchanged
+from tests.lua.support import CHANGES, REGISTRY, now_ms, refused, run, unchanged
 
 BEFORE, AFTER = '{"id":"id-1","partitions":1}', '{"id":"id-1","partitions":1,"growing":3}'
 CLAIM_MS, CLOCKS_MS = 7_000, 2_000
-
-
-def now_ms(client: Any) -> int:
-    """Return the time by Redis' clock."""
-    return time_ms(client.execute_command("TIME"))
 
 
 def claim(client: Any, expected: str | bytes = BEFORE, lowest: int = 0) -> Any:

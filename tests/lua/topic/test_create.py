@@ -21,7 +21,6 @@ def create(client: Any, name: str = "orders", changes_max: int = 100, known_epoc
 
 
 def claim_of(text: bytes) -> int:
-    """Return the claim of a row."""
     return int(json.loads(text)["claim"])
 
 

@@ -11,5 +11,4 @@ from tests.lua.transaction.support import Transaction
 
 @pytest.fixture
 def transaction(raw_redis: Any) -> Transaction:
-    """Give a transactional id that is not there yet."""
     return Transaction(raw_redis)

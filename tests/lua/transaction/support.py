@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.lua.support import run
+from tests.lua.support import now_ms, run
 
 KEY = "korvet:transaction:payments:state"
 LAST_EPOCH = 32766
@@ -30,15 +30,13 @@ class Transaction:
         self._ids = iter(range(100, 1000))
 
     def now_ms(self) -> int:
-        seconds, microseconds = self.client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return now_ms(self.client)
 
     def init(self, producer_id: int | bytes = -1, epoch: int = -1, *, timeout_ms: int = TIMEOUT_MS) -> Any:
         args = [self.now_ms(), timeout_ms, producer_id, epoch, next(self._ids)]
         return self._read(run(self.client, "transaction/init", [KEY], args))
 
     def begin(self) -> tuple[bytes, int]:
-        """Give the producer its first identity."""
         _, producer_id, epoch = self.init()
         return producer_id, epoch
 

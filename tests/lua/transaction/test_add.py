@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.lua.support import refused
 from tests.lua.transaction.support import GROUP, OTHER, PARTITION, TIMEOUT_MS, Transaction
 
@@ -65,30 +63,3 @@ def test_what_is_verified_is_in_the_open_transaction(transaction: Transaction) -
     transaction.ended(by, "commit")
     with refused(transaction.client, "INVALID_TXN_STATE"):
         transaction.add(by, PARTITION, mode="verify")
-
-
-@pytest.mark.parametrize("mode", ["add", "verify"])
-def test_only_the_producer_of_the_present_epoch_may(transaction: Transaction, mode: str) -> None:
-    with refused(transaction.client, "INVALID_PRODUCER_ID_MAPPING"):
-        transaction.add((b"100", 0), PARTITION, mode=mode)
-    old = transaction.begin()
-    _, producer_id, epoch = transaction.init()
-    transaction.opened((producer_id, epoch))
-    with refused(transaction.client, "INVALID_PRODUCER_ID_MAPPING"):
-        transaction.add((b"8", epoch), PARTITION, mode=mode)
-    for wrong in (old[1], epoch + 1):
-        with refused(transaction.client, "PRODUCER_FENCED the producer has epoch 1 now"):
-            transaction.add((producer_id, wrong), PARTITION, mode=mode)
-
-
-@pytest.mark.parametrize("mode", ["add", "verify"])
-@pytest.mark.parametrize("how", ["commit", "abort"])
-def test_a_transaction_that_is_prepared_gets_nothing_more_and_has_to_be_completed(
-    transaction: Transaction, how: str, mode: str
-) -> None:
-    by = transaction.begin()
-    transaction.opened(by)
-    prepared = transaction.end(by, how)
-    before = transaction.stored()
-    assert transaction.add(by, OTHER, mode=mode) == prepared
-    assert transaction.stored() == before

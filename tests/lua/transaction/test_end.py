@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.lua.support import refused
+from tests.lua.support import refused, unchanged
 from tests.lua.transaction.support import GROUP, LAST_EPOCH, OTHER, PARTITION, Transaction
 
 RESULTS = pytest.mark.parametrize("how", ["commit", "abort"])
@@ -46,6 +48,47 @@ def test_an_end_that_comes_again_gets_the_same_answer(
         transaction.end(by, OPPOSITE[how], bumps=bumps)
 
 
+By = tuple[bytes, int]
+BY_PRODUCERS: dict[str, Callable[[Transaction, By], object]] = {
+    "add": lambda transaction, by: transaction.add(by, PARTITION),
+    "verify": lambda transaction, by: transaction.add(by, PARTITION, mode="verify"),
+    "end": lambda transaction, by: transaction.end(by, "commit"),
+    "end and bump": lambda transaction, by: transaction.end(by, "commit", bumps=True),
+}
+
+
+@pytest.mark.parametrize("ask", BY_PRODUCERS.values(), ids=BY_PRODUCERS)
+def test_only_the_producer_of_the_present_epoch_may(
+    transaction: Transaction, ask: Callable[[Transaction, By], object]
+) -> None:
+    with refused(transaction.client, "INVALID_PRODUCER_ID_MAPPING"):
+        ask(transaction, (b"100", 0))
+    old = transaction.begin()
+    _, producer_id, epoch = transaction.init(*old)
+    fenced = "PRODUCER_FENCED the producer has epoch 1 .*now"
+    with refused(transaction.client, fenced):  # a beginning is not taken for an end
+        ask(transaction, old)
+    transaction.opened((producer_id, epoch))
+    with refused(transaction.client, "INVALID_PRODUCER_ID_MAPPING"):
+        ask(transaction, (b"8", epoch))
+    for wrong in (old[1], epoch + 1):
+        with refused(transaction.client, fenced):
+            ask(transaction, (producer_id, wrong))
+
+
+@RESULTS
+def test_a_transaction_that_is_prepared_has_to_be_completed_before_anything_else(
+    transaction: Transaction, how: str
+) -> None:
+    by = transaction.begin()
+    transaction.opened(by)
+    prepared = transaction.end(by, how)
+    with unchanged(transaction.client):
+        for mode in ("add", "verify"):
+            assert transaction.add(by, OTHER, mode=mode) == prepared
+        assert transaction.init() == transaction.expire() == prepared
+
+
 def test_a_completion_that_comes_late_completes_nothing(transaction: Transaction) -> None:
     by = transaction.begin()
     first = transaction.opened(by)
@@ -60,49 +103,32 @@ def test_a_completion_that_comes_late_completes_nothing(transaction: Transaction
     assert transaction.complete(first) == 0
 
 
-@PROTOCOLS
-def test_only_the_producer_of_the_present_epoch_may_end(transaction: Transaction, *, bumps: bool) -> None:
-    with refused(transaction.client, "INVALID_PRODUCER_ID_MAPPING"):
-        transaction.end((b"100", 0), "commit", bumps=bumps)
-    old = transaction.begin()
-    _, producer_id, epoch = transaction.init()
-    transaction.opened((producer_id, epoch))
-    with refused(transaction.client, "INVALID_PRODUCER_ID_MAPPING"):
-        transaction.end((b"8", epoch), "commit", bumps=bumps)
-    for wrong in (old[1], epoch + 1):
-        with refused(transaction.client, "PRODUCER_FENCED the producer has epoch 1 of id 101 now"):
-            transaction.end((producer_id, wrong), "commit", bumps=bumps)
-
-
-@RESULTS
-def test_without_a_transaction_there_is_nothing_to_end(transaction: Transaction, how: str) -> None:
-    by = transaction.begin()
-    with refused(transaction.client, "INVALID_TXN_STATE the transaction cannot be ended so in state Empty"):
-        transaction.end(by, how)
-
-
 @pytest.mark.parametrize("before", ["commit", "abort"])
-def test_with_an_epoch_for_each_a_commit_without_a_transaction_is_refused(
-    transaction: Transaction, before: str
-) -> None:
+def test_without_a_transaction_there_is_nothing_to_commit(transaction: Transaction, before: str) -> None:
     by = transaction.begin()
-    with refused(transaction.client, "INVALID_TXN_STATE"):
-        transaction.end(by, "commit", bumps=True)
+    nothing = "INVALID_TXN_STATE the transaction cannot be ended so in state Empty"
+    for how, bumps in (("commit", False), ("abort", False), ("commit", True)):
+        with refused(transaction.client, nothing):
+            transaction.end(by, how, bumps=bumps)
     transaction.opened(by)
     then = transaction.ended(by, before, bumps=True)
     with refused(transaction.client, "INVALID_TXN_STATE"):
         transaction.end(then, "commit", bumps=True)
 
 
-@pytest.mark.parametrize("before", [None, "commit", "abort"])
+@pytest.mark.parametrize("before", [None, "commit", "abort", "last epoch"])
 def test_with_an_epoch_for_each_an_abort_without_a_transaction_gives_the_next_epoch(
     transaction: Transaction, before: str | None
 ) -> None:
     by = transaction.begin()
-    if before is not None:
+    then = [b"DONE", by[0], 1]
+    if before == "last epoch":
+        transaction.set(epoch=LAST_EPOCH)
+        by, then = (by[0], LAST_EPOCH), [b"DONE", b"101", 0]
+    elif before is not None:
         transaction.opened(by)
         by = transaction.ended(by, before, bumps=True)
-    then = [b"DONE", by[0], by[1] + 1]
+        then = [b"DONE", by[0], 2]
     assert transaction.end(by, "abort", bumps=True) == then
     assert transaction.state() == "CompleteAbort"
     assert transaction.end(by, "abort", bumps=True) == then, "sent again"
@@ -119,15 +145,6 @@ def test_an_epoch_before_the_last_one_is_fenced(transaction: Transaction) -> Non
     transaction.ended(second, "commit", bumps=True)
     with refused(transaction.client, "PRODUCER_FENCED"):
         transaction.end(first, "commit", bumps=True)
-
-
-def test_a_beginning_is_not_taken_for_an_end(transaction: Transaction) -> None:
-    """The epoch before is known after InitProducerId too."""
-    by = transaction.begin()
-    transaction.init(*by)
-    for how in OPPOSITE:
-        with refused(transaction.client, "PRODUCER_FENCED"):
-            transaction.end(by, how, bumps=True)
 
 
 @RESULTS
@@ -148,14 +165,3 @@ def test_the_end_of_the_last_epoch_gives_another_producer_id(transaction: Transa
     transaction.opened(prepared.then)
     with refused(transaction.client, "PRODUCER_FENCED"):
         transaction.end(by, how, bumps=True)
-
-
-def test_an_abort_without_a_transaction_with_the_last_epoch_gives_another_producer_id(
-    transaction: Transaction,
-) -> None:
-    producer_id, _ = transaction.begin()
-    transaction.set(epoch=LAST_EPOCH)
-    done = transaction.end((producer_id, LAST_EPOCH), "abort", bumps=True)
-    assert done[1] != producer_id
-    assert done[2] == 0
-    assert transaction.end((producer_id, LAST_EPOCH), "abort", bumps=True) == done

@@ -34,13 +34,6 @@ def test_a_transaction_is_aborted_past_its_timeout_and_its_producer_fenced(trans
     assert transaction.init() == [b"DONE", by[0], 2]
 
 
-def test_a_transaction_that_is_prepared_is_to_be_completed(transaction: Transaction) -> None:
-    by = transaction.begin()
-    transaction.opened(by)
-    prepared = transaction.end(by, "commit")
-    assert transaction.expire() == prepared
-
-
 def test_an_id_expires_that_has_had_no_transaction_for_long(transaction: Transaction) -> None:
     by = transaction.begin()
     transaction.opened(by)

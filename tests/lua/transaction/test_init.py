@@ -76,22 +76,6 @@ def test_a_producer_that_names_its_epoch_and_has_left_a_transaction_open_is_not_
     assert transaction.init(*by) == [b"DONE", by[0], 1]
 
 
-def test_a_producer_that_is_fenced_aborts_nobody_elses_transaction(transaction: Transaction) -> None:
-    old = transaction.begin()
-    _, producer_id, epoch = transaction.init(*old)
-    transaction.opened((producer_id, epoch))
-    with refused(transaction.client, "PRODUCER_FENCED"):
-        transaction.init(*old)
-
-
-@pytest.mark.parametrize("how", ["commit", "abort"])
-def test_a_transaction_that_is_prepared_is_completed_before(transaction: Transaction, how: str) -> None:
-    by = transaction.begin()
-    transaction.opened(by)
-    prepared = transaction.end(by, how)
-    assert transaction.init() == prepared
-
-
 def test_a_producer_id_without_a_next_epoch_is_replaced(transaction: Transaction) -> None:
     producer_id, _ = transaction.begin()
     transaction.set(epoch=LAST_EPOCH - 1)
