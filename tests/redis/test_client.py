@@ -16,7 +16,7 @@ from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.redis import replies
 from korvet.redis.client import Redis
 from korvet.redis.connection import pack
-from korvet.redis.replies import RespError
+from korvet.redis.replies import RespError, error_of, name_of
 from korvet.redis.scripts import Script
 from tests.support import redis_servers
 from tests.support.proxy import turn, until
@@ -94,12 +94,6 @@ def test_any_bytes_pass_unchanged(redis_server: str, values: list[bytes]) -> Non
     made.close()
 
 
-def test_a_large_value_goes_out_and_comes_back(connection: Redis) -> None:
-    large = bytes(range(256)) * 40_000
-    assert connection.call("SET", "large", memoryview(large)) == b"OK"
-    assert connection.call("GET", "large") == large
-
-
 def test_a_large_reply_lets_other_greenlets_run(connection: Redis) -> None:
     connection.call("SET", "large", b"x" * 50_000_000)
     turns = 0
@@ -119,6 +113,8 @@ def test_a_large_reply_lets_other_greenlets_run(connection: Redis) -> None:
 
 
 def test_a_pipeline_keeps_errors_in_their_places(connection: Redis) -> None:
+    with pytest.raises(RespError, match="wrong number of arguments"):
+        connection.call("LPUSH", "k")
     first, error, last = connection.pipeline([("SET", "k", 1), ("LPUSH", "k", 1), ("GET", "k")])
     assert (first, last) == (b"OK", b"1")
     assert isinstance(error, RespError)
@@ -139,22 +135,6 @@ def test_a_transaction_that_cannot_be_queued_does_nothing_and_says_why(connectio
         connection.transaction([("SET", "k", 1), ("LPUSH", "k")])
     assert caught.value.name == "ERR"
     assert connection.call("EXISTS", "k") == 0
-
-
-def test_an_error_of_redis_names_its_first_word(connection: Redis) -> None:
-    connection.call("SET", "k", 1)
-    with pytest.raises(RespError, match="wrong kind") as caught:
-        connection.call("LPUSH", "k", 1)
-    assert caught.value.name == "WRONGTYPE"
-    assert connection.call("GET", "k") == b"1"
-
-
-def test_a_kafka_error_of_a_script_is_raised_as_its_code(connection: Redis) -> None:
-    refuse = script("return redis.error_reply('ILLEGAL_GENERATION member 7, group 9')")
-    with pytest.raises(KafkaError) as caught:
-        connection.script(refuse, [], [])
-    assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
-    assert caught.value.message == "member 7, group 9"
 
 
 def test_kafka_errors_inside_an_exec_stay_in_their_place(connection: Redis) -> None:
@@ -210,6 +190,9 @@ def test_scripts_keep_errors_in_their_places(connection: Redis) -> None:
         assert isinstance(error, KafkaError)
         assert error.code is ErrorCode.UNKNOWN_MEMBER_ID
         assert value == b"eight"
+    with pytest.raises(KafkaError) as caught:
+        connection.script(refuse, [], ["seven, group 9"])
+    assert (caught.value.code, caught.value.message) == (ErrorCode.UNKNOWN_MEMBER_ID, "seven, group 9")
 
 
 def test_a_script_that_cannot_be_compiled_says_so(connection: Redis) -> None:
@@ -235,11 +218,9 @@ def test_every_refusal_for_the_servers_state_is_unavailability(word: str) -> Non
     assert f"{word} what the server says" in error.message
 
 
-def test_an_unknown_or_empty_error_reply_is_a_resp_error() -> None:
-    for text, name in (("ERR no", "ERR"), ("", ""), ("BUSYGROUP exists", "BUSYGROUP"), ("ERR", "ERR")):
-        error = replies.error_of(text)
-        assert isinstance(error, RespError)
-        assert error.name == name
+def lone_replica(admin: redis.Redis) -> None:
+    admin.config_set("replica-serve-stale-data", "no")
+    admin.replicaof("127.0.0.1", "1")
 
 
 @pytest.mark.slow
@@ -251,45 +232,30 @@ def test_an_unknown_or_empty_error_reply_is_a_resp_error() -> None:
         (lambda admin: admin.config_set("min-replicas-to-write", "1"), ("SET", "k", "v"), "NOREPLICAS"),
         (lambda admin: admin.config_set("requirepass", "s3cret"), ("PING",), "NOAUTH"),
         (lambda admin: admin.config_set("maxclients", "1"), ("PING",), "max number of clients"),
+        (lone_replica, ("GET", "k"), "MASTERDOWN"),
     ],
 )
 def test_a_server_that_refuses_for_its_state_is_unavailable(
     connect: Callable[..., Redis], admin: redis.Redis, change: Any, command: tuple[str, ...], error: str
 ) -> None:
     change(admin)
+    connection = connect()
     with pytest.raises(StorageUnavailableError, match=error):
-        connect().call(*command)
+        connection.call(*command)
+    with pytest.raises(StorageUnavailableError, match=error):
+        connection.transaction([command])
 
 
 @pytest.mark.slow
-def test_a_full_redis_is_unavailable_inside_a_transaction(
-    connect: Callable[..., Redis], admin: redis.Redis
+@pytest.mark.parametrize(
+    ("credentials", "user"), [(":p%40ss%20word@", b"default"), ("korvet:s3cret@", b"korvet")]
+)
+def test_the_credentials_of_the_url_are_used(
+    connect: Callable[..., Redis], admin: redis.Redis, credentials: str, user: bytes
 ) -> None:
-    admin.config_set("maxmemory", "1")
-    with pytest.raises(StorageUnavailableError, match="OOM"):
-        connect().transaction([("SET", "k", "v")])
-
-
-@pytest.mark.slow
-def test_a_replica_without_its_master_is_unavailable(
-    connect: Callable[..., Redis], admin: redis.Redis
-) -> None:
-    admin.config_set("replica-serve-stale-data", "no")
-    admin.replicaof("127.0.0.1", "1")
-    with pytest.raises(StorageUnavailableError, match="MASTERDOWN"):
-        connect().call("GET", "k")
-
-
-@pytest.mark.slow
-def test_the_default_users_password_is_used(connect: Callable[..., Redis], admin: redis.Redis) -> None:
     admin.config_set("requirepass", "p@ss word")
-    assert connect(":p%40ss%20word@").call("PING") == b"PONG"
-
-
-@pytest.mark.slow
-def test_a_user_of_the_access_control_list_is_used(connect: Callable[..., Redis], admin: redis.Redis) -> None:
     admin.acl_setuser("korvet", enabled=True, passwords="+s3cret", keys=["*"], categories=["+@all"])
-    assert connect("korvet:s3cret@").call("ACL", "WHOAMI") == b"korvet"
+    assert connect(credentials).call("ACL", "WHOAMI") == user
 
 
 @pytest.mark.slow
@@ -349,3 +315,26 @@ def test_nothing_connects_before_the_first_call(redis_url: str, raw_redis: redis
 
 def test_packed_commands_are_what_redis_reads() -> None:
     assert pack(("GET", b"k", 1)) == b"*3\r\n$3\r\nGET\r\n$1\r\nk\r\n$1\r\n1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("UNKNOWN_MEMBER_ID group g has no member m", "UNKNOWN_MEMBER_ID"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", "WRONGTYPE"),
+        ("ERR user_script:14: attempt to perform arithmetic", "ERR"),
+        ("OOM command not allowed when used memory > 'maxmemory'.", "OOM"),
+        ("READONLY You can't write against a read only replica.", "READONLY"),
+        ("LOADING Redis is loading the dataset in memory", "UNAVAILABLE"),
+        ("NOPERM this user has no permissions to run the 'get' command", "UNAVAILABLE"),
+        ("user_script:1: any text of a script", "OTHER"),
+        ("A" * 1000, "OTHER"),
+        ("", "OTHER"),
+    ],
+)
+def test_an_error_has_a_name(text: str, name: str) -> None:
+    assert name_of(error_of(text)) == name
+
+
+def test_a_redis_that_is_away_has_one_too() -> None:
+    assert name_of(StorageUnavailableError("it closed the connection")) == "UNAVAILABLE"

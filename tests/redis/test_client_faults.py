@@ -79,33 +79,6 @@ def waiting_for_room(connection: Redis) -> int:
     return len(node._limit._queue)
 
 
-def test_a_request_cut_before_redis_is_not_sent_again(
-    network: Proxy, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(network.url)
-    connection.call("PING")
-    network.silence()
-    asked = [gevent.spawn(unavailable, connection, "INCR", "n") for _ in range(20)]
-    until(lambda: in_flight(connection) == 20)
-    network.cut()
-    network.speak()
-    gevent.joinall(asked)
-    assert all("the outcome of the request is unknown" in one.get() for one in asked)
-    assert eventually(connection, "ECHO", "after") == b"after"
-    assert raw_redis.get("n") is None
-
-
-def test_a_request_whose_reply_is_cut_is_not_sent_again(
-    network: Proxy, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(network.url)
-    connection.call("PING")
-    network.cut_after_to_client = network.bytes_to_client + 2
-    assert "the outcome of the request is unknown" in unavailable(connection, "INCR", "n")
-    assert eventually(connection, "ECHO", "after") == b"after"
-    assert raw_redis.get("n") == b"1"
-
-
 @pytest.mark.parametrize(
     ("direction", "limits"), [("to_server", range(0, 160, 3)), ("to_client", range(0, 900, 17))]
 )
@@ -251,16 +224,6 @@ def test_killed_callers_do_not_shift_the_replies_of_others(redis_url: str, conne
         gevent.joinall(asked)
         for number in set(range(64)) - doomed:
             assert asked[number].value == f"{round_number}-{number}".encode()
-
-
-def test_a_callers_own_time_out_does_not_shift_the_replies_of_others(
-    redis_url: str, connect: Connect, raw_redis: redis.Redis
-) -> None:
-    connection = connect(redis_url)
-    with pytest.raises(gevent.Timeout), gevent.Timeout(0.05):
-        connection.call("BLPOP", "none", "0")
-    raw_redis.rpush("none", "late")
-    assert connection.call("ECHO", "mine") == b"mine"
 
 
 def test_each_reply_belongs_to_its_request_while_connections_are_killed(

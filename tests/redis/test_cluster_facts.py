@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from redis.crc import key_slot
-from redis.exceptions import (
-    ResponseError,
-)
+from redis.exceptions import ResponseError
 
 from tests.support.processes import wait_until
 from tests.support.redis_cluster import ClusterNode, RedisCluster

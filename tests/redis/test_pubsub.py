@@ -189,15 +189,6 @@ def test_a_channel_without_listeners_is_not_subscribed_again(
     assert gone == []
 
 
-def test_a_killed_client_is_remade(redis_url: str, subscribe: Connect, raw_redis: redis.Redis) -> None:
-    subscriptions = subscribe(redis_url)
-    heard = Heard()
-    subscriptions.listen("c", heard)
-    raw_redis.client_kill_filter(_type="pubsub")
-    until(lambda: heard == [None])
-    assert raw_redis.spublish("c", "x") == 1
-
-
 def test_a_silent_connection_is_found_while_somebody_listens(network: Proxy, subscribe: Connect) -> None:
     subscriptions = subscribe(network.url, timeout_ms=2000, ping_interval_ms=100)
     heard = Heard()
