@@ -1,8 +1,4 @@
-"""One real broker with two workers for the tests that need connections; each test makes topics of its own.
-
-Topics are made in format `record`. Tests marked with `formats` run once for each format that is named: a module whose
-promises hold in both says `pytestmark = BOTH_FORMATS`, and what is promised of one format alone is marked ONLY_RECORD.
-"""
+"""One real broker with two workers for the tests that need connections; each test makes topics of its own."""
 
 from __future__ import annotations
 
@@ -25,14 +21,6 @@ QUIET = ("--set", "log.figures.interval.ms=3600000", "--set", "log.retention.che
 """The keeper does not go through all logs while a test counts what Redis is asked for."""
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test of the broker for each format that it is marked with."""
-    if "broker" in metafunc.fixturenames:
-        marker = metafunc.definition.get_closest_marker("formats")
-        formats = marker.args if marker else ("record",)
-        metafunc.parametrize("broker", formats, indirect=True, scope="session")
-
-
 @pytest.fixture(scope="session")
 def broker_redis() -> Iterator[str]:
     """Give the URL of the broker's Redis."""
@@ -41,12 +29,10 @@ def broker_redis() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def broker(
-    request: pytest.FixtureRequest, broker_redis: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
+def broker(broker_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Run the broker; at the end its log must be free of faults of its own."""
     directory: Path = tmp_path_factory.mktemp("broker")
-    flags = ("--redis-url", broker_redis, "--set", f"storage.format={request.param}", *GROUPS, *QUIET)
+    flags = ("--redis-url", broker_redis, "--set", "storage.format=record", *GROUPS, *QUIET)
     with steady_broker(directory, *flags) as running:
         yield running
 

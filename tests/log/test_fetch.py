@@ -53,6 +53,13 @@ def test_the_budget_of_a_request_holds_from_the_first_fetch_on(
         assert all(each.high_watermark > each.log_start >= 0 for each in found)
 
 
+def test_an_empty_partition_does_not_use_up_the_one_record(here: Domain) -> None:
+    filled(here, 4, 0, 0)
+    here.append("orders", b"x" * 1000, partition=2)
+    found = here.fetch(*(here.wanted("orders", partition) for partition in range(4)), bytes_max=1)
+    assert [len(values_of(each)) for each in found] == [0, 0, 1, 0]
+
+
 def test_batches_for_which_nothing_is_left_stay_in_redis(here: Domain, raw_redis: redis.Redis) -> None:
     configs = {"storage.format": "batch", "storage.compression": "none"}
     here.topics.create(TopicSpec(name="orders", partitions=30, configs=configs))

@@ -6,7 +6,7 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, RecordsRefusedError
-from korvet.log.append import check_records, needs_decoding
+from korvet.log.append import WRONG_RECORDS_MAX, check_records, needs_decoding
 from korvet.protocol.records.batch import produced_batch
 from korvet.topics import config as topic_config
 from tests.support.batches import Record, batch
@@ -49,6 +49,13 @@ def test_the_limits_themselves_are_allowed_and_no_time_at_all_is(timestamp: int,
         assert refused.records == [
             (0, f"the timestamp {timestamp} is not in {NOW - 100}..{NOW + 10}"),
         ]
+
+
+def test_of_very_many_wrong_records_some_are_named() -> None:
+    refused = check({"cleanup.policy": "compact"}, *[Record(key=None)] * (WRONG_RECORDS_MAX + 1))
+    assert refused is not None
+    assert [at for at, _ in refused.records] == list(range(WRONG_RECORDS_MAX))
+    assert f"{WRONG_RECORDS_MAX + 1} of {WRONG_RECORDS_MAX + 1} records" in refused.message
 
 
 def test_an_error_without_its_frames_still_names_its_records() -> None:

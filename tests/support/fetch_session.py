@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from korvet.protocol.schema import Message
 from tests.support.batches import read
-from tests.support.topic_client import Client
 
 FOREVER_MS = 60_000
 """Longer than a client waits for an answer: what is answered was found without waiting, or was announced."""
@@ -20,10 +20,17 @@ class Place(NamedTuple):
     partition: int
 
 
+class Connection(Protocol):
+    """What a session is of: a client, or a worker's handlers called as by one."""
+
+    def call(self, request: Message, version: int) -> Any:
+        """Serve a request, and return its response."""
+
+
 class Consumer:
     """A session of one connection. `positions` are to be fetched from next, `known` are bounds as last answered."""
 
-    def __init__(self, client: Client, version: int = 12) -> None:
+    def __init__(self, client: Connection, version: int = 12) -> None:
         self.client, self.version = client, version
         self.id, self.epoch = 0, 0
         self.positions: dict[Place, int] = {}
@@ -99,7 +106,7 @@ def _named(topic: str | bytes) -> dict[str, Any]:
     return {"topic": topic} if isinstance(topic, str) else {"topic": "", "topic_id": topic}
 
 
-def sessionless(client: Client, place: Place, version: int = 12) -> Any:
+def sessionless(client: Connection, place: Place, version: int = 12) -> Any:
     """Fetch the bounds of a partition without a session."""
     asked = [FetchPartition(partition=place.partition, fetch_offset=0, partition_max_bytes=0)]
     topics = [FetchTopic(**_named(place.topic), partitions=asked)]

@@ -14,7 +14,7 @@ from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.types import AclOperation, SpecialTimestamp
 from tests.handlers.scene import CLUSTER, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where
-from tests.support.batches import ZSTD, Record, batch, forged
+from tests.support.batches import TIMESTAMP, ZSTD, Record, batch, forged
 
 READ, WRITE, DELETE, DESCRIBE = (
     AclOperation.READ,
@@ -156,6 +156,11 @@ PRODUCE = (
         rights=[(WRITE, TOPIC)],
     ),
     Row(produced(), versions=(9, 9), rights=[(WRITE, TOPIC)]),
+    Row(
+        produced(topic="timed"),
+        {"responses": [{"partition_responses": [{"log_append_time_ms": Where(lambda at: at > TIMESTAMP)}]}]},
+        before=lambda scene: scene.create("timed", message_timestamp_type="LogAppendTime"),
+    ),
     Row({"acks": 1}, {"responses": []}),
     Row(
         produced(transactional(), tx="tx"),
@@ -212,6 +217,7 @@ FETCH = (
     Row(
         fetched(1),
         {
+            "session_id": 0,
             "responses": [
                 {
                     "topic": "orders",
@@ -227,7 +233,7 @@ FETCH = (
                         }
                     ],
                 }
-            ]
+            ],
         },
         rights=[(READ, TOPIC)],
     ),
