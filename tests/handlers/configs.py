@@ -1,4 +1,4 @@
-"""Requests about configs for tests of handlers: one resource or several, and what is answered of each."""
+"""Requests about configs over a connection: of one resource, and what is answered of it."""
 
 from __future__ import annotations
 
@@ -8,47 +8,27 @@ from typing import Any
 from korvet.protocol.messages import alter_configs, describe_configs, incremental_alter_configs
 from tests.support.topic_client import Client
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND = 0, 1, 2
+DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC = 2, 3, 4
 
-DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, GROUP_CONFIG = 1, 2, 3, 4, 5, 8
 
-
-def wanted(kind: int, name: str, *keys: str) -> describe_configs.DescribeConfigsResource:
-    """Ask for these configs of a resource, for all of them where none is named."""
-    return describe_configs.DescribeConfigsResource(
+def configs_of(client: Client, kind: int, name: str, *keys: str, synonyms: bool = False) -> dict[str, Any]:
+    """Return configs of a resource by name: these, or all of them if none is named."""
+    resource = describe_configs.DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-
-
-def describe(
-    client: Client,
-    *resources: describe_configs.DescribeConfigsResource,
-    version: int = 4,
-    synonyms: bool = False,
-    documentation: bool = False,
-) -> list[Any]:
-    """Return the results for the resources."""
     request = describe_configs.DescribeConfigsRequest(
-        resources=list(resources), include_synonyms=synonyms, include_documentation=documentation
+        resources=[resource], include_synonyms=synonyms, include_documentation=False
     )
-    results: list[Any] = client.call(request, version).results
-    assert [(each.resource_type, each.resource_name) for each in results] == [
-        (each.resource_type, each.resource_name) for each in resources
-    ]
-    return results
-
-
-def configs_of(client: Client, kind: int, name: str, *keys: str, **asked: Any) -> dict[str, Any]:
-    """Return the configs of one resource by name."""
-    [result] = describe(client, wanted(kind, name, *keys), **asked)
+    [result] = client.call(request, 4).results
     assert (result.error_code, result.error_message) == (0, None)
     return {each.name: each for each in result.configs}
 
 
-def config(client: Client, kind: int, name: str, key: str, **asked: Any) -> Any:
+def config(client: Client, kind: int, name: str, key: str, *, synonyms: bool = False) -> Any:
     """Return one config of a resource."""
-    return configs_of(client, kind, name, key, **asked)[key]
+    return configs_of(client, kind, name, key, synonyms=synonyms)[key]
 
 
 def value(client: Client, kind: int, name: str, key: str) -> str | None:
@@ -79,32 +59,27 @@ def altered(kind: int, name: str, operations: Operations) -> incremental_alter_c
     )
 
 
-def alter(
-    client: Client,
-    *resources: incremental_alter_configs.AlterConfigsResource,
-    version: int = 1,
-    validate_only: bool = False,
-) -> list[Any]:
-    """Change the resources and return the results."""
+def _answer(
+    client: Client, kind: int, name: str, operations: Operations, *, validate_only: bool = False
+) -> Any:
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
-        resources=list(resources), validate_only=validate_only
+        resources=[altered(kind, name, operations)], validate_only=validate_only
     )
-    responses: list[Any] = client.call(request, version).responses
-    assert [(each.resource_type, each.resource_name) for each in responses] == [
-        (each.resource_type, each.resource_name) for each in resources
-    ]
-    return responses
+    [answer] = client.call(request, 1).responses
+    return answer
 
 
-def change(client: Client, kind: int, name: str, operations: Operations, **options: Any) -> None:
-    """Change one resource, and expect that to succeed."""
-    [answer] = alter(client, altered(kind, name, operations), **options)
+def change(
+    client: Client, kind: int, name: str, operations: Operations, *, validate_only: bool = False
+) -> None:
+    """Change a resource, and expect that to succeed."""
+    answer = _answer(client, kind, name, operations, validate_only=validate_only)
     assert (answer.error_code, answer.error_message) == (0, None)
 
 
-def refused(client: Client, kind: int, name: str, operations: Operations, **options: Any) -> tuple[int, str]:
-    """Change one resource, expect that to fail, and return the error's code and message."""
-    [answer] = alter(client, altered(kind, name, operations), **options)
+def refused(client: Client, kind: int, name: str, operations: Operations) -> tuple[int, str]:
+    """Change a resource, expect that to fail, and return the error's code and message."""
+    answer = _answer(client, kind, name, operations)
     assert answer.error_code != 0
     assert answer.error_message
     return answer.error_code, answer.error_message
@@ -114,15 +89,3 @@ def reset(kind: int, name: str, given: Mapping[str, str | None]) -> alter_config
     """Return all configs to set on a resource."""
     configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in given.items()]
     return alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-
-
-def replace(
-    client: Client,
-    *resources: alter_configs.AlterConfigsResource,
-    version: int = 2,
-    validate_only: bool = False,
-) -> list[Any]:
-    """Set all configs of the resources and return the results."""
-    request = alter_configs.AlterConfigsRequest(resources=list(resources), validate_only=validate_only)
-    responses: list[Any] = client.call(request, version).responses
-    return responses

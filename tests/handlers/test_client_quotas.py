@@ -1,84 +1,108 @@
-"""DescribeClientQuotas and AlterClientQuotas by bytes: entities, values, filters, and what is refused."""
+"""DescribeClientQuotas and AlterClientQuotas: entities, values, filters, and what is refused."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
-import redis
 
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from korvet.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from korvet.redis.keys import Keys
-from tests.handlers.quotas import ANY, DEFAULT, NAME, Pairs, alter, describe, described, entry, set_quotas
-from tests.support.processes import wait_until
-from tests.support.topic_client import Client
+from tests.handlers.scene import Scene
 
-pytestmark = pytest.mark.slow
-
+Pairs = tuple[tuple[str, str | None], ...]
+Component = tuple[str, int, str | None]
+NAME, DEFAULT, ANY = range(3)
 ALICE: Pairs = (("user", "alice"),)
 BOTH: Pairs = (("client-id", "app"), ("user", "alice"))
+OTHER: Pairs = (("client-id", "other"),)
 HIGH = 1e12
-"""A byte rate that throttles nobody."""
+RATE = ("producer_byte_rate", HIGH)
 
 
-@pytest.fixture(autouse=True)
-def nothing_set(client: Client) -> Iterator[None]:
-    yield
-    for entity, values in described(client).items():
-        set_quotas(client, entity, **dict.fromkeys(values))
-    assert described(client) == {}
+@pytest.fixture
+def scene(redis_url: str) -> Iterator[Scene]:
+    """Give a worker's handlers on an empty Redis."""
+    with closing(Scene(redis_url)) as made:
+        yield made
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_quotas_are_set_described_and_removed(client: Client, version: int) -> None:
-    rates = (("producer_byte_rate", HIGH), ("request_percentage", 1e6))
-    [result] = alter(client, entry(ALICE, *rates), version=version)
-    assert (result.error_code, result.error_message) == (0, None)
-    assert [(each.entity_type, each.entity_name) for each in result.entity] == list(ALICE)
-    assert described(client, version=version) == {ALICE: dict(rates)}
-    set_quotas(client, ALICE, request_percentage=None, consumer_byte_rate=HIGH)
-    assert described(client) == {ALICE: {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH}}
-    set_quotas(client, ALICE, producer_byte_rate=None, consumer_byte_rate=None, request_percentage=None)
-    assert described(client) == {}
+def entry(entity: Pairs, *ops: tuple[str, float | None]) -> dict[str, Any]:
+    """Return the changes of one entity; None removes a quota."""
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in ops],
+    }
 
 
-def test_types_may_be_given_in_any_order(client: Client) -> None:
-    set_quotas(client, (("user", "alice"), ("client-id", "app")), producer_byte_rate=HIGH)
-    set_quotas(client, BOTH, consumer_byte_rate=HIGH)
-    assert described(client) == {BOTH: {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH}}
+def alter(scene: Scene, *entries: dict[str, Any], **fields: Any) -> list[Any]:
+    results: list[Any] = scene.ask(AlterClientQuotasRequest, entries=list(entries), **fields).entries
+    return results
 
 
-def test_what_is_only_validated_is_not_set(client: Client) -> None:
-    good, bad = alter(
-        client,
-        entry(ALICE, ("producer_byte_rate", HIGH)),
-        entry(BOTH, ("producer_byte_rate", 0.5)),
-        validate_only=True,
-    )
-    assert (good.error_code, bad.error_code) == (0, ErrorCode.INVALID_REQUEST)
-    assert described(client) == {}
+def describe(scene: Scene, *components: Component, **fields: Any) -> Any:
+    wanted = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
+    return scene.ask(DescribeClientQuotasRequest, components=wanted, **fields)
+
+
+def described(scene: Scene, *components: Component, **fields: Any) -> dict[Pairs, dict[str, float]]:
+    """Return the quotas of the entities that a filter matches."""
+    response = describe(scene, *components, **fields)
+    assert (response.error_code, response.error_message) == (0, None)
+    return {
+        tuple((each.entity_type, each.entity_name) for each in found.entity): {
+            quota.key: quota.value for quota in found.values
+        }
+        for found in response.entries
+    }
+
+
+def test_quotas_are_set_and_removed_whatever_the_order_of_the_types(scene: Scene) -> None:
+    for entity, *ops in (
+        (ALICE, RATE, ("request_percentage", 1e6)),
+        (ALICE, ("request_percentage", None), ("consumer_byte_rate", HIGH)),
+        (BOTH[::-1], RATE),
+        (BOTH, ("consumer_byte_rate", HIGH)),
+    ):
+        [result] = alter(scene, entry(entity, *ops))
+        assert (result.error_code, result.error_message) == (0, None)
+        assert [(each.entity_type, each.entity_name) for each in result.entity] == list(entity)
+    both = {"producer_byte_rate": HIGH, "consumer_byte_rate": HIGH}
+    assert described(scene) == {ALICE: both, BOTH: both}
+    alter(scene, *(entry(each, *dict.fromkeys(both).items()) for each in (ALICE, BOTH)))
+    assert described(scene) == {}
+
+
+def test_what_is_only_validated_is_not_set(scene: Scene) -> None:
+    results = alter(scene, entry(ALICE, RATE), entry(BOTH, (RATE[0], 0.5)), validate_only=True)
+    assert [each.error_code for each in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert described(scene) == {}
 
 
 @pytest.mark.parametrize("key", ["principal", "x\n2026-01-01T00:00:00.000Z INFO worker-1 forged"])
-def test_a_key_that_is_removed_is_no_field_of_the_audit_log(client: Client, key: str) -> None:
+def test_a_key_that_is_removed_is_no_field_of_the_audit_log(scene: Scene, key: str) -> None:
     """As in Kafka any key may be removed; a line of the log has no part of a client's choice but values."""
-    [result] = alter(client, entry(ALICE, (key, None)))
+    [result] = alter(scene, entry(ALICE, (key, None)))
     assert (result.error_code, result.error_message) == (0, None)
 
 
 @pytest.mark.parametrize(
     ("entity", "ops", "said"),
     [
-        ((), [("producer_byte_rate", HIGH)], "Invalid empty client quota entity"),
-        ((("group", "g"),), [("producer_byte_rate", HIGH)], "Unhandled client quota entity type: group"),
-        ((("user", ""),), [("producer_byte_rate", HIGH)], "Empty user not supported"),
-        ((("user", "a"), ("user", "b")), [("producer_byte_rate", HIGH)], "more than once"),
+        ((), [RATE], "Invalid empty client quota entity"),
+        ((("group", "g"),), [RATE], "Unhandled client quota entity type: group"),
+        ((("user", ""),), [RATE], "Empty user not supported"),
+        ((("user", "a"), ("user", "b")), [RATE], "more than once"),
         ((("ip", "10.0.0.1"), ("user", "a")), [("connection_creation_rate", 5)], "cannot be combined"),
         ((("ip", "no address"),), [("connection_creation_rate", 5)], "no address is not a valid IP."),
-        ((("ip", "10.0.0.1"),), [("producer_byte_rate", HIGH)], "Invalid configuration key"),
+        ((("ip", "10.0.0.1"),), [RATE], "Invalid configuration key"),
         (ALICE, [("connection_creation_rate", 5)], "Invalid configuration key connection_creation_rate"),
-        (ALICE, [("no_such_rate", 5)], "Invalid configuration key no_such_rate"),
+        (ALICE, [RATE, ("no_such_rate", 5)], "Invalid configuration key no_such_rate"),
         (ALICE, [("producer_byte_rate", 1000.5)], "producer_byte_rate cannot be a fractional value."),
         (ALICE, [("producer_byte_rate", -1)], "must be greater than 0"),
         (ALICE, [("producer_byte_rate", 0)], "must be greater than 0"),
@@ -88,40 +112,38 @@ def test_a_key_that_is_removed_is_no_field_of_the_audit_log(client: Client, key:
     ],
 )
 def test_what_cannot_be_set_is_refused_whole_and_the_others_are_set(
-    client: Client, entity: Pairs, ops: list[tuple[str, float]], said: str
+    scene: Scene, entity: Pairs, ops: list[tuple[str, float]], said: str
 ) -> None:
-    other = (("client-id", "other"),)
-    valid = [] if ops[0][0] == "connection_creation_rate" else [("consumer_byte_rate", HIGH)]
-    bad, good = alter(client, entry(entity, *valid, *ops), entry(other, ("producer_byte_rate", HIGH)))
+    bad, good = alter(scene, entry(entity, *ops), entry(OTHER, RATE))
     assert (bad.error_code, said in bad.error_message) == (ErrorCode.INVALID_REQUEST, True)
     assert good.error_code == 0
-    assert described(client) == {other: {"producer_byte_rate": HIGH}}
+    assert described(scene) == {OTHER: dict([RATE])}
 
 
 @pytest.mark.parametrize("again", [BOTH, BOTH[::-1]])
-def test_an_entity_that_is_named_twice_is_not_altered(client: Client, again: Pairs) -> None:
-    twice = [entry(BOTH, ("producer_byte_rate", HIGH)), entry(again, ("producer_byte_rate", HIGH + 1))]
-    [result] = alter(client, *twice)
+def test_an_entity_that_is_named_twice_is_not_altered(scene: Scene, again: Pairs) -> None:
+    [result] = alter(scene, entry(BOTH, RATE), entry(again, (RATE[0], HIGH + 1)))
     assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert described(client) == {}
+    assert described(scene) == {}
 
 
-def test_filters_match_by_name_default_or_any_and_strict_ones_nothing_besides(client: Client) -> None:
-    entities: list[Pairs] = [
-        ALICE,
-        BOTH,
-        (("user", None),),
-        (("client-id", None), ("user", "bob")),
-        (("client-id", "app"),),
-        (("ip", "10.0.0.1"),),
-        (("ip", None),),
-    ]
-    for each in entities:
-        quota = "connection_creation_rate" if each[0][0] == "ip" else "consumer_byte_rate"
-        set_quotas(client, each, **{quota: HIGH})
+ENTITIES: list[Pairs] = [
+    ALICE,
+    BOTH,
+    (("user", None),),
+    (("client-id", None), ("user", "bob")),
+    (("client-id", "app"),),
+    (("ip", "10.0.0.1"),),
+    (("ip", None),),
+]
 
-    def found(*components: tuple[str, int, str | None], strict: bool = False) -> set[int]:
-        return {entities.index(each) for each in described(client, *components, strict=strict)}
+
+def test_filters_match_by_name_default_or_any_and_strict_ones_nothing_besides(scene: Scene) -> None:
+    for each in ENTITIES:
+        alter(scene, entry(each, ("connection_creation_rate", 5) if each[0][0] == "ip" else RATE))
+
+    def found(*components: Component, strict: bool = False) -> set[int]:
+        return {ENTITIES.index(each) for each in described(scene, *components, strict=strict)}
 
     assert found() == set(range(7))
     assert found(strict=True) == set()
@@ -150,24 +172,16 @@ def test_filters_match_by_name_default_or_any_and_strict_ones_nothing_besides(cl
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(
-    client: Client, components: list[tuple[str, int, str | None]], code: ErrorCode, said: str
+    scene: Scene, components: list[Component], code: ErrorCode, said: str
 ) -> None:
-    response = describe(client, *components)
+    response = describe(scene, *components)
     assert (response.error_code, response.entries) == (code, None)
     assert said in response.error_message
 
 
-def test_a_row_that_cannot_be_read_is_left_out(
-    client: Client, stored: redis.Redis, two_clients: tuple[Client, Client]
-) -> None:
-    names = ["no json", '{"group":"g"}', '{"user":"carol"}']
-    key = Keys("korvet").quotas
-    for name in names:
-        stored.hset(key, name, "no json" if "carol" in name else '{"producer_byte_rate":1.0}')
-    set_quotas(client, ALICE, producer_byte_rate=HIGH)
-    for each in two_clients:
-        wait_until(
-            lambda each=each: described(each) == {ALICE: {"producer_byte_rate": HIGH}},  # type: ignore[misc]  # a default binds it
-            "only what can be read is described",
-        )
-    stored.hdel(key, *names)
+def test_a_row_that_cannot_be_read_is_left_out(scene: Scene) -> None:
+    for name in ("no json", '{"group":"g"}', '{"user":"carol"}'):
+        row = "no json" if "carol" in name else '{"producer_byte_rate":1.0}'
+        scene.raw.hset(Keys("korvet").quotas, name, row)
+    alter(scene, entry(ALICE, RATE))
+    assert described(scene) == {ALICE: dict([RATE])}

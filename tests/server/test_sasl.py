@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.protocol.types import ScramMechanism
-from tests.handlers.quotas import set_quotas
 from tests.support.batches import batch
 from tests.support.broker import Broker, steady_broker
 from tests.support.ops import total
@@ -225,15 +230,22 @@ def test_plain_says_what_is_missing(client: SaslClient, token: bytes, message: s
 
 def test_no_quota_slows_down_who_logs_in(admin: Client, client: SaslClient) -> None:
     """Nobody knows yet whose it would be: clients that never log in would use up what all share."""
-    entity = (("client-id", "logging-in"),)
+
+    def limit(percentage: float | None) -> None:
+        quota = OpData(key="request_percentage", value=percentage or 0.0, remove=percentage is None)
+        entity = [EntityData(entity_type="client-id", entity_name="logging-in")]
+        entries = [EntryData(entity=entity, ops=[quota])]
+        [result] = admin.call(AlterClientQuotasRequest(entries=entries, validate_only=False), 1).entries
+        assert result.error_code == ErrorCode.NONE
+
     client.client_id = "logging-in"
-    set_quotas(admin, entity, request_percentage=1e-6)
+    limit(1e-6)
     try:
         assert [client.call(ApiVersionsRequest(), 2).throttle_time_ms for _ in range(2)] == [0, 0]
         client.authenticated("alice", PASSWORD)
         assert client.call(ApiVersionsRequest(), 2).throttle_time_ms > 0
     finally:
-        set_quotas(admin, entity, request_percentage=None)
+        limit(None)
 
 
 def test_what_is_sent_before_the_login_is_not_done_even_if_the_login_follows(
