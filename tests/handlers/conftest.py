@@ -1,14 +1,19 @@
-"""One real broker with two workers for the tests that need connections; each test makes topics of its own."""
+"""Workers' handlers on an empty Redis, and one real broker for the tests that need connections.
+
+Of the broker, which has two workers, each test makes topics of its own.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import redis
 
+from tests.handlers.scene import Scene
 from tests.support import redis_servers
 from tests.support.broker import Broker, steady_broker
 from tests.support.topic_client import Client
@@ -19,6 +24,27 @@ GROUPS = ("--set", "group.initial.rebalance.delay.ms=0")
 """The first rebalance of a group waits for nobody but those who are there."""
 QUIET = ("--set", "log.figures.interval.ms=3600000", "--set", "log.retention.check.interval.ms=3600000")
 """The keeper does not go through all logs while a test counts what Redis is asked for."""
+
+
+@pytest.fixture
+def storage_format() -> str:
+    """Give the format of topics; a module may give others."""
+    return "batch"
+
+
+@pytest.fixture
+def scene(redis_url: str, storage_format: str) -> Iterator[Scene]:
+    """Give a worker's handlers; a module may create topics first."""
+    with closing(Scene(redis_url, storage_format=storage_format)) as made:
+        yield made
+
+
+@pytest.fixture
+def other(scene: Scene) -> Iterator[Scene]:
+    """Give another worker's handlers, with the ids of the same topics."""
+    with closing(Scene(scene.settings.redis_url, storage_format=scene.settings.storage_format)) as made:
+        made.ids = scene.ids
+        yield made
 
 
 @pytest.fixture(scope="session")

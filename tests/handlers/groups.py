@@ -1,4 +1,4 @@
-"""A member of a group, by bytes: a connection with the four requests of membership."""
+"""A member of a group, by bytes: a connection with the requests of membership."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from korvet.protocol.messages.heartbeat import HeartbeatRequest
 from korvet.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from korvet.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from korvet.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -92,14 +91,4 @@ class Member:
         """Send a heartbeat and return its error."""
         given: dict[str, Any] = {"member_id": self.id, "generation_id": self.generation} | fields
         code: int = self.client.call(HeartbeatRequest(group_id=self.group, **given), version).error_code
-        return code
-
-    def leave(self, version: int = LEAVE) -> int:
-        """Leave and return the error, be it of the whole or the member's."""
-        if version < 3:
-            request = LeaveGroupRequest(group_id=self.group, member_id=self.id)
-        else:
-            request = LeaveGroupRequest(group_id=self.group, members=[MemberIdentity(member_id=self.id)])
-        answer = self.client.call(request, version)
-        code: int = answer.error_code or (answer.members[0].error_code if answer.members else 0)
         return code

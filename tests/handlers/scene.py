@@ -16,9 +16,6 @@ from korvet.config.settings import Settings
 from korvet.config.values import Address
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.messages.create_topics import CreateTopicsRequest
-from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
-from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.redis.keys import Keys
@@ -29,6 +26,7 @@ from korvet.server.net.dispatch import Dispatcher
 from korvet.server.serving_lease import ServingLease
 from korvet.server.supervisor.ports import Bound
 from korvet.server.worker import Storage, build_apis
+from tests.handlers import apis
 from tests.handlers.table import codes, message
 from tests.support import redis_servers
 from tests.support.batches import Record, batch
@@ -129,7 +127,7 @@ class Scene:
         """Create a topic; returns its id. `configs` have `_` for `.`."""
         given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": given}
-        [created] = self.do(CreateTopicsRequest, topics=[topic], timeout_ms=10_000).topics
+        [created] = self.do(apis.CreateTopics, topics=[topic], timeout_ms=10_000).topics
         self.ids[name] = created.topic_id
         return self.ids[name]
 
@@ -153,7 +151,7 @@ class Scene:
         """Append a batch as it is given; returns its offset."""
         data = [{"index": partition, "records": records}]
         answer = self.do(
-            ProduceRequest,
+            apis.Produce,
             acks=-1,
             transactional_id=transactional_id,
             topic_data=[{"topic_id": self.ids[topic], "partition_data": data}],
@@ -172,7 +170,7 @@ class Scene:
 
     def init_producer(self, name: str = "tx") -> None:
         """Become the producer of a transactional id, whose id and epoch the scene then has."""
-        answer = self.do(InitProducerIdRequest, transactional_id=name, transaction_timeout_ms=60_000)
+        answer = self.do(apis.InitProducerId, transactional_id=name, transaction_timeout_ms=60_000)
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
     def other_broker(self, broker_id: int) -> Registration:

@@ -1,8 +1,9 @@
 """The table of every API: rows of a request, what is set up before it, and its answer.
 
 Requests and answers are mappings of the fields that matter. A field that a version lacks is left out of both, so one
-row serves many versions; what a request does not name is null, zero or empty. A function in the place of a value is
-called with the scene, for what is known only then, as the id of a topic.
+row serves many versions; what a request does not name is null, zero or empty. In an answer a mapping in the place of a
+list is its only element, and `a.b` is field `b` of field `a`. A function in the place of a value is called with the
+scene, for what is known only then, as the id of a topic.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class Row(NamedTuple):
 Rows = Mapping[type[Message], Sequence[Row]]
 
 
+def errors(at: str, answer: Fields, *cases: tuple[Any, ...]) -> list[Row]:
+    """Return rows of errors in one place: code and request of each, and versions and what is set up before, if any."""
+    return [Row(request, answer, code, at, *more) for code, request, *more in cases]
+
+
 def steps(*calls: Callable[[Scene], object]) -> Callable[[Scene], None]:
     """Return what sets up one thing after the other."""
 
@@ -69,6 +75,11 @@ class Where(NamedTuple):
     """An answer's value of which not all is known before."""
 
     holds: Callable[[Any], object]
+
+
+def said(text: str) -> Where:
+    """Return what a message is that has a text in it."""
+    return Where(lambda given: text in given)
 
 
 def message(kind: type[P], given: Fields, version: int, scene: Scene | None = None) -> P:
@@ -118,12 +129,16 @@ def differences(wanted: Any, actual: Any, version: int, scene: Scene, path: str 
     if isinstance(wanted, Where):
         if not wanted.holds(actual):
             yield f"{path}: {actual!r}"
+    elif isinstance(wanted, dict) and isinstance(actual, list):
+        yield from _differences_of_lists([wanted], actual, version, scene, path)
     elif isinstance(wanted, dict):
         kind: type[Part] = type(actual)
         fields = {field.name: field for field in schema.fields(kind)}
-        for name, value in wanted.items():
+        for names, value in wanted.items():
+            name, _, below = names.partition(".")
             if fields[name].present(version):
-                yield from differences(value, getattr(actual, name), version, scene, f"{path}.{name}")
+                inner = {below: value} if below else value
+                yield from differences(inner, getattr(actual, name), version, scene, f"{path}.{name}")
     elif isinstance(wanted, list):
         yield from _differences_of_lists(wanted, actual, version, scene, path)
     elif wanted != actual:

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls by bytes: filters, and results in the order of the request."""
+"""DescribeAcls, CreateAcls and DeleteAcls: results in the order of the request, and what the audit log has of them."""
 
 from __future__ import annotations
 
@@ -13,71 +13,41 @@ import redis
 
 from korvet import turns
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from korvet.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from korvet.protocol.messages.describe_acls import DescribeAclsRequest
 from korvet.protocol.schema import Message
-from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
+from korvet.protocol.types import AclOperation, PatternType
 from korvet.redis.keys import Keys
-from tests.handlers.scene import ROOT, Scene
+from tests.handlers import apis
+from tests.handlers.rows.security import CREATION, EVERYTHING
+from tests.handlers.scene import Scene
+from tests.handlers.table import Fields
 from tests.support.proxy import Proxy, until
 
 ACLS = Keys("korvet").acls
-ANY, ALLOW = AclPermissionType.ANY, AclPermissionType.ALLOW
-EVERYTHING: dict[str, Any] = {
-    "resource_type_filter": AclResourceType.ANY,
-    "resource_name_filter": None,
-    "pattern_type_filter": PatternType.ANY,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": AclOperation.ANY,
-    "permission_type": ANY,
-}
 
 
-@pytest.fixture
-def served(redis_url: str) -> Iterator[Scene]:
-    made = Scene(redis_url)
-    yield made
-    made.close()
+def creation(name: str, pattern: PatternType = PatternType.LITERAL, **fields: Any) -> Fields:
+    return CREATION | {"resource_name": name, "resource_pattern_type": pattern} | fields
 
 
-def creation(name: str, pattern: PatternType = PatternType.LITERAL, **fields: Any) -> AclCreation:
-    given: dict[str, Any] = {
-        "principal": "User:bob",
-        "host": "*",
-        "operation": AclOperation.READ,
-        "permission_type": ALLOW,
-    }
-    return AclCreation(
-        resource_type=AclResourceType.TOPIC,
-        resource_name=name,
-        resource_pattern_type=pattern,
-        **given | fields,
-    )
-
-
-def create(served: Scene, *creations: AclCreation) -> list[tuple[int, str | None]]:
-    answer = served.call(CreateAclsRequest(creations=list(creations)), session=ROOT)
+def create(scene: Scene, *creations: Fields) -> list[tuple[int, str | None]]:
+    answer = scene.ask(apis.CreateAcls, creations=list(creations))
     return [(each.error_code, each.error_message) for each in answer.results]
 
 
-def described(served: Scene, version: int = 3, **filters: Any) -> list[tuple[str, int, int]]:
+def described(scene: Scene) -> list[tuple[str, int, int]]:
     """Return of each resource pattern its name, its type and the number of its rules."""
-    answer = served.call(DescribeAclsRequest(**EVERYTHING | filters), version, session=ROOT)
-    assert answer.error_code == 0, answer.error_message
+    answer = scene.do(apis.DescribeAcls, **EVERYTHING)
     return [(each.resource_name, each.pattern_type, len(each.acls)) for each in answer.resources]
 
 
-def deleted(served: Scene, *filters: dict[str, Any]) -> list[tuple[int, list[str]]]:
-    asked = [DeleteAclsFilter(**EVERYTHING | each) for each in filters]
-    answer = served.call(DeleteAclsRequest(filters=asked), session=ROOT)
+def deleted(scene: Scene, *filters: Fields) -> list[tuple[int, list[str]]]:
+    answer = scene.ask(apis.DeleteAcls, filters=[EVERYTHING | each for each in filters])
     return [
         (each.error_code, [acl.resource_name for acl in each.matching_acls]) for each in answer.filter_results
     ]
 
 
-def test_what_is_created_is_answered_in_its_order_and_described_together(served: Scene) -> None:
+def test_what_is_created_is_answered_in_its_order_and_described_together(scene: Scene) -> None:
     ok, bad = (0, None), (ErrorCode.INVALID_REQUEST, "Invalid operation ANY")
     asked = [
         creation("orders"),
@@ -87,35 +57,15 @@ def test_what_is_created_is_answered_in_its_order_and_described_together(served:
         creation("ord", PatternType.PREFIXED),
         creation("*"),
     ]
-    assert create(served, *asked) == [ok, bad, ok, ok, ok, ok]
-    assert sorted(described(served)) == [("*", 3, 1), ("ord", 4, 1), ("orders", 3, 2)]
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_filters_by_name_and_pattern(served: Scene, version: int) -> None:
-    create(
-        served, creation("orders"), creation("ord", PatternType.PREFIXED), creation("*"), creation("other")
-    )
-
-    def found(pattern: PatternType, name: str | None) -> list[str]:
-        names = described(served, version, pattern_type_filter=pattern, resource_name_filter=name)
-        return sorted(each for each, _, _ in names)
-
-    assert found(PatternType.ANY, "orders") == ["orders"]
-    assert found(PatternType.MATCH, "orders") == ["*", "ord", "orders"]
-    assert found(PatternType.MATCH, None) == ["*", "ord", "orders", "other"]
-    assert found(PatternType.LITERAL, None) == ["*", "orders", "other"]
-    assert found(PatternType.LITERAL, "*") == ["*"]
-    assert found(PatternType.PREFIXED, "orders") == []
-    assert found(PatternType.PREFIXED, "ord") == ["ord"]
-    assert described(served, version, principal_filter="User:nobody") == []
+    assert create(scene, *asked) == [ok, bad, ok, ok, ok, ok]
+    assert sorted(described(scene)) == [("*", 3, 1), ("ord", 4, 1), ("orders", 3, 2)]
 
 
 def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
-    served: Scene, caplog: pytest.LogCaptureFixture
+    scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    create(served, creation("orders"), creation("other"))
-    filters: list[dict[str, Any]] = [
+    create(scene, creation("orders"), creation("other"))
+    filters: list[Fields] = [
         {"resource_name_filter": "orders"},
         {"operation": AclOperation.UNKNOWN},
         {"principal_filter": "User:bob"},
@@ -124,7 +74,7 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
-        found = deleted(served, *filters)
+        found = deleted(scene, *filters)
     assert found == [
         (0, ["orders"]),
         (ErrorCode.INVALID_REQUEST, []),
@@ -132,26 +82,24 @@ def test_an_acl_that_several_filters_match_is_in_the_result_of_each(
         (0, ["orders"]),
         (0, []),
     ]
-    assert described(served) == []
+    assert described(scene) == []
     [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
     assert line["done"].count("User:bob") == len(("orders", "other"))
 
 
 def test_others_have_their_turn_while_very_many_acls_are_read_matched_and_deleted(
-    served: Scene, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of the ACLs are about one pattern, half about one each."""
     half = 3200
     row = '[{"principal":"User:bob","host":"*","operation":"READ","permission":"ALLOW"}]'
     raw_redis.hset(ACLS, mapping={f"TOPIC:LITERAL:t{number}": row for number in range(half)})
     some = [creation("orders", principal=f"User:{number}") for number in range(half)]
-    assert {code for code, _ in create(served, *some)} == {0}
+    assert {code for code, _ in create(scene, *some)} == {0}
     given: list[float] = []
     monkeypatch.setattr(turns, "TURN_SECONDS", -1.0)
     monkeypatch.setattr(turns, "gevent", SimpleNamespace(sleep=given.append))
-    [(_, names), nothing] = deleted(
-        served, {"resource_name_filter": "orders"}, {"resource_name_filter": "no"}
-    )
+    [(_, names), nothing] = deleted(scene, {"resource_name_filter": "orders"}, {"resource_name_filter": "no"})
     assert (len(names), nothing) == (half, (0, []))
     steps = (
         ("all are gone through", 2),
@@ -172,11 +120,13 @@ def cut_off(network: Proxy) -> Iterator[Scene]:
     made.close()
 
 
-def audited(served: Scene, caplog: pytest.LogCaptureFixture, request: Message) -> tuple[set[str], str]:
+def audited(
+    scene: Scene, caplog: pytest.LogCaptureFixture, kind: type[Message], **fields: Any
+) -> tuple[set[str], str]:
     """Return the topics of what a request has done and what it has not, as the audit log's line about it says."""
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
-        served.call(request, session=ROOT)
+        scene.ask(kind, **fields)
     [line] = [vars(each)["korvet_fields"] for each in caplog.records if each.name == "korvet.audit"]
     done = line["done"].split(", ") if "done" in line else []
     return {each.rpartition(":")[2] for each in done}, line["failed"]
@@ -201,11 +151,11 @@ def test_the_audit_log_has_what_was_done_before_redis_went_away(
         create(cut_off, *creations)
     cutting = gevent.spawn(cut)
     if api == "CreateAcls":
-        done, failed = audited(cut_off, caplog, CreateAclsRequest(creations=creations))
+        done, failed = audited(cut_off, caplog, apis.CreateAcls, creations=creations)
         changed = left()
         assert "TOPIC:LITERAL:topic-14 KAFKA_STORAGE_ERROR" in failed
     else:
-        done, failed = audited(cut_off, caplog, DeleteAclsRequest(filters=[DeleteAclsFilter(**EVERYTHING)]))
+        done, failed = audited(cut_off, caplog, apis.DeleteAcls, filters=[EVERYTHING])
         changed = topics - left()
         assert failed == "filter KAFKA_STORAGE_ERROR"
     cutting.get()
@@ -217,6 +167,6 @@ def test_a_change_that_fails_as_a_whole_is_in_the_audit_log(
     cut_off: Scene, network: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.refuse()
-    done, failed = audited(cut_off, caplog, CreateAclsRequest(creations=[creation("orders")]))
+    done, failed = audited(cut_off, caplog, apis.CreateAcls, creations=[creation("orders")])
     assert not done
     assert failed == "ALLOW User:bob from * READ on TOPIC:LITERAL:orders KAFKA_STORAGE_ERROR"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,37 +10,16 @@ import pytest
 from korvet.handlers.audit import CHANGES
 from korvet.handlers.authorization import TABLE
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from korvet.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from korvet.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from korvet.protocol.messages.create_acls import CreateAclsRequest
-from korvet.protocol.messages.create_partitions import CreatePartitionsRequest
-from korvet.protocol.messages.delete_acls import DeleteAclsRequest
-from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
-from korvet.protocol.messages.delete_records import DeleteRecordsRequest
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
-from korvet.protocol.messages.elect_leaders import ElectLeadersRequest
-from korvet.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
-from korvet.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from korvet.protocol.messages.update_features import UpdateFeaturesRequest
-from korvet.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from korvet.protocol.types import AclOperation
 from korvet.telemetry import metrics
+from tests.handlers import apis
 from tests.handlers.rows import cluster, configs, offsets, records, security, topics, transactions
 from tests.handlers.scene import CLUSTER, ROOT, TOPIC, Scene
+from tests.handlers.table import Fields
 
 ACL = "ALLOW User:bob from * READ on TOPIC:LITERAL:orders"
-SILENT = {MetadataRequest.api.key, StreamsGroupHeartbeatRequest.api.key}
+SILENT = {apis.Metadata.api.key, apis.StreamsGroupHeartbeat.api.key}
 """APIs that create topics, whose lines are the handlers'."""
-
-
-@pytest.fixture
-def scene(redis_url: str) -> Iterator[Scene]:
-    """Give the handlers of a worker on an empty Redis."""
-    with closing(Scene(redis_url)) as made:
-        yield made
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str | None, str | None]]:
@@ -57,39 +34,34 @@ def test_administrative_changes_are_in_the_audit_log(scene: Scene, caplog: pytes
     with caplog.at_level(logging.INFO, "korvet.audit"):
         topic_id = scene.create("orders")
         offsets.commit(scene)
-        requests: list[tuple[Any, dict[str, Any]]] = [
-            (CreatePartitionsRequest, topics.grown(2)),
-            (IncrementalAlterConfigsRequest, configs.altered(*configs.RESOURCES[TOPIC])),
-            (IncrementalAlterConfigsRequest, configs.altered(*configs.RESOURCES[CLUSTER])),
-            (DeleteRecordsRequest, records.deleted(-1)),
-            (OffsetDeleteRequest, offsets.forgotten()),
-            (DeleteGroupsRequest, {"groups_names": ["billing"]}),
-            (AlterPartitionReassignmentsRequest, topics.moved([0])),
-            (WriteTxnMarkersRequest, transactions.markers()),
-            (CreateAclsRequest, {"creations": [security.CREATION]}),
-            (DeleteTopicsRequest, topics.gone(None, topic_id)),
-            (DeleteTopicsRequest, topics.gone(None, topic_id)),
-            (DeleteAclsRequest, {"filters": [security.EVERYTHING]}),
-            (MetadataRequest, topics.described("made-by-asking", allow_auto_topic_creation=True)),
+
+        def altered(kind: Any) -> Fields:
+            return configs.altered(*configs.RESOURCES[kind])
+
+        changes: list[tuple[Any, Fields, str | None, str | None]] = [
+            (apis.CreatePartitions, topics.grown(2), "topic orders", None),
+            (apis.IncrementalAlterConfigs, altered(TOPIC), "topic orders (retention.ms)", None),
+            (apis.IncrementalAlterConfigs, altered(CLUSTER), "broker 0 (log.retention.ms)", None),
+            (apis.DeleteRecords, records.deleted(-1), "orders:0", None),
+            (apis.OffsetDelete, offsets.forgotten(), "group billing orders:0", None),
+            (apis.DeleteGroups, {"groups_names": ["billing"]}, "group billing", None),
+            (apis.AlterPartitionReassignments, topics.moved([0]), "orders:0", None),
+            (apis.WriteTxnMarkers, transactions.markers(), "abort of producer 5 in orders:0", None),
+            (apis.CreateAcls, {"creations": [security.CREATION]}, ACL, None),
+            (apis.DeleteTopics, topics.gone(None, topic_id), "topic orders", None),
+            (
+                apis.DeleteTopics,
+                topics.gone(None, topic_id),
+                None,
+                f"topic {topic_id.hex()} UNKNOWN_TOPIC_ID",
+            ),
+            (apis.DeleteAcls, {"filters": [security.EVERYTHING]}, ACL, None),
+            (apis.Metadata, topics.described("new", allow_auto_topic_creation=True), "topic new", None),
         ]
-        for kind, fields in requests:
+        for kind, fields, _, _ in changes:
             scene.ask(kind, **fields)
-    assert lines_of(caplog) == [
-        ("CreateTopics", "topic orders", None),
-        ("CreatePartitions", "topic orders", None),
-        ("IncrementalAlterConfigs", "topic orders (retention.ms)", None),
-        ("IncrementalAlterConfigs", "broker 0 (log.retention.ms)", None),
-        ("DeleteRecords", "orders:0", None),
-        ("OffsetDelete", "group billing orders:0", None),
-        ("DeleteGroups", "group billing", None),
-        ("AlterPartitionReassignments", "orders:0", None),
-        ("WriteTxnMarkers", "abort of producer 5 in orders:0", None),
-        ("CreateAcls", ACL, None),
-        ("DeleteTopics", "topic orders", None),
-        ("DeleteTopics", None, f"topic {topic_id.hex()} UNKNOWN_TOPIC_ID"),
-        ("DeleteAcls", ACL, None),
-        ("Metadata", "topic made-by-asking", None),
-    ]
+    said = [(kind.__name__.removesuffix("Request"), done, failed) for kind, _, done, failed in changes]
+    assert lines_of(caplog) == [("CreateTopics", "topic orders", None), *said]
 
 
 def test_changes_of_quotas_users_leaders_and_features_are_in_the_audit_log_and_counted(
@@ -100,7 +72,7 @@ def test_changes_of_quotas_users_leaders_and_features_are_in_the_audit_log_and_c
     scene.create("orders")
     caplog.clear()
 
-    def entity(*pairs: tuple[str, str | None]) -> list[dict[str, Any]]:
+    def entity(*pairs: tuple[str, str | None]) -> list[Fields]:
         return [{"entity_type": kind, "entity_name": name} for kind, name in pairs]
 
     ops = [{"key": "producer_byte_rate", "value": 1000.0}, {"key": "request_percentage", "remove": True}]
@@ -110,12 +82,12 @@ def test_changes_of_quotas_users_leaders_and_features_are_in_the_audit_log_and_c
     ]
     caplog.clear()
     with caplog.at_level(logging.INFO, "korvet.audit"):
-        scene.ask(AlterClientQuotasRequest, entries=entries)
+        scene.ask(apis.AlterClientQuotas, entries=entries)
         for mechanism in (2, 9):
-            scene.ask(AlterUserScramCredentialsRequest, **security.deletion(mechanism))
-        scene.ask(ElectLeadersRequest, **topics.elected(0))
+            scene.ask(apis.AlterUserScramCredentials, **security.deletion(mechanism))
+        scene.ask(apis.ElectLeaders, **topics.elected(0))
         for level, only in ((2, False), (2, True), (3, False)):
-            scene.ask(UpdateFeaturesRequest, **cluster.changed(level), validate_only=only)
+            scene.ask(apis.UpdateFeatures, **cluster.changed(level), validate_only=only)
     assert lines_of(caplog) == [
         (
             "AlterClientQuotas",

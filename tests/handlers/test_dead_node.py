@@ -9,21 +9,10 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.create_topics import CreateTopicsRequest
-from korvet.protocol.messages.delete_records import DeleteRecordsRequest
-from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
-from korvet.protocol.messages.describe_producers import DescribeProducersRequest
-from korvet.protocol.messages.fetch import FetchRequest
-from korvet.protocol.messages.heartbeat import HeartbeatRequest
-from korvet.protocol.messages.list_groups import ListGroupsRequest
-from korvet.protocol.messages.list_offsets import ListOffsetsRequest
-from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.protocol.messages.offset_commit import OffsetCommitRequest
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
-from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.schema import Message
 from korvet.redis.keys import Keys
 from korvet.security.session import Session
+from tests.handlers import apis
 from tests.handlers.rows import groups, offsets, records, topics
 from tests.handlers.scene import ROOT, Scene
 from tests.support.broker import korvet_broker
@@ -66,7 +55,7 @@ class Broken:
         self.groups = [cluster.node_of(KEYS.group_offsets(group)) is not gone for group in GROUPS]
         self.members = []
         for group in GROUPS:
-            scene.do(OffsetCommitRequest, **offsets.committed(group_id=group))
+            scene.do(apis.OffsetCommit, **offsets.committed(group_id=group))
             groups.joined(scene, group_id=f"members-of-{group}")
             self.members.append(scene.member)
         self.members_live = [
@@ -108,16 +97,16 @@ def test_what_is_asked_of_logs_is_answered_by_the_other_nodes(partly: Broken) ->
         asked = [
             {"partition_index": index, "timestamp": timestamp, "current_leader_epoch": -1} for index in LOGS
         ]
-        assert partly.codes(ListOffsetsRequest, {"partitions": asked}, replica_id=-1) == partly.of_logs()
+        assert partly.codes(apis.ListOffsets, {"partitions": asked}, replica_id=-1) == partly.of_logs()
     deletions = [{"partition_index": index, "offset": 0} for index in LOGS]
-    assert partly.codes(DeleteRecordsRequest, {"partitions": deletions}) == partly.of_logs()
-    assert partly.codes(DescribeProducersRequest, {"partition_indexes": list(LOGS)}) == partly.of_logs()
+    assert partly.codes(apis.DeleteRecords, {"partitions": deletions}) == partly.of_logs()
+    assert partly.codes(apis.DescribeProducers, {"partition_indexes": list(LOGS)}) == partly.of_logs()
 
 
 def test_groups_on_other_nodes_are_described_and_all_are_listed(partly: Broken) -> None:
-    listed = {group.group_id: group.group_state for group in partly.scene.do(ListGroupsRequest).groups}
+    listed = {group.group_id: group.group_state for group in partly.scene.do(apis.ListGroups).groups}
     assert [listed[group] for group in GROUPS] == ["Empty" if lives else "Unknown" for lives in partly.groups]
-    described = partly.scene.ask(DescribeGroupsRequest, groups=GROUPS).groups
+    described = partly.scene.ask(apis.DescribeGroups, groups=GROUPS).groups
     assert [group.error_code for group in described] == [NONE if lives else AWAY for lives in partly.groups]
 
 
@@ -126,27 +115,27 @@ def test_logs_and_groups_on_other_nodes_go_on(request: pytest.FixtureRequest, na
     found: Broken = request.getfixturevalue(name)
     scene = found.scene
     for index, expected in zip(LOGS, found.of_logs(), strict=True):
-        for kind, asked in ((ProduceRequest, records.produced), (FetchRequest, records.fetched)):
+        for kind, asked in ((apis.Produce, records.produced), (apis.Fetch, records.fetched)):
             [topic] = scene.ask(kind, **asked(partition=index)).responses
-            [partition] = topic.partition_responses if kind is ProduceRequest else topic.partitions
+            [partition] = topic.partition_responses if kind is apis.Produce else topic.partitions
             assert partition.error_code == expected
     for group, lives in zip(GROUPS, found.groups, strict=True):
-        [topic] = scene.ask(OffsetCommitRequest, **offsets.committed(group_id=group)).topics
+        [topic] = scene.ask(apis.OffsetCommit, **offsets.committed(group_id=group)).topics
         assert topic.partitions[0].error_code == (NONE if lives else AWAY)
         asked_for = offsets.fetched()["groups"][0] | {"group_id": group}
-        [fetched] = scene.ask(OffsetFetchRequest, groups=[asked_for]).groups
+        [fetched] = scene.ask(apis.OffsetFetch, groups=[asked_for]).groups
         assert fetched.error_code == (NONE if lives else AWAY)
-    [topic] = scene.ask(MetadataRequest, **topics.described("orders")).topics
+    [topic] = scene.ask(apis.Metadata, **topics.described("orders")).topics
     codes = [partition.error_code for partition in topic.partitions]
     assert (topic.error_code, codes) == (NONE, found.of_logs(ErrorCode.LEADER_NOT_AVAILABLE))
     for group, member, lives in zip(GROUPS, found.members, found.members_live, strict=True):
         by: dict[str, Any] = {"group_id": f"members-of-{group}", "member_id": member, "generation_id": 1}
-        assert scene.ask(HeartbeatRequest, **by).error_code == (NONE if lives else AWAY)
+        assert scene.ask(apis.Heartbeat, **by).error_code == (NONE if lives else AWAY)
     for lives_of in (found.logs, found.groups, found.members_live):
         assert set(lives_of) == {True, False}
 
 
 def test_topics_are_not_created_without_the_registry(headless: Broken) -> None:
     """Not with the error of a partition, which would send clients after another leader."""
-    [topic] = headless.scene.ask(CreateTopicsRequest, **topics.created()).topics
+    [topic] = headless.scene.ask(apis.CreateTopics, **topics.created()).topics
     assert topic.error_code == ErrorCode.KAFKA_STORAGE_ERROR

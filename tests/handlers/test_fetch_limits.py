@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import gevent
@@ -11,8 +9,8 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
 from korvet.protocol.messages.fetch import FetchRequest, FetchResponse
+from tests.handlers import apis
 from tests.handlers.rows.records import fetched
 from tests.handlers.rows.topics import gone
 from tests.handlers.scene import Scene
@@ -23,21 +21,6 @@ from tests.support.topic_client import Client, fetch_request
 
 FOREVER_MS = 60_000
 """Longer than any of these tests takes: what is answered was woken."""
-
-
-@pytest.fixture
-def consumer(redis_url: str) -> Iterator[Scene]:
-    """Give a worker's handlers."""
-    with closing(Scene(redis_url)) as made:
-        yield made
-
-
-@pytest.fixture
-def producer(redis_url: str, consumer: Scene) -> Iterator[Scene]:
-    """Give those of another worker, which knows the same topics."""
-    with closing(Scene(redis_url)) as made:
-        made.ids = consumer.ids
-        yield made
 
 
 def fetch(scene: Scene, version: int = 18, partition: int = 0, **fields: Any) -> Any:
@@ -55,31 +38,31 @@ def begun(scene: Scene, version: int = 18, partition: int = 0, **fields: Any) ->
     return waiting
 
 
-def test_a_fetch_waits_until_min_bytes_are_there(consumer: Scene, producer: Scene) -> None:
-    consumer.create("orders")
-    producer.append(b"x" * 1_000)
-    waiting = begun(consumer, min_bytes=3_500)
+def test_a_fetch_waits_until_min_bytes_are_there(scene: Scene, other: Scene) -> None:
+    scene.create("orders")
+    other.append(b"x" * 1_000)
+    waiting = begun(scene, min_bytes=3_500)
     for _ in range(3):
-        producer.append(b"x" * 1_000)
+        other.append(b"x" * 1_000)
     answer = waiting.get()
     assert (len(values(answer.records)), answer.high_watermark) == (4, 4)
     assert len(answer.records) >= 3_500
 
 
 def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(
-    consumer: Scene,
+    scene: Scene,
 ) -> None:
-    consumer.create("orders")
-    consumer.append(b"x")
-    assert values(fetch(consumer, max_wait_ms=100, min_bytes=10_000).records) == [b"x"]
-    unknown = fetch(consumer, partition=1, max_wait_ms=FOREVER_MS, min_bytes=10_000)
+    scene.create("orders")
+    scene.append(b"x")
+    assert values(fetch(scene, max_wait_ms=100, min_bytes=10_000).records) == [b"x"]
+    unknown = fetch(scene, partition=1, max_wait_ms=FOREVER_MS, min_bytes=10_000)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("min_bytes", [0, -1])
-def test_a_fetch_that_wants_nothing_does_not_wait(consumer: Scene, min_bytes: int) -> None:
-    consumer.create("orders")
-    answer = fetch(consumer, max_wait_ms=FOREVER_MS, min_bytes=min_bytes)
+def test_a_fetch_that_wants_nothing_does_not_wait(scene: Scene, min_bytes: int) -> None:
+    scene.create("orders")
+    answer = fetch(scene, max_wait_ms=FOREVER_MS, min_bytes=min_bytes)
     assert (answer.error_code, answer.records) == (ErrorCode.NONE, b"")
 
 
@@ -103,9 +86,9 @@ def test_a_waiting_fetch_holds_back_what_is_asked_after_it(
     ("version", "code"), [(12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
 )
 def test_a_fetch_that_waits_is_answered_that_the_topic_is_gone(
-    consumer: Scene, producer: Scene, partitions: int, version: int, code: ErrorCode
+    scene: Scene, other: Scene, partitions: int, version: int, code: ErrorCode
 ) -> None:
-    consumer.create("orders", partitions)
-    waiting = begun(consumer, version, partitions - 1, min_bytes=1)
-    producer.do(DeleteTopicsRequest, **gone())
+    scene.create("orders", partitions)
+    waiting = begun(scene, version, partitions - 1, min_bytes=1)
+    other.do(apis.DeleteTopics, **gone())
     assert waiting.get().error_code == code

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
-from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
-from korvet.protocol.messages.heartbeat import HeartbeatRequest
-from korvet.protocol.messages.join_group import JoinGroupRequest
-from korvet.protocol.messages.leave_group import LeaveGroupRequest
-from korvet.protocol.messages.list_groups import ListGroupsRequest
-from korvet.protocol.messages.offset_commit import OffsetCommitRequest
-from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
-from korvet.protocol.messages.share_fetch import ShareFetchRequest
-from korvet.protocol.messages.sync_group import SyncGroupRequest
+from tests.handlers import apis
 from tests.handlers.rows.groups import joining, leaving, sharing, syncing
 from tests.handlers.rows.offsets import by_member, committed, fetched, forgotten
 from tests.handlers.rows.share import fetching
@@ -44,31 +33,30 @@ NAMES = [
 
 
 @pytest.fixture
-def scene(redis_url: str) -> Iterator[Scene]:
-    """Give a worker's handlers with the topic `orders`."""
-    with closing(Scene(redis_url)) as made:
-        made.orders()
-        yield made
+def scene(scene: Scene) -> Scene:
+    """Create the topic `orders`."""
+    scene.orders()
+    return scene
 
 
 def join(scene: Scene, name: str = "billing", metadata: bytes = b"topics") -> None:
     """Become the only member of a stable group."""
     request = joining(group_id=name) | {"protocols": [{"name": "range", "metadata": metadata}]}
-    answer = scene.do(JoinGroupRequest, 3, **request)
+    answer = scene.do(apis.JoinGroup, 3, **request)
     scene.member, scene.generation = answer.member_id, answer.generation_id
     assignments = [{"member_id": scene.member, "assignment": b"all"}]
-    assert scene.do(SyncGroupRequest, **syncing(group_id=name, assignments=assignments)).assignment == b"all"
+    assert scene.do(apis.SyncGroup, **syncing(group_id=name, assignments=assignments)).assignment == b"all"
 
 
 def offset(scene: Scene, name: str) -> int:
     group = fetched()["groups"][0] | {"group_id": name}
-    [found] = scene.do(OffsetFetchRequest, groups=[group]).groups
+    [found] = scene.do(apis.OffsetFetch, groups=[group]).groups
     number: int = found.topics[0].partitions[0].committed_offset
     return number
 
 
 def listed(scene: Scene) -> list[tuple[str, str]]:
-    return [(group.group_id, group.group_state) for group in scene.do(ListGroupsRequest).groups]
+    return [(group.group_id, group.group_state) for group in scene.do(apis.ListGroups).groups]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:20]))
@@ -76,16 +64,16 @@ def test_a_group_of_any_name_lives_and_leaves_nothing(redis_url: str, scene: Sce
     with closing(Scene(redis_url)) as other:
         other.ids = scene.ids
         join(scene, name)
-        scene.do(HeartbeatRequest, group_id=name, generation_id=1, member_id=scene.member)
-        scene.do(OffsetCommitRequest, **by_member(group_id=name))
+        scene.do(apis.Heartbeat, group_id=name, generation_id=1, member_id=scene.member)
+        scene.do(apis.OffsetCommit, **by_member(group_id=name))
         assert offset(other, name) == 2
         assert listed(other) == [(name, "Stable")]
-        [found] = other.do(DescribeGroupsRequest, groups=[name]).groups
+        [found] = other.do(apis.DescribeGroups, groups=[name]).groups
         assert [member.member_id for member in found.members] == [scene.member]
-        [refused] = other.ask(DeleteGroupsRequest, groups_names=[name]).results
+        [refused] = other.ask(apis.DeleteGroups, groups_names=[name]).results
         assert (refused.group_id, refused.error_code) == (name, ErrorCode.NON_EMPTY_GROUP)
-        scene.do(LeaveGroupRequest, **leaving(group=name))
-        other.do(DeleteGroupsRequest, groups_names=[name, name])
+        scene.do(apis.LeaveGroup, **leaving(group=name))
+        other.do(apis.DeleteGroups, groups_names=[name, name])
         assert (offset(scene, name), listed(scene)) == (-1, [])
         assert scene.raw.xinfo_groups("korvet:orders:0") == []
         assert scene.raw.keys("*:group:*") == []
@@ -93,10 +81,10 @@ def test_a_group_of_any_name_lives_and_leaves_nothing(redis_url: str, scene: Sce
 
 def test_groups_are_listed_by_state_and_type_in_any_case(scene: Scene) -> None:
     join(scene)
-    scene.do(OffsetCommitRequest, **committed(group_id="empty"))
+    scene.do(apis.OffsetCommit, **committed(group_id="empty"))
 
     def found(**filters: Any) -> set[str]:
-        return {group.group_id for group in scene.do(ListGroupsRequest, **filters).groups}
+        return {group.group_id for group in scene.do(apis.ListGroups, **filters).groups}
 
     assert found(states_filter=["stable"]) == {"billing"}
     assert found(states_filter=["Stable", "EMPTY"]) == {"billing", "empty"}
@@ -109,7 +97,7 @@ def test_members_whose_sessions_have_ended_keep_no_group(scene: Scene) -> None:
     join(scene)
     deadlines = "{korvet:group:billing:offsets}:deadlines"
     assert scene.raw.zadd(deadlines, {scene.member: 1}, xx=True, ch=True) == 1
-    scene.do(DeleteGroupsRequest, groups_names=["billing"])
+    scene.do(apis.DeleteGroups, groups_names=["billing"])
 
 
 def subscription(*topics: str) -> bytes:
@@ -130,8 +118,8 @@ def test_a_group_keeps_the_offsets_of_what_it_is_subscribed_to(
     scene: Scene, metadata: bytes, *, subscribed: bool
 ) -> None:
     join(scene, metadata=metadata)
-    scene.do(OffsetCommitRequest, **by_member())
-    [topic] = scene.ask(OffsetDeleteRequest, **forgotten()).topics
+    scene.do(apis.OffsetCommit, **by_member())
+    [topic] = scene.ask(apis.OffsetDelete, **forgotten()).topics
     expected = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
     assert topic.partitions[0].error_code == expected
     assert offset(scene, "billing") == (2 if subscribed else -1)
@@ -139,19 +127,19 @@ def test_a_group_keeps_the_offsets_of_what_it_is_subscribed_to(
 
 def test_all_offsets_of_many_groups_are_returned_once(scene: Scene) -> None:
     for name in ("a", "b"):
-        scene.do(OffsetCommitRequest, **committed(group_id=name))
+        scene.do(apis.OffsetCommit, **committed(group_id=name))
     group = {"topics": None, "member_epoch": -1}
     groups = [group | {"group_id": name} for name in ("a", "b", "none", "a")]
-    answers = scene.do(OffsetFetchRequest, groups=groups, require_stable=True).groups
+    answers = scene.do(apis.OffsetFetch, groups=groups, require_stable=True).groups
     assert [(answer.group_id, len(answer.topics)) for answer in answers] == [("a", 1), ("b", 1), ("none", 0)]
 
 
 def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> None:
     asked = joining(group_instance_id="one")
-    scene.member = scene.do(JoinGroupRequest, 5, **asked).member_id
+    scene.member = scene.do(apis.JoinGroup, 5, **asked).member_id
     names = [("nobody", None), ("other", "one"), ("", "two"), ("", "one"), (scene.member, None)]
     members = [{"member_id": name, "group_instance_id": instance} for name, instance in names]
-    answer = scene.ask(LeaveGroupRequest, group_id="billing", members=members)
+    answer = scene.ask(apis.LeaveGroup, group_id="billing", members=members)
     assert [(member.member_id, member.group_instance_id) for member in answer.members] == names
     assert [member.error_code for member in answer.members] == [
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -165,6 +153,6 @@ def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> No
 @pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
 def test_a_member_of_a_share_group_that_wants_nothing_does_not_wait(scene: Scene, limit: str) -> None:
     sharing(scene)
-    scene.begin(ShareFetchRequest, **fetching(max_wait_ms=600_000, min_bytes=1) | {limit: 0})
+    scene.begin(apis.ShareFetch, **fetching(max_wait_ms=600_000, min_bytes=1) | {limit: 0})
     scene.until(lambda: bool(listed(scene)) and scene.waiting[0].ready())
     assert scene.waiting[0].get().responses == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +12,8 @@ from korvet.errors import ErrorCode
 from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.protocol.messages.list_groups import ListGroupsRequest
 from korvet.protocol.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from tests.support.batches import batch, values
 from tests.support.processes import wait_until
@@ -57,29 +56,44 @@ def numbered(topic: str, producer_id: int = -1) -> list[ProduceRequest]:
     ]
 
 
-@pytest.mark.parametrize("producer_id", [-1, 77])
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
-def test_requests_stay_in_order_where_external_entries_are_in_their_way(
-    client: Client, topic: str, stored: redis.Redis, storage_format: str, producer_id: int
-) -> None:
-    client.create(topic, storage_format=storage_format)
-    client.append(topic, b"before")
+def external(client: Client, stored: redis.Redis, topic: str) -> None:
+    """Put an entry after the newest that no offset names."""
     newest: Any = stored.xrevrange(f"korvet:{topic}:0", count=1)
     ms = int(newest[0][0].split(b"-")[0])
     stored.xadd(f"korvet:{topic}:0", {"value": "external"}, id=f"{ms}-{FAR_SEQUENCE}")
-    assert codes(pipelined(client, *numbered(topic, producer_id))) == [0] * REQUESTS
-    found = [each for each in values(client.fetch(topic).records) if each not in (b"before", b"external")]
-    assert found == [b"%d" % number for number in range(REQUESTS)]
 
 
-@pytest.mark.parametrize("producer_id", [-1, 78])
-def test_requests_stay_in_order_where_redis_forgot_the_scripts(
-    client: Client, topic: str, stored: redis.Redis, producer_id: int
-) -> None:
+def created_again(client: Client, stored: redis.Redis, topic: str) -> None:
+    """Have another worker delete the topic, and create it."""
+    client.delete(topic)
     client.create(topic)
-    stored.script_flush()
-    assert codes(pipelined(client, *numbered(topic, producer_id))) == [0] * REQUESTS
-    assert values(client.fetch(topic).records) == [b"%d" % number for number in range(REQUESTS)]
+
+
+OBSTACLES: dict[str, Callable[[Client, redis.Redis, str], object]] = {
+    "an external entry": external,
+    "no scripts": lambda _client, stored, _topic: stored.script_flush(),
+    "a topic that was created again": created_again,
+}
+
+
+@pytest.mark.parametrize("producer_id", [-1, 77])
+@pytest.mark.parametrize("storage_format", ["record", "batch"])
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_requests_stay_in_order_whatever_is_in_their_way(
+    two_clients: tuple[Client, Client],
+    topic: str,
+    stored: redis.Redis,
+    obstacle: str,
+    storage_format: str,
+    producer_id: int,
+) -> None:
+    here, there = two_clients
+    here.create(topic, storage_format=storage_format)
+    here.append(topic, b"before")
+    OBSTACLES[obstacle](there, stored, topic)
+    assert codes(pipelined(here, *numbered(topic, producer_id))) == [0] * REQUESTS
+    found = [each for each in values(there.fetch(topic).records) if each not in (b"before", b"external")]
+    assert found == [b"%d" % number for number in range(REQUESTS)]
 
 
 def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(
@@ -95,28 +109,6 @@ def test_a_connection_loads_the_scripts_of_appends_before_any_is_sent(
         return all(server.script_exists(*shas))
 
     wait_until(is_loaded, "a worker connects again")
-
-
-def test_requests_stay_in_order_where_the_topic_was_created_again(
-    two_clients: tuple[Client, Client], topic: str
-) -> None:
-    here, there = two_clients
-    here.create(topic)
-    here.append(topic, b"old")
-    there.delete(topic)
-    there.create(topic)
-    assert codes(pipelined(here, *numbered(topic))) == [0] * REQUESTS
-    assert values(there.fetch(topic).records) == [b"%d" % number for number in range(REQUESTS)]
-
-
-def test_a_partition_named_twice_stays_in_order_with_what_follows(client: Client, topic: str) -> None:
-    client.create(topic)
-    data = [PartitionProduceData(index=0, records=batch(value)) for value in (b"a", b"b", b"c")]
-    twice = ProduceRequest(
-        acks=1, timeout_ms=0, topic_data=[TopicProduceData(name=topic, partition_data=data)]
-    )
-    assert codes(pipelined(client, twice, produce_request(topic, batch(b"d")))) == [0] * 4
-    assert values(client.fetch(topic).records) == [b"a", b"b", b"c", b"d"]
 
 
 def test_a_request_without_acks_that_fails_closes_after_the_answers_before_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -10,55 +9,30 @@ import pytest
 
 from korvet.errors import ErrorCode, ProtocolError
 from korvet.log.producers import new_producer_id
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
-from korvet.protocol.messages.end_txn import EndTxnRequest
-from korvet.protocol.messages.fetch import FetchRequest
-from korvet.protocol.messages.produce import ProduceRequest
-from tests.handlers.rows.records import FAR_MS, fetched, produced, transactional
+from tests.handlers import apis
+from tests.handlers.rows.records import fetched, produced, transactional
 from tests.handlers.rows.topics import gone
 from tests.handlers.rows.transactions import BY
 from tests.handlers.scene import Scene
-from tests.support.batches import CODECS, GZIP, TIMESTAMP, Record, batch, forged, raw, read, values
+from tests.support.batches import GZIP, Record, batch, forged, read, values
 
 
 @pytest.fixture
-def scene(redis_url: str) -> Iterator[Scene]:
-    """Give a worker's handlers with the topic `orders`, of one empty partition."""
-    with closing(Scene(redis_url)) as made:
-        made.create("orders")
-        yield made
+def scene(scene: Scene) -> Scene:
+    """Create the topic `orders`, of one empty partition."""
+    scene.create("orders")
+    return scene
 
 
 def answered(scene: Scene, records: Any, version: int = 13, **fields: Any) -> Any:
     """Return the response of the one partition that is produced to."""
-    [topic] = scene.ask(ProduceRequest, version, **produced(records, **fields)).responses
+    [topic] = scene.ask(apis.Produce, version, **produced(records, **fields)).responses
     return topic.partition_responses[0]
 
 
 def read_back(scene: Scene, topic: str = "orders") -> bytes:
-    [answer] = scene.do(FetchRequest, **fetched(topic=topic)).responses
+    [answer] = scene.do(apis.Fetch, **fetched(topic=topic)).responses
     return bytes(answer.partitions[0].records or b"")
-
-
-@pytest.mark.parametrize("storage_format", ["record", "batch"])
-@pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_codec_come_back_exactly(scene: Scene, codec: int, storage_format: str) -> None:
-    scene.create("other", storage_format=storage_format)
-    sent = [
-        Record(b"plain", b"key", 5),
-        Record(None, None, TIMESTAMP),
-        Record(b"", b"", TIMESTAMP + 1),
-        Record(bytes(range(256)) * 100, bytes(range(256)), 0),
-        Record(b"h", None, TIMESTAMP, (("a", b"1"), ("a", b"2"), ("b", None), ("", b""), ("a", None))),
-        Record(b"t", None, -1),
-    ]
-    offset = (
-        scene.append(*sent, topic="other")
-        if codec == 0
-        else scene.produce(batch(*sent, codec=codec), topic="other")
-    )
-    found = read(read_back(scene, "other"))
-    assert found == [record._replace(offset=offset + number) for number, record in enumerate(sent)]
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
@@ -69,7 +43,7 @@ def test_unknown_topics_and_partitions_are_answered_and_the_others_appended(
         {"name": name, "partition_data": [{"index": index, "records": batch(b"v")} for index in indexes]}
         for name, indexes in (("missing", (0,)), ("orders", (0, 1, -1)))
     ]
-    answer = scene.ask(ProduceRequest, version, acks=1, topic_data=topics)
+    answer = scene.ask(apis.Produce, version, acks=1, topic_data=topics)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [
         (topic.name, partition.index, partition.error_code)
@@ -77,23 +51,6 @@ def test_unknown_topics_and_partitions_are_answered_and_the_others_appended(
         for partition in topic.partition_responses
     ] == [("missing", 0, unknown), ("orders", 0, 0), ("orders", 1, unknown), ("orders", -1, unknown)]
     assert values(read_back(scene)) == [b"v"]
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        forged(batch(b"v"), crc=1),
-        raw(b"", count=0),
-        forged(batch(b"v"), attributes=0x10),
-        batch(Record(timestamp=FAR_MS)),
-        batch(b"v" * 1_048_588),
-    ],
-)
-def test_a_batch_that_is_refused_writes_nothing(scene: Scene, records: bytes) -> None:
-    response = answered(scene, records)
-    assert (bool(response.error_code), response.base_offset, bool(response.error_message)) == (True, -1, True)
-    assert not scene.raw.exists("korvet:orders:0")
-    assert answered(scene, batch(b"v")).error_code == ErrorCode.NONE
 
 
 def test_max_message_bytes_is_the_topics_and_counts_what_was_sent(scene: Scene) -> None:
@@ -120,18 +77,18 @@ def test_the_leader_epoch_and_base_offset_of_a_batch_mean_nothing(scene: Scene) 
 def test_acks_0_gets_no_response_and_ends_the_connection_where_something_went_wrong(
     scene: Scene, version: int
 ) -> None:
-    assert scene.ask(ProduceRequest, version, **produced(batch(b"unanswered"), acks=0)) is None
+    assert scene.ask(apis.Produce, version, **produced(batch(b"unanswered"), acks=0)) is None
     assert values(read_back(scene)) == [b"unanswered"]
     for request in (produced(partition=1, acks=0), produced(acks=0, topic="missing")):
         with pytest.raises(ProtocolError, match="acks 0"):
-            scene.ask(ProduceRequest, version, **request)
+            scene.ask(apis.Produce, version, **request)
 
 
 def test_a_topic_that_another_worker_has_created_again_gets_the_records(redis_url: str, scene: Scene) -> None:
     old_id = scene.ids["orders"]
     answered(scene, batch(b"old"))
     with closing(Scene(redis_url)) as there:
-        there.do(DeleteTopicsRequest, **gone())
+        there.do(apis.DeleteTopics, **gone())
         by_name = answered(scene, batch(b"lost"), 12)
         assert by_name.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         there.create("orders")
@@ -139,16 +96,6 @@ def test_a_topic_that_another_worker_has_created_again_gets_the_records(redis_ur
         assert values(read_back(there)) == [b"new"]
     assert scene.ids["orders"] == old_id
     assert answered(scene, batch(b"by its old id")).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-
-@pytest.mark.parametrize(
-    "changes", [{"producer_id": -1, "producer_epoch": -1}, {"attributes": 0x30}, {"base_sequence": -1}]
-)
-def test_a_batch_that_a_transaction_cannot_have_is_refused(scene: Scene, changes: dict[str, int]) -> None:
-    scene.init_producer()
-    records = forged(transactional()(scene), **changes)
-    assert answered(scene, records, tx="tx").error_code == ErrorCode.INVALID_RECORD
-    assert not scene.raw.exists("korvet:orders:0")
 
 
 def test_records_without_a_transaction_come_beside_those_of_one_but_not_from_its_producer(
@@ -172,7 +119,7 @@ def test_a_marker_needs_no_key_where_records_do(scene: Scene) -> None:
         transactional=True,
     )
     assert answered(scene, keyed, topic="compacted", tx="tx").error_code == ErrorCode.NONE
-    scene.do(EndTxnRequest, 4, **BY, committed=True)
+    scene.do(apis.EndTxn, 4, **BY, committed=True)
     assert scene.raw.xlen("korvet:compacted:0") == 2
 
 

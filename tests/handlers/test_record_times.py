@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.producers import new_producer_id
-from korvet.protocol.messages.fetch import FetchRequest
-from korvet.protocol.messages.list_offsets import ListOffsetsRequest
-from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.records.batch import LOG_APPEND_TIME_BIT
 from korvet.protocol.types import SpecialTimestamp
+from tests.handlers import apis
 from tests.handlers.rows.records import asked, fetched, produced
 from tests.handlers.scene import Scene
+from tests.handlers.table import Fields
 from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged, headers_of, read
 
 HOUR_MS = 3_600_000
 NOW_MS = time.time_ns() // 1_000_000
 NEAR_MS, FAR_MS, OLD_MS = NOW_MS + HOUR_MS // 2, NOW_MS + 1000 * HOUR_MS, NOW_MS - 1000 * HOUR_MS
-BY_BROKER = {"message_timestamp_type": "LogAppendTime"}
+BY_BROKER: Fields = {"message_timestamp_type": "LogAppendTime"}
 INVALID_TIME, INVALID = ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD
 
 
 @pytest.fixture(params=["record", "batch"])
-def scene(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Give a worker's handlers, whose topics are of a format."""
-    with closing(Scene(redis_url, storage_format=request.param)) as made:
-        yield made
+def storage_format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def answered(scene: Scene, records: bytes) -> Any:
-    [topic] = scene.ask(ProduceRequest, **produced(records)).responses
+    [topic] = scene.ask(apis.Produce, **produced(records)).responses
     return topic.partition_responses[0]
 
 
 def read_back(scene: Scene) -> bytes:
-    [topic] = scene.do(FetchRequest, **fetched()).responses
+    [topic] = scene.do(apis.Fetch, **fetched()).responses
     return bytes(topic.partitions[0].records)
 
 
 def offset_at(scene: Scene, timestamp: int) -> tuple[int, int]:
-    [topic] = scene.do(ListOffsetsRequest, **asked(timestamp)).topics
+    [topic] = scene.do(apis.ListOffsets, **asked(timestamp)).topics
     return topic.partitions[0].offset, topic.partitions[0].timestamp
 
 
@@ -55,7 +51,7 @@ def test_records_have_the_time_of_their_append_where_the_topic_says_so(
     scene: Scene, codec: int, of_topic: str
 ) -> None:
     """No time of a producer is wrong then; keys are still asked for."""
-    never = {"message_timestamp_before_max_ms": "0", "message_timestamp_after_max_ms": "0"}
+    never: Fields = {"message_timestamp_before_max_ms": "0", "message_timestamp_after_max_ms": "0"}
     scene.create("orders", **BY_BROKER, **never, cleanup_policy="compact", compression_type=of_topic)
     sent = [Record(b"%d" % n * 1000, b"key", at, (("h", b"v"),)) for n, at in enumerate((5, -1, NOW_MS * 2))]
     expected: list[Record] = []
@@ -124,7 +120,7 @@ def timed(*timestamps: int) -> list[Record]:
 )
 def test_a_batch_is_refused_for_records_that_are_named(
     scene: Scene,
-    configs: dict[str, str],
+    configs: Fields,
     records: Sequence[Record],
     code: ErrorCode,
     wrong: list[int],
@@ -150,9 +146,7 @@ def test_a_batch_is_refused_for_records_that_are_named(
         ({"cleanup_policy": "compact,delete"}, TOMBSTONES),
     ],
 )
-def test_all_other_records_are_taken(
-    scene: Scene, configs: dict[str, str], records: Sequence[Record]
-) -> None:
+def test_all_other_records_are_taken(scene: Scene, configs: Fields, records: Sequence[Record]) -> None:
     scene.create("orders", **configs)
     answer = answered(scene, batch(*records))
     assert (answer.error_code, answer.record_errors) == (ErrorCode.NONE, [])

@@ -9,11 +9,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
-from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from korvet.protocol.messages.fetch import FetchRequest
-from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
+from tests.handlers import apis
 from tests.handlers.rows import ROWS, offsets
 from tests.handlers.rows.records import fetched, in_session
 from tests.handlers.rows.share import ACKNOWLEDGE
@@ -27,36 +23,8 @@ pytestmark = pytest.mark.embedded
 
 FROM_MEMORY = {3, 10, 17, 18, 22, 36, 38, 39, 40, 41, 46, 60, 75}
 """APIs that are served by what the worker knows."""
-OF_GROUPS = {
-    8,
-    9,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-    24,
-    25,
-    26,
-    28,
-    42,
-    47,
-    65,
-    66,
-    68,
-    69,
-    76,
-    77,
-    79,
-    88,
-    89,
-    90,
-    91,
-    92,
-}
+OF_GROUPS = {8, 9, *range(11, 17), *range(24, 27), 28, 42, 47, 65, 66, 68, 69, 76, 77, 79, *range(88, 93)}
 """APIs whose clients would take a storage error for the end of their group or transaction."""
-
 
 OTHERS = {43: ELECTIONS[1], 79: ACKNOWLEDGE[0]._replace(versions=(2, 2))}
 """Rows in the place of first ones: one names no partition, and an epoch of a session is of one request."""
@@ -92,7 +60,7 @@ def test_clients_find_the_broker_and_wait_with_it_for_what_it_does_not_know(
 ) -> None:
     scene, network = cut_off
     network.refuse()
-    answer = scene.ask(MetadataRequest, version, **described("orders", "missing"))
+    answer = scene.ask(apis.Metadata, version, **described("orders", "missing"))
     assert [(topic.error_code, len(topic.partitions)) for topic in answer.topics] == [
         (ErrorCode.NONE, 2),
         (ErrorCode.LEADER_NOT_AVAILABLE, 0),
@@ -105,25 +73,25 @@ def test_topics_that_the_worker_knows_are_described_and_others_are_to_be_asked_f
 ) -> None:
     scene, network = cut_off
     network.refuse()
-    answer = scene.ask(DescribeTopicPartitionsRequest, **pages("orders", "missing", "not/a name"))
+    answer = scene.ask(apis.DescribeTopicPartitions, **pages("orders", "missing", "not/a name"))
     assert {topic.name: topic.error_code for topic in answer.topics} == {
         "orders": ErrorCode.NONE,
         "missing": ErrorCode.LEADER_NOT_AVAILABLE,
         "not/a name": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
-    [topic] = scene.do(DescribeTopicPartitionsRequest, **pages()).topics
+    [topic] = scene.do(apis.DescribeTopicPartitions, **pages()).topics
     assert (topic.name, len(topic.partitions)) == ("orders", 2)
-    assert len(scene.do(DescribeClusterRequest, endpoint_type=1).brokers) == 1
+    assert len(scene.do(apis.DescribeCluster, endpoint_type=1).brokers) == 1
 
 
 def test_a_fetch_session_in_which_redis_was_away_ends(cut_off: tuple[Scene, Proxy]) -> None:
     scene, network = cut_off
-    session = scene.do(FetchRequest, **fetched(session_epoch=0)).session_id
+    session = scene.do(apis.Fetch, **fetched(session_epoch=0)).session_id
     network.refuse()
-    answer = scene.ask(FetchRequest, **in_session(session, 1))
+    answer = scene.ask(apis.Fetch, **in_session(session, 1))
     assert (answer.error_code, answer.session_id) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
     for epoch in (1, 2):
-        again = scene.ask(FetchRequest, **in_session(session, epoch))
+        again = scene.ask(apis.Fetch, **in_session(session, epoch))
         assert again.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -135,6 +103,6 @@ def test_an_offset_fetch_carries_its_error_where_its_version_can(
     cut_off: tuple[Scene, Proxy], version: int, place: str
 ) -> None:
     scene, network = cut_off
-    request = message(OffsetFetchRequest, offsets.fetched(), version, scene)
+    request = message(apis.OffsetFetch, offsets.fetched(), version, scene)
     network.refuse()
     assert codes(scene.call(request, version, ROOT)) == {place: {ErrorCode.COORDINATOR_NOT_AVAILABLE}}

@@ -9,14 +9,8 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from korvet.protocol.messages.create_topics import CreateTopicsRequest
-from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
-from korvet.protocol.messages.metadata import MetadataRequest
-from korvet.protocol.messages.produce import ProduceRequest
-from korvet.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
-from korvet.protocol.messages.share_fetch import ShareFetchRequest
 from korvet.share.types import ACCEPT
+from tests.handlers import apis
 from tests.handlers.rows import ROWS
 from tests.handlers.rows.consumer_groups import beating, joining
 from tests.handlers.rows.records import produced, transactional
@@ -38,7 +32,7 @@ OTHERS = {21: ErrorCode.OFFSET_NOT_AVAILABLE}
 
 
 def created_in(scene: Scene) -> int:
-    [topic] = scene.ask(CreateTopicsRequest, **created("orders")).topics
+    [topic] = scene.ask(apis.CreateTopics, **created("orders")).topics
     return int(topic.error_code)
 
 
@@ -70,15 +64,15 @@ def test_records_transactions_and_topics_that_are_asked_for_wait_for_a_replica_t
             request = message(kind, fields, kind.api.versions[1], scene)
             return set().union(*codes(strict.call(request, session=ROOT)).values())
 
-        assert code(MetadataRequest, **described("new", allow_auto_topic_creation=True)) == {
+        assert code(apis.Metadata, **described("new", allow_auto_topic_creation=True)) == {
             ErrorCode.LEADER_NOT_AVAILABLE
         }
-        assert code(ProduceRequest, **produced()) == {ErrorCode.NOT_ENOUGH_REPLICAS}
-        assert code(ProduceRequest, **produced(acks=1)) == set()
-        assert code(InitProducerIdRequest, **initialized()) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert code(apis.Produce, **produced()) == {ErrorCode.NOT_ENOUGH_REPLICAS}
+        assert code(apis.Produce, **produced(acks=1)) == set()
+        assert code(apis.InitProducerId, **initialized()) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
         # Producers know it as an answer to Produce, and retry.
         begun = produced(transactional(), acks=1, tx="tx")
-        assert code(ProduceRequest, **begun) == {ErrorCode.NOT_ENOUGH_REPLICAS}
+        assert code(apis.Produce, **begun) == {ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
 @pytest.mark.slow
@@ -96,10 +90,10 @@ def test_a_member_stays_in_its_group_and_gets_nothing_of_which_no_replica_knows(
         with redis_servers.embedded_server("--replicaof", "127.0.0.1", port):
             # First no replica is known to be in sync; then the master begins a history.
             until(lambda: created_in(scene) in CREATED)
-            scene.do(ConsumerGroupHeartbeatRequest, **joining())
-        answer = scene.ask(ConsumerGroupHeartbeatRequest, **beating(**full))
+            scene.do(apis.ConsumerGroupHeartbeat, **joining())
+        answer = scene.ask(apis.ConsumerGroupHeartbeat, **beating(**full))
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        scene.do(ConsumerGroupHeartbeatRequest, **beating())  # or all members would be gone after a while
+        scene.do(apis.ConsumerGroupHeartbeat, **beating())  # or all members would be gone after a while
 
 
 def test_records_of_share_groups_are_neither_acquired_nor_acknowledged(redis_url: str) -> None:
@@ -107,7 +101,7 @@ def test_records_of_share_groups_are_neither_acquired_nor_acknowledged(redis_url
         scene.orders()
         strict.ids = scene.ids
         acquired(scene)
-        answer = strict.ask(ShareFetchRequest, **fetching())
+        answer = strict.ask(apis.ShareFetch, **fetching())
         assert codes(answer) == {FETCHED: {ErrorCode.KAFKA_STORAGE_ERROR}}
-        answer = strict.ask(ShareAcknowledgeRequest, **acknowledging(acks=[(0, 2, ACCEPT)]))
+        answer = strict.ask(apis.ShareAcknowledge, **acknowledging(acks=[(0, 2, ACCEPT)]))
         assert codes(answer) == {FETCHED: {ErrorCode.COORDINATOR_NOT_AVAILABLE}}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from tests.handlers import apis
 from tests.handlers.rows.topics import pages
 from tests.handlers.scene import Scene
 
@@ -17,12 +14,11 @@ Place = tuple[str, int]
 
 
 @pytest.fixture
-def scene(redis_url: str) -> Iterator[Scene]:
-    """Give a worker's handlers, with three topics of 6 partitions."""
-    with closing(Scene(redis_url)) as made:
-        for name, count in COUNTS.items():
-            made.create(name, count)
-        yield made
+def scene(scene: Scene) -> Scene:
+    """Create three topics of 6 partitions."""
+    for name, count in COUNTS.items():
+        scene.create(name, count)
+    return scene
 
 
 def piece(
@@ -31,7 +27,7 @@ def piece(
     """Return the partitions of an answer, and where it goes on."""
     cursor = None if at is None else {"topic_name": at[0], "partition_index": at[1]}
     answer = scene.do(
-        DescribeTopicPartitionsRequest, **pages(*names, response_partition_limit=limit, cursor=cursor)
+        apis.DescribeTopicPartitions, **pages(*names, response_partition_limit=limit, cursor=cursor)
     )
     found = [
         (topic.name, partition.partition_index) for topic in answer.topics for partition in topic.partitions
@@ -70,6 +66,6 @@ def test_a_cursor_in_a_topic_that_is_gone_or_after_its_end_goes_on_with_the_next
 @pytest.mark.parametrize("at", [("elsewhere", 0), ("", 0), ("a", -1), ("a", -(2**31))])
 def test_a_cursor_that_cannot_be_is_refused_for_every_topic(scene: Scene, at: Place) -> None:
     cursor = {"topic_name": at[0], "partition_index": at[1]}
-    answer = scene.ask(DescribeTopicPartitionsRequest, **pages("a", "b", cursor=cursor))
+    answer = scene.ask(apis.DescribeTopicPartitions, **pages("a", "b", cursor=cursor))
     assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
     assert answer.next_cursor is None

@@ -7,12 +7,7 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.support.broker import Broker
-from tests.support.processes import wait_until
-from tests.support.wire_client import WireClient, clients_of_two_workers
-
-_MARKS = 'korvet_requests_total{api="DescribeCluster",error="NONE"}'
 
 
 def page(broker: Broker, path: str) -> str:
@@ -36,17 +31,3 @@ def total(broker: Broker, metric: str) -> float:
     """Return the sum of a metric over its labels; 0 before the first value."""
     text = page(broker, "/metrics")
     return sum(float(value) for value in re.findall(rf"^{metric}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE))
-
-
-def settled_total(broker: Broker, metric: str) -> float:
-    """Return a total that holds all that both workers of a broker have counted so far.
-
-    A worker hands over its counts a moment later, all at once: where a request that nobody else makes is shown, so is
-    what came before it.
-    """
-    before = total(broker, _MARKS)
-    with clients_of_two_workers(broker.address, broker.worker_pids(), WireClient) as clients:
-        for client in clients:
-            client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
-        wait_until(lambda: total(broker, _MARKS) == before + 2, "both workers hand over their counts")
-    return total(broker, metric)

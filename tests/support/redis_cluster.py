@@ -283,11 +283,6 @@ class RedisCluster:
         [last, *_] = source.call("CLUSTER", "GETSLOTMIGRATIONS")
         return {name.decode(): value.decode() for name, value in last.items() if isinstance(value, bytes)}
 
-    def reshard(self, slots: int, source: ClusterNode, to: ClusterNode) -> None:
-        """Move a number of slots from one master to another, the lowest first."""
-        for slot in sorted(source.slots())[:slots]:
-            self.move_slot(slot, to)
-
     @contextlib.contextmanager
     def configured(self, name: str, value: str) -> Iterator[None]:
         """Have another value of a setting on every node within the block."""

@@ -59,10 +59,6 @@ class VirtualClock(Clock):
     def boot_time(self) -> float:
         return self._now
 
-    def set_wall(self, seconds: float) -> None:
-        """Set the wall clock `seconds` ahead of where it is, or back; monotonic time goes on."""
-        self._wall += seconds
-
     def sleep(self, seconds: float) -> None:
         self._wait(None, seconds)
 

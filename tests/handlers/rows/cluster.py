@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.api_versions import ApiVersionsRequest
-from korvet.protocol.messages.describe_cluster import DescribeClusterRequest
-from korvet.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from korvet.protocol.messages.update_features import UpdateFeaturesRequest
 from korvet.protocol.types import AclOperation, FeatureUpgradeType
+from tests.handlers import apis
 from tests.handlers.scene import CLUSTER
 from tests.handlers.table import Fields, Row, Rows, Where
 
@@ -49,7 +46,7 @@ def changed(level: int, name: str = "transaction.version", **fields: Any) -> Fie
 
 NOT_DOWN: Fields = {"upgrade_type": FeatureUpgradeType.UPGRADE, "allow_downgrade": False}
 CLUSTER_ROWS: Rows = {
-    ApiVersionsRequest: (
+    apis.ApiVersions: (
         Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": []}, versions=(0, 3)),
         Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": SUPPORTED}, versions=(4, 4)),
         *(
@@ -63,16 +60,20 @@ CLUSTER_ROWS: Rows = {
             )
         ),
     ),
-    DescribeClusterRequest: (
+    apis.DescribeCluster: (
         Row(
             KINDS,
             {
                 "error_message": None,
                 "cluster_id": "c",
                 "controller_id": 0,
-                "brokers": [
-                    {"broker_id": 0, "host": "127.0.0.1", "port": 9092, "rack": None, "is_fenced": False}
-                ],
+                "brokers": {
+                    "broker_id": 0,
+                    "host": "127.0.0.1",
+                    "port": 9092,
+                    "rack": None,
+                    "is_fenced": False,
+                },
                 "cluster_authorized_operations": -(2**31),
             },
         ),
@@ -91,7 +92,7 @@ CLUSTER_ROWS: Rows = {
             )
         ),
     ),
-    DescribeLogDirsRequest: (
+    apis.DescribeLogDirs: (
         Row({"topics": None}, {"results": sized(0)}, rights=[(DESCRIBE, CLUSTER)]),
         Row(
             {"topics": [{"topic": "orders", "partitions": [1, 0, 1, 7, -1]}, {"topic": "missing"}]},
@@ -99,10 +100,10 @@ CLUSTER_ROWS: Rows = {
         ),
         Row({"topics": []}, {"results": Where(without_topics)}),
     ),
-    UpdateFeaturesRequest: (
+    apis.UpdateFeatures: (
         Row(
             changed(1),
-            {"error_message": None, "results": [{"feature": "transaction.version"}]},
+            {"error_message": None, "results.feature": "transaction.version"},
             rights=[(ALTER, CLUSTER)],
         ),
         Row(changed(2), {"error_message": None}),

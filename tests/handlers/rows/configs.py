@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.alter_configs import AlterConfigsRequest
-from korvet.protocol.messages.describe_configs import DescribeConfigsRequest
-from korvet.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from korvet.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from korvet.protocol.types import AclOperation, ConfigOperation, ConfigType, ResourceType
+from tests.handlers import apis
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, Scene
-from tests.handlers.table import Fields, Row, Rows, Where
+from tests.handlers.table import Fields, Row, Rows, Where, said
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
 UNKNOWN, NO_NAME, INVALID, NO_CONFIG = (
@@ -60,104 +57,140 @@ def without_operations(request: Fields) -> Fields:
     }
 
 
-def cannot_be_altered(code: ErrorCode, request: Fields) -> Row:
-    return Row(request, {"responses": [{"error_message": Where(bool)}]}, code, ALTERED)
+def of_broker(name: str, key: str, value: str | None, operation: int = ConfigOperation.SET) -> Fields:
+    return altered(ResourceType.BROKER, name, key, value, operation)
+
+
+def cannot_be_altered(code: ErrorCode, request: Fields, text: str) -> Row:
+    return Row(request, {"responses.error_message": said(text)}, code, ALTERED)
 
 
 def has_retention(scene: Scene) -> None:
-    scene.do(IncrementalAlterConfigsRequest, **altered(value="5"))
+    scene.do(apis.IncrementalAlterConfigs, **altered(value="5"))
 
 
+TOO_FEW, TOO_MANY = "must be greater than or equal to ", "must be less than or equal to "
+NOT_OF_GROUPS = (
+    ("classic.session.timeout.ms", "50000", "Unknown group config name"),
+    ("streams.num.standby.replicas", "3", TOO_MANY + "group.streams.max.standby"),
+    ("streams.num.standby.replicas", "-1", "streams.num.standby.replicas"),
+    ("share.session.timeout.ms", "44999", TOO_FEW + "group.share.min.session"),
+    ("consumer.session.timeout.ms", "60001", TOO_MANY + "group.consumer.max.session"),
+    ("consumer.heartbeat.interval.ms", "4999", TOO_FEW + "group.consumer.min."),
+    ("consumer.heartbeat.interval.ms", "soon", "Invalid value 'soon'"),
+    ("share.record.lock.duration.ms", "60001", TOO_MANY + "group.share.max.record"),
+    ("share.auto.offset.reset", "by_duration:-PT1S", "latest, earliest, or by_duration"),
+    ("share.isolation.level", "serializable", "read_committed, read_uncommitted"),
+)
 CANNOT_BE_ALTERED = (
-    (UNKNOWN, altered(name="missing")),
-    (NO_NAME, altered(name="a/b")),
-    (INVALID, altered(name="")),
-    (NO_CONFIG, altered(key="no.such.config")),
-    (NO_CONFIG, altered(value="soon")),
-    (NO_CONFIG, altered(key="storage.format", value="record")),
-    (INVALID, altered(ResourceType.BROKER, "77", "log.roll.ms", "1")),
-    (INVALID, altered(ResourceType.BROKER, "0", "redis.url", "redis://x")),
-    (INVALID, altered(ResourceType.BROKER_LOGGER, "0", "root", "DEBUG")),
-    (INVALID, altered(ResourceType.CLIENT_METRICS, "all", "metrics", "*")),
-    (INVALID, altered(ResourceType.GROUP, "", "a", "1")),
-    (NO_CONFIG, altered(ResourceType.GROUP, "billing", "consumer.session.timeout.ms", "1")),
-    (INVALID, altered(99)),
+    (UNKNOWN, altered(name="missing"), "not host"),
+    (NO_NAME, altered(name="a/b"), "other than ASCII"),
+    (INVALID, altered(name=""), "Default topic resources"),
+    (NO_CONFIG, altered(key="no.such.config"), "Unknown topic config name: no.such.config"),
+    (NO_CONFIG, altered(key="redis.slot.tags", value="0aB"), "Unknown topic config name"),
+    (NO_CONFIG, altered(value="soon"), "Invalid value 'soon' for configuration retention.ms"),
+    (NO_CONFIG, altered(value="-2"), "retention.ms: it must be a whole number from -1"),
+    (INVALID, altered(value=None), "Null value not supported for"),
+    (NO_CONFIG, altered(key="storage.format", value="record"), "fixed when a topic is created"),
+    (INVALID, of_broker("77", "log.roll.ms", "1"), "received 77"),
+    (NO_CONFIG, of_broker("0", "no.such", "1"), "Unknown broker config name: no.such"),
+    (INVALID, of_broker("0", "redis.url", "redis://x"), "dynamically: redis.url"),
+    (INVALID, of_broker("", "log.retention.ms", "-2"), "a whole number from -1"),
+    (INVALID, of_broker("0", "log.retention.ms", ""), "a whole number from -1"),
+    (INVALID, of_broker("0", "compression.type", "best"), "one of producer, uncompressed"),
+    (INVALID, of_broker("", "log.roll.ms", None), "Null value"),
+    (INVALID, of_broker("", "memory.throttle.percent", "99"), "99 is more than memory.refuse.percent = 95"),
+    (INVALID, of_broker("0", "leader.replication.throttled.rate", "-1"), "throttled.rate"),
+    (INVALID, altered(ResourceType.BROKER_LOGGER, "0", "root", "DEBUG"), "log.level"),
+    (INVALID, altered(ResourceType.CLIENT_METRICS, "all", "metrics", "*"), "not supported"),
+    (INVALID, altered(ResourceType.GROUP, "", "a", "1"), "must not be empty"),
+    *(
+        (NO_CONFIG, altered(ResourceType.GROUP, "billing", key, value), text)
+        for key, value, text in NOT_OF_GROUPS
+    ),
+    (INVALID, altered(99), "Unknown resource type 99"),
+)
+NO_OPERATIONS = (
+    (INVALID, altered(operation=4), "Unknown operation type 4"),
+    (NO_CONFIG, altered(key="no.such", operation=ConfigOperation.DELETE), "Unknown topic config name"),
+    (NO_CONFIG, altered(key="offset.sequence.bits", operation=ConfigOperation.DELETE), "fixed when a topic"),
+    (NO_CONFIG, altered(value="1", operation=ConfigOperation.APPEND), "Can't APPEND to key retention.ms"),
+    (NO_CONFIG, altered(key="cleanup.policy", operation=ConfigOperation.APPEND), "a list of compact, delete"),
+    (NO_CONFIG, of_broker("", "no.such", None, ConfigOperation.DELETE), "Unknown broker config name"),
+    (INVALID, of_broker("0", "num.partitions", None, ConfigOperation.DELETE), "dynamically: num.partitions"),
+    (NO_CONFIG, of_broker("0", "log.roll.ms", "1", ConfigOperation.APPEND), "type is not LIST"),
 )
 ALTERATIONS = tuple(
     Row(
         altered(kind, name, key),
-        {"responses": [{"resource_type": kind, "resource_name": name}]},
+        {"responses": {"resource_type": kind, "resource_name": name}},
         rights=[(ALTER_CONFIGS, resource)],
     )
     for resource, (kind, name, key) in RESOURCES.items()
 )
 
 CONFIG_ROWS: Rows = {
-    DescribeConfigsRequest: (
+    apis.DescribeConfigs: (
         Row(
             described(ResourceType.TOPIC, "orders", "retention.ms", "nonsense", include_synonyms=True),
             {
-                "results": [
-                    {
-                        "error_message": None,
-                        "resource_type": ResourceType.TOPIC,
-                        "resource_name": "orders",
-                        "configs": [
-                            {
-                                "name": "retention.ms",
-                                "value": "5",
-                                "read_only": False,
-                                "config_source": DYNAMIC_TOPIC,
-                                "is_sensitive": False,
-                                "synonyms": [
-                                    {"name": "retention.ms", "value": "5", "source": DYNAMIC_TOPIC},
-                                    {"name": "log.retention.ms", "value": "604800000", "source": DEFAULT},
-                                ],
-                                "config_type": ConfigType.LONG,
-                                "documentation": None,
-                            }
+                "results": {
+                    "error_message": None,
+                    "resource_type": ResourceType.TOPIC,
+                    "resource_name": "orders",
+                    "configs": {
+                        "name": "retention.ms",
+                        "value": "5",
+                        "read_only": False,
+                        "config_source": DYNAMIC_TOPIC,
+                        "is_sensitive": False,
+                        "synonyms": [
+                            {"name": "retention.ms", "value": "5", "source": DYNAMIC_TOPIC},
+                            {"name": "log.retention.ms", "value": "604800000", "source": DEFAULT},
                         ],
-                    }
-                ]
+                        "config_type": ConfigType.LONG,
+                        "documentation": None,
+                    },
+                }
             },
             before=has_retention,
         ),
         *(
             Row(
                 described(kind, name, key, include_documentation=True),
-                {"results": [{"configs": [{"name": key, "synonyms": [], "documentation": Where(bool)}]}]},
+                {"results.configs": {"name": key, "synonyms": [], "documentation": Where(bool)}},
                 rights=[(DESCRIBE_CONFIGS, resource)],
             )
             for resource, (kind, name, key) in RESOURCES.items()
         ),
         *(
-            Row(request, {"results": [{"error_message": Where(bool), "configs": []}]}, code, DESCRIBED)
+            Row(request, {"results": {"error_message": Where(bool), "configs": []}}, code, DESCRIBED)
             for code, request in (
                 (UNKNOWN, described(name="missing")),
                 (NO_NAME, described(name="a/b")),
-                (INVALID, described(ResourceType.BROKER, "77")),
+                *((INVALID, described(ResourceType.BROKER, name)) for name in ("77", "-1", "9" * 5000, "٣")),
                 (INVALID, described(ResourceType.BROKER_LOGGER, "0")),
                 (INVALID, described(ResourceType.GROUP, "")),
                 (INVALID, described(99)),
             )
         ),
     ),
-    AlterConfigsRequest: (
+    apis.AlterConfigs: (
         *(row._replace(request=without_operations(row.request)) for row in ALTERATIONS),
-        *(cannot_be_altered(code, without_operations(request)) for code, request in CANNOT_BE_ALTERED),
+        *(
+            cannot_be_altered(code, without_operations(request), text)
+            for code, request, text in CANNOT_BE_ALTERED
+        ),
         Row({"resources": without_operations(altered())["resources"] * 2}, error=INVALID, at=ALTERED),
     ),
-    IncrementalAlterConfigsRequest: (
+    apis.IncrementalAlterConfigs: (
         *ALTERATIONS,
         Row(altered(value="soon", operation=ConfigOperation.DELETE), before=has_retention),
         Row(altered(key="cleanup.policy", value="compact", operation=ConfigOperation.APPEND)),
-        *(cannot_be_altered(code, request) for code, request in CANNOT_BE_ALTERED),
-        cannot_be_altered(INVALID, altered(operation=4)),
-        cannot_be_altered(INVALID, altered(value=None)),
-        cannot_be_altered(NO_CONFIG, altered(value="1", operation=ConfigOperation.APPEND)),
+        *(cannot_be_altered(*row) for row in (*CANNOT_BE_ALTERED, *NO_OPERATIONS)),
         Row({"resources": altered()["resources"] * 2}, error=INVALID, at=ALTERED),
     ),
-    ListConfigResourcesRequest: (
+    apis.ListConfigResources: (
         Row(
             {},
             {
@@ -168,12 +201,12 @@ CONFIG_ROWS: Rows = {
                 ]
             },
             versions=(1, 1),
-            before=lambda scene: scene.do(IncrementalAlterConfigsRequest, **altered(*RESOURCES[GROUP])),
+            before=lambda scene: scene.do(apis.IncrementalAlterConfigs, **altered(*RESOURCES[GROUP])),
         ),
         Row({}, {"config_resources": []}, versions=(0, 0), rights=[(DESCRIBE_CONFIGS, CLUSTER)]),
         Row(
             {"resource_types": [ResourceType.BROKER]},
-            {"config_resources": [{"resource_name": "0"}]},
+            {"config_resources.resource_name": "0"},
             versions=(1, 1),
         ),
         Row(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from korvet.protocol.messages.update_features import UpdateFeaturesRequest
 from korvet.protocol.types import AclOperation, FeatureUpgradeType
+from tests.handlers import apis
 from tests.handlers.rows.groups import sharing, stable
 from tests.handlers.scene import GROUP, TOPIC, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where
@@ -43,7 +41,7 @@ def beating(epoch: int = 1, **fields: Any) -> Fields:
 
 
 def joined(scene: Scene, **fields: Any) -> None:
-    scene.do(ConsumerGroupHeartbeatRequest, **joining(**fields))
+    scene.do(apis.ConsumerGroupHeartbeat, **joining(**fields))
 
 
 def static(scene: Scene) -> None:
@@ -57,7 +55,7 @@ def refused(code: ErrorCode, request: Fields, before: Any = lambda _scene: None,
 def lowered(feature: str) -> Any:
     """Return what sets a feature of the cluster to 0."""
     update = {"feature": feature, "upgrade_type": FeatureUpgradeType.SAFE_DOWNGRADE}
-    return lambda scene: scene.do(UpdateFeaturesRequest, feature_updates=[update])
+    return lambda scene: scene.do(apis.UpdateFeatures, feature_updates=[update])
 
 
 HEARTBEAT = (
@@ -68,7 +66,7 @@ HEARTBEAT = (
             "member_id": "m",
             "member_epoch": 1,
             "heartbeat_interval_ms": 5000,
-            "assignment": {"topic_partitions": [{"topic_id": topic_id(), "partitions": [0, 1]}]},
+            "assignment.topic_partitions": {"topic_id": topic_id(), "partitions": [0, 1]},
         },
         rights=[(READ, GROUP), (DESCRIBE, TOPIC)],
     ),
@@ -77,7 +75,7 @@ HEARTBEAT = (
     Row(beating(-1), {"member_epoch": -1}, before=joined),
     Row(
         joining(subscribed_topic_names=None, subscribed_topic_regex="ord.*"),
-        {"assignment": {"topic_partitions": [{"partitions": [0, 1]}]}},
+        {"assignment.topic_partitions.partitions": [0, 1]},
         versions=(1, 1),
     ),
     refused(INVALID, joining(member_id=""), versions=(1, 1)),
@@ -109,8 +107,8 @@ OWNED = {"topic_partitions": [{"topic_id": topic_id(), "topic_name": "orders", "
 ASKED = {"group_ids": ["billing", "billing"]}
 
 CONSUMER_GROUP_ROWS: Rows = {
-    ConsumerGroupHeartbeatRequest: HEARTBEAT,
-    ConsumerGroupDescribeRequest: (
+    apis.ConsumerGroupHeartbeat: HEARTBEAT,
+    apis.ConsumerGroupDescribe: (
         Row(
             ASKED,
             described(

@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from korvet.protocol.messages.delete_groups import DeleteGroupsRequest
-from korvet.protocol.messages.describe_groups import DescribeGroupsRequest
-from korvet.protocol.messages.heartbeat import HeartbeatRequest
-from korvet.protocol.messages.join_group import JoinGroupRequest
-from korvet.protocol.messages.leave_group import LeaveGroupRequest
-from korvet.protocol.messages.list_groups import ListGroupsRequest
-from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from korvet.protocol.messages.sync_group import SyncGroupRequest
 from korvet.protocol.types import AclOperation
+from tests.handlers import apis
 from tests.handlers.scene import CLUSTER, GROUP, Scene
 from tests.handlers.table import Fields, Row, Rows, Where, steps
 
@@ -55,9 +47,9 @@ def syncing(**fields: Any) -> Fields:
 def joined(scene: Scene, **fields: Any) -> None:
     """Join as the only member, which has no assignment yet."""
     asked = joining(**fields)
-    answer = scene.ask(JoinGroupRequest, 5, **asked)
+    answer = scene.ask(apis.JoinGroup, 5, **asked)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        answer = scene.do(JoinGroupRequest, 5, **asked | {"member_id": answer.member_id})
+        answer = scene.do(apis.JoinGroup, 5, **asked | {"member_id": answer.member_id})
     scene.member, scene.generation = answer.member_id, answer.generation_id
 
 
@@ -66,7 +58,7 @@ def stable(scene: Scene, **fields: Any) -> None:
     joined(scene, **fields)
     kind = fields.get("protocol_type", "consumer")
     assignments = [{"member_id": member, "assignment": b"part"}]
-    scene.do(SyncGroupRequest, **syncing(assignments=assignments, protocol_type=kind))
+    scene.do(apis.SyncGroup, **syncing(assignments=assignments, protocol_type=kind))
 
 
 def static(scene: Scene) -> None:
@@ -76,22 +68,20 @@ def static(scene: Scene) -> None:
 def rebalancing(scene: Scene) -> None:
     """Let another member ask for its id, and the first begin to join again, which waits for the other one."""
     stable(scene)
-    scene.others.append(scene.ask(JoinGroupRequest, 5, **joining()).member_id)
-    scene.begin(JoinGroupRequest, 5, **joining(member_id=scene.others[-1]))
+    scene.others.append(scene.ask(apis.JoinGroup, 5, **joining()).member_id)
+    scene.begin(apis.JoinGroup, 5, **joining(member_id=scene.others[-1]))
     asked: Fields = {"groups": ["billing"]}
-    scene.until(
-        lambda: scene.do(DescribeGroupsRequest, **asked).groups[0].group_state == "PreparingRebalance"
-    )
+    scene.until(lambda: scene.do(apis.DescribeGroups, **asked).groups[0].group_state == "PreparingRebalance")
 
 
 def promised(scene: Scene) -> None:
     """Ask for the id of a member that has not joined yet."""
-    scene.others.append(scene.ask(JoinGroupRequest, 4, **joining()).member_id)
+    scene.others.append(scene.ask(apis.JoinGroup, 4, **joining()).member_id)
 
 
 def of_consumers(scene: Scene) -> None:
     scene.do(
-        ConsumerGroupHeartbeatRequest,
+        apis.ConsumerGroupHeartbeat,
         group_id="billing",
         member_id="m",
         rebalance_timeout_ms=60_000,
@@ -102,7 +92,7 @@ def of_consumers(scene: Scene) -> None:
 
 def sharing(scene: Scene) -> None:
     fields: Fields = {"member_id": "m", "subscribed_topic_names": ["orders"]}
-    scene.do(ShareGroupHeartbeatRequest, group_id="billing", **fields)
+    scene.do(apis.ShareGroupHeartbeat, group_id="billing", **fields)
 
 
 def joins(**fields: Any) -> Fields:
@@ -129,12 +119,7 @@ def leaving(member_id: Any = member, instance: str | None = None, group: str = "
 JOIN = (
     Row(joining(), joins(), versions=(0, 3)),
     Row(joining(), versions=(3, 3), rights=[(READ, GROUP)]),
-    Row(
-        joining(member_id=lambda scene: scene.others[0]),
-        joins(),
-        versions=(4, 9),
-        before=promised,
-    ),
+    Row(joining(member_id=lambda scene: scene.others[0]), joins(), versions=(4, 9), before=promised),
     Row(joining(group_instance_id="i"), joins(members=[{"group_instance_id": "i"}]), versions=(5, 9)),
     # A static leader that comes back is not to assign again, which only version 9 can say (KIP-814).
     Row(
@@ -216,12 +201,12 @@ HEARTBEAT = (
 LEAVE = (
     Row(
         leaving(),
-        {"members": [{"member_id": member, "group_instance_id": None}]},
+        {"members": {"member_id": member, "group_instance_id": None}},
         before=stable,
         rights=[(READ, GROUP)],
     ),
     Row(leaving("nobody"), error=UNKNOWN, versions=(0, 2)),
-    Row(leaving("nobody"), {"members": [{"member_id": "nobody"}]}, UNKNOWN, "members.error_code", (3, 5)),
+    Row(leaving("nobody"), {"members.member_id": "nobody"}, UNKNOWN, "members.error_code", (3, 5)),
     Row(leaving("nobody", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=static),
     Row(leaving("", group=""), {"members": []}, NO_NAME),
 )
@@ -293,20 +278,20 @@ LIST_GROUPS = (
 
 def emptied(scene: Scene) -> None:
     stable(scene)
-    scene.do(LeaveGroupRequest, **leaving())
+    scene.do(apis.LeaveGroup, **leaving())
 
 
 GROUP_ROWS: Rows = {
-    JoinGroupRequest: JOIN,
-    SyncGroupRequest: SYNC,
-    HeartbeatRequest: HEARTBEAT,
-    LeaveGroupRequest: LEAVE,
-    DescribeGroupsRequest: DESCRIBE_GROUPS,
-    ListGroupsRequest: LIST_GROUPS,
-    DeleteGroupsRequest: (
+    apis.JoinGroup: JOIN,
+    apis.SyncGroup: SYNC,
+    apis.Heartbeat: HEARTBEAT,
+    apis.LeaveGroup: LEAVE,
+    apis.DescribeGroups: DESCRIBE_GROUPS,
+    apis.ListGroups: LIST_GROUPS,
+    apis.DeleteGroups: (
         Row(
             {"groups_names": ["billing", "billing"]},
-            {"results": [{"group_id": "billing"}]},
+            {"results.group_id": "billing"},
             before=emptied,
             rights=[(DELETE, GROUP)],
         ),

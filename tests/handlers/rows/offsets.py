@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
-from korvet.protocol.messages.offset_commit import OffsetCommitRequest
-from korvet.protocol.messages.offset_delete import OffsetDeleteRequest
-from korvet.protocol.messages.offset_fetch import OffsetFetchRequest
-from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from korvet.protocol.types import AclOperation, CoordinatorType
+from tests.handlers import apis
 from tests.handlers.rows.groups import joined, member, of_consumers, sharing, stable, static
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where
@@ -36,7 +32,7 @@ def committed(partition: int = 0, topic: str = "orders", metadata: str = "note",
 
 
 def commit(scene: Scene) -> None:
-    scene.do(OffsetCommitRequest, **committed())
+    scene.do(apis.OffsetCommit, **committed())
 
 
 def by_member(**fields: Any) -> Fields:
@@ -47,7 +43,7 @@ def by_member(**fields: Any) -> Fields:
 def subscribed(scene: Scene) -> None:
     """Commit as a member that is subscribed to topic `orders`, which the broker can read from its metadata."""
     of_consumers(scene)
-    scene.do(OffsetCommitRequest, **committed(member_id="m", generation_id_or_member_epoch=1))
+    scene.do(apis.OffsetCommit, **committed(member_id="m", generation_id_or_member_epoch=1))
 
 
 def unassigned(scene: Scene) -> None:
@@ -84,7 +80,7 @@ def pending(scene: Scene) -> None:
     by = {"producer_id": scene.producer_id, "producer_epoch": scene.producer_epoch, "generation_id": -1}
     one = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1}
     topics = [{"name": "orders", "partitions": [one]}]
-    scene.do(TxnOffsetCommitRequest, transactional_id="tx", group_id="billing", topics=topics, **by)
+    scene.do(apis.TxnOffsetCommit, transactional_id="tx", group_id="billing", topics=topics, **by)
 
 
 def forgotten(partition: int = 0, topic: str = "orders", group: str = "billing") -> Fields:
@@ -94,7 +90,7 @@ def forgotten(partition: int = 0, topic: str = "orders", group: str = "billing")
 COMMIT = (
     Row(
         committed(),
-        {"topics": [{"name": "orders", "topic_id": topic_id(), "partitions": [{}]}]},
+        {"topics": {"name": "orders", "topic_id": topic_id(), "partitions": {}}},
         rights=[(READ, GROUP), (READ, TOPIC)],
     ),
     Row(committed(retention_time_ms=5000), versions=(2, 4)),
@@ -135,7 +131,7 @@ FETCH = (
     *(
         Row(
             fetched(member_id=who, member_epoch=epoch),
-            {"groups": [{"topics": []}]},
+            {"groups.topics": []},
             code,
             "groups.error_code",
             (9, 10),
@@ -149,7 +145,7 @@ FETCH = (
     ),
     Row(
         fetched(["missing"]),
-        {"groups": [{"topics": [{"partitions": [NOTHING]}]}]},
+        {"groups.topics.partitions": [NOTHING]},
         UNKNOWN_ID,
         "groups.topics.partitions.error_code",
         (10, 10),
@@ -170,7 +166,7 @@ FETCH = (
 FORGET = (
     Row(
         forgotten(),
-        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}]},
+        {"topics": {"name": "orders", "partitions.partition_index": 0}},
         before=commit,
         rights=[(DELETE, GROUP), (READ, TOPIC)],
     ),
@@ -220,8 +216,8 @@ FIND = (
 )
 
 OFFSET_ROWS: Rows = {
-    OffsetCommitRequest: COMMIT,
-    OffsetFetchRequest: FETCH,
-    OffsetDeleteRequest: FORGET,
-    FindCoordinatorRequest: FIND,
+    apis.OffsetCommit: COMMIT,
+    apis.OffsetFetch: FETCH,
+    apis.OffsetDelete: FORGET,
+    apis.FindCoordinator: FIND,
 }

@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.delete_records import DeleteRecordsRequest
-from korvet.protocol.messages.describe_producers import DescribeProducersRequest
-from korvet.protocol.messages.fetch import FetchRequest
-from korvet.protocol.messages.list_offsets import ListOffsetsRequest
-from korvet.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from korvet.protocol.messages.produce import ProduceRequest
 from korvet.protocol.types import AclOperation, SpecialTimestamp
+from tests.handlers import apis
 from tests.handlers.scene import CLUSTER, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
-from tests.handlers.table import Fields, Row, Rows, Where
+from tests.handlers.table import Fields, Row, Rows, Where, errors
 from tests.support.batches import TIMESTAMP, ZSTD, Record, batch, forged
 
 READ, WRITE, DELETE, DESCRIBE = (
@@ -74,7 +69,7 @@ def open_transaction(scene: Scene) -> None:
 def unconfirmed(scene: Scene) -> None:
     """Append to a topic whose replicas do not exist, so that nobody may read it."""
     scene.create("held", min_insync_replicas="2")
-    scene.ask(ProduceRequest, **produced(topic="held", acks=1))
+    scene.ask(apis.Produce, **produced(topic="held", acks=1))
 
 
 def fetched(offset: int = 0, partition: int = 0, topic: str = "orders", **fields: Any) -> Fields:
@@ -89,11 +84,15 @@ def in_session(session_id: Any, epoch: int) -> Fields:
     return {"max_bytes": 1 << 20, "session_id": session_id, "session_epoch": epoch}
 
 
+def generation(scene: Scene) -> int:
+    return scene.generation
+
+
 def session(version: int) -> Any:
     """Open a session by names or ids, whose id the scene then has as its generation."""
 
     def opened(scene: Scene) -> None:
-        answer = scene.do(FetchRequest, version, **fetched(session_epoch=0))
+        answer = scene.do(apis.Fetch, version, **fetched(session_epoch=0))
         scene.generation = answer.session_id
 
     return opened
@@ -115,7 +114,7 @@ def found(**fields: Any) -> Fields:
 
 def leader_epoch(distance: int) -> Any:
     def epoch(scene: Scene) -> int:
-        answer = scene.do(ListOffsetsRequest, **asked(SpecialTimestamp.LATEST))
+        answer = scene.do(apis.ListOffsets, **asked(SpecialTimestamp.LATEST))
         return int(answer.topics[0].partitions[0].leader_epoch) + distance
 
     return epoch
@@ -143,22 +142,23 @@ PRODUCE = (
     Row(
         produced(partition=1),
         {
-            "responses": [
-                {
-                    "name": "orders",
-                    "topic_id": topic_id(),
-                    "partition_responses": [
-                        {"index": 1, "base_offset": 0, "log_append_time_ms": -1, "log_start_offset": 0}
-                    ],
-                }
-            ]
+            "responses": {
+                "name": "orders",
+                "topic_id": topic_id(),
+                "partition_responses": {
+                    "index": 1,
+                    "base_offset": 0,
+                    "log_append_time_ms": -1,
+                    "log_start_offset": 0,
+                },
+            }
         },
         rights=[(WRITE, TOPIC)],
     ),
     Row(produced(), versions=(9, 9), rights=[(WRITE, TOPIC)]),
     Row(
         produced(topic="timed"),
-        {"responses": [{"partition_responses": [{"log_append_time_ms": Where(lambda at: at > TIMESTAMP)}]}]},
+        {"responses.partition_responses.log_append_time_ms": Where(lambda at: at > TIMESTAMP)},
         before=lambda scene: scene.create("timed", message_timestamp_type="LogAppendTime"),
     ),
     Row({"acks": 1}, {"responses": []}),
@@ -218,53 +218,42 @@ FETCH = (
         fetched(1),
         {
             "session_id": 0,
-            "responses": [
-                {
-                    "topic": "orders",
-                    "topic_id": topic_id(),
-                    "partitions": [
-                        {
-                            "partition_index": 0,
-                            "high_watermark": 3,
-                            "last_stable_offset": 3,
-                            "log_start_offset": 0,
-                            "aborted_transactions": None,
-                            "records": Where(lambda records: len(records) > 0),
-                        }
-                    ],
-                }
-            ],
+            "responses": {
+                "topic": "orders",
+                "topic_id": topic_id(),
+                "partitions": {
+                    "partition_index": 0,
+                    "high_watermark": 3,
+                    "last_stable_offset": 3,
+                    "log_start_offset": 0,
+                    "aborted_transactions": None,
+                    "records": Where(lambda records: len(records) > 0),
+                },
+            },
         },
         rights=[(READ, TOPIC)],
     ),
     Row(fetched(4), versions=(4, 4), rights=[(READ, TOPIC)], before=lambda scene: scene.append(b"a", b"b")),
-    Row(
-        fetched(isolation_level=1),
-        {"responses": [{"partitions": [{"aborted_transactions": []}]}]},
-    ),
+    Row(fetched(isolation_level=1), {"responses.partitions.aborted_transactions": []}),
     *(
         Row(
             fetched(3, isolation_level=level),
-            {
-                "responses": [
-                    {"partitions": [{"last_stable_offset": 3, "high_watermark": 4, "records": Where(holds)}]}
-                ]
-            },
+            {"responses.partitions": {"last_stable_offset": 3, "high_watermark": 4, "records": Where(holds)}},
             before=open_transaction,
         )
         for level, holds in ((0, bool), (1, lambda records: not records))
     ),
     Row(fetched(session_epoch=0), {"session_id": Where(lambda given: given > 0)}, versions=(7, 18)),
     Row(
-        in_session(lambda scene: scene.generation, 1),
-        {"session_id": lambda scene: scene.generation},
+        in_session(generation, 1),
+        {"session_id": generation},
         versions=(12, 12),
         before=session(12),
     ),
     *(
         Row(
             fetched(topic=topic, partition=partition),
-            {"responses": [{"partitions": [{"records": b""}]}]},
+            {"responses.partitions.records": b""},
             code,
             FETCHED,
             versions,
@@ -277,33 +266,17 @@ FETCH = (
     ),
     Row(
         fetched(9),
-        {"responses": [{"partitions": [{"high_watermark": 3, "log_start_offset": 0}]}]},
+        {"responses.partitions": {"high_watermark": 3, "log_start_offset": 0}},
         ErrorCode.OFFSET_OUT_OF_RANGE,
         FETCHED,
     ),
-    Row(
-        fetched(current_leader_epoch=leader_epoch(1)),
-        error=ErrorCode.UNKNOWN_LEADER_EPOCH,
-        at=FETCHED,
-        versions=(9, 18),
-    ),
-    Row(
-        fetched(current_leader_epoch=leader_epoch(-1)),
-        error=ErrorCode.FENCED_LEADER_EPOCH,
-        at=FETCHED,
-        versions=(9, 18),
-    ),
-    Row(
-        fetched(topic="zstd"),
-        error=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        at=FETCHED,
-        versions=(4, 9),
-        before=zstd,
-    ),
-    Row(
-        fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]},
-        error=ErrorCode.INVALID_REQUEST,
-        at=FETCHED,
+    *errors(
+        FETCHED,
+        {},
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(1)), (9, 18)),
+        (ErrorCode.FENCED_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(-1)), (9, 18)),
+        (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, fetched(topic="zstd"), (4, 9), zstd),
+        (ErrorCode.INVALID_REQUEST, fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]}),
     ),
     Row(
         in_session(5, 1),
@@ -311,26 +284,12 @@ FETCH = (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
         versions=(7, 18),
     ),
-    Row(
-        in_session(lambda scene: scene.generation, 5),
+    *errors(
+        "error_code",
         {"session_id": 0},
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        versions=(7, 12),
-        before=session(12),
-    ),
-    Row(
-        in_session(lambda scene: scene.generation, 1),
-        {"session_id": 0},
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-        versions=(13, 18),
-        before=session(12),
-    ),
-    Row(
-        in_session(lambda scene: scene.generation, 1),
-        {"session_id": 0},
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-        versions=(7, 12),
-        before=session(13),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, in_session(generation, 5), (7, 12), session(12)),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, in_session(generation, 1), (13, 18), session(12)),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, in_session(generation, 1), (7, 12), session(13)),
     ),
 )
 
@@ -358,69 +317,45 @@ LIST_OFFSETS = (
             (-7, 11),
         )
     ),
-    Row(asked(-1, partition=7), error=UNKNOWN, at=IN_PARTITIONS),
-    Row(asked(-1, topic="missing"), error=UNKNOWN, at=IN_PARTITIONS),
-    Row(
-        asked(-1, epoch=leader_epoch(1)),
-        error=ErrorCode.UNKNOWN_LEADER_EPOCH,
-        at=IN_PARTITIONS,
-        versions=(4, 11),
-    ),
-    Row(
-        asked(-1, epoch=leader_epoch(-1)),
-        error=ErrorCode.FENCED_LEADER_EPOCH,
-        at=IN_PARTITIONS,
-        versions=(4, 11),
-    ),
-    Row(
-        {"replica_id": -1, "topics": asked(-1)["topics"] * 2},
-        error=ErrorCode.INVALID_REQUEST,
-        at=IN_PARTITIONS,
-    ),
-    Row(
-        asked(-1, topic="held"),
-        error=ErrorCode.LEADER_NOT_AVAILABLE,
-        at=IN_PARTITIONS,
-        versions=(1, 4),
-        before=unconfirmed,
-    ),
-    Row(
-        asked(-1, topic="held"),
-        error=ErrorCode.OFFSET_NOT_AVAILABLE,
-        at=IN_PARTITIONS,
-        versions=(5, 11),
-        before=unconfirmed,
+    *errors(
+        IN_PARTITIONS,
+        {},
+        (UNKNOWN, asked(-1, partition=7)),
+        (UNKNOWN, asked(-1, topic="missing")),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, asked(-1, epoch=leader_epoch(1)), (4, 11)),
+        (ErrorCode.FENCED_LEADER_EPOCH, asked(-1, epoch=leader_epoch(-1)), (4, 11)),
+        (ErrorCode.INVALID_REQUEST, {"replica_id": -1, "topics": asked(-1)["topics"] * 2}),
+        (ErrorCode.LEADER_NOT_AVAILABLE, asked(-1, topic="held"), (1, 4), unconfirmed),
+        (ErrorCode.OFFSET_NOT_AVAILABLE, asked(-1, topic="held"), (5, 11), unconfirmed),
     ),
 )
 
 EPOCH_ENDS = (
     Row(
         epoch_end(leader_epoch(0), leader_epoch(0)),
-        {"topics": [{"topic": "orders", "partitions": [{"leader_epoch": leader_epoch(0), "end_offset": 3}]}]},
+        {"topics": {"topic": "orders", "partitions": {"leader_epoch": leader_epoch(0), "end_offset": 3}}},
         rights=[(DESCRIBE, TOPIC)],
     ),
     Row(
         epoch_end(leader_epoch(5)),
-        {"topics": [{"partitions": [{"leader_epoch": -1, "end_offset": -1}]}]},
+        {"topics.partitions": {"leader_epoch": -1, "end_offset": -1}},
         rights=[(AclOperation.CLUSTER_ACTION, CLUSTER)],
         refused=[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
     ),
-    Row(epoch_end(1, topic="missing"), error=UNKNOWN, at=IN_PARTITIONS),
-    Row(epoch_end(1, leader_epoch(1)), error=ErrorCode.UNKNOWN_LEADER_EPOCH, at=IN_PARTITIONS),
-    Row(epoch_end(1, leader_epoch(-1)), error=ErrorCode.FENCED_LEADER_EPOCH, at=IN_PARTITIONS),
+    *errors(
+        IN_PARTITIONS,
+        {},
+        (UNKNOWN, epoch_end(1, topic="missing")),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, epoch_end(1, leader_epoch(1))),
+        (ErrorCode.FENCED_LEADER_EPOCH, epoch_end(1, leader_epoch(-1))),
+    ),
 )
 
 DELETE_RECORDS = (
-    Row(
-        deleted(2),
-        {"topics": [{"name": "orders", "partitions": [{"low_watermark": 2}]}]},
-        rights=[(DELETE, TOPIC)],
-    ),
-    Row(deleted(-1), {"topics": [{"partitions": [{"low_watermark": 3}]}]}),
+    Row(deleted(2), {"topics": {"name": "orders", "partitions.low_watermark": 2}}, rights=[(DELETE, TOPIC)]),
+    Row(deleted(-1), {"topics.partitions.low_watermark": 3}),
     *(
-        Row(
-            request, {"topics": [{"partitions": [{"low_watermark": -1}]}]}, code, IN_PARTITIONS, before=before
-        )
+        Row(request, {"topics.partitions.low_watermark": -1}, code, IN_PARTITIONS, before=before)
         for request, code, before in (
             (deleted(4), ErrorCode.OFFSET_OUT_OF_RANGE, lambda _scene: None),
             (deleted(0, partition=7), UNKNOWN, lambda _scene: None),
@@ -438,43 +373,37 @@ DESCRIBE_PRODUCERS = (
     Row(
         producers(),
         {
-            "topics": [
-                {
-                    "name": "orders",
-                    "partitions": [
-                        {
-                            "error_message": None,
-                            "active_producers": [
-                                {
-                                    "producer_id": 77,
-                                    "producer_epoch": 1,
-                                    "last_sequence": 5,
-                                    "last_timestamp": Where(lambda given: given > 0),
-                                    "coordinator_epoch": -1,
-                                    "current_txn_start_offset": -1,
-                                }
-                            ],
-                        }
-                    ],
-                }
-            ]
+            "topics": {
+                "name": "orders",
+                "partitions": {
+                    "error_message": None,
+                    "active_producers": {
+                        "producer_id": 77,
+                        "producer_epoch": 1,
+                        "last_sequence": 5,
+                        "last_timestamp": Where(lambda given: given > 0),
+                        "coordinator_epoch": -1,
+                        "current_txn_start_offset": -1,
+                    },
+                },
+            }
         },
         before=six_sent,
         rights=[(READ, TOPIC)],
     ),
     Row(
         producers(),
-        {"topics": [{"partitions": [{"active_producers": [{"current_txn_start_offset": 3}]}]}]},
+        {"topics.partitions.active_producers.current_txn_start_offset": 3},
         before=open_transaction,
     ),
-    Row(producers(7), {"topics": [{"partitions": [{"error_message": Where(bool)}]}]}, UNKNOWN, IN_PARTITIONS),
+    Row(producers(7), {"topics.partitions.error_message": Where(bool)}, UNKNOWN, IN_PARTITIONS),
 )
 
 RECORD_ROWS: Rows = {
-    ProduceRequest: PRODUCE,
-    FetchRequest: FETCH,
-    ListOffsetsRequest: LIST_OFFSETS,
-    OffsetForLeaderEpochRequest: EPOCH_ENDS,
-    DeleteRecordsRequest: DELETE_RECORDS,
-    DescribeProducersRequest: DESCRIBE_PRODUCERS,
+    apis.Produce: PRODUCE,
+    apis.Fetch: FETCH,
+    apis.ListOffsets: LIST_OFFSETS,
+    apis.OffsetForLeaderEpoch: EPOCH_ENDS,
+    apis.DeleteRecords: DELETE_RECORDS,
+    apis.DescribeProducers: DESCRIBE_PRODUCERS,
 }

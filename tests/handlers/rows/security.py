@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from korvet.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from korvet.protocol.messages.create_acls import CreateAclsRequest
-from korvet.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
-from korvet.protocol.messages.delete_acls import DeleteAclsRequest
-from korvet.protocol.messages.describe_acls import DescribeAclsRequest
-from korvet.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from korvet.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from korvet.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from korvet.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from korvet.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
-from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.protocol.schema import Message
 from korvet.protocol.types import AclOperation, AclPermissionType, AclResourceType, PatternType
 from korvet.security.sasl import Authenticator, SaslListener
 from korvet.security.session import Session
+from tests.handlers import apis
 from tests.handlers.scene import ALICE, CLUSTER, Scene
-from tests.handlers.table import Fields, Row, Rows, Where
+from tests.handlers.table import Fields, Row, Rows, Where, said
 
 ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
 ALTER_CONFIGS, DESCRIBE_CONFIGS = AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS
@@ -42,14 +32,14 @@ CREATION = RESOURCE | RULE | {"resource_pattern_type": PatternType.LITERAL}
 
 
 def created(scene: Scene) -> None:
-    scene.do(CreateAclsRequest, creations=[CREATION])
+    scene.do(apis.CreateAcls, creations=[CREATION])
 
 
 ACL_ROWS: Rows = {
-    DescribeAclsRequest: (
+    apis.DescribeAcls: (
         Row(
             EVERYTHING,
-            {"error_message": None, "resources": [{**RESOURCE, "pattern_type": 3, "acls": [RULE]}]},
+            {"error_message": None, "resources": {**RESOURCE, "pattern_type": 3, "acls": [RULE]}},
             before=created,
         ),
         Row(
@@ -61,7 +51,7 @@ ACL_ROWS: Rows = {
         Row(EVERYTHING | {"operation": 0}, {"error_message": Where(bool)}, INVALID),
         Row(EVERYTHING, {"error_message": Where(bool)}, ErrorCode.SECURITY_DISABLED, settings=WITHOUT),
     ),
-    CreateAclsRequest: (
+    apis.CreateAcls: (
         Row(
             {"creations": [CREATION, CREATION]},
             {"results": [{"error_message": None}] * 2},
@@ -69,7 +59,7 @@ ACL_ROWS: Rows = {
         ),
         Row(
             {"creations": [CREATION | {"operation": 1}]},
-            {"results": [{"error_message": "Invalid operation ANY"}]},
+            {"results.error_message": "Invalid operation ANY"},
             INVALID,
             "results.error_code",
         ),
@@ -81,7 +71,7 @@ ACL_ROWS: Rows = {
             settings=WITHOUT,
         ),
     ),
-    DeleteAclsRequest: (
+    apis.DeleteAcls: (
         Row(
             {"filters": [EVERYTHING, EVERYTHING]},
             {
@@ -94,7 +84,7 @@ ACL_ROWS: Rows = {
         ),
         Row(
             {"filters": [EVERYTHING | {"resource_name_filter": "nothing"}]},
-            {"filter_results": [{"matching_acls": []}]},
+            {"filter_results.matching_acls": []},
             before=created,
             rights=[(ALTER, CLUSTER)],
         ),
@@ -113,8 +103,15 @@ ACL_ROWS: Rows = {
     ),
 }
 
-USER = [{"entity_type": "user", "entity_name": "alice"}]
-RATE = {"key": "producer_byte_rate", "value": 1e12}
+
+def entity(*pairs: tuple[str, str | None]) -> list[Fields]:
+    return [{"entity_type": kind, "entity_name": name} for kind, name in pairs]
+
+
+USER = entity(("user", "alice"))
+RATE: Fields = {"key": "producer_byte_rate", "value": 1e12}
+PERCENT: Fields = {"key": "request_percentage", "value": 5}
+CONNECTIONS: Fields = {"key": "connection_creation_rate", "value": 5}
 
 
 def limits(*ops: Fields, entity: Any = USER, **fields: Any) -> Fields:
@@ -122,7 +119,7 @@ def limits(*ops: Fields, entity: Any = USER, **fields: Any) -> Fields:
 
 
 def limited(scene: Scene) -> None:
-    scene.do(AlterClientQuotasRequest, **limits())
+    scene.do(apis.AlterClientQuotas, **limits())
 
 
 def component(kind: str = "user", match: str | None = "alice", how: int = 0, **fields: Any) -> Fields:
@@ -130,34 +127,55 @@ def component(kind: str = "user", match: str | None = "alice", how: int = 0, **f
 
 
 QUOTA_ROWS: Rows = {
-    DescribeClientQuotasRequest: (
+    apis.DescribeClientQuotas: (
         Row(
             component(strict=True),
-            {"error_message": None, "entries": [{"entity": USER, "values": [RATE]}]},
+            {"error_message": None, "entries": {"entity": USER, "values": [RATE]}},
             before=limited,
         ),
-        Row({}, {"entries": [{"entity": USER}]}, before=limited, rights=[(DESCRIBE_CONFIGS, CLUSTER)]),
+        Row({}, {"entries.entity": USER}, before=limited, rights=[(DESCRIBE_CONFIGS, CLUSTER)]),
         Row(component(match="bob"), {"entries": []}, before=limited),
-        Row(component(""), {"error_message": Where(bool), "entries": None}, INVALID),
-        Row(component(how=3), {"entries": None}, INVALID),
-        Row(component("group"), {"entries": None}, ErrorCode.UNSUPPORTED_VERSION),
+        *(
+            Row(request, {"error_message": said(text), "entries": None}, code)
+            for code, request, text in (
+                (INVALID, component(""), "Invalid empty entity type."),
+                (INVALID, {"components": component()["components"] * 2}, "more than once"),
+                (ErrorCode.UNSUPPORTED_VERSION, component("group"), "Unsupported entity type group"),
+                (INVALID, component(match=None), "no match string"),
+                (INVALID, component(how=1), "and a match string"),
+                (INVALID, component(how=2), "and a match string"),
+                (INVALID, component(how=3, match=None), "Unknown match type 3"),
+                (
+                    INVALID,
+                    {"components": [*component("ip")["components"], *component()["components"]]},
+                    "should not be used with",
+                ),
+            )
+        ),
     ),
-    AlterClientQuotasRequest: (
+    apis.AlterClientQuotas: (
         Row(
-            limits(),
-            {"entries": [{"error_message": None, "entity": USER}]},
-            rights=[(ALTER_CONFIGS, CLUSTER)],
+            limits(), {"entries": {"error_message": None, "entity": USER}}, rights=[(ALTER_CONFIGS, CLUSTER)]
         ),
         Row(limits(RATE | {"remove": True}), before=limited),
         *(
-            Row(request, {"entries": [{"error_message": Where(bool)}]}, INVALID, "entries.error_code")
-            for request in (
-                limits(entity=[]),
-                limits(entity=[{"entity_type": "group", "entity_name": "g"}]),
-                limits(RATE | {"value": 0.5}),
-                limits(RATE | {"value": 0.5}, validate_only=True),
-                limits(RATE | {"key": "no_such_rate"}),
-                {"entries": limits()["entries"] * 2},
+            Row(request, {"entries.error_message": said(text)}, INVALID, "entries.error_code")
+            for request, text in (
+                (limits(entity=entity()), "Invalid empty client quota entity"),
+                (limits(entity=entity(("group", "g"))), "Unhandled client quota entity type: group"),
+                (limits(entity=entity(("user", ""))), "Empty user not supported"),
+                (limits(entity=entity(("user", "a"), ("user", "b"))), "more than once"),
+                (limits(CONNECTIONS, entity=entity(("ip", "::1"), ("user", "a"))), "cannot be combined"),
+                (limits(CONNECTIONS, entity=entity(("ip", "none"))), "none is not a valid IP."),
+                (limits(entity=entity(("ip", "::1"))), "Invalid configuration key"),
+                (limits(CONNECTIONS), "Invalid configuration key connection_creation_rate"),
+                (limits(RATE | {"key": "no_such_rate"}), "Invalid configuration key no_such_rate"),
+                (limits(RATE | {"value": 1000.5}), "producer_byte_rate cannot be a fractional value."),
+                (limits(RATE | {"value": 0.5}, validate_only=True), "cannot be a fractional value."),
+                *((limits(RATE | {"value": value}), "must be greater than 0") for value in (-1, 0)),
+                *((limits(PERCENT | {"value": value}), "must be greater than 0") for value in (nan, inf)),
+                (limits(PERCENT, PERCENT | {"value": 6}), "Duplicate quota key"),
+                ({"entries": limits()["entries"] * 2}, "names the entity twice"),
             )
         ),
     ),
@@ -175,12 +193,12 @@ def deletion(mechanism: int = 1) -> Fields:
 
 
 def with_bob(scene: Scene) -> None:
-    scene.do(AlterUserScramCredentialsRequest, **upsertion())
+    scene.do(apis.AlterUserScramCredentials, **upsertion())
 
 
 BOB: Fields = {"user": "bob", "credential_infos": [{"mechanism": 1, "iterations": 4096}]}
 SCRAM_ROWS: Rows = {
-    DescribeUserScramCredentialsRequest: (
+    apis.DescribeUserScramCredentials: (
         Row(
             {"users": None},
             {"error_message": None, "results": [BOB]},
@@ -191,31 +209,31 @@ SCRAM_ROWS: Rows = {
         Row({"users": [{"name": "bob"}]}, {"results": [BOB]}, before=with_bob),
         Row(
             {"users": [{"name": "carol"}]},
-            {"results": [{"user": "carol", "error_message": Where(bool)}]},
+            {"results": {"user": "carol", "error_message": Where(bool)}},
             ErrorCode.RESOURCE_NOT_FOUND,
             "results.error_code",
         ),
         Row(
             {"users": [{"name": "bob"}] * 2},
-            {"results": [{"user": "bob"}]},
+            {"results.user": "bob"},
             ErrorCode.DUPLICATE_RESOURCE,
             "results.error_code",
             before=with_bob,
         ),
     ),
-    AlterUserScramCredentialsRequest: (
-        Row(upsertion(), {"results": [{"user": "bob", "error_message": None}]}, rights=[(ALTER, CLUSTER)]),
-        Row(deletion(), {"results": [{"user": "bob"}]}, before=with_bob),
+    apis.AlterUserScramCredentials: (
+        Row(upsertion(), {"results": {"user": "bob", "error_message": None}}, rights=[(ALTER, CLUSTER)]),
+        Row(deletion(), {"results.user": "bob"}, before=with_bob),
         *(
-            Row(request, {"results": [{"error_message": Where(bool)}]}, code, "results.error_code")
-            for code, request in (
-                (ErrorCode.RESOURCE_NOT_FOUND, deletion()),
-                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, deletion(0)),
-                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, upsertion(mechanism=3)),
-                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(iterations=4095)),
-                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(iterations=16_385)),
-                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(name="")),
-                (ErrorCode.DUPLICATE_RESOURCE, deletion() | upsertion(mechanism=2)),
+            Row(request, {"results.error_message": said(text)}, code, "results.error_code")
+            for code, request, text in (
+                (ErrorCode.RESOURCE_NOT_FOUND, deletion(), "that does not exist"),
+                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, deletion(0), "Unknown SCRAM mechanism"),
+                (ErrorCode.UNSUPPORTED_SASL_MECHANISM, upsertion(mechanism=3), "Unknown SCRAM mechanism"),
+                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(iterations=4095), "Too few iterations"),
+                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(iterations=16_385), "Too many iterations"),
+                (ErrorCode.UNACCEPTABLE_CREDENTIAL, upsertion(name=""), "Username must not be empty"),
+                (ErrorCode.DUPLICATE_RESOURCE, deletion() | upsertion(mechanism=2), "altered twice"),
             )
         ),
     ),
@@ -226,7 +244,7 @@ def with_sasl(mechanism: str = "", *, done: bool = False) -> Any:
     """Return what gives a session on a listener with SASL, at a step of its login."""
 
     def session(scene: Scene) -> Session:
-        scene.do(AlterUserScramCredentialsRequest, **upsertion())
+        scene.do(apis.AlterUserScramCredentials, **upsertion())
         made = Session("10.0.0.3:1")
         listener = SaslListener.of(scene.settings, "SASL_PLAINTEXT", scene.apis.security.users)
         made.sasl = Authenticator(listener, made)
@@ -251,7 +269,7 @@ LOGIN_ROWS: Rows = {
         ),
         Row({"mechanism": "PLAIN"}, {"mechanisms": []}, ErrorCode.ILLEGAL_SASL_STATE),
     ),
-    SaslAuthenticateRequest: (
+    apis.SaslAuthenticate: (
         Row(
             {"auth_bytes": b"n,,n=bob,r=nonce"},
             {"auth_bytes": Where(lambda token: token.startswith(b"r=nonce"))},
@@ -293,8 +311,8 @@ SECURITY_ROWS: Rows = {
     **QUOTA_ROWS,
     **SCRAM_ROWS,
     **LOGIN_ROWS,
-    **tokens(CreateDelegationTokenRequest, OWN | NO_TIME, max_lifetime_ms=-1),
-    **tokens(RenewDelegationTokenRequest, NO_TIME, hmac=b"x", renew_period_ms=-1),
-    **tokens(ExpireDelegationTokenRequest, NO_TIME, hmac=b"x", expiry_time_period_ms=-1),
-    **tokens(DescribeDelegationTokenRequest, {"tokens": []}),
+    **tokens(apis.CreateDelegationToken, OWN | NO_TIME, max_lifetime_ms=-1),
+    **tokens(apis.RenewDelegationToken, NO_TIME, hmac=b"x", renew_period_ms=-1),
+    **tokens(apis.ExpireDelegationToken, NO_TIME, hmac=b"x", expiry_time_period_ms=-1),
+    **tokens(apis.DescribeDelegationToken, {"tokens": []}),
 }

@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
-from korvet.protocol.messages.create_partitions import CreatePartitionsRequest
-from korvet.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from korvet.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
-from korvet.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from korvet.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
-from korvet.protocol.messages.share_fetch import ShareFetchRequest
-from korvet.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from korvet.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from korvet.protocol.types import AclOperation, ResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.types import ACCEPT, RENEW
+from tests.handlers import apis
 from tests.handlers.rows.configs import altered
 from tests.handlers.rows.consumer_groups import lowered
 from tests.handlers.rows.groups import sharing, stable
@@ -55,7 +47,7 @@ HEARTBEAT = (
             "member_id": "m",
             "member_epoch": 1,
             "heartbeat_interval_ms": 5000,
-            "assignment": {"topic_partitions": [{"topic_id": topic_id(), "partitions": [0, 1]}]},
+            "assignment.topic_partitions": {"topic_id": topic_id(), "partitions": [0, 1]},
         },
         rights=[(READ, GROUP), (DESCRIBE, TOPIC)],
     ),
@@ -169,7 +161,7 @@ def acknowledging(epoch: int = 1, acks: Any = ((0, 0, ACCEPT),), **fields: Any) 
 def from_the_start(scene: Scene) -> None:
     """Let the group begin with the oldest record."""
     config = altered(ResourceType.GROUP, "billing", "share.auto.offset.reset", "earliest")
-    scene.do(IncrementalAlterConfigsRequest, **config)
+    scene.do(apis.IncrementalAlterConfigs, **config)
     sharing(scene)
 
 
@@ -179,7 +171,7 @@ def begins(reset: str, isolation: str = "read_uncommitted") -> Any:
     def before(scene: Scene) -> None:
         for key, value in (("share.auto.offset.reset", reset), ("share.isolation.level", isolation)):
             config = altered(ResourceType.GROUP, "billing", key, value)
-            scene.do(IncrementalAlterConfigsRequest, **config)
+            scene.do(apis.IncrementalAlterConfigs, **config)
         sharing(scene)
 
     return before
@@ -193,15 +185,15 @@ def write_uncommitted(scene: Scene) -> None:
 def forgets(scene: Scene) -> None:
     """Open a session at the end of the log, and append a record."""
     sharing(scene)
-    scene.do(ShareFetchRequest, **fetching())
+    scene.do(apis.ShareFetch, **fetching())
     scene.append(b"new")
 
 
 def grows(scene: Scene) -> None:
     """Ask for a partition that is created after that."""
     sharing(scene)
-    assert codes(scene.ask(ShareFetchRequest, **fetching(topics=place(2))))
-    scene.do(CreatePartitionsRequest, topics=[{"name": "orders", "count": 3}])
+    assert codes(scene.ask(apis.ShareFetch, **fetching(topics=place(2))))
+    scene.do(apis.CreatePartitions, topics=[{"name": "orders", "count": 3}])
 
 
 def acquires(*ranges: tuple[int, int]) -> Fields:
@@ -212,14 +204,14 @@ def acquires(*ranges: tuple[int, int]) -> Fields:
 def acquired(scene: Scene) -> None:
     """Open a session, and acquire all three records in it."""
     from_the_start(scene)
-    scene.do(ShareFetchRequest, **fetching())
+    scene.do(apis.ShareFetch, **fetching())
 
 
 def acquired_by_alice(scene: Scene) -> None:
     from_the_start(scene)
     for resource in (GROUP, TOPIC):
         scene.allow(READ, resource)
-    assert not codes(scene.ask(ShareFetchRequest, session=ALICE, **fetching()))
+    assert not codes(scene.ask(apis.ShareFetch, session=ALICE, **fetching()))
     scene.revoke_all()
 
 
@@ -230,32 +222,28 @@ FETCH = (
         {
             "error_message": None,
             "acquisition_lock_timeout_ms": 30_000,
-            "responses": [
-                {
-                    "topic_id": topic_id(),
-                    "partitions": [
-                        {
-                            "partition_index": 0,
-                            "records": Where(lambda records: len(records) > 0),
-                            "acquired_records": [{"first_offset": 0, "last_offset": 2, "delivery_count": 1}],
-                            "current_leader": {"leader_id": 0, "leader_epoch": 0},
-                        }
-                    ],
-                }
-            ],
+            "responses": {
+                "topic_id": topic_id(),
+                "partitions": {
+                    "partition_index": 0,
+                    "records": Where(lambda records: len(records) > 0),
+                    "acquired_records": {"first_offset": 0, "last_offset": 2, "delivery_count": 1},
+                    "current_leader": {"leader_id": 0, "leader_epoch": 0},
+                },
+            },
         },
         before=from_the_start,
     ),
     Row(fetching(), {"responses": []}, before=sharing, rights=[(READ, GROUP), (READ, TOPIC)]),
     Row(
         fetching(1, place(acks=[(0, 2, ACCEPT)])),
-        {"responses": [{"partitions": [{"acquired_records": [], "records": b""}]}]},
+        {"responses.partitions": {"acquired_records": [], "records": b""}},
         before=acquired,
     ),
-    Row(fetching(-1, place(acks=[(0, 2, ACCEPT)])), {"responses": [{"partitions": [{}]}]}, before=acquired),
+    Row(fetching(-1, place(acks=[(0, 2, ACCEPT)])), {"responses.partitions": {}}, before=acquired),
     Row(
         fetching(1, place(acks=[(0, 2, RENEW)]), **RENEWAL),
-        {"responses": [{"partitions": [{}]}]},
+        {"responses.partitions": {}},
         versions=(2, 2),
         before=acquired,
     ),
@@ -280,7 +268,7 @@ FETCH = (
         )
     ),
     Row(fetching(1, []), acquires((3, 3)), before=forgets),
-    Row(fetching(1, []), {"responses": [{"partitions": [{"partition_index": 2}]}]}, before=grows),
+    Row(fetching(1, []), {"responses.partitions.partition_index": 2}, before=grows),
     Row(
         fetching(1, [], forgotten_topics_data=[{"topic_id": topic_id(), "partitions": [0]}]),
         {"responses": []},
@@ -313,10 +301,7 @@ FETCH = (
     ),
     *(
         Row(fetching(1, place(acks=acks)), error=code, at=ACKNOWLEDGED, versions=(2, 2), before=acquired)
-        for code, acks in (
-            (ErrorCode.INVALID_RECORD_STATE, [(5, 9, ACCEPT)]),
-            (INVALID, [(5, 4, ACCEPT)]),
-        )
+        for code, acks in ((ErrorCode.INVALID_RECORD_STATE, [(5, 9, ACCEPT)]), (INVALID, [(5, 4, ACCEPT)]))
     ),
 )
 
@@ -326,9 +311,10 @@ ACKNOWLEDGE = (
         {
             "error_message": None,
             "acquisition_lock_timeout_ms": 30_000,
-            "responses": [
-                {"topic_id": topic_id(), "partitions": [{"partition_index": 0, "error_message": None}]}
-            ],
+            "responses": {
+                "topic_id": topic_id(),
+                "partitions": {"partition_index": 0, "error_message": None},
+            },
         },
         before=acquired,
     ),
@@ -382,7 +368,7 @@ def positions(topic: str = "orders", **fields: Any) -> Fields:
 def left(scene: Scene) -> None:
     """Acquire records, and leave the group without members."""
     acquired(scene)
-    scene.do(ShareGroupHeartbeatRequest, **beating(-1))
+    scene.do(apis.ShareGroupHeartbeat, **beating(-1))
 
 
 def moved(start: int = 1, partition: int = 0, topic: str = "orders") -> Fields:
@@ -395,11 +381,11 @@ def forgotten(topic: str = "orders") -> Fields:
 
 
 SHARE_ROWS: Rows = {
-    ShareGroupHeartbeatRequest: HEARTBEAT,
-    ShareGroupDescribeRequest: DESCRIBE_GROUP,
-    ShareFetchRequest: FETCH,
-    ShareAcknowledgeRequest: ACKNOWLEDGE,
-    DescribeShareGroupOffsetsRequest: (
+    apis.ShareGroupHeartbeat: HEARTBEAT,
+    apis.ShareGroupDescribe: DESCRIBE_GROUP,
+    apis.ShareFetch: FETCH,
+    apis.ShareAcknowledge: ACKNOWLEDGE,
+    apis.DescribeShareGroupOffsets: (
         Row(
             offsets(),
             positions(partition_index=0, start_offset=0, leader_epoch=Where(bool), lag=3),
@@ -412,27 +398,27 @@ SHARE_ROWS: Rows = {
         Row(offsets(7), positions(start_offset=-1, lag=-1)),
         Row(offsets(topic="missing"), positions("missing", start_offset=-1)),
     ),
-    AlterShareGroupOffsetsRequest: (
+    apis.AlterShareGroupOffsets: (
         Row(
             moved(),
             {
                 "error_message": None,
-                "responses": [{"topic_name": "orders", "topic_id": topic_id(), "partitions": [{}]}],
+                "responses": {"topic_name": "orders", "topic_id": topic_id(), "partitions": {}},
             },
             before=left,
             rights=[(READ, GROUP), (READ, TOPIC)],
         ),
-        Row(moved(), {"responses": [{"partitions": [{}]}]}),
+        Row(moved(), {"responses.partitions": {}}),
         Row(moved(), {"error_message": Where(bool)}, NO_GROUP, before=stable),
         Row(moved(), error=NOT_EMPTY, before=acquired),
-        Row(moved(-1), {"responses": [{"topic_id": ZERO_UUID}]}, INVALID, FETCHED),
+        Row(moved(-1), {"responses.topic_id": ZERO_UUID}, INVALID, FETCHED),
         Row(moved(partition=7), error=UNKNOWN, at=FETCHED),
         Row(moved(topic="missing"), error=UNKNOWN, at=FETCHED),
     ),
-    DeleteShareGroupOffsetsRequest: (
+    apis.DeleteShareGroupOffsets: (
         Row(
             forgotten(),
-            {"responses": [{"topic_name": "orders", "topic_id": topic_id(), "error_message": None}]},
+            {"responses": {"topic_name": "orders", "topic_id": topic_id(), "error_message": None}},
             before=left,
             rights=[(DELETE, GROUP), (READ, TOPIC)],
         ),
@@ -442,17 +428,17 @@ SHARE_ROWS: Rows = {
         Row(forgotten(), error=NOT_EMPTY, before=acquired),
         Row(
             forgotten("missing"),
-            {"responses": [{"topic_id": ZERO_UUID, "error_message": Where(bool)}]},
+            {"responses": {"topic_id": ZERO_UUID, "error_message": Where(bool)}},
             UNKNOWN,
             "responses.error_code",
             before=left,
         ),
         Row(
             forgotten(),
-            {"responses": [{"error_message": "There is no offset information to delete."}]},
+            {"responses.error_message": "There is no offset information to delete."},
             UNKNOWN,
             "responses.error_code",
-            before=steps(left, lambda scene: scene.do(DeleteShareGroupOffsetsRequest, **forgotten())),
+            before=steps(left, lambda scene: scene.do(apis.DeleteShareGroupOffsets, **forgotten())),
         ),
     ),
 }

@@ -6,9 +6,8 @@ from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.groups.streams.types import GroupStatus
-from korvet.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
-from korvet.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from korvet.protocol.types import AclOperation
+from tests.handlers import apis
 from tests.handlers.rows.consumer_groups import lowered
 from tests.handlers.rows.groups import stable
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, Scene
@@ -58,10 +57,10 @@ def beating(epoch: Any, **fields: Any) -> Fields:
 
 def joined(scene: Scene, **fields: Any) -> None:
     """Join, and send heartbeats until the first assignment is there."""
-    scene.generation = scene.do(StreamsGroupHeartbeatRequest, **joining(**fields)).member_epoch
+    scene.generation = scene.do(apis.StreamsGroupHeartbeat, **joining(**fields)).member_epoch
 
     def is_assigned() -> bool:
-        answer = scene.do(StreamsGroupHeartbeatRequest, **beating(scene.generation))
+        answer = scene.do(apis.StreamsGroupHeartbeat, **beating(scene.generation))
         scene.generation = answer.member_epoch
         return not answer.status
 
@@ -125,7 +124,7 @@ def status(code: GroupStatus, said: str) -> Where:
 
 
 STREAMS_ROWS: Rows = {
-    StreamsGroupHeartbeatRequest: (
+    apis.StreamsGroupHeartbeat: (
         Row(
             joining(),
             {"error_message": None, "member_id": "m", "member_epoch": 1, "heartbeat_interval_ms": 5000},
@@ -178,36 +177,32 @@ STREAMS_ROWS: Rows = {
             settings={"group_streams_max_size": 1},
         ),
     ),
-    StreamsGroupDescribeRequest: (
+    apis.StreamsGroupDescribe: (
         Row(
             {"group_ids": ["billing", "billing"]},
             {
-                "groups": [
-                    {
-                        "group_id": "billing",
-                        "error_message": None,
-                        "group_state": "Stable",
-                        "topology": {
-                            "epoch": 0,
-                            "subtopologies": [{"subtopology_id": "0", "source_topics": ["orders"]}],
-                        },
-                        "members": [
-                            {
-                                "member_id": "m",
-                                "client_id": "wire",
-                                "client_host": "/10.0.0.1",
-                                "topology_epoch": 0,
-                                "process_id": "p",
-                                "user_endpoint": {"host": "here", "port": 65_535},
-                                "client_tags": [{"key": "zone", "value": "a"}],
-                                "assignment": TASKS,
-                                "target_assignment": TASKS,
-                                "is_classic": False,
-                            }
-                        ],
-                        "authorized_operations": -(2**31),
-                    }
-                ]
+                "groups": {
+                    "group_id": "billing",
+                    "error_message": None,
+                    "group_state": "Stable",
+                    "topology": {
+                        "epoch": 0,
+                        "subtopologies": {"subtopology_id": "0", "source_topics": ["orders"]},
+                    },
+                    "members": {
+                        "member_id": "m",
+                        "client_id": "wire",
+                        "client_host": "/10.0.0.1",
+                        "topology_epoch": 0,
+                        "process_id": "p",
+                        "user_endpoint": {"host": "here", "port": 65_535},
+                        "client_tags": {"key": "zone", "value": "a"},
+                        "assignment": TASKS,
+                        "target_assignment": TASKS,
+                        "is_classic": False,
+                    },
+                    "authorized_operations": -(2**31),
+                }
             },
             before=lambda scene: joined(
                 scene,
@@ -223,13 +218,13 @@ STREAMS_ROWS: Rows = {
         ),
         Row(
             {"group_ids": ["billing"], "include_authorized_operations": True},
-            {"groups": [{"authorized_operations": Where(lambda given: given > 0)}]},
+            {"groups.authorized_operations": Where(lambda given: given > 0)},
             before=joined,
         ),
         *(
             Row(
                 {"group_ids": ["billing"]},
-                {"groups": [{"error_message": Where(bool), "members": []}]},
+                {"groups": {"error_message": Where(bool), "members": []}},
                 code,
                 "groups.error_code",
                 before=before,

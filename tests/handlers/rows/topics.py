@@ -5,19 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
-from korvet.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from korvet.protocol.messages.create_partitions import CreatePartitionsRequest
-from korvet.protocol.messages.create_topics import CreateTopicsRequest
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest
-from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from korvet.protocol.messages.elect_leaders import ElectLeadersRequest
-from korvet.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from korvet.protocol.messages.metadata import MetadataRequest
 from korvet.protocol.types import AclOperation, ElectionType
 from korvet.protocol.wire import ZERO_UUID
+from tests.handlers import apis
 from tests.handlers.scene import CLUSTER, TOPIC, UNKNOWN_ID, Scene, topic_id
-from tests.handlers.table import Fields, Row, Rows, Where
+from tests.handlers.table import Fields, Row, Rows, Where, errors
 
 CREATE, ALTER, DELETE, DESCRIBE = (
     AclOperation.CREATE,
@@ -25,10 +17,11 @@ CREATE, ALTER, DELETE, DESCRIBE = (
     AclOperation.DELETE,
     AclOperation.DESCRIBE,
 )
-UNKNOWN, INVALID, AWAY = (
+UNKNOWN, INVALID, AWAY, NO_NAME = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_REQUEST,
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
 )
 NOT_ASKED_FOR = -(2**31)
 EVERYTHING = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -64,9 +57,23 @@ def created(name: str = "new", count: int = 3, factor: int = 1, **fields: Any) -
     return {"topics": [topic], "timeout_ms": 10_000} | fields
 
 
-def cannot_be_created(code: ErrorCode, request: Fields, **fields: Any) -> Row:
-    answer = {"topics": [{"topic_id": ZERO_UUID, "error_message": SOMETHING}]}
-    return Row(request, answer, code, FAILED, **fields)
+def sorted_pairs(configs: Any) -> list[tuple[str, str]]:
+    pairs = [(config.name, config.value) for config in configs]
+    assert pairs == sorted(pairs)
+    return pairs
+
+
+def cannot_be_created(code: ErrorCode, request: Fields, text: str = "", **fields: Any) -> Row:
+    says = Where(lambda given: text in given and 0 < len(given) <= 1000)
+    return Row(request, {"topics": {"topic_id": ZERO_UUID, "error_message": says}}, code, FAILED, **fields)
+
+
+def assigned(brokers: Any, *indexes: int) -> Fields:
+    """Assign partitions to brokers: those of `indexes` in place of all from 0 on."""
+    request = created(count=-1, factor=-1, brokers=brokers)
+    for assignment, index in zip(request["topics"][0]["assignments"], indexes, strict=False):
+        assignment["partition_index"] = index
+    return request
 
 
 def grown(count: int = 4, name: str = "orders", **fields: Any) -> Fields:
@@ -74,24 +81,20 @@ def grown(count: int = 4, name: str = "orders", **fields: Any) -> Fields:
 
 
 def cannot_grow(code: ErrorCode, request: Fields, **fields: Any) -> Row:
-    return Row(request, {"results": [{"error_message": SOMETHING}]}, code, "results.error_code", **fields)
+    return Row(request, {"results.error_message": SOMETHING}, code, "results.error_code", **fields)
 
 
 def gone(name: str | None = "orders", given_id: Any = ZERO_UUID) -> Fields:
-    return {
-        "topics": [{"name": name, "topic_id": given_id}],
-        "topic_names": [name],
-        "timeout_ms": 10_000,
-    }
+    return {"topics": [{"name": name, "topic_id": given_id}], "topic_names": [name], "timeout_ms": 10_000}
 
 
 def few_changes(scene: Scene) -> None:
     """Leave no change of topics to anybody."""
     ops = [{"key": "controller_mutation_rate", "value": 0.01, "remove": False}]
     entity = [{"entity_type": "user", "entity_name": None}]
-    scene.do(AlterClientQuotasRequest, entries=[{"entity": entity, "ops": ops}])
-    scene.ask(CreateTopicsRequest, **created("last", 1))
-    scene.ids["last"] = scene.do(MetadataRequest, **described("last")).topics[0].topic_id
+    scene.do(apis.AlterClientQuotas, entries=[{"entity": entity, "ops": ops}])
+    scene.ask(apis.CreateTopics, **created("last", 1))
+    scene.ids["last"] = scene.do(apis.Metadata, **described("last")).topics[0].topic_id
 
 
 def moved(replicas: Any, name: str = "orders", partition: int = 0, **fields: Any) -> Fields:
@@ -106,7 +109,7 @@ def elected(*indexes: int, name: str = "orders", kind: int = ElectionType.PREFER
 def of_two_brokers(scene: Scene) -> None:
     """Move the first partition to a broker that was there."""
     registration = scene.other_broker(7)
-    scene.do(AlterPartitionReassignmentsRequest, **moved([7]))
+    scene.do(apis.AlterPartitionReassignments, **moved([7]))
     scene.brokers.unregister(registration)
 
 
@@ -114,33 +117,32 @@ def pages(*names: str, **fields: Any) -> Fields:
     return {"topics": [{"name": name} for name in names], "response_partition_limit": 2000} | fields
 
 
+OF_WHO_IS_AWAY = {"leader_id": 0, "replica_nodes": [7, 0], "isr_nodes": [0], "offline_replicas": [7]}
 METADATA = (
     Row(
         described("orders"),
         {
-            "brokers": [{"node_id": 0, "host": "127.0.0.1", "port": 9092}],
+            "brokers": {"node_id": 0, "host": "127.0.0.1", "port": 9092},
             "cluster_id": "c",
             "controller_id": 0,
-            "topics": [
-                {
-                    "name": "orders",
-                    "topic_id": topic_id(),
-                    "is_internal": False,
-                    "partitions": partitions(2),
-                    "topic_authorized_operations": NOT_ASKED_FOR,
-                }
-            ],
+            "topics": {
+                "name": "orders",
+                "topic_id": topic_id(),
+                "is_internal": False,
+                "partitions": partitions(2),
+                "topic_authorized_operations": NOT_ASKED_FOR,
+            },
             "cluster_authorized_operations": NOT_ASKED_FOR,
         },
         rights=[(DESCRIBE, TOPIC)],
     ),
     Row(
         described(None, ids=topic_id()),
-        {"topics": [{"name": "orders"}]},
+        {"topics.name": "orders"},
         versions=(12, 13),
         rights=[(DESCRIBE, TOPIC)],
     ),
-    Row(described("another", ids=topic_id()), {"topics": [{"name": "orders"}]}, versions=(12, 13)),
+    Row(described("another", ids=topic_id()), {"topics.name": "orders"}, versions=(12, 13)),
     Row(
         {"topics": [], "include_cluster_authorized_operations": True},
         {"topics": [], "cluster_authorized_operations": Where(lambda given: given > 0)},
@@ -150,96 +152,105 @@ METADATA = (
     ),
     Row(
         described("orders", include_topic_authorized_operations=True),
-        {"topics": [{"topic_authorized_operations": EVERYTHING}]},
+        {"topics.topic_authorized_operations": EVERYTHING},
         versions=(8, 13),
     ),
-    Row({"topics": []}, {"topics": [{"name": "orders"}]}, versions=(0, 0)),
-    Row({"topics": None}, {"topics": [{"name": "orders"}]}, versions=(1, 13)),
-    Row({"topics": []}, {"topics": [], "brokers": [{"node_id": 0}]}, versions=(1, 13)),
+    Row({"topics": []}, {"topics.name": "orders"}, versions=(0, 0)),
+    Row({"topics": None}, {"topics.name": "orders"}, versions=(1, 13)),
+    Row({"topics": []}, {"topics": [], "brokers.node_id": 0}, versions=(1, 13)),
     Row(
         described("new", "new", allow_auto_topic_creation=True),
-        {"topics": [{"name": "new", "partitions": partitions(1)}]},
+        {"topics": {"name": "new", "partitions": partitions(1)}},
     ),
     *(
         Row(
             described("new", allow_auto_topic_creation=True),
-            {"topics": [{"name": "new"}]},
+            {"topics.name": "new"},
             rights=[(CREATE, *on), (DESCRIBE, TOPIC, "new")],
             versions=(9, 13),
             refused=[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
         )
         for on in ((TOPIC, "new"), (CLUSTER,))
     ),
+    Row(described("missing"), {"topics": {"name": "missing", "partitions": []}}, UNKNOWN, FAILED, (4, 13)),
     Row(
-        described("missing"),
-        {"topics": [{"name": "missing", "partitions": []}]},
-        UNKNOWN,
-        FAILED,
-        versions=(4, 13),
+        described("__new", allow_auto_topic_creation=True),
+        error=UNKNOWN,
+        at=FAILED,
+        settings={"auto_create_topics_enable": False, "topic_reserved_prefix": ""},
     ),
-    Row(described("a b"), error=ErrorCode.INVALID_TOPIC_EXCEPTION, at=FAILED),
+    Row(described(), {"brokers.node_id": 7}, settings={"broker_id": 7}),
     Row(
-        described("__new", allow_auto_topic_creation=True), error=ErrorCode.INVALID_TOPIC_EXCEPTION, at=FAILED
+        described("orders"),
+        {"brokers.node_id": 0, "topics.partitions": [OF_WHO_IS_AWAY, {}]},
+        before=of_two_brokers,
+    ),
+    *errors(
+        FAILED,
+        {},
+        (NO_NAME, described("a b")),
+        (NO_NAME, described("__new", allow_auto_topic_creation=True)),
+        (INVALID, described("orders", ids=topic_id()), (10, 11)),
     ),
     Row(
         described(None, ids=UNKNOWN_ID),
-        {"topics": [{"name": None, "topic_id": UNKNOWN_ID}]},
+        {"topics": {"name": None, "topic_id": UNKNOWN_ID}},
         ErrorCode.UNKNOWN_TOPIC_ID,
         FAILED,
-        versions=(12, 13),
+        (12, 13),
     ),
-    Row(described("orders", ids=topic_id()), error=INVALID, at=FAILED, versions=(10, 11)),
 )
 
 TOPIC_PARTITIONS = (
     Row(
         pages("orders", "orders"),
         {
-            "topics": [
-                {
-                    "name": "orders",
-                    "topic_id": topic_id(),
-                    "partitions": partitions(2),
-                    "topic_authorized_operations": EVERYTHING,
-                }
-            ],
+            "topics": {
+                "name": "orders",
+                "topic_id": topic_id(),
+                "partitions": partitions(2),
+                "topic_authorized_operations": EVERYTHING,
+            },
             "next_cursor": None,
         },
     ),
     Row(pages("orders"), rights=[(DESCRIBE, TOPIC)]),
     Row(
         pages("orders", response_partition_limit=1),
-        {
-            "topics": [{"partitions": partitions(1)}],
-            "next_cursor": {"topic_name": "orders", "partition_index": 1},
-        },
+        {"topics.partitions": partitions(1), "next_cursor": {"topic_name": "orders", "partition_index": 1}},
     ),
     Row(
         pages(cursor={"topic_name": "orders", "partition_index": 1}),
-        {"topics": [{"partitions": [{"partition_index": 1}]}], "next_cursor": None},
+        {"topics.partitions.partition_index": 1, "next_cursor": None},
     ),
-    Row(pages("missing"), {"topics": [{"topic_id": ZERO_UUID, "partitions": []}]}, UNKNOWN, FAILED),
-    Row(pages("a b"), error=ErrorCode.INVALID_TOPIC_EXCEPTION, at=FAILED),
+    Row(pages("missing"), {"topics": {"topic_id": ZERO_UUID, "partitions": []}}, UNKNOWN, FAILED),
+    Row(pages("a b"), error=NO_NAME, at=FAILED),
     Row(pages("orders", cursor={"topic_name": "orders", "partition_index": -1}), error=INVALID, at=FAILED),
     Row(pages("orders", cursor={"topic_name": "a", "partition_index": 0}), error=INVALID, at=FAILED),
 )
 
+COUNTS = ((0, ""), (-2, "not -2"), (10_001, "10000"))
+ASSIGNED_WRONGLY = (
+    (assigned([[]]), "-0 is assigned to no broker"),
+    (assigned([[0, 0]]), "-0 is assigned to a broker twice"),
+    (assigned([[0], [77]]), "that are not there, [77]"),
+    (assigned([list(range(100_000))]), "not there"),
+    (assigned([[0], [0]], 0, 0), "multiple assignments for partition 0"),
+    (assigned([[0], [0]], 1, 3), "must be 0, 1, 2, ...: there are 1, 3"),
+    (assigned([[0], [0]], 0, 2), "must be 0, 1, 2, ...: there are 0, 2"),
+)
 CREATIONS = (
     Row(
         created(configs={"retention.ms": "5"}),
         {
-            "topics": [
-                {
-                    "name": "new",
-                    "topic_id": Where(lambda given: given != ZERO_UUID),
-                    "error_message": None,
-                    "num_partitions": 3,
-                    "replication_factor": 1,
-                    "configs": Where(
-                        lambda given: ("retention.ms", "5") in [(c.name, c.value) for c in given]
-                    ),
-                }
-            ]
+            "topics": {
+                "name": "new",
+                "topic_id": Where(lambda given: given != ZERO_UUID),
+                "error_message": None,
+                "num_partitions": 3,
+                "replication_factor": 1,
+                "configs": Where(lambda given: ("retention.ms", "5") in sorted_pairs(given)),
+            }
         },
     ),
     *(
@@ -247,20 +258,22 @@ CREATIONS = (
         for on in ((TOPIC, "new"), (CLUSTER,))
     ),
     Row(created(), rights=[(AclOperation.DESCRIBE_CONFIGS, TOPIC, "new"), (CREATE, TOPIC, "new")]),
-    Row(created(count=-1, factor=-1), {"topics": [{"num_partitions": 1}]}, versions=(4, 7)),
-    Row(created(count=-1, factor=-1, brokers=[[0], [0]]), {"topics": [{"num_partitions": 2}]}),
+    Row(created(count=-1, factor=-1), {"topics.num_partitions": 1}, versions=(4, 7)),
+    Row(assigned([[0], [0]]), {"topics.num_partitions": 2}),
+    Row(created(factor=32_767), {"topics.replication_factor": 1}),
     Row(
-        created(validate_only=True),
-        {"topics": [{"num_partitions": 3, "topic_id": ZERO_UUID}]},
-        versions=(2, 6),
+        created(validate_only=True), {"topics": {"num_partitions": 3, "topic_id": ZERO_UUID}}, versions=(2, 6)
     ),
     cannot_be_created(ErrorCode.TOPIC_ALREADY_EXISTS, created("orders", 0)),
-    cannot_be_created(ErrorCode.INVALID_TOPIC_EXCEPTION, created("a b")),
-    cannot_be_created(ErrorCode.INVALID_PARTITIONS, created(count=0)),
+    cannot_be_created(NO_NAME, created("a b")),
+    *(cannot_be_created(ErrorCode.INVALID_PARTITIONS, created(count=n), text) for n, text in COUNTS),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=0)),
-    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs={"no.such.config": "1"})),
-    cannot_be_created(ErrorCode.INVALID_REPLICA_ASSIGNMENT, created(count=-1, factor=-1, brokers=[[77]])),
-    cannot_be_created(INVALID, created(brokers=[[0]])),
+    cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=-2), "not -2"),
+    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs={"retention.ms": None}), "retention.ms"),
+    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs={"x" * 32_767: "x" * 32_767}), "xxx..."),
+    *(cannot_be_created(ErrorCode.INVALID_REPLICA_ASSIGNMENT, *case) for case in ASSIGNED_WRONGLY),
+    cannot_be_created(INVALID, created(factor=-1, brokers=[[0]]), "must be -1"),
+    cannot_be_created(INVALID, created(count=-1, brokers=[[0]]), "must be -1"),
     Row(
         {"topics": [*created("a", 9_998)["topics"], *created("b", 9)["topics"]]},
         {"topics": [{"error_message": SOMETHING}, {"error_message": SOMETHING}]},
@@ -271,8 +284,8 @@ CREATIONS = (
 )
 
 GROWTHS = (
-    Row(grown(), {"results": [{"name": "orders", "error_message": None}]}, rights=[(ALTER, TOPIC)]),
-    Row(grown(4, assignments=[{"broker_ids": [0]}, {"broker_ids": [0]}]), {"results": [{"name": "orders"}]}),
+    Row(grown(), {"results": {"name": "orders", "error_message": None}}, rights=[(ALTER, TOPIC)]),
+    Row(grown(4, assignments=[{"broker_ids": [0]}, {"broker_ids": [0]}]), {"results.name": "orders"}),
     cannot_grow(UNKNOWN, grown(name="missing")),
     cannot_grow(ErrorCode.INVALID_PARTITIONS, grown(2)),
     cannot_grow(ErrorCode.INVALID_REPLICA_ASSIGNMENT, grown(3, assignments=[{"broker_ids": [77]}])),
@@ -283,14 +296,14 @@ GROWTHS = (
 DELETIONS = (
     Row(
         gone(),
-        {"responses": [{"name": "orders", "topic_id": topic_id(), "error_message": None}]},
+        {"responses": {"name": "orders", "topic_id": topic_id(), "error_message": None}},
         rights=[(DELETE, TOPIC)],
     ),
     Row(gone(), versions=(5, 5), rights=[(DELETE, TOPIC)]),
     *(
         Row(
             gone(None, topic_id()),
-            {"responses": [{"name": "orders", "topic_id": topic_id()}]},
+            {"responses": {"name": "orders", "topic_id": topic_id()}},
             versions=(6, 6),
             rights=[(DELETE, on)],
             refused=[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
@@ -299,30 +312,25 @@ DELETIONS = (
     ),
     Row(
         gone("missing"),
-        {"responses": [{"name": "missing", "error_message": SOMETHING}]},
+        {"responses": {"name": "missing", "error_message": SOMETHING}},
         UNKNOWN,
         "responses.error_code",
     ),
     Row(
         gone(None, UNKNOWN_ID),
-        {"responses": [{"name": None, "topic_id": UNKNOWN_ID}]},
+        {"responses": {"name": None, "topic_id": UNKNOWN_ID}},
         ErrorCode.UNKNOWN_TOPIC_ID,
         "responses.error_code",
         versions=(6, 6),
     ),
-    *(
-        Row(request, error=INVALID, at="responses.error_code", versions=versions)
-        for request, versions in (
-            ({"topics": gone()["topics"] * 2, "topic_names": ["orders"] * 2}, None),
-            (gone("orders", topic_id()), (6, 6)),
-            (gone(None), (6, 6)),
-        )
-    ),
-    Row(
-        {"topics": [*gone()["topics"], *gone(None, topic_id())["topics"]]},
-        error=INVALID,
-        at="responses.error_code",
-        versions=(6, 6),
+    *errors(
+        "responses.error_code",
+        {},
+        (INVALID, {"topics": gone()["topics"] * 2, "topic_names": ["orders"] * 2}),
+        (INVALID, gone("orders", topic_id()), (6, 6)),
+        (INVALID, gone(None), (6, 6)),
+        (INVALID, {"topics": [*gone()["topics"], *gone(None, topic_id())["topics"]]}, (6, 6)),
+        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, gone("last"), (5, 6), few_changes),
     ),
     *(
         Row(
@@ -334,29 +342,21 @@ DELETIONS = (
         )
         for code, versions in ((INVALID, (1, 2)), (ErrorCode.TOPIC_DELETION_DISABLED, (3, 6)))
     ),
-    Row(
-        gone("last"),
-        error=ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        at="responses.error_code",
-        versions=(5, 6),
-        before=few_changes,
-    ),
 )
 
 MOVES = (
     Row(
         moved([0]),
-        {"error_message": None, "responses": [{"name": "orders", "partitions": [{}]}]},
+        {"error_message": None, "responses": {"name": "orders", "partitions": {}}},
         rights=[(ALTER, CLUSTER)],
     ),
-    *(
-        Row(request, {"responses": [{"partitions": [{"error_message": SOMETHING}]}]}, code, MOVED, versions)
-        for code, request, versions in (
-            (UNKNOWN, moved([0], "missing"), None),
-            (UNKNOWN, moved([0], partition=7), None),
-            (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, moved(None), None),
-            (ErrorCode.INVALID_REPLICA_ASSIGNMENT, moved([77]), None),
-        )
+    *errors(
+        MOVED,
+        {"responses.partitions.error_message": SOMETHING},
+        (UNKNOWN, moved([0], "missing")),
+        (UNKNOWN, moved([0], partition=7)),
+        (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, moved(None)),
+        (ErrorCode.INVALID_REPLICA_ASSIGNMENT, moved([77])),
     ),
     Row(
         moved([0, 7], allow_replication_factor_change=False),
@@ -369,26 +369,26 @@ MOVES = (
 
 ELECTIONS = (
     Row({"topic_partitions": None}, {"replica_election_results": []}, rights=[(ALTER, CLUSTER)]),
-    *(
-        Row(
-            request,
-            {"replica_election_results": [{"partition_result": [{"error_message": SOMETHING}]}]},
-            code,
-            ELECTED,
-            versions,
-        )
-        for code, request, versions in (
-            (ErrorCode.ELECTION_NOT_NEEDED, elected(0), None),
-            (ErrorCode.ELECTION_NOT_NEEDED, elected(0, kind=ElectionType.UNCLEAN), (1, 2)),
-            (UNKNOWN, elected(7), None),
-            (UNKNOWN, elected(0, name="missing"), None),
-        )
+    *errors(
+        ELECTED,
+        {"replica_election_results.partition_result.error_message": SOMETHING},
+        (ErrorCode.ELECTION_NOT_NEEDED, elected(0)),
+        (ErrorCode.ELECTION_NOT_NEEDED, elected(0, kind=ElectionType.UNCLEAN), (1, 2)),
+        (UNKNOWN, elected(7)),
+        (UNKNOWN, elected(0, name="missing")),
+        (AWAY, elected(0), None, of_two_brokers),
     ),
     Row(
-        elected(0),
-        {"replica_election_results": [{"partition_result": [{"error_message": SOMETHING}]}]},
+        {"topic_partitions": None},
+        {"replica_election_results": {"topic": "orders", "partition_result.partition_id": 0}},
         AWAY,
         ELECTED,
+        before=of_two_brokers,
+    ),
+    Row(
+        {"election_type": ElectionType.UNCLEAN, "topic_partitions": None},
+        {"replica_election_results": []},
+        versions=(1, 2),
         before=of_two_brokers,
     ),
     Row(
@@ -400,14 +400,14 @@ ELECTIONS = (
 )
 
 TOPIC_ROWS: Rows = {
-    MetadataRequest: METADATA,
-    DescribeTopicPartitionsRequest: TOPIC_PARTITIONS,
-    CreateTopicsRequest: CREATIONS,
-    CreatePartitionsRequest: GROWTHS,
-    DeleteTopicsRequest: DELETIONS,
-    AlterPartitionReassignmentsRequest: MOVES,
-    ElectLeadersRequest: ELECTIONS,
-    ListPartitionReassignmentsRequest: (
+    apis.Metadata: METADATA,
+    apis.DescribeTopicPartitions: TOPIC_PARTITIONS,
+    apis.CreateTopics: CREATIONS,
+    apis.CreatePartitions: GROWTHS,
+    apis.DeleteTopics: DELETIONS,
+    apis.AlterPartitionReassignments: MOVES,
+    apis.ElectLeaders: ELECTIONS,
+    apis.ListPartitionReassignments: (
         Row({"topics": None}, {"error_message": None, "topics": []}, rights=[(DESCRIBE, CLUSTER)]),
         Row({"topics": [{"name": "orders", "partition_indexes": [0]}]}, {"topics": []}),
     ),

@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from korvet.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from korvet.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from korvet.protocol.messages.end_txn import EndTxnRequest
-from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
-from korvet.protocol.messages.list_transactions import ListTransactionsRequest
-from korvet.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from korvet.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from korvet.protocol.types import AclOperation
+from tests.handlers import apis
 from tests.handlers.rows.groups import member, of_consumers, sharing, stable, static
 from tests.handlers.rows.records import transactional
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene
@@ -69,12 +62,12 @@ def not_completed(scene: Scene) -> None:
     state = "{korvet:orders:0}:state"
     scene.raw.rename(state, f"{state}:aside")
     scene.raw.set(state, "no state")
-    scene.do(EndTxnRequest, 4, **BY, committed=True)
+    scene.do(apis.EndTxn, 4, **BY, committed=True)
 
 
 def ended(scene: Scene) -> None:
     open_one(scene)
-    scene.do(EndTxnRequest, 4, **BY, committed=True)
+    scene.do(apis.EndTxn, 4, **BY, committed=True)
 
 
 def joins(by: Fields, *partitions: int, topic: str = "orders", **fields: Any) -> Fields:
@@ -199,7 +192,7 @@ def initialized(name: str | None = "tx", timeout_ms: int = 60_000, **fields: Any
 
 def twice_fenced(scene: Scene) -> None:
     fenced(scene)
-    scene.do(InitProducerIdRequest, **initialized())
+    scene.do(apis.InitProducerId, **initialized())
 
 
 INIT = (
@@ -268,7 +261,7 @@ WRITTEN = "markers.topics.partitions.error_code"
 MARKERS = (
     Row(
         markers(producer_id, epoch(0)),
-        {"markers": [{"producer_id": producer_id, "topics": [{"name": "orders", "partitions": [{}]}]}]},
+        {"markers": {"producer_id": producer_id, "topics": {"name": "orders", "partitions": {}}}},
         before=open_one,
     ),
     *(Row(markers(), rights=[(operation, CLUSTER)]) for operation in (ALTER, AclOperation.CLUSTER_ACTION)),
@@ -297,7 +290,7 @@ def committed(partition: int = 0, metadata: str = "", **fields: Any) -> Fields:
 def added(scene: Scene, **fields: Any) -> None:
     """Let the group join a transaction, which versions before 5 do not do themselves."""
     scene.init_producer()
-    scene.do(AddOffsetsToTxnRequest, **offset_added(**fields))
+    scene.do(apis.AddOffsetsToTxn, **offset_added(**fields))
 
 
 def added_and_fenced(scene: Scene) -> None:
@@ -312,7 +305,7 @@ BY_MEMBER: Fields = {"member_id": member, "generation_id": 1}
 COMMIT = (
     Row(
         committed(),
-        {"topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}]},
+        {"topics": {"name": "orders", "partitions.partition_index": 0}},
         before=added,
         rights=[(WRITE, TRANSACTIONAL_ID), (READ, GROUP), (READ, TOPIC)],
     ),
@@ -372,13 +365,13 @@ TRANSACTION: Fields = {
 LISTED: Fields = {"transactional_id": "tx", "producer_id": producer_id, "transaction_state": "Ongoing"}
 
 TRANSACTION_ROWS: Rows = {
-    InitProducerIdRequest: INIT,
-    AddPartitionsToTxnRequest: ADD_PARTITIONS,
-    AddOffsetsToTxnRequest: ADD_OFFSETS,
-    EndTxnRequest: END,
-    WriteTxnMarkersRequest: MARKERS,
-    TxnOffsetCommitRequest: COMMIT,
-    DescribeTransactionsRequest: (
+    apis.InitProducerId: INIT,
+    apis.AddPartitionsToTxn: ADD_PARTITIONS,
+    apis.AddOffsetsToTxn: ADD_OFFSETS,
+    apis.EndTxn: END,
+    apis.WriteTxnMarkers: MARKERS,
+    apis.TxnOffsetCommit: COMMIT,
+    apis.DescribeTransactions: (
         Row(
             {"transactional_ids": ["tx", "tx"]},
             {"transaction_states": [TRANSACTION]},
@@ -393,12 +386,12 @@ TRANSACTION_ROWS: Rows = {
         ),
         Row(
             {"transactional_ids": ["missing"]},
-            {"transaction_states": [{"transactional_id": "missing"}]},
+            {"transaction_states.transactional_id": "missing"},
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             "transaction_states.error_code",
         ),
     ),
-    ListTransactionsRequest: (
+    apis.ListTransactions: (
         Row(
             {},
             {"transaction_states": [LISTED], "unknown_state_filters": []},
