@@ -6,7 +6,7 @@ import pytest
 
 from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, merge
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import KafkaError
 from korvet.protocol.types import ConfigOperation
 from korvet.topics.config_admin import ConfigChange, altered_broker, altered_topic
 
@@ -44,20 +44,17 @@ def test_what_another_version_has_set_may_only_be_deleted() -> None:
         held, [ConfigChange("of.another.version", ConfigOperation.DELETE, None)], START, THIS_BROKER
     ) == {"segment.ms": "5"}
     change = ConfigChange("of.another.version", ConfigOperation.SET, "2")
-    with pytest.raises(KafkaError, match=r"of\.another\.version") as refused:
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*of\.another\.version"):
         altered_topic(held, [change], START)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
-    with pytest.raises(KafkaError, match=r"of\.another\.version") as refused:
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*of\.another\.version"):
         altered_broker({}, [change], START, THIS_BROKER)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("name", ["min.compaction.lag.ms", "remote.storage.enable", "cleanup.policy"])
 def test_a_value_that_cannot_be_read_is_an_error_until_it_is_deleted(name: str) -> None:
     held = {name: "of another version"}
-    with pytest.raises(KafkaError, match=name) as refused:
+    with pytest.raises(KafkaError, match=f"^INVALID_CONFIG .*{name}"):
         altered_topic(held, [append("cleanup.policy", "delete")], START)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
     assert altered_topic(held, [ConfigChange(name, ConfigOperation.DELETE, None)], START) == {}
 
 
@@ -89,9 +86,8 @@ def test_a_full_replacement_keeps_what_is_fixed() -> None:
 
 def test_what_was_altered_at_the_broker_contradicts_a_topic_too() -> None:
     layers = merge(Settings(), {"log.cleaner.max.compaction.lag.ms": "50"}, {})
-    with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms=60 is more than") as refused:
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*min\.compaction\.lag\.ms=60 is more than"):
         altered_topic({}, [ConfigChange("min.compaction.lag.ms", ConfigOperation.SET, "60")], layers)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize(
@@ -103,18 +99,21 @@ def test_what_was_altered_at_the_broker_contradicts_a_topic_too() -> None:
 )
 def test_an_archived_topic_stays_one(change: ConfigChange) -> None:
     layers = merge(Settings(lake_path="lake"), {}, {})
-    with pytest.raises(KafkaError, match="cannot be switched off") as refused:
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*cannot be switched off"):
         altered_topic({"remote.storage.enable": "true"}, [change], layers)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
     assert altered_topic(
         {}, [ConfigChange("remote.storage.enable", ConfigOperation.SET, "true")], layers
     ) == {"remote.storage.enable": "true"}
 
 
-def test_a_list_of_the_broker_is_not_appended_to_without_end() -> None:
+def test_a_list_is_not_appended_to_without_end() -> None:
     rules = ",".join(f"topic-{number}=batch" for number in range(2000))
     held = {"storage.format.topics": rules}
     more = append("storage.format.topics", ",".join(f"other-{number}=batch" for number in range(500)))
-    with pytest.raises(KafkaError, match="at most 32767 bytes") as refused:
+    with pytest.raises(KafkaError, match=r"^INVALID_REQUEST .*at most 32767 bytes"):
         altered_broker(held, [more], START, CLUSTER_WIDE)
-    assert refused.value.code == ErrorCode.INVALID_REQUEST
+    name = "leader.replication.throttled.replicas"
+    held = altered_topic({}, [append(name, "0:1, " + "1:" + "1" * 32_000)], START)
+    assert held == {name: "0:1,1:" + "1" * 32_000}
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG .*at most 32767 bytes"):
+        altered_topic(held, [append(name, "1:" + "1" * 1000)], START)

@@ -23,7 +23,7 @@ from korvet.topics.store import TopicStore
 from korvet.topics.types import PartitionRef, TopicRef, TopicRow
 from tests.support.domain import Domain, domain
 from tests.support.redis_cluster import RedisCluster
-from tests.topics.test_interrupted import end_claim, interruptions
+from tests.topics.test_interrupted import end_claim, finish, interruptions
 
 pytestmark = pytest.mark.slow
 
@@ -212,14 +212,9 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(topic_deletion, each, 2)
 
 
-def finish(store: TopicStore, cluster: RedisCluster) -> TopicRow | None:
-    """Do what the keeper does in the end."""
-    end_claim(cluster.node_of(KEYS.topics))
-    for row in store.load().rows.values():
-        if row.state == "creating":
-            assert store.finish_creation(row)
-        if row.state == "deleting":
-            list(store.deletion.steps(row))
+def finished(store: TopicStore, cluster: RedisCluster) -> TopicRow | None:
+    """Do what the keeper does in the end, and return the topic."""
+    finish(store, cluster.node_of(KEYS.topics))
     return store.load().rows.get("orders")
 
 
@@ -231,7 +226,7 @@ def test_a_creation_that_is_interrupted_is_completed_with_the_tags_of_its_claim(
     for _ in interruptions(redis_cluster.url, lambda doomed: doomed.create(ORDERS), sent=sent):
         claimed = store.load().rows.get("orders")
         if claimed is not None:
-            live = finish(store, redis_cluster)
+            live = finished(store, redis_cluster)
             assert live == replace(ORDERS, tags=claimed.tags)
             assert len({live.tag(index) for index in range(5)} - {""}) > 1
             assert is_even(spread(redis_cluster, 5))

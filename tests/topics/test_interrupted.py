@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from typing import Any
 
 import gevent
@@ -12,15 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.redis.client import Redis, ScriptCall
-from korvet.redis.connection import Arg
+from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply
 from korvet.topics import deletion as topic_deletion
 from korvet.topics import store as topic_store
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
+from tests.support.killed_redis import KilledRedis
 from tests.support.proxy import until
+from tests.support.refusals import refusal
 from tests.topics.test_deletion import commit, committed, fill, left, of_partitions
 
 KEYS = Keys("korvet")
@@ -32,47 +31,6 @@ CALLS_MAX = 100
 
 class StoppedError(StorageUnavailableError):
     """The process is gone, or Redis is for it."""
-
-
-def hash_tag(key: str) -> str:
-    """Return the part of a key by which Redis Cluster chooses its slot."""
-    tagged = re.search(r"\{([^}]+)\}", key)
-    return tagged[1] if tagged else key
-
-
-class StoppingRedis(Redis):
-    """The connection of a process that ends before a call, or after it: then Redis has run it."""
-
-    def __init__(self, url: str, calls: int, *, sent: bool) -> None:
-        super().__init__(url, timeout_ms=5000, connect_timeout_ms=5000)
-        self.calls_left = calls
-        self._sent = sent
-
-    def pipeline(self, commands: Sequence[Sequence[Arg]], *, reply_bytes: int = 0) -> list[Reply]:
-        """Send commands if the process is still there."""
-        stops = self._stops()
-        replies = super().pipeline(commands, reply_bytes=reply_bytes)
-        self._end(stops)
-        return replies
-
-    def scripts(self, calls: Sequence[ScriptCall]) -> list[Reply]:
-        """Send scripts, each about keys of one slot of Redis Cluster, if the process is still there."""
-        for script, keys, _ in calls:
-            assert len({hash_tag(str(key)) for key in keys}) == 1, (script.name, keys)
-        stops = self._stops()
-        replies = super().scripts(calls)
-        self._end(stops)
-        return replies
-
-    def _stops(self) -> bool:
-        self.calls_left -= 1
-        if self.calls_left < 0 or (self.calls_left == 0 and not self._sent):
-            raise StoppedError("gone")
-        return self.calls_left == 0
-
-    def _end(self, stops: bool) -> None:  # noqa: FBT001 - what _stops returned
-        if stops:
-            raise StoppedError("gone")
 
 
 @pytest.fixture
@@ -96,7 +54,7 @@ def interruptions(url: str, act: Callable[[TopicStore], object], *, sent: bool) 
     Yields after each; it is over when one has done all of it.
     """
     for calls in range(1, CALLS_MAX):
-        redis = StoppingRedis(url, calls, sent=sent)
+        redis = KilledRedis(url, calls, StoppedError("gone"), sent=sent)
         try:
             act(TopicStore(redis, KEYS))
         except StoppedError:
@@ -169,7 +127,7 @@ def test_a_creation_is_completed_by_one_process_alone(
     store: TopicStore, redis_url: str, raw_redis: Any
 ) -> None:
     with pytest.raises(StoppedError):
-        TopicStore(StoppingRedis(redis_url, 2, sent=False), KEYS).create(ORDERS)
+        TopicStore(KilledRedis(redis_url, 2, StoppedError("gone"), sent=False), KEYS).create(ORDERS)
     [creating] = store.load().rows.values()
     assert not store.finish_creation(creating), "the claim of its creator has not ended"
     end_claim(raw_redis)
@@ -195,15 +153,11 @@ def test_a_creator_that_was_too_slow_creates_nothing_more(
     def come_late() -> None:
         before = dumped(raw_redis)
         for each in late:
-            with pytest.raises(KafkaError) as refused:
-                each()
-            assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
+            assert refusal(each) == ErrorCode.REQUEST_TIMED_OUT
         assert dumped(raw_redis) == before
 
     monkeypatch.setattr("korvet.topics.rows.CLAIM_MS", -1)
-    with pytest.raises(KafkaError) as too_late:
-        store.create(ORDERS)
-    assert too_late.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert refusal(store.create, ORDERS) == ErrorCode.REQUEST_TIMED_OUT
     monkeypatch.undo()
     ended = raw_redis.time()
     until(lambda: raw_redis.time() > ended)  # the claim is over for each step that comes now
@@ -342,9 +296,7 @@ def test_a_topic_that_is_deleted_while_it_grows_leaves_nothing(
         return create_some(row, indexes)
 
     monkeypatch.setattr(store, "_create_some", and_delete)
-    with pytest.raises(KafkaError) as refused:
-        grow(store)
-    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refusal(grow, store) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert left(raw_redis, WIDER) == set()
 
 
@@ -356,9 +308,7 @@ def test_a_topic_over_a_stream_that_cannot_be_its_log_is_not_created(
 ) -> None:
     raw_redis.xadd(KEYS.stream("orders", 3), {"value": "of somebody else"})
     before = raw_redis.dump(KEYS.stream("orders", 3))
-    with pytest.raises(KafkaError) as refused:
-        store.create(BATCHES)
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert refusal(store.create, BATCHES) == ErrorCode.INVALID_CONFIG
     stream = {KEYS.stream("orders", 3).encode()}
     assert left(raw_redis, ORDERS) == stream
     states = set()
@@ -385,7 +335,7 @@ def _create_refused(store: TopicStore) -> None:
     except KafkaError as error:
         if error.code != ErrorCode.INVALID_CONFIG:
             raise
-        if isinstance(store._redis, StoppingRedis) and store._redis.calls_left <= 0:
+        if isinstance(store._redis, KilledRedis) and store._redis.calls_left <= 0:
             raise StoppedError("gone during what follows a refusal") from None
 
 
@@ -393,9 +343,7 @@ def test_a_growth_over_a_stream_that_cannot_be_a_log_adds_nothing(store: TopicSt
     store.create(BATCHES)
     raw_redis.xadd(KEYS.stream("orders", 8), {"value": "of somebody else"})
     for _ in range(2):  # others need not wait for the end of a claim
-        with pytest.raises(KafkaError) as refused:
-            grow(store)
-        assert refused.value.code == ErrorCode.INVALID_CONFIG
+        assert refusal(grow, store) == ErrorCode.INVALID_CONFIG
         assert visible(store, raw_redis) == BATCHES
     raw_redis.delete(KEYS.stream("orders", 8))
     grow(store)
@@ -426,41 +374,3 @@ def test_a_deletion_that_is_interrupted_is_completed(
             store.create(AGAIN)
             assert visible(store, raw_redis) == AGAIN
         create()
-
-
-def test_a_creation_and_a_deletion_at_once_leave_a_whole_topic_or_none(
-    store: TopicStore, raw_redis: Any
-) -> None:
-    """What one creates another deletes as soon as it is live, and a third creates it again: ids are never mixed."""
-    created: list[str] = []
-    numbers = count()
-
-    def create(number: int) -> None:
-        while len(created) < 10:
-            row = replace(ORDERS, id=f"id-{number}-{next(numbers)}")
-            try:
-                store.create(row)
-            except KafkaError as error:
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-            else:
-                created.append(row.id)
-            gevent.idle()
-
-    def delete() -> None:
-        while True:
-            found = visible(store, raw_redis)
-            if found is not None:
-                list(store.deletion.delete("orders", found.id))
-            gevent.idle()
-
-    deleting = gevent.spawn(delete)
-    gevent.joinall([gevent.spawn(create, number) for number in range(3)], timeout=60, raise_error=True)
-    deleting.kill()
-    assert deleting.successful()
-    assert len(created) >= 10
-    finish(store, raw_redis)
-    found = visible(store, raw_redis)
-    if found is not None:
-        list(store.deletion.delete("orders", found.id))
-    assert left(raw_redis, ORDERS) == set()

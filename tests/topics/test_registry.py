@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from itertools import count, product
+from itertools import count
 from typing import Any
 
-import gevent
 import pytest
 import redis
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, PartitionRef, TopicRef, TopicRow
 from tests.support.batches import batch
 from tests.support.domain import Domain, domain
+from tests.support.refusals import refusal
 
 
 def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
@@ -52,40 +52,8 @@ def test_a_registry_follows_creations_and_deletions_of_another(here: Domain, the
     there.topics.delete(made)
     assert here.topics.get("orders") == found  # a cache, until it is refreshed
     here.topics.refresh()
-    with pytest.raises(KafkaError) as refused:
-        here.topics.get("orders")
-    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    with pytest.raises(KafkaError) as refused:
-        here.topics.resolve(TopicRef("", made.id))
-    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
-
-
-def test_a_registry_follows_many_changes_in_one_refresh(here: Domain, there: Domain) -> None:
-    here.topics.refresh()
-    made = [there.topics.create(TopicSpec(name=f"topic-{n}")) for n in range(30)]
-    for topic in made[::3]:
-        there.topics.delete(topic)
-    again = [there.topics.create(TopicSpec(name=topic.name, partitions=2)) for topic in made[::6]]
-    here.topics.refresh()
-    assert here.topics.list_all() == there.topics.list_all()
-    assert {each.name for each in here.topics.list_all() if len(each.partitions) == 2} == {
-        each.name for each in again
-    }
-    for topic in made[::3]:
-        with pytest.raises(KafkaError):
-            here.topics.resolve(TopicRef("", topic.id))
-
-
-def test_a_topic_created_again_is_another(here: Domain, there: Domain) -> None:
-    first = here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
-    second = there.topics.create(TopicSpec(name="orders"))
-    assert first.id != second.id
-    with pytest.raises(KafkaError) as refused:
-        here.topics.delete(first)
-    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    here.topics.refresh()
-    assert here.topics.get("orders") == second
+    assert refusal(here.topics.get, "orders") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refusal(here.topics.resolve, TopicRef("", made.id)) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_a_changed_topic_is_returned_and_found_by_all(here: Domain, there: Domain) -> None:
@@ -101,41 +69,6 @@ def test_a_changed_topic_is_returned_and_found_by_all(here: Domain, there: Domai
     assert here.topics.get("orders") == changed
     there.topics.refresh()
     assert there.topics.get("orders") == there.topics.resolve(TopicRef("", made.id)) == changed
-
-
-def test_of_many_creations_of_one_topic_one_succeeds(here: Domain, there: Domain) -> None:
-    def create(view: Domain) -> ErrorCode:
-        try:
-            view.topics.create(TopicSpec(name="race"))
-        except KafkaError as error:
-            return error.code
-        return ErrorCode.NONE
-
-    greenlets = [gevent.spawn(create, view) for view in (here, there) for _ in range(10)]
-    codes = sorted(each.get(timeout=30) for each in greenlets)
-    assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 19
-
-
-def test_of_topics_whose_names_collide_only_one_is_created(here: Domain, there: Domain) -> None:
-    def create(view: Domain, name: str) -> ErrorCode:
-        try:
-            view.topics.create(TopicSpec(name=name))
-        except KafkaError as error:
-            return error.code
-        return ErrorCode.NONE
-
-    for number in range(5):
-        names = [f"{number}a.b", f"{number}a_b"]
-        views = list(product((here, there), names))
-        codes = [each.get(timeout=30) for each in [gevent.spawn(create, *view) for view in views]]
-        assert codes.count(ErrorCode.NONE) == 1
-        assert set(codes) <= {
-            ErrorCode.NONE,
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            ErrorCode.TOPIC_ALREADY_EXISTS,
-        }
-        assert ErrorCode.INVALID_TOPIC_EXCEPTION in codes
-    assert len(here.topics.list_all()) == 5
 
 
 def test_a_topic_is_made_though_very_many_others_were_made_since_this_registry_looked(
@@ -173,48 +106,10 @@ def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, 
     assert [row.name for row in there.topics.list_deleting()] == ["orders"]
     for view in (here, there):
         assert view.topics.get_cached("orders") is None
-        with pytest.raises(KafkaError) as refused:
-            view.topics.resolve(TopicRef("", made.id))
-        assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_ID
-        with pytest.raises(KafkaError) as refused:
-            view.topics.delete(made)
-        assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refusal(view.topics.resolve, TopicRef("", made.id)) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert refusal(view.topics.delete, made) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     [found] = there.fetch(wanted)  # as a worker that has not heard of it
     assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_what_a_deleted_topic_has_left_is_cleared_away_before_its_name_is_given_again(
-    here: Domain, there: Domain, raw_redis: redis.Redis
-) -> None:
-    former = here.topics.create(TopicSpec(name="orders", partitions=3))
-    here.append("orders", b"old", partition=2)
-    there.topics.refresh()
-    here.topics.delete(former, until=0)
-    assert raw_redis.exists("korvet:orders:2")
-    would_be = there.topics.create(TopicSpec(name="orders", partitions=5), validate_only=True)
-    assert len(would_be.partitions) == 5
-    made = there.topics.create(TopicSpec(name="orders"))
-    assert made.id != former.id
-    assert here.topics.get("orders") == made
-    assert here.topics.list_deleting() == []
-    assert not raw_redis.exists("korvet:orders:2", "{korvet:orders:2}:state")
-
-
-def test_a_name_is_not_given_again_where_there_is_no_time_to_clear_away(here: Domain, there: Domain) -> None:
-    here.topics.delete(here.topics.create(TopicSpec(name="orders", partitions=3)), until=0)
-    codes = []
-    for _ in range(2):
-        with pytest.raises(KafkaError) as refused:
-            there.topics.create(TopicSpec(name="orders"), until=0)
-        codes.append(code_of(refused))
-    assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
-    there.topics.create(TopicSpec(name="orders"))
-
-
-def test_a_topic_that_is_only_validated_is_not_made(here: Domain, raw_redis: redis.Redis) -> None:
-    would_be = here.topics.create(TopicSpec(name="orders", partitions=4), validate_only=True)
-    assert len(would_be.partitions) == 4
-    assert raw_redis.keys() == []
 
 
 def test_requests_that_only_validate_do_not_fill_the_memory(
@@ -230,9 +125,7 @@ def test_requests_that_only_validate_do_not_fill_the_memory(
 @pytest.mark.parametrize("index", [-1, 2, 2**31 - 1, -(2**31)])
 def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> None:
     topic = here.topics.create(TopicSpec(name="orders", partitions=2))
-    with pytest.raises(KafkaError) as refused:
-        topic.partition(index)
-    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refusal(topic.partition, index) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domain) -> None:
