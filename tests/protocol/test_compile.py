@@ -117,34 +117,9 @@ def test_a_value_that_a_version_cannot_carry_is_refused() -> None:
             encode(message, version)
 
 
-def test_a_default_that_a_version_cannot_carry_is_left_out() -> None:
-    assert bytes_of(ThingRequest(kept=1), 0) == struct.pack(">hh", 1, 0)
-
-
 def test_an_ignorable_value_is_dropped_without_a_word() -> None:
     message = ThingRequest(kept=1, ignored="nobody reads this")
     assert decode(ThingRequest, 0, bytes_of(message, 0)) == ThingRequest(kept=1)
-
-
-def test_a_nullable_struct_is_a_byte_and_its_fields() -> None:
-    there = bytes_of(ThingRequest(kept=1, address=Address(host="h", port=2)), 1)
-    gone = bytes_of(ThingRequest(kept=1), 1)
-    head = struct.pack(">hhi", 1, -1, 0)
-    assert there == head + b"\x01" + struct.pack(">hsi", 1, b"h", 2)
-    assert gone == head + b"\xff"
-    assert decode(ThingRequest, 1, there).address == Address(host="h", port=2)
-    assert decode(ThingRequest, 1, gone).address is None
-
-
-def test_tagged_fields_are_written_in_the_order_of_their_tags_and_only_where_they_differ() -> None:
-    head = struct.pack(">hbbb", 1, 0, 1, -1)
-    assert bytes_of(ThingRequest(kept=1), 3) == head + b"\x00"
-    part = Address(host="h", port=2)
-    whole = ThingRequest(kept=1, tagged=8, tagged_part=part)
-    content = b"\x02h" + struct.pack(">i", 2) + b"\x00"
-    assert bytes_of(whole, 3) == head + b"\x02" + b"\x00\x04\x00\x00\x00\x08" + b"\x01\x07" + content
-    assert decode(ThingRequest, 3, bytes_of(whole, 3)) == whole
-    assert bytes_of(ThingRequest(kept=1, tagged=8), 3) == head + b"\x01\x00\x04\x00\x00\x00\x08"
 
 
 def test_tagged_fields_in_any_order_are_read() -> None:

@@ -44,11 +44,6 @@ def test_any_varint_comes_back(value: int) -> None:
         assert decode_varint(buffer, 0) == (value, len(content))
 
 
-def test_the_table_of_small_varints_ends_where_writing_begins() -> None:
-    for value in (4095, 4096):
-        assert encode_varint(value) == unsigned_varint(value)
-
-
 @pytest.mark.parametrize("content", [b"\xff\xff\xff\xff\x10", b"\xff\xff\xff\xff\x7f", b"\x80" * 5 + b"\x01"])
 def test_a_varint_longer_than_32_bits_is_refused(content: bytes) -> None:
     with pytest.raises(ProtocolError, match="longer than 32 bits"):

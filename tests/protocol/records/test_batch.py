@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, produced_batch
 from tests.support.batches import CODECS, Record, batch, forged, old_message, raw, read
+from tests.support.refusals import refusal
 
 LIMIT = 1_000_000
 RECORDS = st.builds(
@@ -140,9 +141,7 @@ def test_records_that_lie_are_refused_with_a_code(payload: bytes, count: int) ->
 def test_a_count_is_refused_by_the_header_alone_where_so_many_records_have_no_room() -> None:
     smallest = b"\x0c\0\0\0\x01\x01\0"
     assert len(produced_batch(raw(smallest), LIMIT).records(LIMIT)) == 1
-    with pytest.raises(KafkaError) as refused:
-        produced_batch(raw(smallest, count=2), LIMIT)
-    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(produced_batch, raw(smallest, count=2), LIMIT) == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -153,13 +152,9 @@ def test_a_batch_may_come_in_any_kind_of_buffer(kind: type) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limits_are_on_the_batch_as_sent_and_on_its_records_uncompressed(codec: int) -> None:
     sent = batch(b"x" * 5000, codec=codec)
-    with pytest.raises(KafkaError) as refused:
-        produced_batch(sent, len(sent) - 1)
-    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(produced_batch, sent, len(sent) - 1) == ErrorCode.MESSAGE_TOO_LARGE
     passed = produced_batch(sent, len(sent))
-    with pytest.raises(KafkaError) as refused:
-        passed.records(4999)
-    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(passed.records, 4999) == ErrorCode.MESSAGE_TOO_LARGE
     assert [each.value for each in passed.records(6000)] == [b"x" * 5000]
 
 

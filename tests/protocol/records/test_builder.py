@@ -97,15 +97,6 @@ def test_a_record_without_a_timestamp_gets_none(
     assert one.record_count == len(times)
 
 
-def test_many_jumps_make_many_batches() -> None:
-    step = OFFSET_DELTA_MAX + 1
-    one = builder()
-    one.add([stored(n * step + m) for n in range(10) for m in range(3)])
-    data = built(one)
-    assert [each.base_offset for each in headers_of(data)] == [n * step for n in range(10)]
-    assert len(offsets(data)) == 30
-
-
 def test_what_does_not_fit_is_left_out_and_nothing_behind_it_is_taken() -> None:
     one = builder(1000)
     one.add([stored(0, b"x" * 400), stored(1, b"x" * 400), stored(2, b"x" * 400), stored(3, b"")])

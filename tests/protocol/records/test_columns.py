@@ -41,24 +41,6 @@ def some_columns(draw: Any, values: Any = CONTENTS) -> Columns:
     )
 
 
-@given(
-    columns=some_columns(values=LARGE_CONTENTS),
-    codec=st.sampled_from(CODECS),
-    bytes_max=st.one_of(st.just(1_000_000), st.integers(0, 100_000)),
-    at_least_one=st.booleans(),
-)
-def test_columns_of_large_records_make_the_same_batches_too(
-    columns: Columns, codec: int, bytes_max: int, *, at_least_one: bool
-) -> None:
-    outcomes = []
-    for records in (columns, list(columns)):
-        one = BatchesBuilder(codec=codec, leader_epoch=3, bytes_max=bytes_max, at_least_one=at_least_one)
-        one.add(records)
-        left = one.plain_bytes_left
-        outcomes.append((one.record_count, one.next_offset, one.full, left, b"".join(one.finish())))
-    assert outcomes[0] == outcomes[1]
-
-
 def test_what_fits_to_the_byte_is_taken_from_columns_and_from_records() -> None:
     columns = Columns([range(3)], [65, 0, 0], [b"", b"key", b"key"], [b"", b"value", b"more"])
     for records in (columns, list(columns)):
@@ -85,15 +67,15 @@ def test_columns_are_a_batch_of_their_own(size: int) -> None:
     assert [header.record_count for header in headers_of(data)] == [1, 2, 2, 1]
 
 
-@given(
-    columns=some_columns(),
-    codec=st.sampled_from(CODECS),
-    bytes_max=st.one_of(st.just(10_000), st.integers(0, 1500)),
-    flags=st.tuples(st.booleans(), st.booleans()),
+@pytest.mark.parametrize(
+    ("values", "most"), [(CONTENTS, 1500), (LARGE_CONTENTS, 100_000)], ids=["small", "large"]
 )
+@given(data=st.data(), codec=st.sampled_from(CODECS), flags=st.tuples(st.booleans(), st.booleans()))
 def test_columns_make_the_same_batches_as_their_records(
-    columns: Columns, codec: int, bytes_max: int, flags: tuple[bool, bool]
+    values: Any, most: int, data: st.DataObject, codec: int, flags: tuple[bool, bool]
 ) -> None:
+    columns = data.draw(some_columns(values))
+    bytes_max = data.draw(st.just(most * 10) | st.integers(0, most))
     at_least_one, before = flags
     outcomes = []
     for records in (columns, list(columns)):

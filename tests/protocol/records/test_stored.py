@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, LOG_APPEND_TIME_BIT, BatchHeader
 from korvet.protocol.records.record import StoredRecord
 from korvet.protocol.records.stored import retained_batch, stored_records
 from tests.support import batches
 from tests.support.batches import CODECS, TIMESTAMP, Record
+from tests.support.refusals import refusal
 
 BYTES_MAX = 1 << 20
 RECORDS = [
@@ -99,6 +100,4 @@ def test_the_time_of_the_append_is_every_records_time_whichever_are_left() -> No
     ids=["no records", "no frame", "too large"],
 )
 def test_what_cannot_be_read_says_so(data: bytes, code: ErrorCode) -> None:
-    with pytest.raises(KafkaError) as raised:
-        read(data, 0)
-    assert raised.value.code is code
+    assert refusal(read, data, 0) == code
