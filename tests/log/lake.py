@@ -32,6 +32,16 @@ TOPIC = "orders"
 ENTRIES_MAX = 10_000
 
 
+def archived_lake(path: Path, topic_id: str, records: int) -> Path:
+    """Make a lake with one archived partition of the topic."""
+    table = Lake(str(path)).create(LakeTopic(TOPIC, topic_id))
+    rows = records_to_arrow(0, [(at, 1000 + at, None, b"value %d" % at, []) for at in range(records)])
+    file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
+    assert file is not None
+    table.append([file], [Advance(0, 0, records)])
+    return path
+
+
 class Tiers:
     """One worker's view of topic `orders`, and the lake that it is in."""
 

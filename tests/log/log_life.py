@@ -30,6 +30,7 @@ from korvet.topics.types import AtRest
 from tests.support.batches import Header, Record
 from tests.support.domain import NO_LAKE
 from tests.support.log_bench import Bench, Format, code_of, records_of
+from tests.support.redis_servers import now_ms
 
 MAX_TIMESTAMP = -3
 NEVER_MS = 10**15
@@ -208,7 +209,7 @@ class LogLife:
     def retain(self, policy: Policy) -> None:
         """Enforce retention: only what is over goes, and all of it that single records show."""
         before = self._look().size_bytes
-        now_ms = self._now_ms()
+        began_ms = now_ms(self._raw)
         errors = list(self.retention.enforce([RetainedLog(self.bench.partition, policy)]))
         assert errors == []
         start = self.bench.bounds().log_start
@@ -216,7 +217,7 @@ class LogLife:
         gone = [each for each in self.records if each.offset < start]
         self._start_at(start)
         if policy.retention_ms >= 0:
-            expired_before = now_ms - policy.retention_ms
+            expired_before = began_ms - policy.retention_ms
             if policy.retention_bytes < 0:
                 assert all(each.timestamp < expired_before for each in gone)
             if self.format == "record" and self.records:
@@ -224,13 +225,9 @@ class LogLife:
         elif gone:
             assert self._look().size_bytes >= min(policy.retention_bytes, before)
 
-    def _now_ms(self) -> int:
-        seconds, microseconds = self._raw.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
     def older_than(self, timestamp: int) -> Policy:
         """Return the policy by which records before a timestamp (ms) are over."""
-        return Policy(retention_ms=self._now_ms() - timestamp)
+        return Policy(retention_ms=now_ms(self._raw) - timestamp)
 
     def compact(self) -> None:
         """Do the pass of compaction that is due, if one is."""

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from korvet.log.batch_format import batch_args, read_batches
 from korvet.log.record_format import Arg, Entry
 from korvet.log.types import StoredBatch
-from korvet.protocol.records.batch import HEADER as HEADER_STRUCT
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.topics.types import AtRest
 from tests.support import batches, redis_servers
-from tests.support.batches import CODECS, LZ4, NONE, ZSTD, Record, batch, forged, headers_of
+from tests.support.batches import CODECS, NONE, Record, batch, forged
 from tests.support.log_bench import wire
 
 STREAM = "korvet:orders:0"
@@ -195,22 +194,6 @@ def test_a_frame_is_undone_to_the_length_in_the_header_whatever_that_is(codec: A
     assert len(args[1]) < len(produced) // 100
     [found], _ = read_batches([(b"1-0", args)], 2**53)
     assert found.size_bytes == len(produced)
-
-
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_a_frame_that_holds_more_than_the_header_says_is_damaged(codec: Any) -> None:
-    produced = batch(bytes(LIMIT))
-    _, data, *marker = flat(batch_args(memoryview(produced), NONE, AtRest(codec, 1)))
-    header = headers_of(produced)[0]
-    shorter = HEADER_STRUCT.pack(*header._replace(batch_length=header.batch_length - 1))
-    with pytest.raises(ValueError, match="1-0"):
-        read_batches([(b"1-0", [b"batch", shorter + data[HEADER_BYTES:], *marker])], 2**53)
-
-
-@pytest.mark.parametrize("codec", [LZ4, ZSTD])
-def test_a_batch_of_a_producers_codec_is_not_undone(codec: int) -> None:
-    produced = batch(b"x" * 20_000, codec=codec)
-    assert wire([read_one(b"batch", produced, entry_id=b"1-0")]) == produced[:12] + bytes(4) + produced[16:]
 
 
 @pytest.mark.parametrize(

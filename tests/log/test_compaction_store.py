@@ -78,19 +78,6 @@ def test_a_read_of_a_pass_takes_no_more_than_it_says(store: CompactionStore, ben
 
 
 @pytest.mark.parametrize("step", ["write", "switch"])
-def test_who_is_overtaken_does_nothing_any_more(store: CompactionStore, bench: Bench, step: str) -> None:
-    bench.append(b"a")
-    old = begun(store, bench, "old")
-    [entry] = store.read(old, 0, 5)
-    begun(store, bench, "new")
-    with pytest.raises(CompactionSupersededError):
-        store.write(old, [entry]) if step == "write" else store.switch(old, NOTHING_ELSE)
-    assert not store.give_up(bench.partition, "old")
-    assert store.give_up(bench.partition, "new")
-    assert bench.values() == [b"a"]
-
-
-@pytest.mark.parametrize("step", ["write", "switch"])
 def test_a_pass_ends_where_redis_has_lost_what_it_wrote(
     store: CompactionStore, bench: Bench, step: str
 ) -> None:
@@ -108,13 +95,6 @@ def test_a_pass_ends_where_redis_has_lost_what_it_wrote(
         store.write(under_way, [third]) if step == "write" else store.switch(under_way, NOTHING_ELSE)
     assert [bench.raw.dump(key) for key in lost] == before
     assert bench.values() == [b"a", b"b", b"c"]
-
-
-def test_a_pass_begins_on_what_was_looked_at_or_not_at_all(store: CompactionStore, bench: Bench) -> None:
-    bench.append(b"a")
-    look = state_of(store, bench)
-    compact(bench, 0)
-    assert store.begin(bench.partition, "late", look, look.end) is None
 
 
 def test_an_entry_of_too_many_fields_is_named(store: CompactionStore, record_bench: Bench) -> None:

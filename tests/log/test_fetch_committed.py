@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -15,13 +15,14 @@ from korvet.log.collect import FetchResult, collector_for
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.readahead import ReadAhead
 from korvet.log.trim import Trim, TrimStore
-from korvet.log.types import AbortedTransaction, Fetched, Read
+from korvet.log.types import Fetched, Read
 from korvet.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record, headers_of
 from tests.support.domain import Domain
 from tests.support.proxy import turn, until
+from tests.support.redis_servers import now_ms
 from tests.support.transactions import Consumed, TransactionalProducer, consumed
 
 pytestmark = pytest.mark.parametrize("storage_format", ["record", "batch"], indirect=True)
@@ -76,38 +77,6 @@ class Log(NamedTuple):
 
     def append(self, *values: Record | bytes | None) -> int:
         return self.view.append("orders", *values)
-
-
-def test_an_open_transaction_is_shown_to_uncommitted_readers_alone(log: Log) -> None:
-    log.append(b"before")
-    producer = TransactionalProducer(log.view)
-    first = producer.write(b"a", b"b")
-    log.append(b"after")
-    assert log.consume(committed=False).values == [b"before", b"a", b"b", b"after"]
-    found = log.fetch()
-    assert consumed(b"".join(found.chunks), 0, committed=True).values == [b"before"]
-    assert found.last_stable_offset <= first < found.high_watermark
-    assert found.aborted == []
-    producer.commit()
-    assert log.consume().values == [b"before", b"a", b"b", b"after"]
-    found = log.fetch()
-    assert found.last_stable_offset == found.high_watermark
-
-
-def test_an_aborted_transaction_is_left_out_by_committed_readers(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    first = producer.write(b"a")
-    log.append(b"between")
-    producer.write(b"b")
-    producer.abort()
-    producer.write(b"c")
-    producer.commit()
-    for _ in range(2):  # knowing of the marker, and not
-        found = log.fetch()
-        assert found.aborted == [AbortedTransaction(7, first)]
-        assert log.consume() == (Consumed([b"between", b"c"], found.high_watermark))
-    assert log.consume(committed=False).values == [b"a", b"between", b"b", b"c"]
-    assert log.fetch(committed=False).aborted is None
 
 
 def test_batches_say_of_which_transaction_they_are(log: Log) -> None:
@@ -191,18 +160,6 @@ def test_whatever_the_limits_a_committed_reader_gets_what_was_committed(log: Log
     got, position = log.consume_all(bytes_max=bytes_max)
     assert got == expected
     assert position == log.fetch().high_watermark
-
-
-def test_a_first_batch_larger_than_the_limit_is_served_if_it_is_stable(log: Log) -> None:
-    producer = TransactionalProducer(log.view)
-    producer.write(b"x" * 5000)
-    assert log.consume(bytes_max=10).values == []
-    assert log.consume(bytes_max=10, committed=False).values == [b"x" * 5000]
-    producer.commit()
-    [value], position = log.consume(bytes_max=10)
-    assert value == b"x" * 5000
-    # Nor may a marker stop a reader that takes too little.
-    assert log.consume(position, bytes_max=10) == ([], log.fetch().high_watermark)
 
 
 def test_of_an_aborted_transaction_that_began_before_the_offset_nothing_is_shown(log: Log) -> None:
@@ -333,16 +290,11 @@ def test_of_what_was_deleted_no_transaction_is_left(log: Log) -> None:
     assert log.fetch(start).high_watermark > end
 
 
-def now_ms(view: Domain) -> int:
-    seconds, microseconds = cast("list[bytes]", view.redis.call("TIME"))
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
-def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log) -> None:
+def test_a_reader_of_all_that_is_stable_is_at_the_stable_offset(log: Log, raw_redis: redis.Redis) -> None:
     """Clients wait for that: it is the end of the log as ListOffsets answers it."""
     log.append(b"a")
-    before = now_ms(log.view)
-    until(lambda: now_ms(log.view) > before)  # format record: the next offset is not the next number
+    before = now_ms(raw_redis)
+    until(lambda: now_ms(raw_redis) > before)  # format record: the next offset is not the next number
     TransactionalProducer(log.view, producer_id=7).write(b"b")
     values, position = log.consume()
     assert values == [b"a"]

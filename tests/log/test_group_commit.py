@@ -56,14 +56,6 @@ def test_appends_of_one_turn_are_one_call_for_each_partition(bench: Bench) -> No
     assert bench.values() == [b"first", *values(10)]
 
 
-def test_appends_of_other_greenlets_in_one_turn_go_with_them(bench: Bench) -> None:
-    bench.append(b"first")
-    with calls(bench, 1):
-        running = [gevent.spawn(bench.append, value) for value in values(5)]
-        gevent.joinall(running, raise_error=True)
-    assert bench.values() == [b"first", *values(5)]
-
-
 def test_what_arrives_in_the_next_turn_is_a_call_of_its_own(bench: Bench) -> None:
     bench.append(b"first")
     with calls(bench, 2):

@@ -26,6 +26,7 @@ from korvet.topics.types import AtRest
 from tests.support import batches
 from tests.support.batches import Record
 from tests.support.log_bench import Bench, code_of
+from tests.support.redis_servers import now_ms
 
 BATCHES, RECORDS = 40, 500
 
@@ -182,39 +183,30 @@ def test_many_logs_are_answered_in_their_order(bench: Bench, index: IndexStore) 
     assert finds[2] == SearchResult(0, bases[0] + 1, bases[0] + 1, [])
 
 
-@pytest.mark.parametrize("member", ["x", "1:2:3", "1:2:3:", "-1:2:3:4", "1:2:3:4:5"])
-def test_a_malformed_row_is_named(bench: Bench, index: IndexStore, member: str) -> None:
+@pytest.mark.parametrize("member", ["x", "1:2:3", "1:2:3:", "-1:2:3:4", "1:2:3:4:5", None])
+def test_a_malformed_row_and_an_index_of_another_type_are_named(
+    bench: Bench, index: IndexStore, member: str | None
+) -> None:
     offset = bench.append(b"v")
-    bench.raw.zadd(bench.partition.index_key, {member: offset + 1})
+    if member is None:
+        bench.raw.set(bench.partition.index_key, "x")
+    else:
+        bench.raw.zadd(bench.partition.index_key, {member: offset + 1})
+        with pytest.raises(Exception, match="index: a row is malformed"):
+            index.intervals(bench.partition)
     outcomes: list[Any] = [*index.find([Search(bench.partition, 0)])]
     if bench.format == "record":
         outcomes += after(index, bench, offset)
-    with pytest.raises(Exception, match="index: a row is malformed"):
-        index.intervals(bench.partition)
     for outcome in outcomes:
         assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert f"{bench.partition.index_key} is malformed" in outcome.message
-
-
-def test_an_index_of_another_type_is_named(bench: Bench, index: IndexStore) -> None:
-    offset = bench.append(b"v")
-    bench.raw.set(bench.partition.index_key, "x")
-    [outcome] = index.find([Search(bench.partition, 0)])
-    assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
-    if bench.format == "record":
-        assert code_of(after(index, bench, offset)[0]) == ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def now_ms(bench: Bench) -> int:
-    seconds, microseconds = bench.raw.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
+        assert member is None or f"{bench.partition.index_key} is malformed" in outcome.message
 
 
 def first_timestamps(bench: Bench, *offsets: int) -> list[tuple[int, int]]:
     """Return for each offset the records from it on, and the timestamp of the first, by which its age goes."""
-    before = now_ms(bench)
+    before = now_ms(bench.raw)
     lags = IndexStore(bench.redis).lags([LogPosition(bench.partition, offset) for offset in offsets])
-    after = now_ms(bench)
+    after = now_ms(bench.raw)
     found: list[tuple[int, int]] = []
     for lag in lags:
         assert isinstance(lag, Lag), lag

@@ -11,7 +11,7 @@ from korvet.errors import AppendUnknownError, ErrorCode, KafkaError, StorageUnav
 from korvet.log.types import Appended, Bounds, Fetched, LogPosition, Read
 from korvet.redis.client import Redis
 from korvet.topics.types import AtRest
-from tests.support.batches import CODECS, Record
+from tests.support.batches import CODECS, NONE, Record
 from tests.support.log_bench import TIMESTAMP, TOPIC_ID, Bench, code_of, records_of
 from tests.support.proxy import Proxy, proxy, until
 
@@ -30,6 +30,9 @@ def test_what_was_appended_is_counted_and_read_back(bench: Bench, codec: int, at
     entries = bench.raw.xrange(bench.partition.stream)
     stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
     assert int(bench.raw.hget(bench.partition.state, "bytes")) == stored
+    packed = at_rest.codec != "none" and (bench.format == "record" or codec == NONE)
+    encodings = {fields[b"korvet.encoding"] for _, fields in entries if b"korvet.encoding" in fields}
+    assert encodings == ({at_rest.codec.encode()} if packed else set())
     expected = [record._replace(offset=base + n) for n, record in enumerate(records)]
     assert bench.records() == expected
     fetched = bench.read(0)

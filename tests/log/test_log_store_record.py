@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, cast
+from typing import cast
 
 import gevent
-import msgspec
 import pytest
 
 from korvet.errors import ErrorCode
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import AppendRecords, Bounds, Fetched
+from korvet.log.types import Bounds, Fetched
 from korvet.redis.client import Redis
-from korvet.topics.types import AtRest
 from tests.support.batches import Record
 from tests.support.log_bench import BITS, Bench, code_of
 from tests.support.proxy import turn
@@ -29,26 +27,6 @@ def test_a_record_of_too_many_headers_is_refused_and_the_others_are_not(bench: B
     outcomes = bench.logs.append([bench.made(b"a"), bench.made(b"b", huge), bench.made(b"c")])
     assert code_of(outcomes[1]) == ErrorCode.INVALID_RECORD
     assert bench.values() == [b"a", b"c"]
-
-
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_each_append_says_how_its_values_are_compressed(bench: Bench, codec: Any) -> None:
-    plain, packed = b"x" * 5000, b"y" * 5000
-    bench.append(plain, at_rest=AtRest("none"))
-    bench.append(packed, at_rest=AtRest(codec, 1024))
-    (_, first), (_, second) = bench.raw.xrange(bench.partition.stream)
-    assert first[b"value"] == plain
-    assert second[b"korvet.encoding"] == codec.encode()
-    assert len(second[b"value"]) < 500
-    assert [value for _, value in bench.read_all()] == [plain, packed]
-
-
-def test_log_append_time_replaces_every_timestamp(bench: Bench) -> None:
-    made = bench.made(b"a", b"b")
-    assert isinstance(made, AppendRecords)
-    bench.logs.append([msgspec.structs.replace(made, timestamp=777)])
-    assert [one[1] for one in bench.read(0).records] == [777, 777]
-    assert bench.bounds().max_timestamp == 777
 
 
 def test_an_offset_beyond_the_end_is_read_again_after_external_entries(bench: Bench) -> None:

@@ -62,24 +62,19 @@ def test_another_topic_under_the_name_has_no_producers(record_bench: Bench, rows
 
 
 @pytest.mark.parametrize(
-    ("name", "row"), [("7", "garbage"), ("7", "1 2 3"), ("x", "0 1 0-0@0"), ("7", "0 1 0-0@0 x")]
+    ("name", "row"),
+    [("7", "garbage"), ("7", "1 2 3"), ("x", "0 1 0-0@0"), ("7", "0 1 0-0@0 x"), ("", "no hash")],
 )
-def test_a_row_that_cannot_be_read_is_an_error_of_its_partition(
+def test_what_cannot_be_read_is_an_error_of_its_partition(
     record_bench: Bench, rows: ProducerRows, raw_redis: Any, name: str, row: str
 ) -> None:
-    raw_redis.hset(PRODUCERS, name, row)
+    if name:
+        raw_redis.hset(PRODUCERS, name, row)
+    else:
+        raw_redis.set(PRODUCERS, row)
     damaged, other, _ = rows.read(record_bench.partitions)
     assert error_of(damaged).code is ErrorCode.KAFKA_STORAGE_ERROR
     assert PRODUCERS in error_of(damaged).message
-    assert other == []
-
-
-def test_a_key_of_another_type_is_an_error_of_its_partition(
-    record_bench: Bench, rows: ProducerRows, raw_redis: Any
-) -> None:
-    raw_redis.set(PRODUCERS, "no hash")
-    damaged, other, _ = rows.read(record_bench.partitions)
-    assert error_of(damaged).code is ErrorCode.KAFKA_STORAGE_ERROR
     assert other == []
 
 
@@ -100,21 +95,3 @@ def test_answers_are_in_the_order_of_the_question(
     assert {error_of(each).code for each in (beyond, other, negative)} == {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
-
-
-def test_a_topic_that_another_worker_made_is_known(
-    active: ActiveProducers, there: Domain, raw_redis: Any
-) -> None:
-    there.topics.create(TopicSpec(name="orders"))
-    raw_redis.hset(PRODUCERS, "7", "1 5 0-3@0")
-    assert active.read([("orders", 0)]) == [[ActiveProducer(7, 1, 3, 5)]]
-
-
-def test_a_redis_that_was_emptied_and_has_come_as_far_again_is_read_again(
-    here: Domain, active: ActiveProducers, there: Domain, raw_redis: Any
-) -> None:
-    here.topics.create(TopicSpec(name="orders"))
-    raw_redis.flushall()
-    there.topics.reload()
-    there.topics.create(TopicSpec(name="orders"))
-    assert active.read([("orders", 0)]) == [[]]

@@ -57,6 +57,22 @@ def end_reading_ahead(view: Domain) -> None:
     )
 
 
+@pytest.fixture
+def partition(here: Domain) -> Partition:
+    """Give a log of format `batch`, whose batches are of four records."""
+    return filled(here, "batch").partitions[0]
+
+
+@pytest.fixture
+def store(here: Domain) -> LogStore:
+    return LogStore(here.redis, here.redis, Keys("korvet"))
+
+
+@pytest.fixture
+def ahead(store: LogStore) -> ReadAhead:
+    return ReadAhead(store)
+
+
 @BOTH
 def test_a_consumer_that_catches_up_finds_everything_once_and_in_order(
     here: Domain, storage_format: str
@@ -89,27 +105,6 @@ def test_what_comes_next_is_read_before_it_is_asked_for_and_not_again(
     assert third.size_bytes > AT_ONCE / 2
     looked_at_the_first_entry = storage_format == "record"
     assert ran["xrange"] == 1 + looked_at_the_first_entry
-
-
-@BOTH
-def test_consumers_at_different_offsets_are_each_read_ahead_for(
-    here: Domain, raw_redis: redis.Redis, storage_format: str
-) -> None:
-    filled(here, storage_format)
-    start = fetch(here, 0).log_start
-    offsets = [start, start]
-    for _ in range(8):
-        offsets[1] = after(fetch(here, offsets[1]))
-    for _ in range(2):
-        offsets = [after(fetch(here, offset)) for offset in offsets]
-    end_reading_ahead(here)
-    with commands_of(raw_redis) as ran:
-        found = [fetch(here, offset) for offset in offsets]
-        end_reading_ahead(here)
-    assert all(each.size_bytes > AT_ONCE / 2 for each in found)
-    looked_at_the_first_entry = storage_format == "record"
-    # One read for each of them, or none for what the one ahead has got lately.
-    assert ran["xrange"] <= 2 * (1 + looked_at_the_first_entry)
 
 
 @BOTH
@@ -157,11 +152,9 @@ def test_what_another_consumer_got_hides_no_moved_start(
 
 
 def test_an_end_that_was_read_ahead_is_not_held_for_others(
-    here: Domain, log: tuple[LogStore, Partition]
+    here: Domain, ahead: ReadAhead, partition: Partition
 ) -> None:
     """They would find nothing there again and again, whatever has come since."""
-    store, partition = log
-    ahead = ReadAhead(store)
     for _ in range(2):
         ahead.begin(Read(partition, RECORDS, 9), 100)
     here.append("orders", b"later")
@@ -173,9 +166,7 @@ def test_an_end_that_was_read_ahead_is_not_held_for_others(
     assert outcome.next_offset == RECORDS + 1
 
 
-def test_a_consumer_alone_shares_nothing(log: tuple[LogStore, Partition]) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
+def test_a_consumer_alone_shares_nothing(ahead: ReadAhead, partition: Partition) -> None:
     for begun, following in ((8, 8), (12, 16), (24, 20)):
         # For the next round of a fetch, which is not made; and for the next fetch.
         ahead.begin(Read(partition, begun, 1), 100, for_next=False)
@@ -188,9 +179,7 @@ def test_a_consumer_alone_shares_nothing(log: tuple[LogStore, Partition]) -> Non
     assert [piece.found == found for piece in ahead._pieces.values()] == [True]
 
 
-def test_a_read_of_less_does_not_get_what_was_read_ahead(log: tuple[LogStore, Partition]) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
+def test_a_read_of_less_does_not_get_what_was_read_ahead(ahead: ReadAhead, partition: Partition) -> None:
     ahead.begin(Read(partition, 8, 10), 100)
     [outcome] = ahead.read([Read(partition, 8, 10, end=12)], ahead.now())
     assert isinstance(outcome, Fetched)
@@ -199,9 +188,8 @@ def test_a_read_of_less_does_not_get_what_was_read_ahead(log: tuple[LogStore, Pa
 
 
 def test_what_consumers_got_is_forgotten_if_nothing_else_is_begun(
-    log: tuple[LogStore, Partition], monkeypatch: pytest.MonkeyPatch
+    store: LogStore, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, partition = log
     monkeypatch.setattr("korvet.log.readahead.HELD_SECONDS_MAX", 0.01)
     times = [0.0]
     ahead = ReadAhead(store, clock=lambda: times[0])
@@ -220,10 +208,8 @@ def test_what_consumers_got_is_forgotten_if_nothing_else_is_begun(
 
 
 def test_what_consumers_got_makes_room_for_what_is_read_ahead(
-    log: tuple[LogStore, Partition], raw_redis: redis.Redis
+    ahead: ReadAhead, partition: Partition, raw_redis: redis.Redis
 ) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
     ahead._shared.add(partition.stream)
     half = HELD_BYTES_MAX // 2
     for offset in range(2):
@@ -272,18 +258,6 @@ def test_a_fetch_of_another_size_gets_what_it_asks_for(
     assert found.size_bytes <= max(bytes_max, 5 * SIZE)
 
 
-@BOTH
-def test_batches_above_the_limit_come_one_by_one(here: Domain, storage_format: str) -> None:
-    filled(here, storage_format)
-    offset = 0
-    for number in range(8):
-        [found] = here.fetch(here.wanted("orders", offset=offset, bytes_max=100))
-        offset = after(found)
-        end_reading_ahead(here)
-        first = number * (4 if storage_format == "batch" else 1)
-        assert int((values(b"".join(found.chunks))[0] or b"").rstrip(b"x")) == first
-
-
 def test_what_was_prepared_for_another_configuration_is_not_served(here: Domain) -> None:
     topic = filled(here, "record")
     offset = after(fetch(here, 0))
@@ -330,15 +304,7 @@ def test_a_fetch_at_the_end_of_a_log_reads_nothing_ahead(
         assert ran["xrange"] == 1
 
 
-@pytest.fixture
-def log(here: Domain) -> tuple[LogStore, Partition]:
-    topic = filled(here, "batch")
-    return LogStore(here.redis, here.redis, Keys("korvet")), topic.partitions[0]
-
-
-def test_only_so_much_is_held(log: tuple[LogStore, Partition], raw_redis: redis.Redis) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
+def test_only_so_much_is_held(ahead: ReadAhead, partition: Partition, raw_redis: redis.Redis) -> None:
     with commands_of(raw_redis) as ran:
         ahead.begin(Read(partition, 4, 1), HELD_BYTES_MAX + 1)
         for offset in (8, 12, 16):  # of a partition the last only
@@ -353,9 +319,8 @@ def test_only_so_much_is_held(log: tuple[LogStore, Partition], raw_redis: redis.
 
 
 def test_what_nobody_comes_for_is_forgotten(
-    log: tuple[LogStore, Partition], raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    store: LogStore, partition: Partition, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, partition = log
     monkeypatch.setattr("korvet.log.readahead.HELD_SECONDS_MAX", 0.01)
     times = [0.0]
     ahead = ReadAhead(store, clock=lambda: times[0])
@@ -368,19 +333,9 @@ def test_what_nobody_comes_for_is_forgotten(
     assert ran["xrange"] == 3
 
 
-def test_a_read_that_failed_is_made_again(here: Domain, log: tuple[LogStore, Partition]) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
-    ahead.begin(Read(partition, 4, 1), 100)
-    here.redis.node_of(partition.stream).reconnect("for the test")
-    [outcome] = ahead.read([Read(partition, 4, 1)], ahead.now())
-    assert isinstance(outcome, Fetched)
-    assert outcome.next_offset == 8
-
-
-def test_a_read_that_is_made_again_has_its_own_bounds(here: Domain, log: tuple[LogStore, Partition]) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
+def test_a_read_that_is_made_again_has_its_own_bounds(
+    here: Domain, ahead: ReadAhead, store: LogStore, partition: Partition
+) -> None:
     ahead.begin(Read(partition, 4, 1), 100)
     here.redis.node_of(partition.stream).reconnect("for the test")
     bounds = store.bounds
@@ -397,14 +352,12 @@ def test_a_read_that_is_made_again_has_its_own_bounds(here: Domain, log: tuple[L
 
 
 def test_an_end_read_ahead_is_that_of_the_epoch_in_which_it_was_read(
-    here: Domain, log: tuple[LogStore, Partition], caplog: pytest.LogCaptureFixture
+    here: Domain, ahead: ReadAhead, store: LogStore, partition: Partition, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, partition = log
     node = here.redis.node_of(partition.stream)
     epochs = store.epochs
     epochs.of(node)
     store.read([Read(partition, 4, 1)])
-    ahead = ReadAhead(store)
     ahead.begin(Read(partition, 8, 1), 100)
     here.append("orders", b"later")
     store.read([Read(partition, 4, 1)])
@@ -417,10 +370,8 @@ def test_an_end_read_ahead_is_that_of_the_epoch_in_which_it_was_read(
 
 
 def test_nothing_is_read_ahead_while_redis_is_away(
-    here: Domain, log: tuple[LogStore, Partition], raw_redis: redis.Redis
+    here: Domain, ahead: ReadAhead, partition: Partition, raw_redis: redis.Redis
 ) -> None:
-    store, partition = log
-    ahead = ReadAhead(store)
     here.redis.node_of(partition.stream).reconnect("for the test")
     with commands_of(raw_redis) as ran:
         ahead.begin(Read(partition, 4, 1), 100)

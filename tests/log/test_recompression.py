@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode
 from korvet.log.append import AppendResult
 from korvet.log.types import Appended
 from korvet.protocol.records.batch import HEADER, BatchHeader
@@ -16,6 +16,7 @@ from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import LZ4, NONE, ZSTD, batch, values
 from tests.support.domain import domain
+from tests.support.log_bench import code_of
 
 VALUES = [b"%d " % n * 100 for n in range(200)]
 
@@ -45,5 +46,4 @@ def test_a_batch_is_stored_in_the_topics_codec_or_its_producers(
 
 def test_a_batch_that_is_too_large_in_the_topics_codec_is_refused(redis_url: str) -> None:
     refused, _ = append(redis_url, batch(bytes(2_000_000), codec=ZSTD), compression_type="uncompressed")
-    assert isinstance(refused, KafkaError)
-    assert refused.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert code_of(refused) == ErrorCode.MESSAGE_TOO_LARGE

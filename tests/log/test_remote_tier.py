@@ -10,9 +10,6 @@ import gevent
 import pytest
 
 from korvet.errors import KafkaError
-from korvet.lake.decoding import records_to_arrow
-from korvet.lake.files import filesystem
-from korvet.lake.table import Advance, Lake, LakeTopic
 from korvet.log.remote import client as remote_client
 from korvet.log.remote import tier as remote_tier
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest
@@ -22,14 +19,14 @@ from korvet.log.types import RemoteRange
 from korvet.protocol.records.compression import Codec
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from tests.lake.archives import write_file
+from tests.log.lake import TOPIC, archived_lake
 from tests.support.batches import read
 from tests.support.lake_service import LakeService, lake_service
 from tests.support.proxy import turn, until
 
 pytestmark = pytest.mark.slow
 
-TOPIC, TOPIC_ID = "orders", "AAAAAAAAAAAAAAAAAAAAAA"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 RECORDS = 1000
 WHOLE = RemoteRange(0, RECORDS, RECORDS)
 # Nothing here connects to Redis.
@@ -50,12 +47,7 @@ class _Counting(RemoteClient):
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeService]:
     """Read a lake with one archived partition."""
-    lake = tmp_path_factory.mktemp("lake")
-    table = Lake(str(lake)).create(LakeTopic(TOPIC, TOPIC_ID))
-    rows = records_to_arrow(0, [(at, 1000 + at, None, b"value %d" % at, []) for at in range(RECORDS)])
-    file = write_file(filesystem(table.uri), 0, [rows], now_ms=0)
-    assert file is not None
-    table.append([file], [Advance(0, 0, RECORDS)])
+    lake = archived_lake(tmp_path_factory.mktemp("lake"), TOPIC_ID, RECORDS)
     with lake_service(lake, lake) as running:
         yield running
 

@@ -24,6 +24,7 @@ from tests.support.processes import free_port, wait_until
 from tests.support.proxy import proxy, until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_cluster import redis_cluster as started_cluster
+from tests.support.redis_servers import Master
 
 pytestmark = pytest.mark.slow
 
@@ -34,37 +35,29 @@ LONG_MS = 20_000
 
 
 @pytest.fixture(scope="module")
-def master() -> Iterator[str]:
-    port = str(free_port())
-    flags = ("--port", port, "--bind", "127.0.0.1", "--enable-debug-command", "yes")
-    with redis_servers.embedded_server(*flags) as url:
-        yield f"{url}#{port}"
+def master() -> Iterator[Master]:
+    with redis_servers.master() as made:
+        yield made
 
 
 @pytest.fixture
-def replica(master: str) -> Iterator[redis.Redis]:
+def replica(master: Master) -> Iterator[Any]:
     """Give a client of a replica that has caught up with the master."""
-    port = master.partition("#")[2]
-    with redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as url:
-        client = redis.Redis.from_url(url)
-        wait_until(lambda: client.info("replication")["master_link_status"] == "up", "a replica in step")
+    with master.replica() as client:
         yield client
-        client.close()
 
 
-def connected(master: str) -> Redis:
-    return Redis(master.partition("#")[0], timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
+def connected(url: str) -> Redis:
+    return Redis(url, timeout_ms=TIMEOUT_MS, connect_timeout_ms=TIMEOUT_MS)
 
 
 class Writer:
     """Writes over one connection, and has it confirmed over another."""
 
-    def __init__(
-        self, master: str, replicas: int, confirmed_by: str = "", timeout_ms: int = TIMEOUT_MS
-    ) -> None:
-        self._redis = connected(master)
+    def __init__(self, url: str, replicas: int, confirmed_by: str = "", timeout_ms: int = TIMEOUT_MS) -> None:
+        self._redis = connected(url)
         self._replicas = Replicas(
-            lambda: connected(confirmed_by or master),
+            lambda: connected(confirmed_by or url),
             self._redis,
             KEYS,
             replicas=replicas,
@@ -102,8 +95,8 @@ class Writer:
         self._redis.reconnect("lost")
 
 
-def test_what_a_replica_has_is_confirmed(master: str, replica: redis.Redis) -> None:
-    writer = Writer(master, 1, timeout_ms=LONG_MS)
+def test_what_a_replica_has_is_confirmed(master: Master, replica: Any) -> None:
+    writer = Writer(master.url, 1, timeout_ms=LONG_MS)
     for n in range(20):
         assert writer.write(str(n))
         assert replica.get("written") == str(n).encode()
@@ -150,38 +143,38 @@ def test_what_was_refused_asks_nobody() -> None:
     ]
 
 
-def test_many_that_wait_at_once_share_rounds(master: str, replica: redis.Redis) -> None:
+def test_many_that_wait_at_once_share_rounds(master: Master, replica: Any) -> None:
     assert replica.ping()
-    writer = Writer(master, 1, timeout_ms=LONG_MS)
-    with commands_of(redis.Redis.from_url(master.partition("#")[0])) as ran:
+    writer = Writer(master.url, 1, timeout_ms=LONG_MS)
+    with commands_of(master.client) as ran:
         greenlets = [gevent.spawn(writer.write) for _ in range(200)]
         gevent.joinall(greenlets)
     assert all(greenlet.value for greenlet in greenlets)
     assert ran["wait"] < 100
 
 
-def test_more_replicas_than_there_are_are_not_confirmed(master: str, replica: redis.Redis) -> None:
+def test_more_replicas_than_there_are_are_not_confirmed(master: Master, replica: Any) -> None:
     assert replica.ping()
-    assert not Writer(master, 2).write()
+    assert not Writer(master.url, 2).write()
 
 
-def test_a_long_wait_takes_several_commands(master: str) -> None:
+def test_a_long_wait_takes_several_commands(master: Master) -> None:
     """One that took all the time would hold up those that come meanwhile as long."""
-    with commands_of(redis.Redis.from_url(master.partition("#")[0])) as ran:
-        assert not Writer(master, 1).write()
+    with commands_of(master.client) as ran:
+        assert not Writer(master.url, 1).write()
     assert ran["wait"] >= 2
 
 
 def test_a_replica_that_always_lags_by_more_than_a_wait_takes_confirms(
-    master: str, monkeypatch: pytest.MonkeyPatch
+    master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replication, "COMMAND_MS_MAX", 100)
-    with proxy(f"redis://127.0.0.1:{master.partition('#')[2]}") as slow:
+    with proxy(f"redis://127.0.0.1:{master.port}") as slow:
         slow.delay_s = 0.06  # there, and back again
         with redis_servers.embedded_server("--replicaof", "127.0.0.1", str(slow.port)) as url:
             client = redis.Redis.from_url(url)
             until(lambda: client.info("replication")["master_link_status"] == "up")
-            writer = Writer(master, 1, timeout_ms=LONG_MS)
+            writer = Writer(master.url, 1, timeout_ms=LONG_MS)
             others = gevent.spawn(lambda: [writer.write() for _ in range(3)])
             for n in range(3):
                 assert writer.write(str(n))
@@ -190,59 +183,55 @@ def test_a_replica_that_always_lags_by_more_than_a_wait_takes_confirms(
             client.close()
 
 
-def test_numbers_of_replicas_are_waited_for_at_the_same_time(master: str) -> None:
+def test_numbers_of_replicas_are_waited_for_at_the_same_time(master: Master) -> None:
     """A request has one timeout, however many its topics want."""
-    with commands_of(redis.Redis.from_url(master.partition("#")[0])) as ran:
-        assert not any(Writer(master, 0).write_all("x", 1, 2, 3))
+    with commands_of(master.client) as ran:
+        assert not any(Writer(master.url, 0).write_all("x", 1, 2, 3))
     assert ran["wait"] <= 3 * math.ceil(TIMEOUT_MS * WAIT_SHARE / COMMAND_MS_MAX)
 
 
-def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: str, replica: redis.Redis) -> None:
+def test_what_needs_few_replicas_does_not_wait_for_what_needs_more(master: Master, replica: Any) -> None:
     assert replica.ping()
-    writer = Writer(master, 0, timeout_ms=600_000)
+    writer = Writer(master.url, 0, timeout_ms=600_000)
     more = gevent.spawn(writer.write, "more", replicas=2)
     assert writer.write("few", replicas=1)
     assert not more.ready()
     more.kill()
 
 
-def test_the_first_change_over_another_connection_is_confirmed(master: str, replica: redis.Redis) -> None:
+def test_the_first_change_over_another_connection_is_confirmed(master: Master, replica: Any) -> None:
     assert replica.ping()
-    raw: Any = redis.Redis.from_url(master.partition("#")[0])
-    writer = Writer(master, 1)
+    writer = Writer(master.url, 1)
     writer.change()
-    raw.execute_command("DEBUG", "CHANGE-REPL-ID")  # as a failover while the connection is lost
+    master.client.execute_command("DEBUG", "CHANGE-REPL-ID")  # as a failover while the connection is lost
     writer.lose_connection()
     writer.change()
 
 
-def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: str) -> None:
-    assert not Writer(master, 1, confirmed_by="unix:///nowhere#0").write()
-    writer = Writer(master, 1)
+def test_a_redis_that_is_away_confirms_nothing_and_does_so_again_when_it_is_back(master: Master) -> None:
+    assert not Writer(master.url, 1, confirmed_by="unix:///nowhere").write()
+    writer = Writer(master.url, 1)
     assert not writer.write()
-    port = master.partition("#")[2]
-    with redis_servers.embedded_server("--replicaof", "127.0.0.1", port) as url:
-        client = redis.Redis.from_url(url)
-        wait_until(lambda: client.info("replication")["master_link_status"] == "up", "a replica in step")
+    with master.replica():
         assert writer.write()
-        client.close()
 
 
-def test_another_master_confirms_nothing_that_it_was_not_sent(master: str, replica: redis.Redis) -> None:
+def test_another_master_confirms_nothing_that_it_was_not_sent(master: Master, replica: Any) -> None:
     """The connection that waits is the first to follow a failover."""
     with redis_servers.embedded_server() as former:
-        assert not Writer(former, 1, confirmed_by=master).write()
+        assert not Writer(former, 1, confirmed_by=master.url).write()
 
 
-def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: str, replica: redis.Redis) -> None:
+def test_a_master_that_was_a_replica_in_between_confirms_nothing(master: Master, replica: Any) -> None:
     """It has lost what the other master did not have, and its connections stay open all the while."""
-    raw: Any = redis.Redis.from_url(master.partition("#")[0])
-    writer = Writer(master, 1)
+    writer = Writer(master.url, 1)
     assert writer.write()
     with redis_servers.embedded_server("--port", str(port := free_port()), "--bind", "127.0.0.1"):
-        raw.execute_command("REPLICAOF", "127.0.0.1", str(port))
-        wait_until(lambda: raw.info("replication")["master_link_status"] == "up", "it follows another")
-        raw.execute_command("REPLICAOF", "NO", "ONE")
+        master.client.execute_command("REPLICAOF", "127.0.0.1", str(port))
+        wait_until(
+            lambda: master.client.info("replication")["master_link_status"] == "up", "it follows another"
+        )
+        master.client.execute_command("REPLICAOF", "NO", "ONE")
     wait_until(lambda: replica.info("replication")["master_link_status"] == "up", "a replica in step")
     assert not writer.write()
     assert writer.write()

@@ -264,16 +264,6 @@ def test_a_record_without_a_timestamp_is_as_old_as_the_one_after_it(log: Log) ->
     log.check(old + 1)
 
 
-def test_an_empty_log_stays(log: Log) -> None:
-    log.enforce(Policy(0, 0))
-    log.check(0)
-    log.append(5)
-    log.enforce(Policy(0, 0))
-    log.check(log.end)
-    log.enforce(Policy(0, 0))
-    log.check(log.end)
-
-
 def test_where_nothing_is_due_a_look_asks_for_no_entry(log: Log) -> None:
     """Nor for anything else, once it is known how old the first record is."""
     for _ in range(3):
@@ -364,13 +354,3 @@ def test_where_rows_of_the_index_were_lost_nothing_goes_that_is_not_old(log: Log
         log.bench.raw.zremrangebyscore(log.bench.partition.index_key, offset, offset)
     log.enforce(WEEK)
     assert log.bench.bounds().first_offset == fresh
-
-
-def test_what_is_not_archived_stays_however_old(log: Log) -> None:
-    offsets = [log.append(5) for _ in range(6)]
-    local = Policy(0, -1, archived_only=True)
-    log.enforce(local)
-    log.check(0)
-    log.bench.raw.hset(log.state, "archived", offsets[3])
-    log.enforce(local)
-    log.check(offsets[3])

@@ -111,14 +111,6 @@ def test_what_is_not_verified_is_neither_written_nor_an_error_of_the_script(
     client.close()
 
 
-def test_transactions_are_sent_again_with_their_keys_past_external_entries(bench: Bench) -> None:
-    bench.append(b"first")
-    bench.external(2500 if bench.format == "batch" else 2100)
-    begun = [bench.logs.begin_append([opening(bench, producer)]) for producer in (7, 8)]
-    bases = [appended(each.result()[0]).base_offset for each in begun]
-    assert opened(bench) == {"7": bases[0], "8": bases[1]}
-
-
 def test_a_missing_script_is_sent_again_with_its_keys(bench: Bench) -> None:
     bench.append(b"first")
     bench.raw.script_flush()
@@ -127,24 +119,6 @@ def test_a_missing_script_is_sent_again_with_its_keys(bench: Bench) -> None:
     bench.raw.script_flush()
     assert writer(bench).write([marker(bench)]) == [None]
     assert opened(bench) == {}
-
-
-def test_external_entries_lie_between_the_records_of_a_transaction_and_are_of_none(
-    record_bench: Bench,
-) -> None:
-    bench = record_bench
-    first = appended(bench.logs.append([opening(bench, 7)])[0]).base_offset
-    bench.external(3)
-    second = bench.made(b"more", producer=7, epoch=0, sequence=1, transaction="t0")
-    appended(bench.logs.append([second])[0])
-    bench.external(3)
-    assert writer(bench).write([marker(bench)]) == [None]
-    entries = [fields for _, fields in bench.raw.xrange(bench.partition.stream)]
-    whose = [fields.get(b"korvet.producer") for fields in entries]
-    assert whose == [b"7:0", *[None] * 3, b"7:0", *[None] * 3, b"7:0"]
-    assert entries[-1][b"korvet.marker"] == b"abort"
-    assert aborted(bench) == [f"7:{first}"]
-    assert bench.read(0).high_watermark == bench.bounds().high_watermark
 
 
 def test_markers_are_written_to_all_partitions_once(bench: Bench) -> None:

@@ -264,3 +264,9 @@ def listeners(client: Any, channel: str) -> int:
     """Return how many connections have subscribed to a sharded channel."""
     [(_, count)] = server_of(client, channel).pubsub_shardnumsub(channel)
     return int(count)
+
+
+def now_ms(client: Any) -> int:
+    """Return the time of a server's clock."""
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
