@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 from collections import defaultdict
 from collections.abc import Generator, Iterator
@@ -16,8 +17,10 @@ import redis as redis_py
 from korvet.redis.client import Redis
 from tests.support import process_guard, redis_servers
 from tests.support import redis_cluster as clusters
+from tests.support.authority import Authority
 from tests.support.broker import forget_logs, logs_of_test
 from tests.support.domain import Domain, domain
+from tests.support.identity_provider import Provider, identity_provider
 from tests.support.log_bench import Bench
 from tests.support.proxy import Proxy, proxy
 from tests.support.virtual_clock import VirtualClock
@@ -91,9 +94,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Put the process's logging back: what a test configures is global."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
 def clock() -> VirtualClock:
     """Give a clock whose time the test moves."""
     return VirtualClock()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Give the CA of a file's certificates."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    """Give the provider of a file's tokens."""
+    with identity_provider() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -16,22 +15,14 @@ from hypothesis import strategies as st
 from korvet.config.settings import Settings
 from korvet.logs import PAUSE_SECONDS, Log, RateLimitedLogger, configure, set_level
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 log = Log("korvet.test")
 
 
 def fail(error: Exception) -> None:
     """Raise it."""
     raise error
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """Put the process's logging back: what a test configures is global."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture

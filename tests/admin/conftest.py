@@ -1,17 +1,16 @@
-"""A broker in this process for the tests of a file, and a client of it; each test has names of its own."""
+"""A broker in this process for the tests of a file, and a client of it."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from korvet.admin.client import AdminClient
+from tests.support.fixtures import client, name, topic
 from tests.support.in_process import InProcessBroker, only_broker
-from tests.support.topic_client import Client
 
-_NUMBERS = itertools.count()
+__all__ = ["admin", "broker", "client", "name", "topic"]
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +22,5 @@ def broker(redis_server: str) -> Iterator[InProcessBroker]:
 
 @pytest.fixture
 def admin(broker: InProcessBroker) -> Iterator[AdminClient]:
-    """Give an admin client."""
-    with AdminClient(broker.bootstrap) as client:
-        yield client
-
-
-@pytest.fixture
-def client(broker: InProcessBroker) -> Iterator[Client]:
-    """Give a connection to the broker."""
-    with Client(broker.address) as connection:
-        yield connection
-
-
-@pytest.fixture
-def name() -> str:
-    """Give a name that no other test uses, for topics and groups."""
-    return f"name-{next(_NUMBERS)}"
-
-
-@pytest.fixture
-def topic(client: Client, name: str) -> str:
-    """Give a topic with one partition."""
-    client.create(name)
-    return name
+    with AdminClient(broker.bootstrap) as connected:
+        yield connected

@@ -1,17 +1,16 @@
-"""One real broker with a console that takes changes, for all of its tests, each with names of its own."""
+"""One real broker with a console that takes changes, for all of its tests."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.broker import Broker, korvet_broker
 from tests.support.console import TOKEN, Caller
-from tests.support.topic_client import Client
+from tests.support.fixtures import client, name
 
-_NUMBERS = itertools.count()
+__all__ = ["broker", "client", "console", "name"]
 
 
 @pytest.fixture(scope="session")
@@ -33,16 +32,3 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def console(broker: Broker) -> Caller:
     """Give a caller who has the token."""
     return Caller(broker.ops_address)
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
-    """Give a connection to the broker."""
-    with Client(broker.address) as connection:
-        yield connection
-
-
-@pytest.fixture
-def name() -> str:
-    """Give a name that no other test uses, for topics and groups."""
-    return f"name-{next(_NUMBERS)}"
