@@ -36,12 +36,10 @@ def versions(served: dict[int, tuple[int, int]], version: int) -> bytes:
 
 
 def is_versions(api_key: int) -> bool:
-    """Tell whether a request asks for versions."""
     return api_key == ApiVersionsRequest.api.key
 
 
 def read(cls: type[M], request: bytes) -> M:
-    """Return a request that was heard."""
     _, version, _, length = struct.unpack_from(">hhih", request)
     position = struct.calcsize(">hhih") + length
     return decode(cls, version, request, position + cls.api.is_flexible(version))

@@ -19,25 +19,12 @@ from tests.support.docs import PAGES
 from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
-MODULES = [
-    "",
-    ".client",
-    ".topics",
-    ".types",
-    ".configs",
-    ".cluster",
-    ".groups",
-    ".offsets",
-    ".records",
-    ".transactions",
-    ".users",
-    ".quotas",
-]
+MODULES = "client topics types configs cluster groups offsets records transactions users quotas"
 PAGE = PAGES["docs/admin-python.md"]
 DOCUMENTED = f"127.0.0.1:{PORT_DEFAULT}"
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", ["", *map(".{}".format, MODULES.split())])
 def test_each_example_prints_what_it_says(
     broker: InProcessBroker, client: Client, admin: AdminClient, module: str
 ) -> None:

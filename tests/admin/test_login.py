@@ -17,7 +17,7 @@ from korvet.admin.security import ClientSecurity, from_configs
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.types import ScramMechanism
 from korvet.security import sasl as server_sasl
-from tests.support.identity_provider import AUDIENCE, ISSUER, Provider, identity_provider
+from tests.support.identity_provider import AUDIENCE, ISSUER, Provider
 from tests.support.in_process import InProcessBroker, only_broker
 from tests.support.sasl_client import delete_password, set_password
 from tests.support.topic_client import Client
@@ -35,12 +35,6 @@ SETTINGS = {
     "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     "listener.name.short.connections.max.reauth.ms": str(REAUTH_MS),
 }
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with identity_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -112,24 +106,6 @@ def test_a_token_is_read_from_its_file_at_each_login(
     file.write_text(f"{provider.token()}\n")
     with AdminClient(at, security=security) as admin:
         assert admin.cluster.describe().brokers
-
-
-def test_a_mechanism_that_the_listener_does_not_have_is_named_with_those_it_has(
-    broker: InProcessBroker,
-) -> None:
-    at = address(broker, "SHORT")
-    assert failure(at, alice("PLAIN")) == f"{at} does not take PLAIN, only SCRAM-SHA-256"
-
-
-def test_a_client_without_a_login_learns_that_it_needs_one(broker: InProcessBroker) -> None:
-    at = address(broker, "SHORT")
-    said = "requires a login: security.protocol has to be SASL_PLAINTEXT, and sasl.mechanism one of SCRAM-SHA-256"
-    assert failure(at) == f"{at} {said}"
-
-
-def test_a_login_where_there_is_none_is_refused(broker: InProcessBroker) -> None:
-    at = address(broker, "PLAINTEXT")
-    assert failure(at, alice()) == f"{at} takes no SASL: security.protocol has to be PLAINTEXT or SSL"
 
 
 @pytest.fixture(autouse=True)

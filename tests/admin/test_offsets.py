@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import (
-    BrokerError,
-    GroupIdNotFoundError,
-    UnknownTopicOrPartitionError,
-)
-from korvet.admin.offsets import EARLIEST, LATEST, CommittedOffset, ShareGroupOffset
+from korvet.admin.errors import BrokerError, GroupIdNotFoundError, UnknownTopicOrPartitionError
+from korvet.admin.offsets import LATEST, CommittedOffset, ShareGroupOffset
 from korvet.admin.types import TopicPartition, settled
 from korvet.errors import ErrorCode
 from tests.admin.outcomes import code_of
-from tests.support.batches import Record
 from tests.support.group_consumer import joined
 from tests.support.in_process import InProcessBroker
 from tests.support.share_consumer import ShareConsumer
@@ -71,23 +66,6 @@ def test_share_groups_are_where_they_have_begun(admin: AdminClient, client: Clie
         name: {zero: found[name][zero]},
         nobody: {},
     }
-
-
-def test_offsets_of_the_log_are_found_by_timestamp(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name, partitions=2)
-    for timestamp in (1000, 2000, 3000):
-        client.append(name, Record(timestamp=timestamp), partition=1)
-    empty, full = TopicPartition(name, 0), TopicPartition(name, 1)
-
-    def offset(place: TopicPartition, timestamp: int) -> tuple[int, int]:
-        found = settled(admin.offsets.at({place: timestamp}))[place]
-        return found.offset, found.timestamp
-
-    assert offset(full, EARLIEST)[0] == 0
-    assert offset(full, LATEST)[0] == 3
-    assert offset(full, 1500) == (1, 2000)
-    assert offset(full, 3001) == (-1, -1)
-    assert offset(empty, LATEST)[0] == 0
 
 
 def test_missing_partitions_do_not_hide_the_others(admin: AdminClient, topic: str) -> None:

@@ -99,22 +99,19 @@ def test_a_producer_goes_on_with_the_sequence_it_is_given(
 
 def test_each_partition_has_the_reason_of_its_refusal(admin: AdminClient, client: Client, name: str) -> None:
     client.create(name, max_message_bytes="100")
+    client.create(f"{name}-compact", cleanup_policy="compact")
     producer = IdempotentProducer(admin, new_identity(admin))
-    good, large, missing = TopicPartition(name, 0), TopicPartition(name, 1), TopicPartition(name + "x", 0)
-    outcomes = producer.send({good: batch(b"v" * 200), large: batch(b"1"), missing: batch(b"1")})
+    small, beyond = TopicPartition(name, 0), TopicPartition(name, 1)
+    missing, compact = TopicPartition(f"{name}-x", 0), TopicPartition(f"{name}-compact", 0)
+    keyless = batch(b"1")
+    outcomes = producer.send({small: batch(b"v" * 200), beyond: keyless, missing: keyless, compact: keyless})
     messages = {place: str(outcome) for place, outcome in outcomes.items()}
-    assert messages[good].startswith("MESSAGE_TOO_LARGE: a batch of ")
-    assert messages[large] == f"UNKNOWN_TOPIC_OR_PARTITION: partition {name}:1 does not exist"
+    assert messages[small].startswith("MESSAGE_TOO_LARGE: a batch of ")
+    assert messages[beyond] == f"UNKNOWN_TOPIC_OR_PARTITION: partition {name}:1 does not exist"
     assert messages[missing].endswith(": UNKNOWN_TOPIC_OR_PARTITION")
+    assert messages[compact].startswith("INVALID_RECORD: ")
+    assert "key" in messages[compact]
     assert producer.sequences == {}
-
-
-def test_an_error_of_a_record_is_reported(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name, cleanup_policy="compact")
-    place = TopicPartition(name, 0)
-    outcome = IdempotentProducer(admin, new_identity(admin)).send({place: batch(b"no key")})[place]
-    assert str(outcome).startswith("INVALID_RECORD: ")
-    assert "key" in str(outcome)
 
 
 def committed(broker: InProcessBroker, topic: str) -> list[bytes | None]:

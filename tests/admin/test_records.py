@@ -26,29 +26,8 @@ def test_a_record_has_its_offset_time_key_value_and_headers(
     headers = [("a", b"\xff"), ("a", None), ("", b"")]
     client.append(topic, Record(b"value", b"key", 17, headers), Record(None, None, 18))
     found = piece(admin, topic)
-    assert found.records == [
-        LogRecord(0, 17, b"key", b"value", headers),
-        LogRecord(1, 18, None, None, []),
-    ]
+    assert found.records == [LogRecord(0, 17, b"key", b"value", headers), LogRecord(1, 18, None, None, [])]
     assert (found.next_offset, found.start, found.end) == (2, 0, 2)
-
-
-@pytest.mark.parametrize("codec", list(Codec))
-def test_what_lies_before_the_offset_in_its_batch_is_left_out(
-    admin: AdminClient, client: Client, topic: str, codec: Codec
-) -> None:
-    assert client.produce(topic, batch(b"zero", b"one", b"two", codec=codec)).error_code == 0
-    found = piece(admin, topic, 1)
-    assert [(each.offset, each.value) for each in found.records] == [(1, b"one"), (2, b"two")]
-    assert piece(admin, topic, 3).records == []
-
-
-def test_offsets_of_format_record_come_with_their_gaps(admin: AdminClient, client: Client, name: str) -> None:
-    client.create(name, storage_format="record")
-    offsets = [client.append(name, b"%d" % number) for number in range(3)]
-    found = piece(admin, name)
-    assert [each.offset for each in found.records] == offsets
-    assert found.end == found.next_offset == offsets[-1] + 1
 
 
 def test_a_piece_ends_where_it_has_enough_and_the_next_goes_on(
@@ -107,7 +86,7 @@ def test_batches_that_grow_together_beyond_the_limit_come_piece_by_piece(
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_slice_has_no_more_records_than_its_maximum(
+def test_a_slice_begins_at_its_offset_and_has_no_more_records_than_its_maximum(
     admin: AdminClient, client: Client, topic: str, codec: Codec
 ) -> None:
     for values in ((b"0", b"1", b"2"), (b"3", b"4", b"5")):
@@ -116,6 +95,7 @@ def test_a_slice_has_no_more_records_than_its_maximum(
     assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2", b"3"], 4)
     found = piece(admin, topic, 1, records_max=2)
     assert ([each.value for each in found.records], found.next_offset) == ([b"1", b"2"], 3)
+    assert piece(admin, topic, 6).records == []
 
 
 def test_what_lies_before_a_batch_that_is_too_large_is_a_piece(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from confluent_kafka import Producer
@@ -67,17 +67,18 @@ class Broker:
         )
 
 
-def end_notices_by(broker: Broker, timeout: float = 30) -> LogOffset | AdminError:
-    """Ask the broker for the end of its partition."""
+def end_by(
+    broker: Broker, timeout: float = 30, on_retry: Callable[[AdminError, float], None] = lambda *_: None
+) -> LogOffset | AdminError:
     with hostile.peer(broker.answer) as address:
         broker.port = int(address.rpartition(":")[2])
-        with AdminClient(address, timeout=timeout) as admin:
+        with AdminClient(address, timeout=timeout, on_retry=on_retry) as admin:
             return admin.offsets.at({PLACE: LATEST})[PLACE]
 
 
 def test_a_leader_that_is_none_any_more_is_looked_for_again() -> None:
     broker = Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-    found = end_notices_by(broker)
+    found = end_by(broker)
     assert isinstance(found, LogOffset)
     assert found.offset == 7
     assert broker.asked.count(MetadataRequest.api.key) == 3
@@ -85,7 +86,7 @@ def test_a_leader_that_is_none_any_more_is_looked_for_again() -> None:
 
 def test_what_another_try_does_not_change_is_not_tried_again() -> None:
     broker = Broker([ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-    found = end_notices_by(broker)
+    found = end_by(broker)
     assert isinstance(found, BrokerError)
     assert found.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert broker.asked.count(ListOffsetsRequest.api.key) == 1
@@ -93,18 +94,15 @@ def test_what_another_try_does_not_change_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("timeout", [0.01, 0.3])
 def test_when_the_time_is_over_the_last_reason_is_reported(timeout: float) -> None:
-    found = end_notices_by(Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000), timeout)
+    found = end_by(Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000), timeout)
     assert isinstance(found, AdminError)
     assert found.retriable
 
 
-def test_each_further_try_is_notices_with_its_reason_and_the_seconds_left() -> None:
+def test_each_further_try_is_noticed_with_its_reason_and_the_seconds_left() -> None:
     notices: list[tuple[AdminError, float]] = []
     broker = Broker([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-    with hostile.peer(broker.answer) as address:
-        broker.port = int(address.rpartition(":")[2])
-        with AdminClient(address, on_retry=lambda *each: notices.append(each)) as admin:
-            admin.offsets.at({PLACE: LATEST})
+    end_by(broker, on_retry=lambda *each: notices.append(each))
     codes = [error.code for error, _ in notices if isinstance(error, BrokerError)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
     (_, first), (_, second) = notices

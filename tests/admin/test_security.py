@@ -73,10 +73,7 @@ def test_what_cannot_work_is_refused(configs: dict[str, str], says: str) -> None
 @pytest.mark.parametrize(
     "client",
     [
-        {
-            "ssl.certificate.location": str(TLS / "certificate.pem"),
-            "ssl.key.location": str(TLS / "key.pem"),
-        },
+        {"ssl.certificate.location": str(TLS / "certificate.pem"), "ssl.key.location": str(TLS / "key.pem")},
         {
             "ssl.keystore.certificate.chain": (TLS / "certificate.pem").read_text(encoding="ascii"),
             "ssl.keystore.key": (TLS / "key.pem").read_text(encoding="ascii"),
