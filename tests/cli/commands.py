@@ -77,7 +77,6 @@ def korvet_process(
     cwd: Path | None = None,
     seconds_max: float = COMMAND_SECONDS_MAX,
 ) -> TextResult:
-    """Run a command line as a process."""
     return subprocess.run(
         [sys.executable, "-m", "korvet", *arguments],
         env=_clean(environ),
@@ -97,7 +96,6 @@ def done(result: subprocess.CompletedProcess[Any]) -> Any:
 
 
 def done_as_json(*arguments: str) -> Any:
-    """Return the JSON that a command prints with --json."""
     return json.loads(done(korvet(*arguments, "--json")))
 
 

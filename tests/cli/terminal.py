@@ -52,7 +52,6 @@ def at_terminal(*arguments: str, environment: Mapping[str, str] | None = None) -
 
 
 def exit_code(child: Any) -> int:
-    """Wait for the command to end, and return its exit code."""
     child.expect(pexpect.EOF)
     child.close()
     assert child.signalstatus is None

@@ -111,13 +111,6 @@ def test_the_load_of_a_redis_that_is_away_is_not_known(broker: InProcessBroker) 
     assert "redis.url" in failed(wrong, 2)
 
 
-def test_where_no_broker_is_one_line_says_so() -> None:
-    for words in (("cluster", "describe"), ("topics", "list"), ("configs", "describe", "--cluster")):
-        message = failed(korvet(*words, "-b", "127.0.0.1:1", "--timeout", "0.2"))
-        assert "127.0.0.1:1" in message
-        assert message.count("\n") == 1
-
-
 @pytest.mark.slow
 def test_a_port_where_http_is_spoken_is_recognized() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:

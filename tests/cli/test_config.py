@@ -14,10 +14,15 @@ from redis.exceptions import NoPermissionError
 from korvet.cli.config import markdown_table
 from korvet.config.settings import SETTINGS
 from korvet.redis.permissions import rules
-from tests.cli.commands import korvet, run
+from tests.cli.commands import korvet, refused, run
 from tests.support import redis_servers
 
-URL = "redis://user:hunter2@localhost:6379"
+STORE = (
+    "AWS_ACCESS_KEY_ID=hunter2,AWS_SECRET_ACCESS_KEY=hunter2==,aws_session_token=hunter2,"
+    "azure_storage_account_key=hunter2,sas_token=hunter2,google_service_account_key=hunter2,"
+    "AWS_REGION=eu-west-1,AWS_ALLOW_HTTP=true,endpoint=http://me:hunter2@store:9000"
+)
+FORMS: tuple[tuple[str, ...], ...] = ((), ("--json",), ("--markdown",))
 
 
 def test_the_table_shows_each_setting_with_value_and_origin() -> None:
@@ -35,47 +40,36 @@ def test_a_long_value_is_neither_cut_nor_wrapped_where_the_output_is_no_terminal
     assert f" {path} " in korvet("config", "--data-dir", path).stdout
 
 
-def test_passwords_are_masked_in_every_form() -> None:
-    for form in ([], ["--json"], ["--markdown"]):
-        result = korvet("config", "--redis-url", URL, *form)
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("redis.url", "redis://user:hunter2@localhost:6379", "redis://user:***@localhost:6379"),
+        (
+            "lake.iceberg.catalog",
+            "type=sql,uri=postgresql+psycopg://me:hunter2@db/iceberg,credential=hunter2,s3.secret-access-key=hunter2",
+            "type=sql,uri=postgresql+psycopg://me:***@db/iceberg,credential=***,s3.secret-access-key=***",
+        ),
+        (
+            "lake.storage.options",
+            STORE,
+            ",AWS_REGION=eu-west-1,AWS_ALLOW_HTTP=true,endpoint=http://me:***@store:9000",
+        ),
+    ],
+)
+def test_only_what_is_no_secret_is_shown_in_every_form(name: str, value: str, shown: str) -> None:
+    printed = {form: korvet("config", "--set", f"{name}={value}", *form) for form in FORMS}
+    for result in printed.values():
         assert result.returncode == 0, result.stderr
         assert "hunter2" not in result.stdout + result.stderr
-    assert json.loads(korvet("config", "--json", "--redis-url", URL).stdout)["redis.url"] == {
-        "value": "redis://user:***@localhost:6379",
-        "origin": "command line",
-    }
+    found = json.loads(printed["--json",].stdout)[name]
+    assert found["value"].endswith(shown)
+    assert found["origin"] == "command line"
 
 
-def test_of_an_iceberg_catalog_only_what_is_no_secret_is_shown() -> None:
-    catalog = "type=sql,uri=postgresql+psycopg://me:hunter2@db/iceberg,credential=hunter2,s3.secret-access-key=hunter2"
-    shown = json.loads(korvet("config", "--json", "--set", f"lake.iceberg.catalog={catalog}").stdout)
-    assert shown["lake.iceberg.catalog"]["value"] == (
-        "type=sql,uri=postgresql+psycopg://me:***@db/iceberg,credential=***,s3.secret-access-key=***"
-    )
-
-
-def test_of_an_object_store_only_what_is_no_secret_is_shown() -> None:
-    options = {
-        "AWS_ACCESS_KEY_ID": "hunter2",
-        "AWS_SECRET_ACCESS_KEY": "hunter2==",
-        "aws_session_token": "hunter2",
-        "azure_storage_account_key": "hunter2",
-        "sas_token": "hunter2",
-        "google_service_account_key": "hunter2",
-        "AWS_REGION": "eu-west-1",
-        "AWS_ALLOW_HTTP": "true",
-        "endpoint": "http://me:hunter2@store:9000",
-    }
-    text = ",".join(f"{name}={value}" for name, value in options.items())
-    environ = {"KORVET_LAKE_STORAGE_OPTIONS": text}
-    for form in ([], ["--json"], ["--markdown"]):
-        result = korvet("config", *form, environ=environ)
-        assert result.returncode == 0, result.stderr
-        assert "hunter2" not in result.stdout + result.stderr
-    shown = json.loads(korvet("config", "--json", environ=environ).stdout)["lake.storage.options"]["value"]
-    assert shown.endswith("AWS_REGION=eu-west-1,AWS_ALLOW_HTTP=true,endpoint=http://me:***@store:9000")
-    refused = korvet("config", environ={"KORVET_LAKE_STORAGE_OPTIONS": "AWS_SECRET_ACCESS_KEY=hun,hunter2"})
-    assert "Invalid value '***' for configuration lake.storage.options (environment)" in refused.stderr
+def test_a_value_of_secrets_that_is_refused_is_not_shown() -> None:
+    given = {"KORVET_LAKE_STORAGE_OPTIONS": "AWS_SECRET_ACCESS_KEY=hun,hunter2"}
+    message = refused("config", environ=given)
+    assert "Invalid value '***' for configuration lake.storage.options (environment)" in message
 
 
 def test_markdown_has_one_row_for_each_setting() -> None:

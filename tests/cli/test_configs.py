@@ -38,7 +38,10 @@ def test_what_is_set_for_a_topic_is_shown(broker: InProcessBroker, client: Clien
     assert "segment.ms" not in rows
     found = described(broker, "--topic", name, "--all")
     assert found["segment.ms"]["default"] is True
-    assert found["retention.ms"]["synonyms"][0] == {"name": "retention.ms", "value": "77", "source": "topic"}
+    retention = found["retention.ms"]
+    assert retention["synonyms"][0] == {"name": "retention.ms", "value": "77", "source": "topic"}
+    kind = [retention[each] for each in ("type", "read_only", "sensitive", "default", "documentation")]
+    assert kind == ["long", False, False, False, None]
     assert described(broker, "--topic", name, "--name", "segment.ms").keys() == {"segment.ms"}
     assert described(broker, "--topic", name, "--documentation")["retention.ms"]["documentation"]
 

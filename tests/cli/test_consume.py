@@ -11,17 +11,7 @@ from typing import Any
 import pytest
 
 from korvet.admin.client import AdminClient
-from tests.cli.commands import (
-    Result,
-    commit,
-    committed,
-    done,
-    failed,
-    read,
-    refused,
-    run,
-    write,
-)
+from tests.cli.commands import Result, commit, committed, done, failed, read, refused, run, write
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
 from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
@@ -36,7 +26,6 @@ def consume(broker: InProcessBroker, *arguments: str) -> Result:
 
 
 def values(broker: InProcessBroker, *arguments: str) -> list[str]:
-    """Return the lines that it writes."""
     return str(done(consume(broker, *arguments)).decode()).splitlines()
 
 
@@ -93,14 +82,13 @@ def test_reading_begins_at_a_time(broker: InProcessBroker, topic: str) -> None:
 def test_the_last_records_are_counted_over_gaps_of_any_size(
     broker: InProcessBroker, client: Client, name: str
 ) -> None:
-    client.create(name, partitions=2, cleanup_policy="compact")
-    client.create(f"{name}-record", storage_format="record")
+    client.create(name, storage_format="record")
     for number in range(40):
-        client.append(f"{name}-record", *[b"%d.%d" % (number, each) for each in range(number % 4 + 1)])
-    everything = values(broker, f"{name}-record")
+        client.append(name, *[b"%d.%d" % (number, each) for each in range(number % 4 + 1)])
+    everything = values(broker, name)
     assert len(everything) == 100
     for count in (1, 2, 7, 50, 99, 100):
-        assert values(broker, f"{name}-record", "-o", f"-{count}") == everything[-count:]
+        assert values(broker, name, "-o", f"-{count}") == everything[-count:]
 
 
 def test_records_are_written_as_a_template_says(broker: InProcessBroker, topic: str) -> None:
@@ -170,26 +158,17 @@ def test_a_group_begins_at_the_end_on_request(broker: InProcessBroker, client: C
 
 
 @pytest.mark.slow
-def test_more_is_waited_for_until_ctrl_c(broker: InProcessBroker, client: Client, topic: str) -> None:
+def test_more_is_waited_for_until_ctrl_c_which_commits_what_was_written_and_leaves_the_group(
+    broker: InProcessBroker, client: Client, topic: str
+) -> None:
     client.append(topic, b"first")
-    with at_terminal("consume", "-b", broker.bootstrap, topic) as child:
+    with at_terminal("consume", "-b", broker.bootstrap, topic, "-g", topic) as child:
         child.expect_exact("first\r\n")
         client.append(topic, b"second")
         child.expect_exact("second\r\n")
         child.send(CTRL_C)
         assert exit_code(child) == 130
         assert "Traceback" not in child.before
-
-
-@pytest.mark.slow
-def test_ctrl_c_commits_what_was_written_and_leaves_the_group(
-    broker: InProcessBroker, client: Client, topic: str
-) -> None:
-    client.append(topic, b"first", b"second")
-    with at_terminal("consume", "-b", broker.bootstrap, topic, "-g", topic) as child:
-        child.expect_exact("second\r\n")
-        child.send(CTRL_C)
-        assert exit_code(child) == 130
     assert committed(broker, topic, topic) == [2]
     with AdminClient(broker.bootstrap) as admin:
         group = admin.groups.describe([topic])[topic]

@@ -64,18 +64,6 @@ def test_a_group_is_described_by_partitions_with_its_lag(
     assert table(printed) == [[name, "0", "2", "5", "3", "-"], [name, "1", "1", "1", "0", "-"]]
 
 
-def test_a_lag_that_offsets_do_not_show_is_unknown(
-    broker: InProcessBroker, client: Client, name: str
-) -> None:
-    client.create(name, partitions=2, storage_format="record")
-    ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
-    commit(broker, name, name, ends[0] - 3, ends[1])
-    [group] = as_json(broker, "describe", name)
-    assert [row["lag"] for row in group["offsets"]] == [None, 0]
-    assert [row["end"] for row in group["offsets"]] == ends
-    assert [row[4] for row in table(groups(broker, "describe", name).stdout)] == ["-", "0"]
-
-
 @contextlib.contextmanager
 def metrics(page: bytes) -> Iterator[str]:
     """Serve a page as /metrics; gives its address."""
@@ -86,28 +74,36 @@ def metrics(page: bytes) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_lag_that_is_counted_is_shown(broker: InProcessBroker, client: Client, name: str) -> None:
+COUNTED = """\
+korvet_consumer_group_lag_records{group="NAME",partition="0",topic="NAME"} 3
+korvet_consumer_group_lag_seconds{group="NAME",partition="0",topic="NAME"} 3.5
+"""
+LAGS: dict[str, tuple[str | None, list[tuple[int | None, float | None]], list[list[str]]]] = {
+    "not asked for": (None, [(None, None), (0, 0.0)], [["-"], ["0"]]),
+    "not counted yet": ("", [(None, None), (0, 0.0)], [["uncounted", "uncounted"], ["0", "0.0"]]),
+    "counted": (COUNTED, [(3, 3.5), (0, 0.0)], [["3", "3.5"], ["0", "0.0"]]),
+}
+
+
+@pytest.mark.parametrize(("page", "lags", "cells"), LAGS.values(), ids=LAGS)
+def test_a_lag_that_offsets_do_not_show_is_what_the_metrics_say(
+    broker: InProcessBroker,
+    client: Client,
+    name: str,
+    page: str | None,
+    lags: list[tuple[int | None, float | None]],
+    cells: list[list[str]],
+) -> None:
     client.create(name, partitions=2, storage_format="record")
     ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
     commit(broker, name, name, ends[0] - 3, ends[1])
-    of = f'{{group="{name}",partition="0",topic="{name}"}}'
-    page = f"korvet_consumer_group_lag_records{of} 3\nkorvet_consumer_group_lag_seconds{of} 3.5\n"
-    with metrics(page.encode()) as address:
-        rows = table(done(groups(broker, "describe", name, "--metrics", address)))
-        [described] = as_json(broker, "describe", name, "--metrics", address)
-    assert [(row["lag"], row["lag_seconds"]) for row in described["offsets"]] == [(3, 3.5), (0, 0.0)]
-    assert [row[4:] for row in rows] == [["3", "3.5", "-"], ["0", "0.0", "-"]]
-
-
-def test_a_lag_that_is_not_counted_yet_says_so(broker: InProcessBroker, client: Client, name: str) -> None:
-    client.create(name, partitions=2, storage_format="record")
-    ends = [client.append(name, *[b"value"] * 5, partition=index) + 5 for index in (0, 1)]
-    commit(broker, name, name, ends[0] - 3, ends[1])
-    with metrics(b"") as address:
-        rows = table(done(groups(broker, "describe", name, "--metrics", address)))
-        [described] = as_json(broker, "describe", name, "--metrics", address)
-    assert [row[4:6] for row in rows] == [["uncounted", "uncounted"], ["0", "0.0"]]
-    assert [row["lag_seconds"] for row in described["offsets"]] == [None, 0.0]
+    with metrics((page or "").replace("NAME", name).encode()) as address:
+        asked = ["describe", name, *(["--metrics", address] if page is not None else [])]
+        rows = table(done(groups(broker, *asked)))
+        [described] = as_json(broker, *asked)
+    assert [(row["lag"], row.get("lag_seconds")) for row in described["offsets"]] == lags
+    assert [row["end"] for row in described["offsets"]] == ends
+    assert [row[4:-1] for row in rows] == cells
 
 
 @pytest.mark.parametrize(("storage_format", "count"), [("batch", 3), ("record", None)])
@@ -141,7 +137,7 @@ def test_members_are_described_with_their_partitions(
     broker: InProcessBroker, client: Client, name: str
 ) -> None:
     client.create(name, partitions=2)
-    with joined(broker.bootstrap, name, name):
+    with joined(broker.bootstrap, name, name, instance="desk-1"):
         [group] = as_json(broker, "describe", name)
         assert (group["state"], group["protocol_type"], group["protocol"]) == ("Stable", "consumer", "range")
         [member] = group["members"]
@@ -151,7 +147,7 @@ def test_members_are_described_with_their_partitions(
         result = groups(broker, "describe", name, "--members")
         assert result.stdout.splitlines()[0] == f"{name}: Stable, 1 member, range"
         [row] = table(result.stdout)
-        assert row[:3] == [member["member"], "-", "reader"]
+        assert row[:4] == [member["member"], "desk-1", "reader", "/127.0.0.1"]
         assert row[-2:] == [f"{name}:0", f"{name}:1"]
 
 
@@ -314,7 +310,10 @@ def test_the_outcome_of_each_group_is_printed_as_json(broker: InProcessBroker, t
 
 @pytest.mark.parametrize(
     "line",
-    ["groups list", "groups describe a", "groups delete --yes a", "consume a", "produce a /dev/null"],
+    [
+        *("groups list", "groups describe a", "groups delete --yes a", "consume a", "produce a /dev/null"),
+        *("cluster describe", "topics list", "configs describe --cluster"),
+    ],
 )
 def test_an_unreachable_broker_is_one_line_of_error(line: str) -> None:
     result = korvet(*line.split(), *NOWHERE)

@@ -43,13 +43,6 @@ def test_help_shows_no_flag_that_only_developers_need(
     assert "markdown" not in text.lower()
 
 
-def test_help_of_the_group_names_each_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert "serve" in text
-    assert "config" in text
-
-
 def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
@@ -86,17 +79,8 @@ def test_importing_the_command_loads_nothing_that_only_one_command_needs() -> No
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
-    late = {
-        "gevent",
-        "redis",
-        "korvet.server",
-        "korvet.admin",
-        "aiokafka",
-        "prompt_toolkit",
-        "rich",
-        "asyncio",
-    }
-    assert not late & set(loaded)
+    late = "gevent redis korvet.server korvet.admin aiokafka prompt_toolkit rich asyncio"
+    assert not set(late.split()) & set(loaded)
 
 
 @pytest.mark.slow

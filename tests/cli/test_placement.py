@@ -11,32 +11,25 @@ import pytest
 
 from korvet.admin.client import AdminClient
 from tests.cli.commands import done, failed, korvet, refused
-from tests.cli.terminal import at_terminal, exit_code
 from tests.support import redis_servers
 from tests.support.broker import Broker, korvet_cluster
-from tests.support.topic_client import Client
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    with (
-        redis_servers.server() as url,
-        korvet_cluster(tmp_path_factory.mktemp("cluster"), url) as running,
-    ):
+    with redis_servers.server() as url, korvet_cluster(tmp_path_factory.mktemp("cluster"), url) as running:
         yield running
 
 
 @pytest.fixture
 def topic(brokers: list[Broker], name: str) -> str:
-    """Give a topic with three partitions on broker 0."""
     assert topics(brokers, "create", name, "--replica-assignment", "0,0,0").returncode == 0
     return name
 
 
 def topics(brokers: list[Broker], command: str, *arguments: str) -> Any:
-    """Run `korvet topics` COMMAND."""
     return korvet("topics", command, "-b", brokers[0].bootstrap, *arguments)
 
 
@@ -131,21 +124,6 @@ def test_preferred_leaders_stay(brokers: list[Broker], topic: str) -> None:
     assert message.startswith(f"Error: partition {topic}:8: UNKNOWN_TOPIC_OR_PARTITION")
 
 
-@pytest.mark.slow
 def test_an_election_that_may_lose_records_is_confirmed_first(brokers: list[Broker], topic: str) -> None:
     assert "nothing is elected" in failed(topics(brokers, "elect-leaders", "--unclean", topic))
     done(topics(brokers, "elect-leaders", "--unclean", "--yes", topic))
-    with at_terminal("topics", "elect-leaders", "--unclean", "-b", brokers[0].bootstrap, topic) as child:
-        child.expect_exact("Elect leaders that may have lost records? [y/N]")
-        child.send("n\r")
-        child.expect_exact("nothing is elected")
-        assert exit_code(child) == 1
-
-
-def test_an_unavailable_preferred_leader_is_reported(name: str, redis_url: str, tmp_path: Path) -> None:
-    with korvet_cluster(tmp_path, redis_url) as running, Client(running[0].address) as client:
-        client.create(name)
-        assert topics(running, "reassign", f"{name}:0=1,0").returncode == 0
-        assert running[1].stop() == 0
-        message = failed(topics(running, "elect-leaders", name))
-        assert message.startswith(f"Error: partition {name}:0: PREFERRED_LEADER_NOT_AVAILABLE")

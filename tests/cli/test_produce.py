@@ -57,21 +57,15 @@ def test_null_bytes_end_records_that_hold_lines(broker: InProcessBroker, topic: 
     assert [each.value() for each in read(broker, topic, 2)] == [b"two\nlines", b"second"]
 
 
-def test_whole_files_are_records(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
+def test_whole_files_are_records_of_a_topic_that_is_made_by_them(
+    broker: InProcessBroker, name: str, tmp_path: Path
+) -> None:
     contents = [b"first\nfile\n", b"", bytes(range(256)) * 2048]
     files = [tmp_path / str(number) for number in range(3)]
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)
-    done(produce(broker, topic, *map(str, files), "--whole"))
-    assert [each.value() for each in read(broker, topic, 3)] == contents
-
-
-def test_a_whole_file_may_have_a_key(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"1\n2\n")
-    done(produce(broker, topic, str(file), "--whole", "--key", "k"))
-    [record] = read(broker, topic, 1)
-    assert (record.key(), record.value()) == (b"k", b"1\n2\n")
+    done(produce(broker, name, *map(str, files), "--whole", "--key", "k"))
+    assert [(each.key(), each.value()) for each in read(broker, name, 3)] == [(b"k", c) for c in contents]
 
 
 def test_files_are_read_one_after_the_other(broker: InProcessBroker, topic: str, tmp_path: Path) -> None:
@@ -197,11 +191,6 @@ def test_no_batch_is_larger_than_the_topic_takes(broker: InProcessBroker, client
     values = [b"value %03d" % number for number in range(300)]
     done(produce(broker, name, given=b"\n".join(values)))
     assert [each.value() for each in read(broker, name, len(values))] == values
-
-
-def test_a_topic_is_made_by_writing_to_it(broker: InProcessBroker, name: str) -> None:
-    done(produce(broker, name, given=b"1\n"))
-    assert [each.value() for each in read(broker, name, 1)] == [b"1"]
 
 
 def test_a_topic_that_cannot_be_is_one_line_of_error(broker: InProcessBroker) -> None:

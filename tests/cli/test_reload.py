@@ -64,10 +64,7 @@ def test_a_failure_is_printed_with_exit_code_1_and_what_needs_a_restart_too(tmp_
 
 
 def test_with_several_brokers_one_must_be_named(tmp_path: Path) -> None:
-    with (
-        echo_broker(tmp_path / "one", workers=1) as one,
-        echo_broker(tmp_path / "two", workers=1) as two,
-    ):
+    with echo_broker(tmp_path / "one", workers=1) as one, echo_broker(tmp_path / "two", workers=1) as two:
         done = reload()
         assert done.returncode == 2
         for broker in (one, two):

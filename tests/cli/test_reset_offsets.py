@@ -7,15 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.cli.commands import (
-    at_broker,
-    commit,
-    committed,
-    done,
-    done_as_json,
-    failed,
-    refused,
-)
+from tests.cli.commands import at_broker, commit, committed, done, done_as_json, failed, refused
 from tests.support.batches import Record
 from tests.support.group_consumer import joined
 from tests.support.in_process import InProcessBroker

@@ -18,7 +18,6 @@ from tests.cli.commands import (
     refused,
     table,
 )
-from tests.cli.terminal import CTRL_D, at_terminal, exit_code
 from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
@@ -140,33 +139,17 @@ def test_topics_get_more_partitions_and_other_settings(
     assert partitions(broker, name) == 4
 
 
-@pytest.mark.slow
-def test_a_topic_is_deleted_once_that_is_confirmed(broker: InProcessBroker, topic: str) -> None:
-    commit(broker, topic, topic, 0)
-    assert failed(topics(broker, "delete", topic)).startswith("Error: nothing is deleted")
-    for answer in ("n\r", CTRL_D):
-        with at_terminal("topics", "delete", "-b", broker.bootstrap, topic) as child:
-            child.expect_exact(f"Delete {topic} with all records? [y/N]")
-            child.send(answer)
-            child.expect_exact("nothing is deleted")
-            assert exit_code(child) == 1
-    assert partitions(broker, topic) == 1
-    with at_terminal("topics", "delete", "-b", broker.bootstrap, topic) as child:
-        child.expect_exact("[y/N]")
-        child.send("y\r")
-        child.expect_exact(f"deleted {topic}\r\n")
-        assert exit_code(child) == 0
-    assert partitions(broker, topic) == 0
-    assert committed(broker, topic, topic) == []
-
-
-def test_several_are_deleted_and_unknown_ones_are_reported(
+def test_topics_are_deleted_once_that_is_confirmed_and_unknown_ones_are_reported(
     broker: InProcessBroker, client: Client, topic: str
 ) -> None:
     client.create(f"{topic}-2")
+    commit(broker, topic, topic, 0)
+    assert failed(topics(broker, "delete", topic)).startswith("Error: nothing is deleted")
+    assert partitions(broker, topic) == 1
     result = topics(broker, "delete", "--yes", topic, "nothing", f"{topic}-2")
     assert failed(result).startswith("Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION")
     assert result.stdout == f"deleted {topic}\ndeleted {topic}-2\n"
+    assert (partitions(broker, topic), committed(broker, topic, topic)) == (0, [])
     assert as_json(broker, "delete", "--yes", "--if-exists", "nothing") == []
 
 

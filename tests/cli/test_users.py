@@ -25,7 +25,6 @@ MAP = ("--set", "listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,AD
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Give a file with a password."""
     path = tmp_path / "password"
     path.write_text(f"{PASSWORD}\nnot part of it\n")
     return str(path)
@@ -44,19 +43,8 @@ def listed(broker: InProcessBroker) -> list[list[str]]:
 def test_a_user_is_created_listed_and_deleted(broker: InProcessBroker, name: str, file: str) -> None:
     said = done(users(broker, "set-password", name, "--password-file", file))
     assert said == f"set the password of {name} (SCRAM-SHA-256, SCRAM-SHA-512)\n"
-    said = done(
-        users(
-            broker,
-            "set-password",
-            name,
-            "-m",
-            "SCRAM-SHA-512",
-            "--iterations",
-            "8192",
-            "--password-file",
-            file,
-        )
-    )
+    other = ("-m", "SCRAM-SHA-512", "--iterations", "8192", "--password-file", file)
+    said = done(users(broker, "set-password", name, *other))
     assert said == f"set the password of {name} (SCRAM-SHA-512)\n"
     assert listed(broker) == [[name, "SCRAM-SHA-256", "4096"], [name, "SCRAM-SHA-512", "8192"]]
     rows = done_as_json("users", "list", "-b", broker.bootstrap)

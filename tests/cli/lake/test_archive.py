@@ -31,14 +31,11 @@ def as_json(topics: Topics, command: str, *arguments: str) -> Any:
 
 
 def row(result: TextResult) -> list[str]:
-    """Return the cells of the topic's first row in a table."""
     return next(line.split() for line in result.stdout.splitlines() if line.split()[:1] == ["orders"])
 
 
 def test_a_dry_run_prints_what_would_be_archived(topics: Topics, topic: SourceTopic) -> None:
-    ranges = [
-        {"topic": "orders", "partition": 0, "archived": 0, "from": 0, "to": 3, "files": 1, "bytes": 0},
-    ]
+    ranges = [{"topic": "orders", "partition": 0, "archived": 0, "from": 0, "to": 3, "files": 1, "bytes": 0}]
     assert as_json(topics, "archive", "--dry-run") == {"ranges": ranges, "more": False}
     assert row(lake(topics, "archive", "--dry-run")) == ["orders", "0", "0", "0", "3", "1", "0"]
     assert not Path(topics.lake).exists()

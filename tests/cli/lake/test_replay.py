@@ -18,7 +18,6 @@ from tests.support.trimming import archive, trim
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Give a broker with its lake."""
     with stage_in(tmp_path_factory.mktemp("broker")) as found:
         yield found
 

@@ -11,12 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from korvet.admin.acls import AclBinding, AclBindingFilter
-from korvet.admin.client import AdminClient
-from korvet.admin.errors import AdminError
-from korvet.admin.security import from_configs, read_properties
 from korvet.admin.types import settled
-from korvet.lake.replay import RecordRate, Replay
-from korvet.lake.replay_state import ReplayError, ReplaySpec
 from korvet.lake.source import SourceTopic
 from korvet.protocol.types import (
     AclOperation,
@@ -29,12 +24,10 @@ from tests.cli.commands import done, failed, korvet
 from tests.support.archives import where
 from tests.support.authority import Authority
 from tests.support.docs import PAGES
-from tests.support.processes import wait_until
 from tests.support.replaying import Stage, stage_in
 from tests.support.sasl_client import set_password
 from tests.support.topic_client import Client
 from tests.support.tutorial import section_of
-from tests.support.virtual_clock import VirtualClock
 
 USER, PASSWORD = "alice", "the-password-of-alice-in-this-test"
 RECORDS = 400
@@ -51,9 +44,6 @@ class Secured(NamedTuple):
         flags = ("-b", self.bootstrap, "--command-config", str(self.config))
         place = where(self.stage.topics)
         return ["lake", "replay", *place, *flags, source.name, "--to", target.name, *arguments]
-
-    def user(self) -> AdminClient:
-        return AdminClient(self.bootstrap, security=from_configs(read_properties(self.config)))
 
     def allow(self, *rights: AclBinding) -> None:
         settled(self.stage.admin.acls.create(rights))
@@ -153,41 +143,6 @@ def test_the_rights_of_the_page_are_all_that_a_replay_needs(secured: Secured, so
     assert replay[8:] == given[-4:-1]
     [partition] = json.loads(done(korvet(*given)))["partitions"]
     assert partition["records"] == RECORDS
-    assert stage.contents(target) == stage.produced(source)
-
-
-def test_a_right_that_is_taken_away_ends_a_replay_that_goes_on_with_it(
-    secured: Secured, source: SourceTopic
-) -> None:
-    stage, target = secured.stage, secured.stage.make()
-    needed = rights(source, target)
-    secured.allow(*needed.values())
-    spec = ReplaySpec(source=source.name, target=target.name)
-    with secured.user() as user, secured.user() as other:
-
-        def is_refused() -> bool:
-            try:
-                other.offsets.committed(spec.name)
-            except AdminError:
-                return True
-            return False
-
-        def take_away(*_: int) -> None:
-            secured.take_away(needed["commit"])
-            wait_until(is_refused, "brokers know")
-
-        begun = Replay(user, stage.topics.stores, spec)
-        with pytest.raises(
-            ReplayError, match=r"does not take the progress in \S+: GROUP_AUTHORIZATION_FAILED"
-        ):
-            begun.run(RecordRate(50, VirtualClock()), 0, take_away)
-    assert len(stage.contents(target)) == 50
-    # Without the right it fails again, and changes nothing.
-    failed(korvet(*secured.line(source, target)))
-    assert len(stage.contents(target)) == 50
-    secured.allow(needed["commit"])
-    result = korvet(*secured.line(source, target))
-    assert (result.returncode, result.stderr.partition(" ")[0]) == (0, "resuming"), result.stderr
     assert stage.contents(target) == stage.produced(source)
 
 

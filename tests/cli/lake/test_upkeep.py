@@ -38,7 +38,6 @@ def lake(topic: Both, command: str, *arguments: str) -> TextResult:
 
 
 def printed(topic: Both, command: str, *arguments: str) -> str:
-    """Return what a command prints which succeeds."""
     return str(done(lake(topic, command, *arguments)))
 
 
@@ -47,7 +46,6 @@ def as_json(topic: Both, command: str, *arguments: str) -> Any:
 
 
 def row(output: str) -> list[str]:
-    """Return the cells of the topic's row in a table."""
     [line] = [line for line in output.splitlines() if line.split()[:1] == [TOPIC]]
     return line.split()
 
