@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.broker import Broker
-from tests.support.console import TOKEN, Caller
+from tests.support.console import Caller
 from tests.support.group_consumer import joined
 from tests.support.topic_client import Client
 
@@ -94,14 +94,3 @@ def test_invalid_changes_have_a_status_and_a_message(
 def test_a_topic_is_not_created_twice(console: Caller, name: str) -> None:
     console.changed("POST", "topics", {"name": name})
     assert console.change("POST", "topics", {"name": name}).status == 409
-
-
-def test_a_form_of_another_site_is_not_a_body(console: Caller, name: str) -> None:
-    reply = console.call(
-        "POST",
-        "/api/topics",
-        b'{"name": "x"}',
-        Content_Type="text/plain",
-        Authorization=f"Bearer {TOKEN}",
-    )
-    assert reply.status == 400

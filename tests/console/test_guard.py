@@ -10,7 +10,7 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.console.access import AllowedHosts, Guard
 from korvet.console.http import Request
-from tests.support.broker import Broker, echo_broker
+from tests.support.broker import Broker
 from tests.support.console import TOKEN, Caller
 
 
@@ -124,16 +124,6 @@ def test_without_a_token_file_there_are_no_changes(tmp_path: Path, method: str, 
     refusal = guard.refuse_change(asked)
     assert refusal is not None
     assert refusal.status == 404
-
-
-@pytest.mark.slow
-def test_a_broker_without_a_token_file_changes_nothing(tmp_path: Path) -> None:
-    with echo_broker(tmp_path, workers=1) as broker:
-        caller = Caller(broker.ops_address)
-        assert caller.data("overview")["changes"] is False
-        for method, path in CHANGES:
-            assert caller.change(method, path, {"name": "x"}).status == 404
-        assert caller.get("/api/session").status == 404
 
 
 def test_the_token_is_read_from_the_file_each_time_and_must_be_valid(tmp_path: Path) -> None:

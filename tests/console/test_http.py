@@ -26,7 +26,6 @@ def serving(answer: Callable[[Request], Answer]) -> Iterator[HttpServer]:
 
 
 def ask(server: HttpServer, request: bytes = b"GET / HTTP/1.0\r\n\r\n") -> bytes:
-    """Send a request, and return all that is answered."""
     with socket.create_connection(server.socket.getsockname(), 30) as client:
         client.sendall(request)
         server.handle_request()

@@ -29,18 +29,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("files")
     (directory / "token").write_text(TOKEN)
     (directory / "read-token").write_text(f"{READ_TOKEN}\n")
+    write_login(directory)
+    return directory
+
+
+def write_login(directory: Path) -> None:
+    """Write the files by which broker and console know the console's user."""
     (directory / "users.toml").touch(0o600)
     (directory / "users.toml").write_text(f'console = "{PASSWORD}"\n')
     (directory / "client.properties").write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
         f"sasl.username=console\nsasl.password={PASSWORD}\n"
     )
-    return directory
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Iterator[Broker]:
-    """Give a broker that is reached with logins only."""
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",

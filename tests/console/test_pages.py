@@ -23,7 +23,7 @@ from tests.support import redis_cluster as clusters
 from tests.support.batches import batch
 from tests.support.broker import Broker, echo_broker, korvet_broker, korvet_cluster, steady_broker
 from tests.support.console import Caller
-from tests.support.group_consumer import joined, sharing
+from tests.support.group_consumer import joined
 from tests.support.processes import alive, wait_until
 from tests.support.redis_cluster import RedisCluster
 from tests.support.share_consumer import ShareConsumer
@@ -121,10 +121,7 @@ def test_a_topic_has_partitions_and_configs(console: Caller, client: Client, nam
     data = console.data("topic", name=name)
     assert [
         (each["partition"], each["leader"], each["start"], each["end"]) for each in data["partitions"]
-    ] == [
-        (0, 0, "0", "0"),
-        (1, 0, "0", "0"),
-    ]
+    ] == [(0, 0, "0", "0"), (1, 0, "0", "0")]
     configs = {each["name"]: each for each in data["configs"]}
     assert configs["cleanup.policy"]["value"] == "compact"
     assert configs["cleanup.policy"]["own"] is True
@@ -172,6 +169,9 @@ def test_a_share_group_has_members_starts_and_lag(
 ) -> None:
     topic_id = client.create(name, partitions=2, storage_format=storage_format)
     consumer = ShareConsumer(client, name, name).on(topic_id)
+    [row] = console.data("groups", q=name)["groups"]
+    assert (row["type"], row["state"], row["count"]) == ("share", "Stable", 1)
+    assert (row["topics"], row["lag"], row["uncommitted_count"]) == ([name], None, 2)
     assert consumer.poll() == []
     start = client.append(name, b"one", b"two", b"three")
     consumer.accept(consumer.poll()[:1])
@@ -179,6 +179,9 @@ def test_a_share_group_has_members_starts_and_lag(
     assert (row["partition_count"], row["lag"], row["uncommitted_count"]) == (2, 2, 1)
     data = console.data("group", name=name)
     assert (data["lag"], data["lag_unknown"], data["uncommitted_count"]) == (2, 0, 1)
+    [member] = data["members"]
+    assert (member["id"], member["partitions"]) == (consumer.id, [f"{name}:0", f"{name}:1"])
+    assert (data["type"], data["protocol"]) == ("share", "simple")
     begun, not_begun = data["offsets"]
     assert (begun["committed"], begun["end"], begun["lag"]) == (str(start + 1), str(start + 3), 2)
     assert (begun["uncommitted"], begun["member"]) == (None, None)
@@ -187,41 +190,6 @@ def test_a_share_group_has_members_starts_and_lag(
     assert console.data("group", name=name)["lag"] == 2
     [row] = console.data("groups", q=name)["groups"]
     assert (row["partition_count"], row["lag"]) == (0, None)  # which partitions it has nothing lists
-
-
-def test_a_share_group_that_has_not_begun_has_members_and_no_lag(
-    console: Caller, client: Client, name: str
-) -> None:
-    client.create(name, storage_format="batch")
-    client.append(name, b"one")
-    with sharing(client, name, name) as member_id:
-        [row] = console.data("groups", q=name)["groups"]
-        assert (row["type"], row["state"], row["count"]) == ("share", "Stable", 1)
-        assert (row["topics"], row["lag"], row["uncommitted_count"]) == ([name], None, 1)
-        data = console.data("group", name=name)
-        [member] = data["members"]
-        assert (member["id"], member["partitions"]) == (member_id, [f"{name}:0"])
-        assert (data["type"], data["protocol"]) == ("share", "simple")
-        assert [(each["committed"], each["uncommitted"]) for each in data["offsets"]] == [(None, 1)]
-    console.changed("DELETE", "groups", {"name": name})
-    assert console.data("groups", q=name)["groups"] == []
-
-
-def test_where_nothing_is_committed_the_records_of_the_log_are_counted(
-    broker: Broker, console: Caller, client: Client, name: str
-) -> None:
-    client.create(name, storage_format="batch")
-    client.append(name, b"one", b"two", b"three")
-    with joined(broker.bootstrap, name, name):
-        data = console.data("group", name=name)
-        [row] = data["offsets"]
-        assert (row["committed"], row["lag"], row["uncommitted"]) == (None, None, 3)
-        assert (data["lag"], data["lag_unknown"], data["uncommitted_count"], data["uncommitted"]) == (
-            None,
-            0,
-            1,
-            3,
-        )
 
 
 def test_transactions_come_with_what_they_have_open(
@@ -299,23 +267,6 @@ def test_the_lake_has_the_offsets_of_archived_logs(
         ]
 
 
-def test_each_broker_has_the_data_of_the_whole_cluster(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, name: str
-) -> None:
-    with korvet_cluster(tmp_path_factory.mktemp("cluster"), redis_url) as brokers:
-        with Client(brokers[0].address) as client:
-            # A hash of the name places each partition: with 32, every name has some on either broker.
-            client.create(name, partitions=32)
-            for partition in range(32):
-                client.append(name, b"x" * 100, partition=partition)
-        for number, broker in enumerate(brokers):
-            caller = Caller(broker.ops_address)
-            assert [each["own"] for each in caller.data("cluster")["brokers"]] == [number == 0, number == 1]
-            partitions = caller.data("topic", name=name)["partitions"]
-            assert {each["leader"] for each in partitions} == {0, 1}
-            assert all(each["size"] > 100 for each in partitions)
-
-
 def test_each_broker_has_the_transactions_of_every_coordinator_that_answers(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, name: str
 ) -> None:
@@ -358,11 +309,12 @@ def test_each_broker_has_the_transactions_of_every_coordinator_that_answers(
         assert brokers[1].bootstrap in unanswered["error"]
 
 
-def test_each_broker_has_the_partitions_of_every_node_of_redis(
+def test_each_broker_has_the_data_of_the_whole_cluster_and_of_every_node_of_redis(
     tmp_path_factory: pytest.TempPathFactory, redis_cluster: RedisCluster, name: str
 ) -> None:
     with korvet_cluster(tmp_path_factory.mktemp("nodes"), redis_cluster.url) as brokers:
         with Client(brokers[0].address) as client:
+            # A hash of the name places each partition: with 32, every name has some on either broker.
             client.create(name, partitions=32)
             for partition in range(32):
                 client.append(name, b"x" * 100, partition=partition)
@@ -370,10 +322,14 @@ def test_each_broker_has_the_partitions_of_every_node_of_redis(
             redis_cluster.node_of(Keys("korvet").stream(name, index)).address for index in range(32)
         )
         assert len(held) == 3
-        for broker in brokers:
+        for number, broker in enumerate(brokers):
             caller = Caller(broker.ops_address)
-            assert {each["leader"] for each in caller.data("topic", name=name)["partitions"]} == {0, 1}
-            nodes = caller.data("cluster")["nodes"]
+            partitions = caller.data("topic", name=name)["partitions"]
+            assert {each["leader"] for each in partitions} == {0, 1}
+            assert all(each["size"] > 100 for each in partitions)
+            cluster = caller.data("cluster")
+            assert [each["own"] for each in cluster["brokers"]] == [number == 0, number == 1]
+            nodes = cluster["nodes"]
             assert {node: each["partitions"] for node, each in nodes.items()} == held
             assert all(each["bytes"] > 100 * held[node] for node, each in nodes.items())
 
@@ -407,7 +363,11 @@ def test_a_broker_that_does_not_speak_kafka_is_an_error_and_its_processes_are_sh
         reply = caller.get("/api/topics")
         assert reply.status == 502
         assert "error" in json.loads(reply.body)
-        assert caller.data("overview")["processes"]
+        overview = caller.data("overview")
+        assert overview["processes"]
+        # Nor has it a file with a token.
+        assert overview["changes"] is False
+        assert caller.change("POST", "topics", {"name": "x"}).status == 404
 
 
 def test_traffic_is_summed_over_the_workers(tmp_path: Path) -> None:

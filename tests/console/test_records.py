@@ -25,21 +25,7 @@ def texts(page: Any) -> list[str]:
 
 
 @FORMATS
-def test_the_newest_records_are_found(console: Caller, client: Client, name: str, form: str) -> None:
-    client.create(name, storage_format=form)
-    for number in range(30):
-        client.append(name, b"%d" % number)
-    page = console.data("records", topic=name, count=10)
-    assert sorted(texts(page), key=int) == [str(number) for number in range(20, 30)]
-    [log] = page["logs"]
-    assert log["at"] == log["end"]
-    # What comes afterwards is on the next page, and nothing else.
-    client.append(name, b"30")
-    assert texts(console.data("records", topic=name, at=page["next"])) == ["30"]
-
-
-@FORMATS
-def test_the_newest_records_are_the_newest_of_all_partitions(
+def test_the_newest_records_are_the_newest_of_all_partitions_and_others_follow(
     console: Caller, client: Client, name: str, form: str
 ) -> None:
     client.create(name, partitions=3, storage_format=form)
@@ -52,6 +38,9 @@ def test_the_newest_records_are_the_newest_of_all_partitions(
     assert [each["at"] for each in page["logs"]] == [each["end"] for each in page["logs"]]
     # All of them, if there are fewer.
     assert texts(console.data("records", topic=name, count=50)) == [str(number) for number in range(40)]
+    # What comes afterwards is on the next page, and nothing else.
+    client.append(name, b"40", partition=1)
+    assert texts(console.data("records", topic=name, at=page["next"])) == ["40"]
 
 
 def test_the_newest_of_large_records_are_the_newest(console: Caller, client: Client, name: str) -> None:
@@ -149,12 +138,6 @@ def test_a_batch_too_large_to_decompress_does_not_hide_later_records(
     assert texts(page) == ["after"]
     [problem] = page["problems"]
     assert "before offset 1" in problem
-
-
-def test_compacted_topics_are_read_over_their_gaps(console: Caller, client: Client, name: str) -> None:
-    client.create(name, storage_format="batch", cleanup_policy="compact")
-    client.append(name, Record(b"one", b"k"), Record(b"two", b"k"))
-    assert texts(console.data("records", topic=name, seek="earliest"))[-1] == "two"
 
 
 @pytest.mark.parametrize(

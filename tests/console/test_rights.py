@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.cli.commands import done, run
-from tests.console.test_login import PASSWORD
+from tests.console.test_login import write_login
 from tests.support.broker import steady_broker
 from tests.support.console import Caller
 from tests.support.docs import PAGES
@@ -23,12 +23,7 @@ PATHS = ("cluster", "topics", "topic?name=orders", "groups", "group?name=billing
 
 @pytest.mark.parametrize("given", [True, False])
 def test_the_consoles_user_needs_the_rights_of_the_page(tmp_path: Path, *, given: bool) -> None:
-    (tmp_path / "users.toml").write_text(f'console = "{PASSWORD}"\n')
-    (tmp_path / "users.toml").chmod(0o600)
-    (tmp_path / "client.properties").write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f"sasl.username=console\nsasl.password={PASSWORD}\n"
-    )
+    write_login(tmp_path)
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",

@@ -29,13 +29,7 @@ PASSWORD = "the-password-of-the-key-in-this-test"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def store(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the file with the certificate in use."""
     path = tmp_path_factory.mktemp("store") / "ops.pem"
     shutil.copy(authority.issue("/CN=first", password=PASSWORD).store, path)
     return path
@@ -51,7 +45,6 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Iterator
 
 
 def subject(broker: Broker, authority: Authority) -> str:
-    """Return the name in the certificate that is shown."""
     with (
         connected(broker) as plain,
         authority.client().wrap_socket(plain, server_hostname="localhost") as tls,
