@@ -46,7 +46,6 @@ def dockerfile(path: Path) -> list[Instruction]:
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    """Return the documents of a YAML file."""
     return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
 
 

@@ -79,24 +79,11 @@ def test_the_dashboard_of_redis_shows_the_load_of_each_node() -> None:
         if target["legendFormat"] == "{{node}}" and target["expr"].startswith("max by (node) (")
         for name in re.findall(r"\bkorvet_redis_(\w+)", target["expr"])
     }
-    assert shown == {
-        "commands_total",
-        "connected_clients",
-        "cpu_seconds_total",
-        "memory_used_bytes",
-        "received_bytes_total",
-        "sent_bytes_total",
-        "slow_commands_total",
+    totals = {
+        f"{each}_total"
+        for each in ("commands", "cpu_seconds", "received_bytes", "sent_bytes", "slow_commands")
     }
-
-
-@pytest.mark.parametrize(("opening", "closing"), ["()", "{}", "[]"])
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_the_brackets_of_a_query_match(name: str, opening: str, closing: str) -> None:
-    """Whether a query is valid is checked by promtool, in tests/deploy_tools."""
-    for panel in _panels(DASHBOARDS[name]):
-        for target in panel["targets"]:
-            assert target["expr"].count(opening) == target["expr"].count(closing), target["expr"]
+    assert shown == totals | {"connected_clients", "memory_used_bytes"}
 
 
 def test_grafana_is_provisioned_with_the_dashboards_and_their_source() -> None:

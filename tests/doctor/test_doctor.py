@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -48,7 +49,6 @@ def bad(findings: Iterator[Finding]) -> dict[str, Finding]:
 
 
 def doctor(*flags: str, environ: dict[str, str] | None = None) -> tuple[int, dict[str, dict[str, str]]]:
-    """Run the command; returns its exit code and the findings by check."""
     result = korvet("doctor", "--json", *flags, environ=environ)
     assert result.stderr == ""
     return result.returncode, {each["check"]: each for each in json.loads(result.stdout)}
@@ -64,36 +64,24 @@ def durable() -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.embedded
 def test_a_healthy_broker_has_no_errors(tmp_path: Path) -> None:
-    with korvet_broker(tmp_path, "--set", "embedded.maxmemory.bytes=67108864") as broker:
-        flags = ["--listen", broker.bootstrap, "--ops-listen", broker.ops_address]
-        code, found = doctor(*flags, "--data-dir", str(broker.data_dir), "--set", "num.partitions=2")
+    store = Authority(tmp_path / "ca").issue("/CN=broker").store
+    names = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
+    common = ("--set", f"ssl.keystore.location={store}", "--set", "embedded.maxmemory.bytes=67108864")
+    listeners = ",".join(f"{name}://127.0.0.1:0" for name in names)
+    with korvet_broker(tmp_path, *common, "--set", f"listeners={listeners}", listen=()) as broker:
+        bound = ",".join("{}://{}:{}".format(name, *broker.at(name)) for name in names)
+        flags = ("--ops-listen", broker.ops_address, "--data-dir", str(broker.data_dir))
+        code, found = doctor(*common[:2], *flags, "--set", f"listeners={bound}", "--set", "num.partitions=2")
         assert code == 0
         assert [each for each in found.values() if each["level"] == "error"] == []
-        for what in ("listen", "ops.listen"):
+        for what in ("listeners", "ops.listen"):
             assert "a broker listens" in found[what]["finding"]
-        assert found["advertised (PLAINTEXT)"]["finding"] == f"{broker.bootstrap} answers"
+        for name in names:
+            address = "{}:{}".format(*broker.at(name))
+            assert found[f"advertised ({name})"]["finding"] == f"{address} answers"
         assert "Valkey" in found["redis"]["finding"]
         assert found["clock"]["level"] == "ok"
         assert found["cluster.id"]["finding"] in broker.output()
-
-
-@pytest.mark.slow
-def test_a_broker_whose_listeners_are_secured_has_no_errors(tmp_path: Path) -> None:
-    store = Authority(tmp_path / "ca").issue("/CN=broker").store
-    secured = (
-        *("--set", "listeners=SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"),
-        *("--set", f"ssl.keystore.location={store}", "--set", "embedded.maxmemory.bytes=67108864"),
-    )
-    with korvet_broker(tmp_path, *secured, listen=()) as broker:
-        ports = [f"{name}://127.0.0.1:{broker.at(name)[1]}" for name in ("SSL", "SASL_PLAINTEXT")]
-        flags = ["--ops-listen", broker.ops_address, "--data-dir", str(broker.data_dir)]
-        flags += ["--set", f"listeners={','.join(ports)}", "--set", f"ssl.keystore.location={store}"]
-        code, found = doctor(*flags)
-        assert [each for each in found.values() if each["level"] == "error"] == []
-        assert code == 0
-        assert "a broker listens" in found["listeners"]["finding"]
-        for name in ("SSL", "SASL_PLAINTEXT"):
-            assert found[f"advertised ({name})"]["finding"].endswith("answers")
 
 
 def test_the_table_says_what_the_json_says(tmp_path: Path) -> None:
@@ -177,23 +165,34 @@ def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
 
 
 @pytest.mark.slow
-def test_a_replica_and_missing_replicas(durable: str) -> None:
-    assert (
-        "0 of the 2" in bad(redis_server.examine(settings(redis__url=durable, replicas="2")))["replicas"].said
-    )
+@pytest.mark.parametrize(
+    ("command", "given", "what", "level", "said"),
+    [
+        ("PING", {"replicas": "2"}, "replicas", Level.ERROR, "0 of the 2"),
+        ("REPLICAOF 127.0.0.1 1", {}, "role", Level.ERROR, ""),
+        ("CONFIG SET appendonly no", {"replicas": "1"}, "restart", Level.ERROR, "appendonly"),
+        (
+            "SET korvet:cluster-id theirs",
+            {"cluster__id": "mine"},
+            "cluster.id",
+            Level.ERROR,
+            "this Redis belongs to cluster theirs, not to mine",
+        ),
+        ("ACL SETUSER default -xadd", {}, "redis", Level.ERROR, "XADD"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+def test_a_redis_that_is_none_for_these_settings(
+    durable: str, command: str, given: dict[str, str], what: str, level: Level, said: str
+) -> None:
+    asked = settings(redis__url=durable, **given)
+    assert what == "replicas" or what not in bad(redis_server.examine(asked))
     with redis.Redis.from_url(durable) as client:
-        client.replicaof("127.0.0.1", "1")
-    assert bad(redis_server.examine(settings(redis__url=durable)))["role"].level is Level.ERROR
-
-
-@pytest.mark.slow
-def test_a_master_of_replicas_that_keeps_nothing_on_disk(durable: str) -> None:
-    asked = settings(redis__url=durable, replicas="1")
-    assert "restart" not in bad(redis_server.examine(asked))
-    with redis.Redis.from_url(durable) as client:
-        client.config_set("appendonly", "no")
-    found = bad(redis_server.examine(asked))["restart"]
-    assert (found.level, "appendonly" in found.advice) == (Level.ERROR, True)
+        words: list[Any] = command.split()
+        client.execute_command(*words)
+    found = bad(redis_server.examine(asked))[what]
+    assert found.level is level
+    assert said in f"{found.said}, {found.advice}"
 
 
 @pytest.mark.slow
@@ -217,25 +216,6 @@ def test_a_replica_in_sync_counts_for_topics() -> None:
     with master() as server, server.replica():
         server.client.hset("korvet:topics", "a", '{"configs": {"min.insync.replicas": "2"}}')
         assert "topics" not in bad(redis_server.examine(settings(redis__url=server.url)))
-
-
-@pytest.mark.slow
-def test_a_redis_of_another_cluster(durable: str) -> None:
-    with redis.Redis.from_url(durable) as client:
-        client.set("korvet:cluster-id", "theirs")
-    found = bad(redis_server.examine(settings(redis__url=durable, cluster__id="mine")))
-    assert found["cluster.id"].said == "this Redis belongs to cluster theirs, not to mine"
-
-
-@pytest.mark.slow
-def test_a_user_that_may_not_do_what_is_needed(durable: str) -> None:
-    with redis.Redis.from_url(durable) as client:
-        client.acl_setuser(
-            "korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-xadd"]
-        )
-    login = durable.replace("://", "://korvet:p@", 1)
-    found = bad(redis_server.examine(settings(redis__url=login)))
-    assert "xadd" in found["redis"].said.lower()
 
 
 @pytest.mark.slow

@@ -91,17 +91,6 @@ def test_a_key_that_all_brokers_share_is_named_while_its_master_is_away() -> Non
         assert said(findings, "cluster.id", Level.OK)
 
 
-def test_a_master_that_refuses_the_login_is_not_called_away(redis_cluster: RedisCluster) -> None:
-    strange = redis_cluster.nodes[1]
-    strange.call("CONFIG", "SET", "requirepass", "another")
-    try:
-        [error] = said(found(Settings(redis_url=redis_cluster.url)), "redis", Level.ERROR)
-    finally:
-        strange.client.execute_command("AUTH", "another")
-        strange.call("CONFIG", "SET", "requirepass", "")
-    assert error.startswith(f"redis.url: {strange.address} refuses: ")
-
-
 def test_large_streams_need_permissions_of_their_own(redis_cluster: RedisCluster) -> None:
     for node in redis_cluster.nodes:
         node.call("ACL", "SETUSER", "korvet", "on", ">secret", *permissions.rules("korvet"))

@@ -170,18 +170,3 @@ def test_counts_survive_replaced_and_killed_workers(tmp_path: Path) -> None:
         shown(broker, "others", [1, one, 0, 0])
         # It is gone from the counts of ended workers too.
         shown(broker, "orders", [])
-
-
-def test_topics_above_the_limit_are_shown_as_one(tmp_path: Path) -> None:
-    one = len(batch(b"a"))
-    with korvet_broker(tmp_path, "--set", "metrics.partitions.max=2", workers=1) as broker:
-        with Client(broker.address) as client:
-            for number, name in enumerate(("a", "b", "c", "d"), 1):
-                client.create(name)
-                for _ in range(number):
-                    client.append(name, b"a")
-                # In this order, so that it is certain who comes first.
-                expected = "(other)" if number > 2 else name
-                total = {1: 1, 2: 2, 3: 3, 4: 7}[number]
-                shown(broker, expected, [total, total * one, 0, 0])
-        assert sorted(topic for (topic,) in samples(broker, TOPIC_METRICS[0])) == ["(other)", "a", "b"]

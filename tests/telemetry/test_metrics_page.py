@@ -30,7 +30,6 @@ OTHER_UNITS = re.compile(
 
 
 def faults(text: str) -> list[str]:
-    """Return what is wrong with a page."""
     lines = text.splitlines()
     found = []
     for kind in ("HELP", "TYPE"):
@@ -43,7 +42,6 @@ def faults(text: str) -> list[str]:
 
 
 def of_name(family: Metric) -> list[str]:
-    """Return what is wrong with the name, the type and the description of a metric."""
     name, found = family.name, []
     if not NAME.fullmatch(name) or OTHER_UNITS.search(name):
         found.append(f"{name} is no name")
@@ -55,7 +53,6 @@ def of_name(family: Metric) -> list[str]:
 
 
 def of_samples(family: Metric) -> list[str]:
-    """Return what is wrong with the samples of a metric."""
     found, seen = [], set()
     for sample in family.samples:
         series = (sample.name, tuple(sorted(sample.labels.items())))

@@ -29,7 +29,6 @@ class Bench:
         self.collector = TopicCollector(directory, topics_max, self.table, masters, KEY)
 
     def write(self, worker: int, *rows: TopicTraffic, lives: bool = True) -> None:
-        """Publish the counts of a worker."""
         if lives:
             self.table.start(worker)
         publish(
@@ -37,7 +36,6 @@ class Bench:
         )
 
     def create(self, name: str, topic_id: str | None = None, state: str = "live") -> None:
-        """Write the topic's row."""
         row = {"id": topic_id or f"id of {name}", "partitions": 1, "state": state}
         self.client.hset(KEY, name, msgspec.json.encode(row))
 
@@ -50,7 +48,6 @@ class Bench:
         return found
 
     def received(self) -> dict[str, float]:
-        """Return only the records that came in."""
         return {topic: values[0] for topic, values in self.shown().items()}
 
 
