@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -20,15 +20,8 @@ KEYS = Keys("korvet")
 
 
 @pytest.fixture
-def connection(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def store(connection: Redis) -> BrokerConfigStore:
-    return BrokerConfigStore(connection, KEYS)
+def store(redis: Redis) -> BrokerConfigStore:
+    return BrokerConfigStore(redis, KEYS)
 
 
 def test_nothing_is_set_at_first(store: BrokerConfigStore) -> None:
@@ -103,10 +96,8 @@ def test_a_key_of_another_type_sets_nothing_and_cannot_be_changed(
     assert raw_redis.get(KEYS.broker_configs) == b"x"
 
 
-def test_a_follower_of_the_topics_is_notified_of_a_change(
-    store: BrokerConfigStore, connection: Redis
-) -> None:
-    topics = TopicStore(connection, KEYS)
+def test_a_follower_of_the_topics_is_notified_of_a_change(store: BrokerConfigStore, redis: Redis) -> None:
+    topics = TopicStore(redis, KEYS)
     topics.create(TopicRow(name="orders", id="id", partitions=1))
     seen = topics.load().epoch
     store.alter(DEFAULT, lambda _row: {"a": "1"})

@@ -143,11 +143,7 @@ def test_a_row_that_cannot_be_read_is_logged_once_and_the_others_are_returned(
 
 def test_a_key_of_another_type_is_a_storage_error(store: BrokerStore, raw_redis: Any) -> None:
     raw_redis.set(BROKERS, "no hash")
-    for ask in (
-        lambda: store.register(ONE, LEASE_MS),
-        lambda: store.unregister(ONE),
-        lambda: look(store),
-    ):
+    for ask in (lambda: store.register(ONE, LEASE_MS), lambda: store.unregister(ONE), lambda: look(store)):
         with pytest.raises(KafkaError, match=BROKERS) as refusal:
             ask()
         assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR

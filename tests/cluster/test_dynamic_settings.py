@@ -25,7 +25,6 @@ def store(here: Domain) -> BrokerConfigStore:
 
 @pytest.fixture
 def live(there: Domain) -> LiveSettings:
-    """Give the settings of a process that has not read Redis yet."""
     return LiveSettings(START, BrokerConfigStore(there.redis, Keys("korvet")))
 
 
@@ -33,17 +32,15 @@ def put(store: BrokerConfigStore, whose: str, row: dict[str, str]) -> None:
     store.alter(whose, lambda _held: row)
 
 
-def test_before_the_first_refresh_the_start_counts(live: LiveSettings, store: BrokerConfigStore) -> None:
-    put(store, DEFAULT, {"log.retention.ms": "6"})
+def test_only_its_own_row_and_that_of_all_are_a_brokers(live: LiveSettings, store: BrokerConfigStore) -> None:
+    put(store, "4", {"log.retention.ms": "7"})
+    live.refresh()
     assert live.settings == START
+    put(store, DEFAULT, {"log.retention.ms": "6"})
+    assert live.settings == START, "it is not refreshed"
     live.refresh()
     assert live.settings.log_retention_ms == 6
-
-
-def test_only_its_own_row_and_that_of_all_are_a_brokers(live: LiveSettings, store: BrokerConfigStore) -> None:
-    store.alter("4", lambda _row: {"log.retention.ms": "7"})
-    live.refresh()
-    assert live.settings == START
+    put(store, DEFAULT, {})
     put(store, OWN, {"log.retention.ms": "8"})
     live.refresh()
     assert live.layers.broker == {"log.retention.ms": "8"}

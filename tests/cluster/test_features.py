@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,29 +27,20 @@ UPGRADE, SAFE, UNSAFE = (
 )
 
 
-@pytest.fixture
-def connection(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
-
-
-def features_of(connection: Redis) -> Features:
-    features = Features(connection, KEYS)
+def features_of(redis: Redis) -> Features:
+    features = Features(redis, KEYS)
     features.refresh()
     return features
 
 
-def test_a_cluster_on_which_nothing_was_set_has_the_highest_level(connection: Redis, raw_redis: Any) -> None:
-    features = features_of(connection)
+def test_a_cluster_on_which_nothing_was_set_has_the_highest_level(redis: Redis, raw_redis: Any) -> None:
+    features = features_of(redis)
     assert (features.transaction_version, features.finalized, features.epoch) == (2, {**OTHERS, NAME: 2}, 0)
     assert list(raw_redis.scan_iter()) == []
 
 
-def test_a_change_counts_here_at_once_and_elsewhere_after_a_refresh(
-    connection: Redis, raw_redis: Any
-) -> None:
-    here, there = features_of(connection), features_of(connection)
+def test_a_change_counts_here_at_once_and_elsewhere_after_a_refresh(redis: Redis, raw_redis: Any) -> None:
+    here, there = features_of(redis), features_of(redis)
     here.update({NAME: FeatureUpdate(1, SAFE)})
     assert (here.transaction_version, here.epoch) == (1, 1)
     assert there.transaction_version == 2
@@ -65,12 +55,12 @@ def test_a_change_counts_here_at_once_and_elsewhere_after_a_refresh(
 
 
 def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
-    connection: Redis, raw_redis: Any
+    redis: Redis, raw_redis: Any
 ) -> None:
-    features = features_of(connection)
+    features = features_of(redis)
     features.update({NAME: FeatureUpdate(1, SAFE)})
     raw_redis.zadd(KEYS.topic_changes, {str(each): each for each in range(2, CHANGES_MAX + 3)})
-    TopicStore(connection, KEYS).create(TopicRow(name="orders", id="id", partitions=1))
+    TopicStore(redis, KEYS).create(TopicRow(name="orders", id="id", partitions=1))
     assert raw_redis.zscore(KEYS.topic_changes, FEED_MEMBER) is None
     before = features.epoch
     features.refresh()
@@ -93,9 +83,9 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
 )
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_a_change_that_is_not_allowed_changes_nothing(
-    connection: Redis, name: str, level: int, kind: int, said: str, *, validate_only: bool
+    redis: Redis, name: str, level: int, kind: int, said: str, *, validate_only: bool
 ) -> None:
-    features = features_of(connection)
+    features = features_of(redis)
     features.update({NAME: FeatureUpdate(1, SAFE)})
     allowed = {NAME: FeatureUpdate(2, UPGRADE)} if name != NAME else {}
     with pytest.raises(KafkaError, match=said) as failed:
@@ -105,46 +95,42 @@ def test_a_change_that_is_not_allowed_changes_nothing(
     assert (features.transaction_version, features.epoch) == (1, 1)
 
 
-def test_the_level_that_there_is_may_be_set_by_any_kind(connection: Redis) -> None:
-    features = features_of(connection)
+def test_the_level_that_there_is_may_be_set_by_any_kind(redis: Redis) -> None:
+    features = features_of(redis)
     for kind in (UPGRADE, SAFE, UNSAFE):
         features.update({NAME: FeatureUpdate(2, kind), "kraft.version": FeatureUpdate(0, kind)})
         assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 1)
 
 
-def test_what_is_only_validated_is_not_set(connection: Redis, raw_redis: Any) -> None:
-    features = features_of(connection)
+def test_what_is_only_validated_is_not_set(redis: Redis, raw_redis: Any) -> None:
+    features = features_of(redis)
     features.update({NAME: FeatureUpdate(1, SAFE)}, validate_only=True)
     features.refresh()
     assert features.transaction_version == 2
     assert list(raw_redis.scan_iter()) == []
 
 
-def test_a_change_is_checked_against_what_another_worker_has_set(connection: Redis) -> None:
-    here, there = features_of(connection), features_of(connection)
+def test_a_change_is_checked_against_what_another_worker_has_set(redis: Redis) -> None:
+    here, there = features_of(redis), features_of(redis)
     there.update({NAME: FeatureUpdate(0, SAFE)})
     with pytest.raises(KafkaError, match="to a newer version"):
         here.update({NAME: FeatureUpdate(1, SAFE)})
 
 
-def test_levels_of_a_later_version_stay_and_count_as_the_highest_here(
-    connection: Redis, raw_redis: Any
-) -> None:
+def test_levels_of_a_later_version_stay_and_count_as_the_highest_here(redis: Redis, raw_redis: Any) -> None:
     later = {NAME: 3, "kraft.version": 1}
     raw_redis.hset(KEYS.features, "finalized", json.dumps(later))
     raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 5})
-    features = features_of(connection)
+    features = features_of(redis)
     assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 5)
     features.update({NAME: FeatureUpdate(1, SAFE)})
     assert json.loads(raw_redis.hget(KEYS.features, "finalized")) == {**later, NAME: 1}
 
 
-def test_a_row_that_cannot_be_read_counts_as_none_and_can_be_replaced(
-    connection: Redis, raw_redis: Any
-) -> None:
+def test_a_row_that_cannot_be_read_counts_as_none_and_can_be_replaced(redis: Redis, raw_redis: Any) -> None:
     raw_redis.hset(KEYS.features, "finalized", '{"transaction.version": "x"}')
     raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 1})
-    features = features_of(connection)
+    features = features_of(redis)
     assert features.transaction_version == 2
     features.update({NAME: FeatureUpdate(1, SAFE)})
     assert features.transaction_version == 1

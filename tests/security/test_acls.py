@@ -43,7 +43,6 @@ def one(
     principal: str = "User:alice",
     host: str = "*",
 ) -> Acl:
-    """Return an ACL about topics."""
     return Acl(ResourcePattern(TOPIC, pattern, name), Rule(principal, host, operation, permission))
 
 

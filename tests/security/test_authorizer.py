@@ -29,14 +29,12 @@ READ_ORDERS = Acl(ORDERS, Rule("User:alice", "*", READ, AclPermissionType.ALLOW)
 
 
 def an_authorizer(redis: Redis, **settings: Any) -> Authorizer:
-    """Return the authorizer of a worker that has read the ACLs."""
     made = Authorizer(AclStore(redis, KEYS), Settings(**settings))
     made.refresh()
     return made
 
 
 def may(authorizer: Authorizer, operation: AclOperation = READ, topic: str = "orders") -> bool:
-    """Ask for a right of alice."""
     return authorizer.rights(ALICE, "Fetch").allows(operation, TOPIC, topic)
 
 

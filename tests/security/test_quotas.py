@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -74,25 +73,17 @@ def test_an_address_has_its_own_rate_or_the_default_one(address: str, rate: floa
     assert QuotaTable({}).address_limit(address) is None
 
 
-@pytest.fixture
-def connection(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
-
-
-def of_workers(connection: Redis, number: int, clock: VirtualClock) -> list[ClientQuotas]:
-    """Return the quotas of each worker of one broker."""
+def of_workers(redis: Redis, number: int, clock: VirtualClock) -> list[ClientQuotas]:
     usage = UsageTable(number, 1, Windows(11, 1000))
     for row in range(number):
         usage.start(row)
-    store = QuotaStore(connection, Keys("korvet"))
+    store = QuotaStore(redis, Keys("korvet"))
     return [ClientQuotas(store, usage.worker(row), Windows(11, 1000), clock=clock) for row in range(number)]
 
 
-def test_two_workers_share_one_quota(connection: Redis) -> None:
+def test_two_workers_share_one_quota(redis: Redis) -> None:
     clock = VirtualClock()
-    one, other = of_workers(connection, 2, clock)
+    one, other = of_workers(redis, 2, clock)
     one.alter(parse_entity([("user", "alice")]), {RATE: 1000.0})
     assert other.charge(RATE, "alice", "app", 20_000) == 0  # not refreshed yet
     other.refresh()
@@ -103,8 +94,8 @@ def test_two_workers_share_one_quota(connection: Redis) -> None:
     assert one.charge(RATE, "alice", "app", 6000) == 0
 
 
-def test_a_request_percentage_throttles_for_one_window_at_most(connection: Redis) -> None:
-    [quotas] = of_workers(connection, 1, VirtualClock())
+def test_a_request_percentage_throttles_for_one_window_at_most(redis: Redis) -> None:
+    [quotas] = of_workers(redis, 1, VirtualClock())
     alice = parse_entity([("user", "alice")])
     quotas.alter(alice, {Quota.REQUEST_PERCENTAGE: 1.0, RATE: 1.0})
     assert quotas.charge(Quota.REQUEST_PERCENTAGE, "alice", None, 500) == 1000
@@ -116,10 +107,10 @@ def test_a_request_percentage_throttles_for_one_window_at_most(connection: Redis
 
 
 def test_mutations_are_refused_once_tokens_are_owed_and_permissive_ones_are_only_throttled(
-    connection: Redis,
+    redis: Redis,
 ) -> None:
     clock = VirtualClock()
-    [quotas] = of_workers(connection, 1, clock)
+    [quotas] = of_workers(redis, 1, clock)
     quotas.alter(parse_entity([("user", "alice")]), {Quota.CONTROLLER_MUTATION_RATE: 2.0})
     strict = quotas.mutations("alice", "app", strict=True)
     strict.take(30)
@@ -138,13 +129,13 @@ def test_mutations_are_refused_once_tokens_are_owed_and_permissive_ones_are_only
 
 
 def test_values_that_no_request_could_set_do_not_count_and_are_logged_once(
-    connection: Redis, caplog: pytest.LogCaptureFixture
+    redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody has written them to Redis; a bound of 0 would be divided by."""
-    [quotas] = of_workers(connection, 1, VirtualClock())
+    [quotas] = of_workers(redis, 1, VirtualClock())
     row = '{"controller_mutation_rate":0,"producer_byte_rate":1000,"request_percentage":-1,"later_rate":5}'
     rows = ('{"user":"alice"}', row, '{"user":"carol"}', '{"consumer_byte_rate":0.5}')
-    connection.call("HSET", Keys("korvet").quotas, *rows)
+    redis.call("HSET", Keys("korvet").quotas, *rows)
     quotas.alter(parse_entity([("user", "bob")]), {RATE: 1.0})
     assert [dict(each) for each in sorted(quotas.table.entities)] == [{"user": "alice"}, {"user": "bob"}]
     quotas.mutations("alice", "app", strict=False).take(10)
@@ -152,7 +143,7 @@ def test_values_that_no_request_could_set_do_not_count_and_are_logged_once(
     assert quotas.charge(Quota.REQUEST_PERCENTAGE, "alice", "app", 500) == 0
     # A change leaves the others as they are stored: another version may know them.
     quotas.alter(parse_entity([("user", "alice")]), {RATE: 2000.0})
-    assert "later_rate" in str(connection.call("HGET", Keys("korvet").quotas, '{"user":"alice"}'))
+    assert "later_rate" in str(redis.call("HGET", Keys("korvet").quotas, '{"user":"alice"}'))
     said = [each.getMessage().partition(": ")[2] for each in caplog.records]
     assert sorted(said) == [
         "Invalid configuration key later_rate",

@@ -46,8 +46,6 @@ class OneToken:
 
 
 class Login:
-    """An authenticator, and its session."""
-
     def __init__(self, clock: VirtualClock, begin: Callable[[], OneToken] = OneToken) -> None:
         listener = SaslListener(
             mechanisms={"SHORT": Mechanism(begin, REAUTH_MS), "LONG": Mechanism(begin, 0)},
@@ -59,7 +57,6 @@ class Login:
         self.authenticator = Authenticator(listener, self.session, clock=clock)
 
     def log_in(self, user: str = "alice", mechanism: str = "SHORT") -> int:
-        """Return how long the session lasts."""
         self.authenticator.handshake(mechanism, raw=False)
         answer, lifetime_ms = self.authenticator.authenticate(user.encode())
         assert answer == b"yes"
@@ -76,11 +73,6 @@ class Login:
         except ProtocolError:
             return False
         return True
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

@@ -20,9 +20,7 @@ BOTH = pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
 
 
 def credential(
-    mechanism: ScramMechanism = SHA_256,
-    salt: bytes = b"salt",
-    iterations: int = 4096,
+    mechanism: ScramMechanism = SHA_256, salt: bytes = b"salt", iterations: int = 4096
 ) -> ScramCredential:
     salted = scram.salt_password(mechanism, "pencil", salt, iterations)
     return scram.make_credential(mechanism, salted, salt, iterations)

@@ -1,4 +1,4 @@
-"""Fixtures of tests of a broker's processes: settings on a private Redis and a keeper."""
+"""Fixtures of tests of a broker's processes: settings on a private Redis, a keeper, and a connection to a broker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.server.keeper.keeper import Keeper
+from tests.support.fixtures import client
+
+__all__ = ["client", "keeper", "settings"]
 
 
 @pytest.fixture

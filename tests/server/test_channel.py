@@ -24,11 +24,6 @@ pytestmark = pytest.mark.slow
 LATE = 30.0
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 @pytest.fixture(params=["plain", "TLSv1_2", "TLSv1_3"])
 def pair(
     request: pytest.FixtureRequest, authority: Authority

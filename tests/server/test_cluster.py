@@ -7,13 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    Message,
-    Producer,
-)
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Message, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its package does not say what it exports
     AdminClient,
     AlterConfigOpType,
@@ -37,7 +31,6 @@ PARTITIONS = 12
 
 @pytest.fixture(scope="module")
 def cluster(cluster_server: RedisCluster) -> RedisCluster:
-    """Give the session's cluster, empty."""
     cluster_server.empty()
     return cluster_server
 
@@ -52,12 +45,6 @@ def broker(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="module")
 def admin(broker: Broker) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap})
-
-
-def create(broker: Broker, cluster: RedisCluster, topic: str) -> None:
-    """Create a topic with partitions on each master."""
-    reading.create_topic(broker.bootstrap, topic, PARTITIONS)
-    assert len({cluster.node_of(KEYS.stream(topic, index)) for index in range(PARTITIONS)}) == 3
 
 
 def produce(broker: Broker, topic: str, text: str, partitions: int = PARTITIONS) -> set[bytes]:
@@ -79,7 +66,6 @@ def produce(broker: Broker, topic: str, text: str, partitions: int = PARTITIONS)
 
 
 def member(broker: Broker, topic: str) -> Consumer:
-    """Give a member of a group of the topic's name."""
     config = {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     consumer = Consumer(config | {"enable.auto.commit": False, "heartbeat.interval.ms": 200})
     consumer.subscribe([topic])
@@ -105,29 +91,6 @@ def committed(admin: AdminClient, group: str) -> dict[int, int]:
     listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     found = listed[group].result(WAIT_SECONDS_MAX).topic_partitions or []
     return {each.partition: each.offset for each in found}
-
-
-def test_members_share_a_topic_and_others_go_on_behind_what_they_committed(
-    broker: Broker, cluster: RedisCluster, admin: AdminClient
-) -> None:
-    create(broker, cluster, "shared")
-    members = [member(broker, "shared") for _ in range(2)]
-
-    def share() -> bool:
-        for each in members:
-            each.poll(0.05)
-        return all(len(each.assignment()) == PARTITIONS // 2 for each in members)
-
-    processes.wait_until(share, "two members share")
-    values = produce(broker, "shared", "first")
-    assert sorted(read(members, len(values))) == sorted(values)
-    for each in members:
-        each.commit(asynchronous=False)
-        each.close()
-    assert set(committed(admin, "shared")) == set(range(PARTITIONS))
-    values = produce(broker, "shared", "second")
-    with contextlib.closing(member(broker, "shared")) as other:
-        assert sorted(read([other], len(values))) == sorted(values)
 
 
 def test_a_topic_with_even_placement_is_served_like_any_other(

@@ -17,12 +17,11 @@ import pytest
 
 from korvet.config.settings import Settings
 from korvet.config.values import Address
-from korvet.errors import ErrorCode
 from korvet.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.redis.client import Redis
 from korvet.server.net import listener
 from korvet.telemetry import metrics
-from tests.handlers.configs import BROKER, change, refused, value
+from tests.handlers.configs import BROKER, change, value
 from tests.support import ops, processes
 from tests.support.broker import Broker, korvet_broker, steady_broker
 from tests.support.dispatching import client_quotas, dispatcher
@@ -62,7 +61,6 @@ def admins(broker: Broker) -> Iterator[tuple[Client, Client]]:
 
 @pytest.fixture
 def limit(admins: tuple[Client, Client]) -> Iterator[Callable[[str, str], None]]:
-    """Give a function that sets a limit in both workers, until the test ends."""
     one, other = admins
     given: dict[str, str | None] = {}
 
@@ -77,7 +75,6 @@ def limit(admins: tuple[Client, Client]) -> Iterator[Callable[[str, str], None]]
 
 @pytest.fixture
 def connect(broker: Broker) -> Iterator[Callable[..., Client]]:
-    """Give a function that connects, from an address, and sends a request."""
     with ExitStack() as opened:
 
         def connected(source: str = "127.0.0.1", to: tuple[str, int] = broker.address) -> Client:
@@ -178,16 +175,6 @@ def test_connections_of_an_address_beyond_its_limit_are_closed(
         ),
         "the refused connections are counted",
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "text", ["10.0.0.1", "10.0.0.1:-1", "10.0.0.1:x", "broker.example:5", "10.0.0.1:1,10.0.0.1:2"]
-)
-def test_overrides_that_mean_nothing_are_refused(admins: tuple[Client, Client], text: str) -> None:
-    code, said = refused(admins[0], BROKER, "0", {"max.connections.per.ip.overrides": text})
-    assert code == ErrorCode.INVALID_REQUEST
-    assert "ADDRESS:COUNT, comma-separated" in said
 
 
 class Accepting:

@@ -1,13 +1,15 @@
-"""The boundary of errors: a Redis that is away, and a fault of ours, become answers that clients can act on."""
+"""The boundary of errors: a Redis that is away, and a fault of ours, become answers that clients can act on.
+
+tests/handlers/test_redis_away.py has the answers of each API to the former.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import logging
-import signal
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -22,14 +24,7 @@ from korvet.handlers import describe_cluster
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import HANDLERS, Handler
 from korvet.protocol.compile import encode
-from korvet.protocol.messages.api_versions import ApiVersionsRequest
-from korvet.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from korvet.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
-from korvet.protocol.messages.init_producer_id import InitProducerIdRequest
-from korvet.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -43,150 +38,36 @@ from korvet.redis.client import Redis
 from korvet.security.session import Session
 from korvet.server.net.budget import Budgets
 from korvet.server.net.connection import ClientConnection
-from korvet.server.net.dispatch import CHUNKS_MAX, PendingResponse
+from korvet.server.net.dispatch import CHUNKS_MAX, Dispatcher, PendingResponse
 from korvet.server.net.framing import ConnectionLimits
 from korvet.server.net.socket import Channel
 from tests.protocol.samples import sample
-from tests.support import processes
-from tests.support.batches import values
-from tests.support.broker import Broker, steady_broker
 from tests.support.dispatching import answer, dispatcher, received
-from tests.support.topic_client import Client, fetch_request, produce_request
 from tests.support.wire_client import decode_response, request_frame
 from tests.support.wire_client import frame as frame_of
 
 AWAY = ErrorCode.KAFKA_STORAGE_ERROR
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Run a broker that does not wait long for Redis; in the end the same worker lives."""
-    limits = {"redis.timeout.ms": 1000, "redis.connect.timeout.ms": 1000}
-    with steady_broker(tmp_path_factory.mktemp("broker"), settings=limits, workers=1) as running:
-        yield running
+REQUEST = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
 
-@pytest.fixture(scope="module")
-def topic_id(broker: Broker) -> bytes:
-    with Client(broker.address) as client:
-        topic_id = client.create("known")
-        client.append("known", b"before")
-    return topic_id
+def serving(redis: Redis, handle: Any, refuse: Any = describe_cluster.refuse) -> Dispatcher:
+    """Return a dispatcher that knows one API, served by this function."""
+    return dispatcher(redis, {60: Handler(DescribeClusterRequest, object, handle, refuse)}, [object()])
 
 
-@pytest.fixture
-def client(broker: Broker, topic_id: bytes) -> Iterator[Client]:
-    with Client(broker.address) as connection:
-        yield connection
+def raising(error: Exception) -> Callable[..., Message]:
+    def handle(*_: object) -> Message:
+        raise error
 
-
-@contextlib.contextmanager
-def redis_stopped(broker: Broker) -> Iterator[None]:
-    processes.kill(broker.server_pid(), signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        processes.kill(broker.server_pid(), signal.SIGCONT)
-
-
-def until_served(client: Client, topic: str = "known") -> Any:
-    found: list[Any] = []
-
-    def served() -> bool:
-        found[:] = [client.fetch(topic)] if client.call(fetch_request(topic), 11).error_code == 0 else []
-        return bool(found) and found[0].error_code == ErrorCode.NONE
-
-    processes.wait_until(served, "a fetch without error")
-    return found[0]
-
-
-@pytest.mark.slow
-@pytest.mark.embedded  # its process is stopped
-def test_without_redis_every_api_answers_with_a_code_that_is_tried_again(
-    broker: Broker, client: Client, topic_id: bytes
-) -> None:
-    epoch = OffsetForLeaderTopic(
-        topic="known", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)]
-    )
-    offsets = ListOffsetsTopic(
-        name="known", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
-    )
-    with redis_stopped(broker):
-        unknown, *away = [client.produce("known", version=each, topic_id=topic_id) for each in (3, 12, 13)]
-        # The first was sent to a server that did not answer; then there was no connection.
-        assert unknown.error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert {each.error_code for each in away} <= {AWAY, ErrorCode.REQUEST_TIMED_OUT}
-        for version in (4, 6, 7, 12, 13, 18):
-            fetched = client.call(fetch_request("known", topic_id=topic_id), version)
-            assert fetched.error_code == (AWAY if version >= 7 else 0)
-            assert fetched.responses[0].partitions[0].error_code == AWAY
-        for version in (1, 11):
-            listed = client.call(ListOffsetsRequest(replica_id=-1, topics=[offsets]), version)
-            assert listed.topics[0].partitions[0].error_code == AWAY
-        for version in (2, 4):
-            ended = client.call(OffsetForLeaderEpochRequest(topics=[epoch]), version)
-            assert ended.topics[0].partitions[0].error_code == AWAY
-        for version in (2, 7):
-            wanted = CreatableTopic(name="wanted", num_partitions=1, replication_factor=1)
-            assert client.call(CreateTopicsRequest(topics=[wanted]), version).topics[0].error_code == AWAY
-        unwanted = DeleteTopicsRequest(topics=[DeleteTopicState(name="known")], timeout_ms=0)
-        assert client.call(unwanted, 6).responses[0].error_code == AWAY
-    assert values(until_served(client).records)[:1] == [b"before"]
-
-
-@pytest.mark.slow
-@pytest.mark.embedded  # its process is stopped
-def test_without_redis_metadata_reports_what_the_worker_knows(broker: Broker, client: Client) -> None:
-    until_served(client)
-    with redis_stopped(broker):
-        for version in (0, 1, 12, 13):
-            topics = [MetadataRequestTopic(name=name) for name in ("known", "unknown")]
-            answer = client.call(MetadataRequest(topics=topics), version)
-            assert len(answer.brokers) == 1
-            assert answer.error_code == ErrorCode.NONE
-            known, unknown = answer.topics
-            assert (known.error_code, len(known.partitions)) == (ErrorCode.NONE, 1)
-            assert (unknown.name, unknown.error_code) == ("unknown", ErrorCode.LEADER_NOT_AVAILABLE)
-        every = client.call(MetadataRequest(topics=None), 12)
-        assert "known" in [each.name for each in every.topics]
-    until_served(client)
-
-
-@pytest.mark.slow
-@pytest.mark.embedded  # its process is stopped
-def test_without_redis_what_needs_none_is_answered(broker: Broker, client: Client) -> None:
-    with redis_stopped(broker):
-        assert client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
-        assert client.call(FindCoordinatorRequest(key="group"), 2).error_code == ErrorCode.NONE
-        producer = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        assert client.call(producer, 4).error_code == ErrorCode.NONE
-        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-        assert client.call(request, 0).error_code == ErrorCode.NONE
-    until_served(client)
-
-
-@pytest.mark.slow
-@pytest.mark.embedded  # its process is stopped
-def test_without_redis_a_producer_without_acks_is_closed(broker: Broker, client: Client) -> None:
-    until_served(client)
-    with redis_stopped(broker):
-        client.send(produce_request("known", acks=0), 8)
-        assert client.is_closed_by_broker()
-
-
-def caller(version: int) -> Caller:
-    return Caller("client", Session("peer:1"), version)
-
-
-def broken(_request: Message, _caller: object, _api: object) -> Message:
-    raise ZeroDivisionError("secret of ours")
+    return handle
 
 
 def test_a_fault_of_ours_is_logged_once_and_answered(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = {60: Handler(DescribeClusterRequest, object, broken, describe_cluster.refuse)}
+    by = serving(redis, raising(ZeroDivisionError("secret of ours")))
     with caplog.at_level(logging.DEBUG, "korvet.server.net.dispatch"):
-        answered = answer(dispatcher(redis, handlers, [object()]), request, 2)
+        answered = answer(by, REQUEST, 2)
     assert answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "secret" not in (answered.error_message or "")
     [record] = caplog.records
@@ -206,11 +87,9 @@ def test_a_refusal_and_its_cause_do_not_outlive_the_answer(redis: Redis) -> None
         except KafkaError:
             raise error from cause
 
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = {60: Handler(DescribeClusterRequest, object, refused, describe_cluster.refuse)}
     gc.disable()
     try:
-        answer(dispatcher(redis, handlers, [object()]), request, 2)
+        answer(serving(redis, refused), REQUEST, 2)
         assert [each() for each in raised] == [None, None]
     finally:
         gc.enable()
@@ -220,12 +99,10 @@ def test_a_request_does_not_outlive_its_answer(redis: Redis) -> None:
     def served(*_: object) -> DescribeClusterResponse:
         return DescribeClusterResponse(cluster_id="", controller_id=0, brokers=[])
 
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = {60: Handler(DescribeClusterRequest, object, served, describe_cluster.refuse)}
     gc.collect()
     gc.disable()
     try:
-        answer(dispatcher(redis, handlers, [object()]), request, 2)
+        answer(serving(redis, served), REQUEST, 2)
         assert not [each for each in gc.get_objects() if isinstance(each, PendingResponse)]
     finally:
         gc.enable()
@@ -234,15 +111,10 @@ def test_a_request_does_not_outlive_its_answer(redis: Redis) -> None:
 def test_a_redis_that_is_away_is_logged_once_and_not_with_every_request(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def away(_request: Message, _caller: object, _api: object) -> Message:
-        raise StorageUnavailableError("Redis is away")
-
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = {60: Handler(DescribeClusterRequest, object, away, describe_cluster.refuse)}
-    by = dispatcher(redis, handlers, [object()])
+    by = serving(redis, raising(StorageUnavailableError("Redis is away")))
     with caplog.at_level(logging.INFO):
         for _ in range(100):
-            assert answer(by, request, 2).error_code == AWAY
+            assert answer(by, REQUEST, 2).error_code == AWAY
     [record] = caplog.records
     assert record.message == "Redis unavailable"
 
@@ -254,23 +126,15 @@ def unsayable(_request: Message, _caller: object, _error: KafkaError) -> Message
 def test_a_fault_that_cannot_be_answered_is_logged_and_closes_the_connection(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_request: Message, _caller: object, _api: object) -> Message:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
-
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = {60: Handler(DescribeClusterRequest, object, refused, unsayable)}
+    by = serving(redis, raising(KafkaError(ErrorCode.INVALID_REQUEST, "no")), unsayable)
     ours, theirs = socket.socketpair()
     with theirs, caplog.at_level(logging.INFO):
         settings = Settings()
         budgets = Budgets.of(settings.queued_max_request_bytes)
         connection = ClientConnection(
-            Channel(ours),
-            Session("peer:1"),
-            dispatcher(redis, handlers, [object()]),
-            ConnectionLimits.of(settings),
-            budgets,
+            Channel(ours), Session("peer:1"), by, ConnectionLimits.of(settings), budgets
         )
-        theirs.sendall(request_frame(request, 2))
+        theirs.sendall(request_frame(REQUEST, 2))
         connection.serve()
         assert theirs.recv(1) == b""
     [record] = caplog.records
@@ -283,9 +147,7 @@ def test_a_response_that_cannot_be_encoded_is_a_fault_of_ours_and_answered(
     def unencodable(request: Message, caller: Caller, _api: object) -> Message:
         return unsayable(request, caller, KafkaError(AWAY))
 
-    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    handlers = {60: Handler(DescribeClusterRequest, object, unencodable, describe_cluster.refuse)}
-    answered = answer(dispatcher(redis, handlers, [object()]), request, 2)
+    answered = answer(serving(redis, unencodable), REQUEST, 2)
     assert answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(caplog.records) == 1
 
@@ -294,6 +156,9 @@ def test_a_broken_protocol_is_left_to_the_connection(redis: Redis) -> None:
     unknown = frame_of(b"\x03\xe7\0\0\0\0\0\1\xff\xff")
     with received(unknown) as frame, pytest.raises(ProtocolError, match="API key 999"):
         dispatcher(redis, {}, []).begin(frame, Session("peer:1"))
+    broken = serving(redis, raising(ProtocolError("no answer is awaited")))
+    with received(request_frame(REQUEST, 2)) as frame, pytest.raises(ProtocolError, match="no answer"):
+        broken.begin(frame, Session("peer:1")).result()
 
 
 @pytest.mark.parametrize("variant", ["filled", "null", "plain"])
@@ -303,8 +168,9 @@ def test_every_handler_can_refuse_in_every_version(variant: str) -> None:
         first, last = handler.request.api.versions
         for version in range(first, last + 1):
             request = sample(handler.request, version, variant)
+            caller = Caller("client", Session("peer:1"), version)
             with contextlib.suppress(ProtocolError):  # a Produce request without acks has no response
-                response = handler.refuse(request, caller(version), KafkaError(AWAY, "away"))
+                response = handler.refuse(request, caller, KafkaError(AWAY, "away"))
                 assert response is not None
                 assert encode(response, version)
 

@@ -32,12 +32,10 @@ from tests.support.topic_client import Client
 
 pytestmark = pytest.mark.slow
 
-CONFIGS = "{korvet:topics}:brokers"
 ALL = ""
 
 
 def delete_altered(client: Client, *names: str) -> None:
-    """Delete the dynamic settings of brokers."""
     for name in names:
         altered = [
             key
@@ -53,10 +51,7 @@ def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
     file = tmp_path / "korvet.toml"
     file.write_text('"message.max.bytes" = 1000\n"log.roll.ms" = 1000\n')
     flags = ("--redis-url", redis_url, "--config", str(file))
-    with (
-        korvet_broker(tmp_path / "first", *flags, workers=1) as broker,
-        Client(broker.address) as client,
-    ):
+    with korvet_broker(tmp_path / "first", *flags, workers=1) as broker, Client(broker.address) as client:
         change(client, BROKER, "0", {"message.max.bytes": "90"})
         change(client, BROKER, ALL, {"log.retention.bytes": "80"})
         broker.stop()
@@ -83,14 +78,12 @@ def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Run a broker of one worker."""
     with korvet_broker(tmp_path_factory.mktemp("broker"), workers=1) as running:
         yield running
 
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    """Give a connection; what the test has altered is deleted after it."""
     with Client(broker.address) as connected:
         yield connected
         delete_altered(connected, "0", ALL)

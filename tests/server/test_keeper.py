@@ -131,7 +131,6 @@ def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(se
 
 
 def tokens(broker: Broker) -> list[int]:
-    """Return the fencing tokens that the broker's keeper has acted under."""
     return [int(token) for token in re.findall(r"keeper lease held=true token=(\d+)", broker.log())]
 
 

@@ -135,9 +135,7 @@ def test_sessions_begin_again_by_the_clock_of_a_redis_that_took_over(
 @pytest.mark.slow
 @pytest.mark.parametrize("node_has_list", [True, False])
 def test_sessions_begin_again_only_on_the_node_that_was_connected_to_again(
-    redis_cluster: RedisCluster,
-    *,
-    node_has_list: bool,
+    redis_cluster: RedisCluster, *, node_has_list: bool
 ) -> None:
     redis = Redis(redis_cluster.url, timeout_ms=5000, connect_timeout_ms=5000)
     listing = redis_cluster.node_of(KEYS.groups)

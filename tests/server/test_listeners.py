@@ -22,6 +22,7 @@ from korvet.protocol.messages.describe_topic_partitions import DescribeTopicPart
 from korvet.protocol.messages.find_coordinator import FindCoordinatorRequest
 from korvet.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from korvet.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.protocol.schema import Message
 from korvet.protocol.types import ResourceType
 from tests.support import processes, redis_servers
 from tests.support.broker import Broker, korvet_broker
@@ -94,7 +95,7 @@ def nodes(answer: Any, key: str) -> dict[int, Address]:
     return {getattr(each, key): (each.host, each.port) for each in answer.brokers}
 
 
-def test_metadata_and_describe_cluster_have_addresses_of_the_callers_listener(
+def test_brokers_are_those_of_the_callers_listener_at_its_addresses(
     listener: tuple[str, Client], addresses: dict[str, dict[int, Address]]
 ) -> None:
     name, client = listener
@@ -105,40 +106,30 @@ def test_metadata_and_describe_cluster_have_addresses_of_the_callers_listener(
     answer = client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
     assert nodes(answer, "broker_id") == addresses[name]
     assert answer.controller_id in addresses[name]
-
-
-def test_configs_are_listed_of_brokers_that_the_caller_can_reach(
-    listener: tuple[str, Client], addresses: dict[str, dict[int, Address]]
-) -> None:
-    name, client = listener
     answer = client.call(ListConfigResourcesRequest(resource_types=[ResourceType.BROKER]), 1)
     assert [int(each.resource_name) for each in answer.config_resources] == list(addresses[name])
 
 
 @pytest.mark.parametrize(
-    ("version", "missing"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)]
+    ("request_", "version", "missing"),
+    [
+        (MetadataRequest(topics=[MetadataRequestTopic(name="led")]), 5, ErrorCode.LEADER_NOT_AVAILABLE),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="led")]), 6, ErrorCode.LISTENER_NOT_FOUND),
+        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name="led")]), 0, ErrorCode.NONE),
+    ],
+    ids=lambda value: value if isinstance(value, int) else type(value).__name__,
 )
-def test_a_leader_without_the_listener_is_an_error_as_in_kafka(
-    listener: tuple[str, Client], version: int, missing: ErrorCode
+def test_a_leader_without_the_listener_is_none_as_in_kafka(
+    listener: tuple[str, Client], request_: Message, version: int, missing: ErrorCode
 ) -> None:
     name, client = listener
-    [topic] = client.call(MetadataRequest(topics=[MetadataRequestTopic(name="led")]), version).topics
+    [topic] = client.call(request_, version).topics
     assert topic.error_code == 0
     found = [(each.error_code, each.leader_id, each.offline_replicas) for each in topic.partitions]
     last = (0, 2, []) if name == INSIDE else (missing, -1, [2])
     assert found == [(0, 0, []), (0, 1, []), last]
     assert [each.replica_nodes for each in topic.partitions] == ASSIGNED
     assert topic.partitions[2].isr_nodes == [2, 0]
-
-
-def test_a_described_partition_has_no_leader_if_the_listener_does_not_lead_to_it(
-    listener: tuple[str, Client],
-) -> None:
-    name, client = listener
-    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="led")])
-    [topic] = client.call(request, 0).topics
-    found = [(each.error_code, each.leader_id, each.offline_replicas) for each in topic.partitions]
-    assert found == [(0, 0, []), (0, 1, []), (0, 2, []) if name == INSIDE else (0, -1, [2])]
 
 
 def test_a_coordinator_is_at_the_callers_listener_or_not_available(

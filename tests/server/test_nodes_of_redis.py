@@ -42,12 +42,6 @@ def broker(cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> I
         yield running
 
 
-@pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
-    with Client(broker.address) as connection:
-        yield connection
-
-
 def partitions_of(cluster: RedisCluster) -> dict[ClusterNode, set[int]]:
     """Return the partitions of each node."""
     found: dict[ClusterNode, set[int]] = {}

@@ -30,7 +30,6 @@ def get(broker: Broker, path: str, method: str = "GET") -> tuple[int, bytes]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Run a broker with two workers for tests that only read."""
     with echo_broker(tmp_path_factory.mktemp("broker"), workers=2) as broker:
         yield broker
 
@@ -114,12 +113,13 @@ def test_restarts_are_counted_and_dead_workers_are_not_among_the_accepting(tmp_p
         processes.wait_until(lambda: accepting in get(broker, "/metrics")[1], "the last one accepts")
 
 
-def test_a_stopping_broker_serves_on_for_its_drain_delay(
-    tmp_path: Path,
-) -> None:
+def test_a_stopping_broker_is_unregistered_at_once_and_serves_on_for_its_drain_delay(tmp_path: Path) -> None:
     with echo_broker(tmp_path, "drain.delay.ms=3600000", workers=1) as broker:
-        broker.signal(signal.SIGTERM)
-        processes.wait_until(lambda: get(broker, "/readyz")[0] == 503, "it is not ready any more")
+        with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
+            processes.wait_until(lambda: client.hlen("korvet:brokers") == 1, "it is registered")
+            broker.signal(signal.SIGTERM)
+            processes.wait_until(lambda: client.hlen("korvet:brokers") == 0, "it is registered no more")
+        assert get(broker, "/readyz")[0] == 503
         body = json.loads(get(broker, "/readyz")[1])
         assert body["draining"] is True
         assert body["workers"]["accepting"] == 1
@@ -127,16 +127,5 @@ def test_a_stopping_broker_serves_on_for_its_drain_delay(
             connection.sendall(b"hello\n")
             assert connection.recv(100).endswith(b" hello\n")
         # A second signal is from somebody who does not want to wait.
-        broker.signal(signal.SIGTERM)
-        assert broker.process.wait(30) == 0
-
-
-def test_a_stopping_broker_is_unregistered_at_once(tmp_path: Path) -> None:
-    with echo_broker(tmp_path, "drain.delay.ms=3600000", workers=1) as broker:
-        with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as client:
-            processes.wait_until(lambda: client.hlen("korvet:brokers") == 1, "it is registered")
-            broker.signal(signal.SIGTERM)
-            processes.wait_until(lambda: client.hlen("korvet:brokers") == 0, "it is registered no more")
-            assert get(broker, "/readyz")[0] == 503
         broker.signal(signal.SIGTERM)
         assert broker.process.wait(30) == 0

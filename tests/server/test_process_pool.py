@@ -44,7 +44,6 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Watched:
-    """Give two workers that have beaten once."""
     return Watched()
 
 

@@ -23,7 +23,6 @@ BALLAST_BYTES = 50_000_000
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Run a Redis that this module alone may fill."""
     with redis_servers.embedded_server() as url:
         yield url
 
@@ -57,7 +56,6 @@ def client(broker: Broker, stored: Any) -> Iterator[Client]:
 
 
 def fill(stored: Any, share: float) -> None:
-    """Set the limit so that about this share of it is used."""
     stored.config_set("maxmemory", int(stored.info("memory")["used_memory"] / share))
 
 
@@ -123,14 +121,6 @@ def test_consumers_and_topics_go_on_while_producers_are_refused(client: Client, 
     client.create("another")
     client.delete("another")
     assert values(client.fetch("topic", first).records)[0] == b"before"
-
-
-def test_a_refused_producer_without_acks_is_closed(client: Client, broker: Broker, stored: Any) -> None:
-    fill(stored, 0.97)
-    feel(client, refused)
-    with Client(broker.address) as silent:
-        silent.send(produce_request("topic", acks=0), 8)
-        assert silent.is_closed_by_broker()
 
 
 def test_redis_s_own_refusal_is_the_same_error_is_counted_and_reported_once(

@@ -82,11 +82,6 @@ class LocalClient:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def worker(redis_url: str, clock: VirtualClock) -> Iterator[Worker]:
     made = Worker(redis_url, clock)
     yield made
@@ -96,7 +91,6 @@ def worker(redis_url: str, clock: VirtualClock) -> Iterator[Worker]:
 
 @pytest.fixture
 def limited(worker: Worker) -> LocalClient:
-    """Give the client that the test's quotas are for."""
     return worker.client("limited")
 
 

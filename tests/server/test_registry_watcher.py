@@ -63,16 +63,6 @@ def watching(
     greenlet.kill()
 
 
-def test_every_kind_of_change_is_seen_without_being_asked_for(here: Domain, there: Domain) -> None:
-    with watching(here.subscriptions, here.topics.refresh):
-        made = there.topics.create(TopicSpec(name="orders"))
-        until(lambda: here.topics.get_cached("orders") == made)
-        changed = there.topics.alter(made, lambda row: type(row)(name=row.name, id=row.id, partitions=1))
-        until(lambda: here.topics.get_cached("orders") == changed != made)
-        there.topics.delete(changed)
-        until(lambda: here.topics.get_cached("orders") is None)
-
-
 def worker(storage: Storage) -> Apis:
     settings = Settings(authorizer_class_name="StandardAuthorizer")
     address = Address("127.0.0.1", 9092)
@@ -128,14 +118,6 @@ def test_a_worker_has_what_others_have_changed_as_soon_as_the_message_comes(redi
     watching.kill()
     here.close()
     there.close()
-
-
-def test_every_refresh_is_called_for_one_message(here: Domain, raw_redis: redis_py.Redis) -> None:
-    refreshes: list[str] = []
-    with watching(here.subscriptions, lambda: refreshes.append("a"), lambda: refreshes.append("b")):
-        until(lambda: refreshes == ["a", "b"])
-        raw_redis.spublish(CHANNEL, "any content")
-        until(lambda: refreshes == ["a", "b"] * 2)
 
 
 def test_a_change_during_a_refresh_causes_another_one(here: Domain, raw_redis: redis_py.Redis) -> None:

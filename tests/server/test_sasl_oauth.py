@@ -8,17 +8,11 @@ import pytest
 
 from korvet.errors import ErrorCode
 from tests.support.broker import Broker, steady_broker
-from tests.support.identity_provider import AUDIENCE, ISSUER, Provider, identity_provider
+from tests.support.identity_provider import AUDIENCE, ISSUER, Provider
 from tests.support.processes import wait_until
 from tests.support.sasl_client import SaslClient
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with identity_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

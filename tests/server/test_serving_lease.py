@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any, cast
 
 import gevent
@@ -153,24 +155,30 @@ class ClockNode:
         return b"+OK\r\n"
 
 
-def test_a_node_that_is_always_slower_than_another_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_lease, "SLOW_NODE_SECONDS", 0.0)
-    nodes = [ClockNode(), ClockNode()]
+@contextlib.contextmanager
+def two_clocks(seconds_apart: int = 0) -> Iterator[tuple[Redis, ClockNode, ClockNode]]:
+    first, second = nodes = [ClockNode(), ClockNode()]
     for each in nodes:
         each.others = nodes
-    first, second = nodes
+    second.seconds = seconds_apart
     url = f"redis+cluster://127.0.0.1:{first.server.server_port}"
     redis = Redis(url, timeout_ms=5000, connect_timeout_ms=5000)
-    lease = ServingLease(redis, LONG_LEASE_MS)
-    second.delay_s = 0.05
-    slow = redis.node_named(f"127.0.0.1:{second.server.server_port}")
-    before = slow.lease_end_ms
-    keeping = gevent.spawn(lease.keep)
-    until(lambda: slow.lease_end_ms > before)
-    keeping.kill()
+    yield redis, first, second
     redis.close()
     for each in nodes:
         each.server.stop()
+
+
+def test_a_node_that_is_always_slower_than_another_keeps_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_lease, "SLOW_NODE_SECONDS", 0.0)
+    with two_clocks() as (redis, _, second):
+        lease = ServingLease(redis, LONG_LEASE_MS)
+        second.delay_s = 0.05
+        slow = redis.node_named(f"127.0.0.1:{second.server.server_port}")
+        before = slow.lease_end_ms
+        keeping = gevent.spawn(lease.keep)
+        until(lambda: slow.lease_end_ms > before)
+        keeping.kill()
 
 
 def test_only_nodes_that_answered_the_last_time_tell_how_long_ago_that_was() -> None:
@@ -184,28 +192,18 @@ def test_only_nodes_that_answered_the_last_time_tell_how_long_ago_that_was() -> 
 
 
 def test_nodes_whose_clocks_differ_make_nothing_late() -> None:
-    nodes = [ClockNode(), ClockNode()]
-    for each in nodes:
-        each.others = nodes
-    first, second = nodes
-    second.seconds = 3600
-    redis = Redis(
-        f"redis+cluster://127.0.0.1:{first.server.server_port}", timeout_ms=5000, connect_timeout_ms=5000
-    )
-    lease = ServingLease(redis, LONG_LEASE_MS)
-    lease.renew()
-    came = time.monotonic()
-    first.answers = False
-    lease.renew()
-    assert not lease.is_late(came)
-    # A late commit to a group of either node replaces none that was made since.
-    assert lease.not_after_ms(came) <= time.time() * 1000
-    second.seconds += LONG_LEASE_MS // 1000 + 1
-    lease.renew()
-    assert lease.is_late(came)
-    redis.close()
-    for each in nodes:
-        each.server.stop()
+    with two_clocks(seconds_apart=3600) as (redis, first, second):
+        lease = ServingLease(redis, LONG_LEASE_MS)
+        lease.renew()
+        came = time.monotonic()
+        first.answers = False
+        lease.renew()
+        assert not lease.is_late(came)
+        # A late commit to a group of either node replaces none that was made since.
+        assert lease.not_after_ms(came) <= time.time() * 1000
+        second.seconds += LONG_LEASE_MS // 1000 + 1
+        lease.renew()
+        assert lease.is_late(came)
 
 
 def test_a_commit_that_lay_on_the_way_until_the_lease_had_ended_is_not_done(

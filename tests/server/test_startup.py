@@ -117,6 +117,45 @@ def test_an_unreachable_redis_is_refused_without_its_password(tmp_path: Path) ->
     assert line == f"korvet: redis.url 127.0.0.1:{port}: Connection refused"
 
 
+def complaint(url: str) -> str:
+    """Return why a Redis is not taken, which has neither password."""
+    with pytest.raises(ConfigError) as caught:
+        redis_check.check(Settings(redis_url=url), never, never)
+    assert "geheim" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "login", "reason"),
+    [
+        ("CONFIG SET maxmemory-policy allkeys-lru", "", "is allkeys-lru, which would delete topics"),
+        ("CONFIG SET requirepass right", ":geheim@", "invalid username-password pair"),
+        ("ACL SETUSER k on >geheim ~* &* +@all -info", "k:geheim@", "a permission is missing: INFO"),
+    ],
+)
+def test_a_redis_that_cannot_be_used_is_refused_with_the_reason(
+    command: str, login: str, reason: str
+) -> None:
+    with embedded_server() as url:
+        with redis.Redis.from_url(url) as client:
+            execute: Any = client.execute_command
+            execute(*command.split())
+        assert reason in complaint(url.replace("://", f"://{login}", 1))
+
+
+@pytest.mark.slow
+def test_a_node_of_a_cluster_without_a_port_is_refused_with_the_url_that_is_meant() -> None:
+    with embedded_server("--cluster-enabled", "yes") as url:
+        reason = "is a node of a Redis Cluster, not a single server: give redis+cluster://HOST:PORT"
+        assert reason in complaint(url)
+
+
+def test_a_redis_that_has_no_socket_is_refused_in_the_systems_words(tmp_path: Path) -> None:
+    socket_path = f"{tmp_path}/none.sock"
+    assert complaint(f"unix://{socket_path}") == f"redis.url {socket_path}: No such file or directory"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ended", ["supervisor", "preparation"])
 def test_a_start_that_waits_for_redis_can_be_ended(tmp_path: Path, ended: str) -> None:
@@ -152,40 +191,6 @@ def test_an_embedded_server_that_loads_its_data_reports_how_far_it_is() -> None:
         assert re.fullmatch(r"[0-9.]+ %, about [0-9]+ s to go", found or "")
         assert embedded._loading(path) == ""
     assert embedded._loading(path) is None
-
-
-@pytest.mark.slow
-def test_a_redis_that_has_no_socket_is_refused_in_the_systems_words(tmp_path: Path) -> None:
-    line = refusal(tmp_path, f"redis.url=unix://{tmp_path}/none.sock")
-    assert line == f"korvet: redis.url {tmp_path}/none.sock: No such file or directory"
-
-
-@pytest.mark.slow
-def test_a_wrong_password_is_refused_without_it(tmp_path: Path) -> None:
-    with embedded_server() as url:
-        with redis.Redis.from_url(url) as client:
-            client.config_set("requirepass", "right")
-        line = refusal(tmp_path, f"redis.url=unix://:geheim@{url.removeprefix('unix://')}")
-    assert "invalid username-password pair" in line
-    assert "geheim" not in line
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("option", "reason"),
-    [
-        (("--maxmemory-policy", "allkeys-lru"), "maxmemory-policy is allkeys-lru, which would delete topics"),
-        (
-            ("--cluster-enabled", "yes"),
-            "is a node of a Redis Cluster, not a single server: give redis+cluster://HOST:PORT",
-        ),
-    ],
-)
-def test_a_redis_that_would_lose_or_misplace_records_is_refused_with_the_reason(
-    tmp_path: Path, option: tuple[str, str], reason: str
-) -> None:
-    with embedded_server(*option) as url:
-        assert reason in refusal(tmp_path, f"redis.url={url}")
 
 
 @pytest.mark.slow
@@ -320,17 +325,6 @@ def test_a_redis_without_an_append_only_file_is_taken_with_a_warning(tmp_path: P
         assert not broker.data_dir.exists()
 
 
-@pytest.mark.slow
-def test_a_redis_whose_user_may_not_ask_for_info_is_refused(tmp_path: Path) -> None:
-    with embedded_server() as url:
-        with redis.Redis.from_url(url) as client:
-            client.acl_setuser(
-                "korvet", enabled=True, passwords=["+p"], keys="*", channels="*", commands=["+@all", "-info"]
-            )
-        login = f"unix://korvet:p@{url.removeprefix('unix://')}"
-        assert "a permission is missing: INFO" in refusal(tmp_path, f"redis.url={login}")
-
-
 @pytest.mark.parametrize(
     ("info", "name"),
     [
@@ -358,20 +352,14 @@ def test_scripts_and_cluster_id_are_in_redis_before_the_first_worker(
     assert all(each.info("memory")["number_of_cached_scripts"] for each in servers_of(raw_redis))
 
 
-def test_a_given_cluster_id_is_kept(redis_url: str, raw_redis: redis.Redis) -> None:
-    settings = Settings(redis_url=redis_url, cluster_id="mine")
-    assert redis_check.prepare(settings).cluster_id == "mine"
+def test_a_given_cluster_id_is_kept_and_another_refused(redis_url: str) -> None:
     # Also by a broker whose settings have none: all on one Redis are one cluster.
-    unnamed = Settings(redis_url=redis_url)
-    assert redis_check.prepare(unnamed).cluster_id == "mine"
-
-
-def test_the_redis_of_another_cluster_is_refused(redis_url: str, raw_redis: redis.Redis) -> None:
-    redis_check.prepare(Settings(redis_url=redis_url, cluster_id="mine"))
+    for given in ("mine", ""):
+        assert redis_check.prepare(Settings(redis_url=redis_url, cluster_id=given)).cluster_id == "mine"
     wrong = r"cluster\.id is other, but that of this Redis \(key korvet:cluster-id\) is mine"
     with pytest.raises(ConfigError, match=wrong):
         redis_check.prepare(Settings(redis_url=redis_url, cluster_id="other"))
-    assert raw_redis.get("korvet:cluster-id") == b"mine"
+    assert redis_check.prepare(Settings(redis_url=redis_url)).cluster_id == "mine"
 
 
 def test_a_port_is_free_again_although_connections_of_an_earlier_broker_linger() -> None:
@@ -454,20 +442,12 @@ def test_a_deep_data_directory_gets_a_short_socket_that_stays_the_same(tmp_path:
     deep = tmp_path / ("d" * 120)
     first = embedded.open_locked(deep)
     assert len(str(first.socket)) <= 107
+    assert deep.stat().st_mode & 0o077 == 0
     first.close()
     second = embedded.open_locked(deep)
     assert second.socket == first.socket
     second.close()
     first.socket.parent.rmdir()
-
-
-@pytest.mark.slow
-def test_a_broker_serves_from_a_deep_data_directory(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 120)
-    with echo_broker(tmp_path, data_dir=deep) as broker:
-        assert (deep / "appendonlydir").is_dir()
-        assert deep.stat().st_mode & 0o077 == 0
-        assert broker.stop() == 0
 
 
 @pytest.mark.slow
