@@ -35,16 +35,12 @@ class FencedError(Exception):
 
 
 class Written(NamedTuple):
-    """An acknowledged record."""
-
     partition: int
     offset: int
     timestamp: int
 
 
 class Producer(Protocol):
-    """A producer; with `transactional.id` it writes in transactions."""
-
     def send(self, topic: str, records: Sequence[Sample]) -> list[Written | int]:
         """Send, and wait; returns an acknowledgement or an error code for each record."""
 

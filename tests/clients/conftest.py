@@ -34,19 +34,16 @@ def stored(broker: Broker) -> Iterator[redis.Redis]:
 
 @pytest.fixture(params=[LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA], ids=lambda library: str(library.name))
 def library(request: pytest.FixtureRequest) -> Library:
-    """Give each library."""
     found: Library = request.param
     return found
 
 
 @pytest.fixture(params=["record", "batch"])
 def storage(request: pytest.FixtureRequest) -> str:
-    """Give each storage format."""
     return str(request.param)
 
 
 @pytest.fixture
 def admin(library: Library, broker: Broker) -> Iterator[Admin]:
-    """Give an administrator of the library."""
     with closing(library.admin(broker.bootstrap)) as running:
         yield running

@@ -188,6 +188,19 @@ def _result(futures: Mapping[Any, Any]) -> Any:
         raise RefusedError(error.args[0].code(), error.args[0].str()) from error
 
 
+def outcome(producer: confluent_kafka.Producer, topic: str) -> int:
+    """Send a record to partition 0; returns the error code of the client or the broker."""
+    errors: list[KafkaError | None] = []
+    try:
+        producer.produce(topic, b"v", partition=0, on_delivery=lambda error, _: errors.append(error))
+    except KafkaException as refused:
+        # The library remembers that it was refused.
+        errors.append(refused.args[0])
+    producer.flush(WAIT_SECONDS_MAX)
+    [error] = errors
+    return 0 if error is None else error.code()
+
+
 def _refusal(bootstrap: str, config: Config) -> str:
     said: list[str] = []
     errors = {"error_cb": lambda error: said.append(f"{error.name()} {error.str()}")}

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from tests.clients.librdkafka import outcome
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
 from tests.support.sasl_broker import PASSWORD, USER, bootstrap, sasl_broker
@@ -29,13 +30,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def admin(broker: Broker) -> AdminClient:
-    """Give the administrator's client."""
     host, port = broker.at("ADMIN")
     return AdminClient({"bootstrap.servers": f"{host}:{port}"})
 
 
 def acl(kind: ResourceType, operation: AclOperation) -> AclBinding:
-    """Allow the user an operation."""
     return AclBinding(
         kind,
         NAME,
@@ -57,19 +56,6 @@ def of_user(broker: Broker) -> dict[str, Any]:
     }
 
 
-def sent(producer: Producer) -> int:
-    """Return the error with which a record is delivered."""
-    errors: list[KafkaError | None] = []
-    try:
-        producer.produce(NAME, b"value", on_delivery=lambda error, _message: errors.append(error))
-    except KafkaException as refused:
-        # The library remembers that it was refused.
-        return int(refused.args[0].code())
-    producer.flush(WAIT_SECONDS_MAX)
-    [error] = errors
-    return 0 if error is None else error.code()
-
-
 def received(consumer: Consumer) -> int | None:
     """Return the error of the next poll, 0 for a record."""
     message = consumer.poll(1.0)
@@ -83,7 +69,7 @@ def test_rights_are_given_and_taken_while_clients_are_connected(broker: Broker, 
     with Client(broker.at("ADMIN")) as client:
         client.create(NAME)
     producer = Producer(of_user(broker) | {"topic.metadata.refresh.interval.ms": 500})
-    assert sent(producer) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert outcome(producer, NAME) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     rights = [
         acl(ResourceType.TOPIC, AclOperation.WRITE),
         acl(ResourceType.TOPIC, AclOperation.READ),
@@ -103,14 +89,16 @@ def test_rights_are_given_and_taken_while_clients_are_connected(broker: Broker, 
         AclPermissionType.ANY,
     )
     assert set(admin.describe_acls(every).result(WAIT_SECONDS_MAX)) == set(rights)
-    wait_until(lambda: sent(producer) == 0, "the producer is allowed to write")
+    wait_until(lambda: outcome(producer, NAME) == 0, "the producer is allowed to write")
     consumer = Consumer(of_user(broker) | {"group.id": NAME, "auto.offset.reset": "earliest"})
     consumer.subscribe([NAME])
     wait_until(lambda: received(consumer) == 0, "the consumer is allowed to read")
     [removed] = admin.delete_acls([every]).values()
     assert set(removed.result(WAIT_SECONDS_MAX)) == set(rights)
     # Every worker refuses, on the connections that are open, as soon as it has read the announcement.
-    wait_until(lambda: sent(producer) == KafkaError.TOPIC_AUTHORIZATION_FAILED, "the producer is refused")
+    wait_until(
+        lambda: outcome(producer, NAME) == KafkaError.TOPIC_AUTHORIZATION_FAILED, "the producer is refused"
+    )
     refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
     wait_until(lambda: received(consumer) in refused, "the consumer is refused")
     consumer.close()

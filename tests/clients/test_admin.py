@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -20,7 +20,7 @@ from kafka.errors import UnknownTopicOrPartitionError
 
 from korvet.errors import ErrorCode
 from tests.clients.client_library import Admin, Library, RefusedError, read, written
-from tests.clients.librdkafka import LIBRDKAFKA
+from tests.clients.librdkafka import LIBRDKAFKA, outcome
 from tests.support import reading
 from tests.support.broker import Broker
 from tests.support.processes import WAIT_SECONDS_MAX, wait_until
@@ -38,7 +38,6 @@ SPECS: Any = OffsetSpec
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    """Give a topic of one partition."""
     name = topic_name("administered")
     reading.create_topic(broker.bootstrap, name)
     return name
@@ -46,7 +45,6 @@ def topic(broker: Broker) -> str:
 
 @pytest.fixture
 def python(broker: Broker) -> Iterator[Any]:
-    """Give kafka-python's administrator."""
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     yield client
     client.close()
@@ -124,7 +122,7 @@ def test_clients_of_librdkafka_get_an_error_once_their_topic_is_deleted(broker: 
     producer = Producer(common)
     with closing(consumer):
         consumer.subscribe([topic])
-        assert sent(producer, topic) == 0
+        assert outcome(producer, topic) == 0
         message = consumer.poll(WAIT_SECONDS_MAX)
         assert message is not None
         assert message.error() is None
@@ -137,21 +135,9 @@ def test_clients_of_librdkafka_get_an_error_once_their_topic_is_deleted(broker: 
         assert error.code() in GONE
         # Requests in flight when librdkafka drops the topic's leader fail with that error; later ones with the topic's.
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while (code := sent(producer, topic)) == ConfluentError._DESTROY:
+        while (code := outcome(producer, topic)) == ConfluentError._DESTROY:
             assert time.monotonic() < deadline
         assert code in GONE
-
-
-def sent(producer: Producer, topic: str) -> int:
-    """Send a record; returns the error code of the client or the broker."""
-    errors: list[ConfluentError | None] = []
-    try:
-        producer.produce(topic, b"v", partition=0, on_delivery=lambda error, _: errors.append(error))
-    except KafkaException as refused:
-        errors.append(refused.args[0])
-    producer.flush(WAIT_SECONDS_MAX)
-    [error] = errors
-    return 0 if error is None else error.code()
 
 
 def test_offsets_are_listed_by_every_special_timestamp(broker: Broker, python: Any, topic: str) -> None:

@@ -16,7 +16,6 @@ BITS = 10
 
 
 def produce(broker: Broker, topic: str, *records: dict[str, Any]) -> list[int]:
-    """Send to partition 0 and wait; returns the offsets."""
     offsets: list[int] = []
 
     def delivered(error: object, message: Message) -> None:

@@ -23,16 +23,9 @@ KINDS = [
 
 
 class Confluent:
-    """A confluent-kafka consumer."""
-
     def __init__(self, bootstrap: str, topic: str, group: str, **config: Any) -> None:
         self.consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                **config,
-            }
+            {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **config}
         )
         self.consumer.subscribe([topic])
         self.values: list[bytes] = []

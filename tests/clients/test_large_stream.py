@@ -38,7 +38,6 @@ def by_migrateslots(cluster: RedisCluster, source: ClusterNode, to: ClusterNode)
 
 
 def by_raised_limits(cluster: RedisCluster, source: ClusterNode, to: ClusterNode) -> None:
-    """Raise the limits first."""
     raise_limits(cluster)
     cluster.move_slot(SLOT, to)
 

@@ -12,18 +12,12 @@ import pytest
 
 from tests.clients.client_library import Library, read, written
 from tests.support.broker import Broker
-from tests.support.identity_provider import Provider, identity_provider
+from tests.support.identity_provider import Provider
 from tests.support.records import TIMESTAMP_FIRST_MS, Sample, check_exactly, topic_name
 from tests.support.sasl_broker import PASSWORD, PASSWORDS, USER, bootstrap, sasl_broker
 
 MECHANISMS = pytest.mark.parametrize("mechanism", [*PASSWORDS, "OAUTHBEARER"])
 REAUTH_MS = 3000
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with identity_provider() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

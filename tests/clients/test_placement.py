@@ -25,14 +25,12 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def cluster_redis() -> Iterator[str]:
-    """Give the URL of the brokers' Redis."""
     with redis_servers.server() as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    """Run the two brokers."""
     with korvet_cluster(tmp_path_factory.mktemp("cluster"), cluster_redis) as running:
         yield running
         assert all("Traceback" not in each.log() for each in running)
@@ -40,7 +38,6 @@ def brokers(cluster_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def admin(brokers: list[Broker]) -> Iterator[Any]:
-    """Give kafka-python's administrator, which knows both."""
     client = KafkaAdminClient(bootstrap_servers=[each.bootstrap for each in brokers])
     yield client
     client.close()

@@ -11,7 +11,6 @@ import pytest
 from korvet.errors import ErrorCode
 from tests.clients.client_library import END, Admin, Library, Written, read, written
 from tests.support.broker import Broker
-from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import (
     CODECS,
     PARTITIONS,
@@ -36,7 +35,6 @@ def sample(value: bytes | None, key: bytes | None = b"k", timestamp: int = TIMES
 
 @pytest.fixture
 def topic(admin: Admin, storage: str) -> str:
-    """Give a topic of one partition."""
     return created(admin, storage)
 
 
@@ -204,19 +202,3 @@ def test_records_are_deleted_and_consumers_below_the_new_start_follow_their_poli
         assert admin.delete_records(topic, 0, END) == offsets[5] + 1
         written(send(library, broker, topic, sample(b"next")))
         check_exactly([sample(b"next")], read(consumer, 1))
-
-
-def test_a_consumer_below_the_start_goes_on_at_the_end_if_its_policy_is_latest(
-    broker: Broker, library: Library, admin: Admin, topic: str
-) -> None:
-    offsets = [offset for _, offset in written(send(library, broker, topic, sample(b"old"), sample(b"kept")))]
-    admin.delete_records(topic, 0, offsets[1])
-    with closing(library.consumer(broker.bootstrap, {"auto.offset.reset": "latest"})) as consumer:
-        consumer.assign(topic, {0: offsets[0]})
-        received = consumer.poll(0.5)
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not received:
-            assert time.monotonic() < deadline
-            written(send(library, broker, topic, sample(b"later")))
-            received = consumer.poll(0.5)
-        assert {each.value for each in received} == {b"later"}

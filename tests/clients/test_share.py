@@ -61,14 +61,12 @@ def member(broker: Broker, topic: str, mode: str = "explicit") -> Iterator[Share
 
 
 def poll(consumer: ShareConsumer, seconds: float = 0.2) -> list[Message]:
-    """Poll once."""
     came = list(consumer.poll(seconds))
     assert [each.error() for each in came if each.error()] == []
     return came
 
 
 def seen(message: Message) -> tuple[str, int]:
-    """Return value and delivery count."""
     return bytes(message.value() or b"").decode(), message.delivery_count() or 0
 
 
@@ -146,38 +144,3 @@ def test_a_redis_worker_and_a_share_consumer_have_one_queue(sharing: Broker, sto
     assert sorted(mine + theirs) == sorted([*VALUES, *(f"later {value}" for value in VALUES)])
     assert theirs
     assert stored.xpending(stream, topic)["pending"] == 0
-
-
-def test_a_redis_worker_gets_what_a_share_consumer_holds_too_long_and_the_other_way(
-    sharing: Broker, stored: Any
-) -> None:
-    topic = new_topic(sharing, "plain-queue")
-    stream = f"korvet:{topic}:0"
-    send(sharing.bootstrap, topic, ["a", "b"])
-    with member(sharing, topic) as one:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not (held := poll(one)):
-            assert time.monotonic() < deadline
-        claimed: list[str] = []
-        while len(claimed) < 2:
-            assert time.monotonic() < deadline
-            _, entries, _ = stored.xautoclaim(stream, topic, "worker", min_idle_time=LOCK_MS)
-            claimed += [fields[b"value"].decode() for _, fields in entries]
-        assert claimed == ["a", "b"]
-        for message in held:
-            one.acknowledge(message)
-        assert [bool(error) for error in one.commit_sync().values()] == [True], "they are the worker's now"
-        assert sorted(work(one, 2, accept)) == [("a", 3), ("b", 3)]
-    assert stored.xpending(stream, topic)["pending"] == 0
-
-
-def test_a_group_that_a_redis_worker_made_goes_on_where_it_is(sharing: Broker, stored: Any) -> None:
-    topic = new_topic(sharing, "plain-queue")
-    stream = f"korvet:{topic}:0"
-    send(sharing.bootstrap, topic, VALUES)
-    stored.xgroup_create(stream, topic, "0")
-    [(_, entries)] = stored.xreadgroup(topic, "worker", {stream: ">"}, count=10)
-    stored.xack(stream, topic, *(entry_id for entry_id, _ in entries[1:]))
-    with member(sharing, topic) as one:
-        done = work(one, len(VALUES) - 9, accept)
-    assert sorted(done) == [(VALUES[0], 2), *((value, 1) for value in VALUES[10:])]

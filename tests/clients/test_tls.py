@@ -48,7 +48,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(directory: Path) -> Iterator[Broker]:
-    """Run a broker as the page has it."""
     config = ("--config", str(directory / "korvet.toml"))
     with korvet_broker(directory, *config, workers=2, listen=()) as running:
         yield running

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import re
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaException
 
 from tests.clients.aio_kafka import AIOKAFKA
-from tests.clients.client_library import FencedError, Library, Place, Producer, RefusedError, read, written
+from tests.clients.client_library import FencedError, Library, Place, Producer, read, written
 from tests.clients.kafka_python import KAFKA_PYTHON
 from tests.clients.librdkafka import LIBRDKAFKA
-from tests.support import processes, reading, redis_servers
-from tests.support.broker import Broker, korvet_broker
+from tests.support import reading, redis_servers
+from tests.support.broker import Broker
 from tests.support.docs import PAGES
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import TIMESTAMP_FIRST_MS, Sample, topic_name
@@ -31,34 +28,20 @@ PARTITIONS = 3
 LAST = b"last"
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 LIBRARIES = (LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA)
-TIMEOUT_MS = 20_000
-"""The timeout of transactions that is to abort none."""
-
 Values = dict[int, list[bytes]]
 """What partitions hold, in order."""
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Give a broker whose keeper looks for transactions past their timeout all the time."""
-    setting = "transaction.abort.timed.out.transaction.cleanup.interval.ms=200"
-    with korvet_broker(tmp_path_factory.mktemp("transactions"), "--set", setting) as running:
-        yield running
-
-
 def created(broker: Broker, storage: str, partitions: int = PARTITIONS) -> str:
-    """Create a topic, and return its name."""
     topic = topic_name("transactions")
     reading.create_topic(broker.bootstrap, topic, partitions, {"storage.format": storage})
     return topic
 
 
 @contextlib.contextmanager
-def transactional(
-    library: Library, broker: Broker, transactional_id: str, timeout_ms: int = TIMEOUT_MS
-) -> Iterator[Producer]:
+def transactional(library: Library, broker: Broker, transactional_id: str) -> Iterator[Producer]:
     """Give a producer that has its identity."""
-    config = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "linger.ms": 5}
+    config = {"transactional.id": transactional_id, "transaction.timeout.ms": 20_000, "linger.ms": 5}
     with contextlib.closing(library.producer(broker.bootstrap, config)) as producer:
         producer.init()
         yield producer
@@ -72,7 +55,6 @@ def put(producer: Producer, topic: str, partition: int, values: Sequence[bytes])
 
 
 def write(broker: Broker, topic: str, partitions: int, value: bytes) -> None:
-    """Write a value to each partition, without a transaction."""
     plain = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for partition in range(partitions):
         plain.produce(topic, value, partition=partition)
@@ -116,31 +98,6 @@ def test_committed_is_read_and_aborted_is_not(broker: Broker, library: Library, 
     for reader in LIBRARIES:
         for isolation, wanted in ((COMMITTED, committed), (UNCOMMITTED, everything)):
             assert values_of(reader, broker, topic, isolation, wanted) == wanted, (reader.name, isolation)
-
-
-def test_committed_readers_wait_for_the_end_of_the_first_open_transaction(
-    broker: Broker, library: Library, storage: str
-) -> None:
-    topic = created(broker, storage, 1)
-    write(broker, topic, 1, b"before")
-    config = {"isolation.level": COMMITTED}
-    with (
-        transactional(library, broker, f"{topic}-one") as one,
-        transactional(library, broker, f"{topic}-other") as other,
-        contextlib.closing(library.consumer(broker.bootstrap, config)) as committed,
-    ):
-        one.begin()
-        other.begin()
-        put(one, topic, 0, [b"one"])
-        put(other, topic, 0, [b"other"])
-        other.end(commit=True)
-        write(broker, topic, 1, b"after")
-        committed.assign(topic, {0: None})
-        assert [record.value for record in read(committed, 1)] == [b"before"]
-        everything = {0: [b"before", b"one", b"other", b"after"]}
-        assert values_of(library, broker, topic, UNCOMMITTED, everything) == everything
-        one.end(commit=False)
-        assert [record.value for record in read(committed, 2)] == [b"other", b"after"]
 
 
 def test_each_result_of_read_process_write_is_there_once(
@@ -191,18 +148,6 @@ def test_a_second_producer_fences_the_first(broker: Broker, library: Library) ->
     assert values_of(library, broker, topic, COMMITTED, {0: [b"second"]}) == {0: [b"second"]}
 
 
-def test_a_transaction_past_its_timeout_is_aborted(broker: Broker, library: Library, storage: str) -> None:
-    topic = created(broker, storage, 1)
-    with transactional(library, broker, topic, timeout_ms=1000) as silent:
-        silent.begin()
-        put(silent, topic, 0, [b"silent"])
-        write(broker, topic, 1, LAST)
-        # It is read once the transaction is aborted.
-        assert values_of(library, broker, topic, COMMITTED, {0: [LAST]}) == {0: [LAST]}
-        with pytest.raises((FencedError, RefusedError)):
-            silent.end(commit=True)
-
-
 def test_the_examples_of_the_page_do_what_it_says(broker: Broker, tmp_path: Path) -> None:
     page = PAGES["docs/transactions.md"]
     program = tmp_path / "example.py"
@@ -223,66 +168,3 @@ def test_the_examples_of_the_page_do_what_it_says(broker: Broker, tmp_path: Path
         script = (Path(__file__).parents[2] / words[words.index("--eval") + 1]).read_text()
         keys = words[words.index("--eval") + 2 : words.index(",")]
         assert stored.eval(script, len(keys), *keys, "-", 100)[1][0][0] == record[0]
-
-
-@pytest.mark.timeout(300)
-def test_what_was_committed_while_workers_are_killed_is_there_once(tmp_path: Path, storage: str) -> None:
-    with korvet_broker(tmp_path, "--set", f"storage.format={storage}") as broker:
-        topic = created(broker, storage)
-        committed: Values = {partition: [] for partition in range(PARTITIONS)}
-        chance = random.Random(storage)
-        # No pause, however long it takes to replace a worker, is to abort a transaction.
-        config = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic}
-        running = confluent_kafka.Producer(
-            {**config, "transaction.timeout.ms": 10 * TIMEOUT_MS, "log_level": 0}
-        )
-        running.init_transactions(WAIT_SECONDS_MAX)
-        for transaction in range(24):
-            killer = threading.Timer(chance.uniform(0, 0.05), kill_a_worker, [broker])
-            if transaction % 3 == 1:
-                killer.start()
-            if transact(running, topic, transaction, commit=transaction % 4 != 3):
-                for partition in range(PARTITIONS):
-                    committed[partition] += values(transaction, partition)
-            if transaction % 3 == 1:
-                killer.join()
-        for reader in LIBRARIES:
-            assert values_of(reader, broker, topic, COMMITTED, committed) == committed
-
-
-def kill_a_worker(broker: Broker) -> None:
-    """Kill a worker, if both are there."""
-    if len(pids := broker.worker_pids()) == 2:
-        processes.kill(pids[0])
-
-
-def transact(running: confluent_kafka.Producer, topic: str, transaction: int, *, commit: bool) -> bool:
-    """Write a transaction, again after an error that aborts it; returns whether it is committed."""
-    while True:
-        running.begin_transaction()
-        try:
-            for partition in range(PARTITIONS):
-                for value in values(transaction, partition):
-                    running.produce(topic, value, partition=partition)
-            if commit:
-                retried(lambda: running.commit_transaction(WAIT_SECONDS_MAX))
-                return True
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
-        retried(lambda: running.abort_transaction(WAIT_SECONDS_MAX))
-        if not commit:
-            return False
-
-
-def retried(call: object) -> None:
-    """Call again while the error is one after which that is right."""
-    assert callable(call)
-    while True:
-        try:
-            call()
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
-        else:
-            return

@@ -35,14 +35,12 @@ READS_BYTES_MAX = 64 * MIB
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Run a Redis whose memory is this module's alone."""
     with redis_servers.embedded_server() as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def broker(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Run a broker of one worker on it."""
     settings = {"storage.compression": "none", "queued.max.request.bytes": QUEUED_BYTES_MAX}
     directory = tmp_path_factory.mktemp("broker")
     with steady_broker(directory, "--redis-url", server, settings=settings, workers=1) as running:
@@ -71,7 +69,6 @@ def fetch(topic: str) -> bytes:
 
 
 def consume(broker: Broker, topic: str) -> int:
-    """Return the bytes of one response."""
     with WireClient(broker.address) as consumer:
         consumer.send_bytes(fetch(topic))
         return len(consumer.receive_frame())

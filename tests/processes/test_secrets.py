@@ -60,8 +60,6 @@ sys.exit(main())
 
 
 class Recording(SaslClient):
-    """Keeps all that the broker has answered."""
-
     answers: list[bytes] = []  # noqa: RUF012 - of all clients of the test
 
     def receive_frame(self) -> bytes:
@@ -82,7 +80,6 @@ class Planted(NamedTuple):
 
 
 def write_secrets(directory: Path) -> None:
-    """Write the files of secrets that only their owner may read."""
     texts = {
         "users": f'carol = "{SECRETS["password of PLAIN"]}"\nconsole = "{SECRETS["password of the console"]}"\n',
         "token": SECRETS["token of the console"],
@@ -223,7 +220,6 @@ def said_of_sentinels(planted: Planted) -> str:
 
 
 def stored(client: Any) -> str:
-    """Return all that lies in Redis."""
     read = {
         b"string": client.get,
         b"hash": client.hgetall,
@@ -241,7 +237,6 @@ def command_lines(broker: Broker) -> str:
 
 
 def forms(secret: str) -> tuple[str, ...]:
-    """Return how a secret may be written."""
     return secret, json.dumps(secret)[1:-1], base64.b64encode(secret.encode()).decode(), secret.encode().hex()
 
 

@@ -188,17 +188,12 @@ def take_terminal() -> None:
 
 def test_a_closed_terminal_ends_a_broker_that_was_started_there(tmp_path: Path) -> None:
     master, terminal = os.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.echo_broker",
-        "listen=127.0.0.1:0",
-        "ops.listen=",
-        "workers=1",
-    ]
+    command = (
+        f"-m tests.support.echo_broker listen=127.0.0.1:0 ops.listen= workers=1 data.dir={tmp_path / 'data'}"
+    )
     with (tmp_path / "out").open("wb") as out:
         process = subprocess.Popen(
-            [*command, f"data.dir={tmp_path / 'data'}"],
+            [sys.executable, *command.split()],
             stdin=terminal,
             stdout=out,
             stderr=out,
