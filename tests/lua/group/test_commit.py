@@ -189,7 +189,7 @@ def test_a_commit_that_counts_at_once_is_one_of_a_member_or_without_members(
         plain.commit(5, by=asked, knows_epochs=knows_epochs)
 
 
-def test_in_an_empty_group_whoever_has_no_generation_commits(plain: Commits) -> None:
+def test_in_an_empty_group_a_client_without_a_generation_commits(plain: Commits) -> None:
     as_before = {"state": "Empty", "generation": "9", "since": "1"}
     plain.group.client.hset(GROUP, mapping=as_before)
     assert plain.commit(5, by=(-1, "a", "")) == plain.commit(5) == [1]
