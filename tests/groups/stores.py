@@ -6,11 +6,7 @@ from typing import Any
 
 from korvet.clock import CLOCK, Clock
 from korvet.groups.expiry import OffsetExpiry
-from korvet.groups.offsets import (
-    Commit,
-    Committer,
-    OffsetStore,
-)
+from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.redis.client import Redis
 from tests.groups.support import KEYS, Group
 from tests.support.log_bench import Bench

@@ -20,7 +20,6 @@ RANGE = (("range", b"topics"),)
 
 
 def join_request(group: str, member: str = "", **fields: Any) -> JoinRequest:
-    """Return the request of a member that joins."""
     given: dict[str, Any] = {
         "instance": "",
         "client_id": "client",
@@ -48,13 +47,7 @@ class Group:
     """One group; `raw` moves its deadlines, as if time had passed."""
 
     def __init__(
-        self,
-        redis: Redis,
-        raw: Any,
-        name: str = "billing",
-        *,
-        size_max: int = 100,
-        initial_delay_ms: int = 0,
+        self, redis: Redis, raw: Any, name: str = "billing", *, size_max: int = 100, initial_delay_ms: int = 0
     ) -> None:
         self.store = GroupStore(redis, KEYS, size_max=size_max, initial_delay_ms=initial_delay_ms)
         self.raw, self.name = raw, name
@@ -93,13 +86,11 @@ class Group:
         return self.store.sync(sync_request(self.name, member, generation, parts, **fields))
 
     def part(self, member: str, generation: int, **parts: bytes) -> bytes:
-        """Sync, and expect the member's assignment."""
         outcome = self.sync(member, generation, "", "", "", **parts)
         assert isinstance(outcome, Synced), outcome
         return outcome.assignment
 
     def heartbeat(self, member: str, generation: int, instance: str = "") -> None:
-        """Send a heartbeat."""
         self.store.heartbeat(self.name, member, instance, generation)
 
     def leave(self, *members: tuple[str, str]) -> list[str]:
@@ -119,26 +110,21 @@ class Group:
         return generation
 
     def described(self) -> StoredGroup:
-        """Describe the group."""
         [outcome] = self.store.describe([self.name])
         assert isinstance(outcome, StoredGroup), outcome
         return outcome
 
     def ids(self) -> set[str]:
-        """Return the members' ids."""
         return {each.member_id for each in self.described().members}
 
     def summary(self) -> tuple[str, int, set[str]]:
-        """Return state, generation and members."""
         return self.described().state, self.described().generation, self.ids()
 
     def time_is_up_for(self, *members: str) -> None:
-        """End the sessions of members."""
         for member in members:
             assert self.raw.zadd(self.deadlines, {member: 1}, xx=True, ch=True)
 
     def phase_is_over(self) -> None:
-        """End the time of the phase under way."""
         assert int(self.raw.hget(self.state, "deadline"))
         self.raw.hset(self.state, "deadline", 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -69,13 +68,6 @@ class Offsets:
 
 
 @pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    client = Redis(redis_url, timeout_ms=60_000, connect_timeout_ms=10_000)
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def offsets(redis: Redis, raw_redis: Any) -> Offsets:
     return Offsets(redis, raw_redis)
 
@@ -123,14 +115,6 @@ def test_what_is_left_stays_where_the_group_changes_between_two_steps(
     monkeypatch.setattr(offsets.bench.redis, "scripts", joined_meanwhile)
     assert offsets.store.delete(offsets.name, version, rows, delete_empty_group=True) == (False, 1, False)
     assert offsets.left() == {1, 2}
-
-
-def test_with_its_last_offset_a_group_goes(offsets: Offsets) -> None:
-    offsets.commit(1)
-    offsets.grow_older(0, DAY_MS)
-    assert offsets.expire() == ExpiredOffsets(1, 1)
-    assert not offsets.is_listed()
-    assert offsets.raw.keys("*:group:*") == []
 
 
 def test_a_group_that_had_members_keeps_all_until_these_are_gone_for_so_long(offsets: Offsets) -> None:

@@ -15,6 +15,7 @@ import pytest
 from korvet.errors import ErrorCode, KafkaError
 from tests.groups.support import join_request, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker, every_topic
+from tests.support.domain import domain
 from tests.support.proxy import Proxy, proxy
 from tests.support.virtual_clock import VirtualClock
 
@@ -34,17 +35,15 @@ def events(redis_url: str) -> Iterator[Proxy]:
 @pytest.fixture
 def worker(redis_url: str, raw_redis: Any, events: Proxy, clock: VirtualClock) -> Iterator[Worker]:
     """Give the worker that its members wait at."""
-    made = Worker(redis_url, raw_redis, clock, events.url)
-    yield made
-    made.close()
+    with domain(redis_url) as made:
+        yield Worker(made, raw_redis, clock, events.url)
 
 
 @pytest.fixture
 def other(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worker]:
     """Give another one, which loses nothing."""
-    made = Worker(redis_url, raw_redis, clock)
-    yield made
-    made.close()
+    with domain(redis_url) as made:
+        yield Worker(made, raw_redis, clock)
 
 
 class Loss:
@@ -117,7 +116,7 @@ def rebalancing(other: Worker) -> None:
 
 def joining(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gevent.Greenlet[..., Any]:
     """Join with the loss, while `transition` ends what the member waits for."""
-    return loss.run("join", transition, worker.groups.join, join_request("billing"), every_topic)
+    return loss.run("join", transition, worker.classic.join, join_request("billing"), every_topic)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -144,7 +143,7 @@ def syncing(worker: Worker, loss: Loss, transition: Callable[[], object]) -> gev
     worker.group.joined(new="a")
     worker.group.waits(new="b")
     generation = worker.group.joined("a").generation
-    return loss.run("sync", transition, worker.groups.sync, sync_request("billing", "b", generation, {}))
+    return loss.run("sync", transition, worker.classic.sync, sync_request("billing", "b", generation, {}))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -12,21 +12,20 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import Joined
 from tests.groups.support import refused, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker
+from tests.support.domain import domain
 from tests.support.virtual_clock import VirtualClock
 
 
 @pytest.fixture
 def worker(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worker]:
-    made = Worker(redis_url, raw_redis, clock)
-    yield made
-    made.close()
+    with domain(redis_url) as made:
+        yield Worker(made, raw_redis, clock)
 
 
 @pytest.fixture
 def other(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worker]:
-    made = Worker(redis_url, raw_redis, clock)
-    yield made
-    made.close()
+    with domain(redis_url) as made:
+        yield Worker(made, raw_redis, clock)
 
 
 def outcome(greenlet: gevent.Greenlet[..., Joined]) -> Joined:
@@ -59,7 +58,7 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     member = "b"
     refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, require_known_member_id=True))
     waiting = worker.joining(member)
-    worker.groups.drain()
+    worker.classic.drain()
     with pytest.raises(KafkaError) as refusal:
         outcome(waiting)
     assert refusal.value.code is ErrorCode.NOT_COORDINATOR
@@ -69,7 +68,7 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     assert (outcome(again).generation, outcome(again).member_id) == (2, member)
     # Nor does it park any that come now, of whichever kind.
     with pytest.raises(KafkaError) as refusal:
-        worker.groups.sync(sync_request("billing", member, 2, {}))
+        worker.classic.sync(sync_request("billing", member, 2, {}))
     assert refusal.value.code is ErrorCode.NOT_COORDINATOR
     assert other.group.part("a", 2, a=b"1", **{member: b"2"}) == b"1"
     assert other.group.part(member, 2) == b"2"
@@ -86,7 +85,7 @@ def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
 ) -> None:
     other.group.stable("a")
     new, static = worker.joining(), worker.joining(instance="one")
-    worker.groups.drain()
+    worker.classic.drain()
     assert refusal_of(new) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
     # Who has an instance id is found by that.
     assert [each.instance for each in other.group.described().members if each.member_id != "a"] == ["one"]
@@ -108,7 +107,7 @@ def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_
 def test_a_member_that_stops_waiting_stops_listening(worker: Worker, other: Worker) -> None:
     other.group.stable("a")
     waiting = worker.joining()
-    assert worker.subscriptions.listeners == 1
+    assert worker.domain.subscriptions.listeners == 1
     other.group.joined("a")
     outcome(waiting)
-    assert worker.subscriptions.listeners == 0
+    assert worker.domain.subscriptions.listeners == 0

@@ -12,13 +12,7 @@ import pytest
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.groups import deferred
-from korvet.groups.offsets import (
-    Commit,
-    CommittedOffsets,
-    Committer,
-    OffsetStore,
-    OffsetToCommit,
-)
+from korvet.groups.offsets import Commit, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef

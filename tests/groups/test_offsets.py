@@ -9,15 +9,8 @@ import pytest
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.offsets import (
-    Commit,
-    Committed,
-    CommittedOffsets,
-    Committer,
-    OffsetStore,
-    OffsetToCommit,
-)
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.offsets import Commit, Committed, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
 from korvet.redis.keys import Keys
 from korvet.topics.registry import PARTITIONS_AT_ONCE, TopicSpec
@@ -159,14 +152,6 @@ def test_a_deletion_that_sees_other_offsets_tries_again(
     assert late == []
     assert offsets.raw.keys("*:group:*") == []
     assert offsets.raw.zcard(KEYS.groups) == 0
-
-
-def test_a_redis_that_is_away_is_an_error(offsets: Offsets) -> None:
-    offsets.bench.redis.close()
-    with pytest.raises(StorageUnavailableError):
-        offsets.commit(5)
-    with pytest.raises(StorageUnavailableError):
-        offsets.fetch(0)
 
 
 def committed_of(here: Domain, clock: Clock = CLOCK) -> CommittedOffsets:

@@ -121,16 +121,6 @@ def test_a_topic_that_was_created_again_takes_no_offset_of_the_former_one(
     assert worker.offsets() == {}
 
 
-def test_what_a_transaction_is_to_commit_does_not_expire_nor_its_group(worker: Worker) -> None:
-    worker.committed.commit(BY, worker.refs(3, 4))
-    worker.commit_transaction(7, 5)
-    assert worker.expire() == (1, 0)
-    assert worker.offsets() == {0: 3}
-    worker.finish(7, commit=False)
-    assert worker.expire() == (1, 1)
-    assert worker.offsets() == {}
-
-
 def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
     worker: Worker, raw_redis: Any
 ) -> None:

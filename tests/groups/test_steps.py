@@ -25,6 +25,7 @@ from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from tests.groups.stores import LIST, NAME, Stores
 from tests.groups.support import KEYS, Group, refused
+from tests.lua.support import now_ms
 from tests.support.dying import Dying
 from tests.support.virtual_clock import VirtualClock
 
@@ -50,11 +51,6 @@ def keeper(settings: Settings) -> Iterator[Callable[[], None]]:
 def of_age(raw: Any) -> None:
     """Let the time in the list be that long ago that nobody may create the group any more."""
     raw.zadd(LIST, {NAME: now_ms(raw) - UNLIST_AFTER_MS}, xx=True)
-
-
-def now_ms(raw: Any) -> int:
-    seconds, microseconds = raw.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 # ---- slots
@@ -111,18 +107,6 @@ def test_no_script_has_keys_in_two_slots_and_only_three_have_the_list(
     }
 
 
-def test_what_members_send_most_does_not_touch_the_list(worker: Stores) -> None:
-    generation = worker.group.stable("a")
-    worker.flush()
-    worker.raw.set(LIST, "no list: a command that reads or writes one gets an error")
-    for offset in range(3):
-        worker.group.heartbeat("a", generation)
-        worker.commit(offset, generation, "a")
-        assert worker.store.fetch(NAME, [TopicPartition("orders", 0)])[0] is not None
-    worker.store.flush()
-    refused("KAFKA_STORAGE_ERROR", lambda: Group(worker.redis, worker.raw, "another").ask())
-
-
 # ---- creation
 
 
@@ -150,12 +134,7 @@ def test_a_worker_that_dies_before_it_creates_the_group_leaves_a_name_that_nobod
 @pytest.mark.parametrize("served", [False, True])
 @pytest.mark.parametrize("create", [lambda worker: worker.group.joined(), lambda worker: worker.commit()])
 def test_a_creation_that_is_killed_at_any_step_makes_no_group_that_is_not_listed(
-    worker: Stores,
-    other: Stores,
-    dying: Dying,
-    create: Callable[[Stores], object],
-    *,
-    served: bool,
+    worker: Stores, other: Stores, dying: Dying, create: Callable[[Stores], object], *, served: bool
 ) -> None:
     for at in range(50):
         dying.at(at, served=served)
@@ -353,13 +332,7 @@ def test_the_list_of_the_version_before_is_valid(worker: Stores, keeper: Callabl
 @pytest.mark.parametrize("served", [False, True])
 @pytest.mark.parametrize("how", ["delete_group", "forget_all"])
 def test_a_deletion_that_is_killed_at_any_step_is_seen_by_nobody_as_a_half(
-    worker: Stores,
-    other: Stores,
-    keeper: Callable[[], None],
-    dying: Dying,
-    how: str,
-    *,
-    served: bool,
+    worker: Stores, other: Stores, keeper: Callable[[], None], dying: Dying, how: str, *, served: bool
 ) -> None:
     delete: dict[str, Callable[[Stores], None]] = {
         "delete_group": lambda of: of.store.delete_group(NAME),

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from korvet.errors import KafkaError
+from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.listing import GroupList, GroupSummary
 from korvet.groups.types import Joined, StoredGroup
 from korvet.redis.client import Redis
-from tests.groups.support import REBALANCE_MS, SESSION_MS, Group, refused
+from tests.groups.support import KEYS, REBALANCE_MS, SESSION_MS, Group, refused
 
 BOTH = (("range", b"r"), ("roundrobin", b"o"))
 
@@ -164,3 +165,22 @@ def test_the_pending_id_of_a_dynamic_member_is_not_that_of_a_static_one(group: G
     assert group.summary() == ("Stable", generation, {"a1"})
     group.heartbeat("a1", generation, "a")
     group.waits("b")
+
+
+def test_summaries_have_state_generation_and_members(redis: Redis, raw_redis: Any) -> None:
+    groups = GroupList(redis, KEYS)
+    raw_redis.hset(
+        KEYS.group_state("whole"), mapping={"state": "Stable", "generation": 7, "size": 3, "type": "share"}
+    )
+    raw_redis.hset(KEYS.group_state("offsets only"), mapping={"state": "Empty", "generation": 0})
+    raw_redis.hset(KEYS.group_state("damaged"), mapping={"state": "Stable", "generation": "x"})
+    raw_redis.set(KEYS.group_state("no hash"), "x")
+    found = groups.summaries(["whole", "gone", "damaged", "offsets only", "no hash"])
+    assert [each for each in found if isinstance(each, GroupSummary)] == [
+        GroupSummary("whole", "Stable", 7, 3, "share"),
+        GroupSummary("offsets only", "Empty", 0, 0),
+    ]
+    errors = [each for each in found if isinstance(each, KafkaError)]
+    assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert KEYS.group_state("damaged") in errors[0].message
+    assert groups.summaries([]) == []

@@ -76,11 +76,7 @@ class Log:
         client.hset(STATE, mapping=fields)
 
     def append(
-        self,
-        *values: bytes | str,
-        topic_id: str = TOPIC_ID,
-        leader_epoch: int = EPOCH,
-        **of_batch: Any,
+        self, *values: bytes | str, topic_id: str = TOPIC_ID, leader_epoch: int = EPOCH, **of_batch: Any
     ) -> list[Any]:
         """Append records of these values, which are one batch (see `batch`); raises its error.
 
@@ -185,10 +181,6 @@ class Log:
         made: bytes = self.client.xinfo_stream(STREAM)["last-generated-id"]
         return made.decode()
 
-    def snapshot(self) -> list[bytes | None]:
-        """Return all keys of the log, byte for byte: to show that nothing was written."""
-        return [self.client.dump(key) for key in (STREAM, STATE, PRODUCERS, MOVING, INDEX, *TRANSACTIONS)]
-
 
 class BatchLog(Log):
     """The same log in format `batch`; a batch is its values, joined, for the scripts never look into one."""
@@ -266,6 +258,16 @@ def memory_left(client: Any, left_bytes: int) -> Iterator[None]:
         yield
     finally:
         client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def nodes_of(client: Any, entries: int) -> Iterator[None]:
+    """Set how many entries a node of a stream has: only whole nodes are freed."""
+    client.config_set("stream-node-max-entries", entries)
+    try:
+        yield
+    finally:
+        client.config_set("stream-node-max-entries", 100)
 
 
 @contextmanager

@@ -127,10 +127,7 @@ def calls(log: Log) -> dict[str, Call]:
         "index/find": ((STATE, INDEX), [TOPIC_ID, int(is_dense), 1, -1, 100, 10]),
         "index/count": ((STATE, INDEX, STREAM, *CLEAN), [TOPIC_ID, bits, -1, 100]),
         "index/age": ((STATE, STREAM, *CLEAN), [TOPIC_ID, bits, -1]),
-        "index/fill": (
-            (STATE, INDEX),
-            [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"],
-        ),
+        "index/fill": ((STATE, INDEX), [TOPIC_ID, "", "", 0, 0, end, "last", 0, 0, 5, 5, end, "2:200:5:5"]),
         "index/rebase": ((STATE, INDEX), [TOPIC_ID, 100, -1, -1]),
         **{
             f"share/{name}": ((STREAM, STATE, SHARE), [TOPIC_ID, *args])
@@ -216,11 +213,7 @@ def delete(client: Any) -> None:
 @FORMATS
 @pytest.mark.parametrize(
     "fence",
-    [
-        delete,
-        lambda client: client.delete(STATE),
-        lambda client: client.hset(STATE, "topic", "another"),
-    ],
+    [delete, lambda client: client.delete(STATE), lambda client: client.hset(STATE, "topic", "another")],
     ids=["being deleted", "deleted", "another"],
 )
 def test_no_script_touches_another_incarnation_of_a_log(

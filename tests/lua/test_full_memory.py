@@ -10,13 +10,7 @@ import redis
 
 from korvet.redis import scripts
 from tests.lua.group.support import Group
-from tests.lua.support import (
-    STREAM,
-    BatchLog,
-    Log,
-    memory_left,
-    unchanged,
-)
+from tests.lua.support import STREAM, BatchLog, Log, memory_left, unchanged
 
 FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 

@@ -43,14 +43,12 @@ class Part:
         self.stream, self.share = self.partition.stream, self.partition.share_groups
 
     def begin(self, start: int | None = 0, kind: Kind | None = None) -> Acquired | None:
-        """Begin, expect that to succeed."""
         is_redis = (kind or self.kind) == "redis"
         [begun] = self.store.begin([Begin(self.partition, GROUP, start, is_redis, self.policy)])
         assert not isinstance(begun, KafkaError), begun
         return begun
 
     def readable(self, offset: int, count: int = 1000, archived: Sequence[tuple[int, int]] = ()) -> Readable:
-        """Read as a consumer does."""
         return readable_of(self.bench.read(offset, count), offset, archived)
 
     def ask(
@@ -137,7 +135,6 @@ class Part:
         assert isinstance(done, Trimmed), done
 
     def offsets(self) -> ShareOffsets:
-        """Return where the group is."""
         [found] = self.store.offsets(GROUP, [self.partition])
         assert isinstance(found, ShareOffsets), found
         return found
@@ -151,7 +148,6 @@ class Part:
         return f"{offset >> self.bench.bits}-{offset & (1 << self.bench.bits) - 1}"
 
     def offset_of(self, entry_id: bytes) -> int:
-        """Return the offset of an entry id."""
         ms, sequence = entry_id.split(b"-")
         return (int(ms) << self.bench.bits) + int(sequence)
 
@@ -190,12 +186,10 @@ def runs_of(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def offsets_in(acquired: Acquired) -> list[tuple[int, int]]:
-    """Return each offset with its delivery count."""
     return [(offset, count) for first, last, count in acquired.ranges for offset in range(first, last + 1)]
 
 
 def code_of(outcome: object) -> ErrorCode | None:
-    """Return the code of an error."""
     return outcome.code if isinstance(outcome, KafkaError) else None
 
 

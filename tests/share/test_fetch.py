@@ -231,14 +231,6 @@ def test_a_session_that_ends_ends_the_wait_and_acquires_nothing(worker: Worker) 
     assert waiting.get(timeout=SECONDS_MAX) == []
 
 
-def test_a_worker_that_stops_answers_who_waits(worker: Worker) -> None:
-    one = worker.member(reset="latest")
-    waiting = one.waiting()
-    worker.fetcher.drain()
-    assert waiting.get(timeout=SECONDS_MAX) == []
-    assert one.values(LONG_MS) == []
-
-
 def test_a_worker_that_stops_acquires_nothing_more(worker: Worker) -> None:
     worker.view.append("orders", b"1")
     one = worker.member()

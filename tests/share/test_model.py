@@ -107,7 +107,6 @@ class Model:
             self.end(set(self.flight))
 
     def end(self, offsets: set[int]) -> None:
-        """End the locks of offsets."""
         for offset in offsets:
             _, count = self.flight[offset]
             self.flight[offset] = ("", count)

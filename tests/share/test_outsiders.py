@@ -21,7 +21,6 @@ def offsets(queue: Part) -> list[int]:
 
 
 def read(queue: Part, count: int = 100, worker: str = "worker", start: str = ">") -> list[int]:
-    """Read as a plain worker."""
     found: Any = queue.raw.xreadgroup(GROUP, worker, {queue.stream: start}, count=count)
     return [queue.offset_of(entry_id) for _, entries in found for entry_id, _ in entries]
 
@@ -56,13 +55,6 @@ def test_what_a_plain_worker_had_too_long_goes_to_a_member_and_back(queue: Part,
 def pending(queue: Part) -> list[Any]:
     rows: list[Any] = queue.raw.xpending_range(queue.stream, GROUP, "-", "+", 1000)
     return rows
-
-
-def test_xack_is_an_acknowledgement(queue: Part, offsets: list[int]) -> None:
-    assert queue.raw.xack(queue.stream, GROUP, queue.id_of(offsets[1])) == 1
-    assert code_of(queue.acknowledge(offsets[0], offsets[1])) is ErrorCode.INVALID_RECORD_STATE
-    assert not queue.acknowledged(offsets[0])
-    assert queue.state() == (offsets[2], offsets[4], 2)
 
 
 def test_xclaim_takes_a_record_from_a_member(queue: Part, offsets: list[int]) -> None:
@@ -270,12 +262,6 @@ def test_what_is_moved_after_a_worker_has_read_it_is_delivered_again(queue: Part
     assert {count for _, count in taken} == {1}
     queue.expire()
     assert values_of(queue, [offset for offset, _ in queue.take("m2")]) == past
-
-
-def test_what_is_moved_is_delivered_again_to_a_plain_worker_too(queue: Part, past: list[str]) -> None:
-    settle(queue)
-    assert values_of(queue, read(queue)) == past[4:]
-    assert [each["message_id"].decode() for each in pending(queue)][:4] == past[:4]
 
 
 def test_a_burst_whose_worker_has_deleted_it_hides_nothing_that_comes(queue: Part) -> None:

@@ -31,17 +31,6 @@ def filled(part: Part, count: int = 10) -> list[int]:
     return offsets
 
 
-def test_what_is_accepted_or_rejected_is_done_with(part: Part) -> None:
-    offsets = filled(part, 4)
-    part.take()
-    assert not part.acknowledged(offsets[0])
-    assert not part.acknowledged(offsets[1], type_=REJECT)
-    assert part.state() == (offsets[2], offsets[-1] + 1, 2)
-    assert not part.acknowledged(offsets[2], offsets[3])
-    assert part.state() == (offsets[-1] + 1, offsets[-1] + 1, 0)
-    assert part.take() == []
-
-
 def test_a_renewed_lock_begins_again(part: Part) -> None:
     offsets = filled(part, 3)
     part.take()
@@ -133,19 +122,6 @@ def test_what_leaves_the_log_while_it_is_released_is_passed_over(part: Part) -> 
     assert part.state()[2] == 3
 
 
-def test_a_start_of_the_log_that_moves_takes_records_from_the_group(part: Part) -> None:
-    offsets = filled(part, 6)
-    part.take("m1", 4)
-    part.acknowledged(offsets[3], type_=RELEASE)
-    part.trim(offsets[2])
-    assert not part.acknowledged(offsets[0], offsets[2])
-    assert part.take("m2") == [(offsets[3], 2), (offsets[4], 1), (offsets[5], 1)]
-    part.trim(offsets[5] + 1)
-    part.expire()
-    assert part.take("m3") == []
-    assert part.state() == (offsets[5] + 1, offsets[5] + 1, 0)
-
-
 def test_what_was_read_in_another_leader_epoch_is_not_acquired(part: Part) -> None:
     offsets = filled(part, 2)
     readable = part.readable(offsets[0])
@@ -168,16 +144,6 @@ def test_a_group_that_has_no_part_begins_at_the_start_that_is_given(part: Part) 
     again = part.begin(offsets[0])
     assert again == begun
     assert part.take() == [(offsets[2], 1), (offsets[3], 1)]
-
-
-def test_a_group_may_begin_before_the_first_record(part: Part) -> None:
-    begun = part.begin(0)
-    assert begun is not None
-    assert begun.read_next == 0
-    assert part.take() == []
-    offset = part.bench.append(b"v")
-    assert part.take() == [(offset, 1)]
-    assert part.bench.values() == [b"v"]
 
 
 def test_waiting_ends_with_the_first_lock(part: Part) -> None:
@@ -228,26 +194,6 @@ def test_a_group_may_be_set_to_another_offset_and_deleted(part: Part) -> None:
     assert part.take() == [(offsets[3], 1)]
 
 
-def test_a_part_of_another_topic_id_is_refused(part: Part) -> None:
-    filled(part)
-    part.partition = part.bench.at(0, topic_id="id-2")
-    assert code_of(part.ask(readable=Readable(0, 0))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert code_of(part.acknowledge(1)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-@pytest.mark.parametrize("group", ["workers", "a:b", "r:workers", "größe x\n"])
-def test_groups_of_any_name_have_parts_of_their_own(part: Part, group: str) -> None:
-    offsets = filled(part, 3)
-    part.take("m1", 1)
-    [found] = part.store.offsets("other", [part.partition])
-    assert found is None
-    if group != GROUP:
-        part.store.begin([Begin(part.partition, group, offsets[1], part.kind == "redis", part.policy)])
-    [found] = part.store.offsets(group, [part.partition])
-    assert isinstance(found, ShareOffsets)
-    assert found.start == (offsets[0] if group == "workers" else offsets[1])
-
-
 def test_whole_batches_are_acquired_unless_that_is_not_wanted(ranges: Part) -> None:
     first = ranges.bench.append(b"a", b"b", b"c", b"d", b"e")
     second = ranges.bench.append(b"f", b"g")
@@ -294,21 +240,6 @@ def test_a_damaged_row_is_named_and_stays(ranges: Part, row: bytes) -> None:
         assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert ranges.share in outcome.message
     assert ranges.raw.hget(ranges.share, f"r:{GROUP}") == row
-
-
-def test_a_key_of_another_type_is_named_and_stays(part: Part) -> None:
-    filled(part, 3)
-    part.raw.delete(part.share)
-    part.raw.rpush(part.share, "of somebody else")
-    for outcome in (
-        part.ask(readable=Readable(0, 0)),
-        part.acknowledge(1),
-        *part.store.offsets(GROUP, [part.partition]),
-        *part.store.delete(GROUP, [part.partition]),
-    ):
-        assert isinstance(outcome, KafkaError)
-        assert outcome.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert part.share in outcome.message
 
 
 def test_a_part_goes_with_its_topic(part: Part) -> None:

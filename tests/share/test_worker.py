@@ -51,7 +51,6 @@ def end(worker: subprocess.Popen[str], queue: Part) -> list[str]:
 
 
 def consumers(queue: Part) -> dict[bytes, int]:
-    """Return what each consumer has pending."""
     found: Any = queue.raw.xinfo_consumers(queue.stream, GROUP)
     return {each["name"]: each["pending"] for each in found}
 

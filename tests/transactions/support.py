@@ -22,6 +22,7 @@ from korvet.topics.types import PartitionRef, TopicRef
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
 from korvet.transactions.types import ProducerIdentity
+from tests.lua.support import now_ms
 from tests.support.batches import batch, forged
 from tests.support.dying import Dying
 
@@ -134,12 +135,10 @@ class Found:
         return self.raw.zscore(LISTED, ID) is not None
 
     def now_ms(self) -> int:
-        seconds, microseconds = self.raw.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return now_ms(self.raw)
 
 
 def committed(process: Process) -> int | None:
-    """Return the offset that the group has committed."""
     [row] = process.offsets.fetch(GROUP, [TopicPartition(TOPIC, 0)])
     return row.offset if row is not None and not isinstance(row, KafkaError) else None
 

@@ -23,7 +23,6 @@ def at(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Consumer
 
 @pytest.fixture
 def other(redis_url: str, raw_redis: Any, clock: VirtualClock, at: Consumers) -> Iterator[Consumers]:
-    """Give another worker."""
     with domain(redis_url) as made:
         made.topics.refresh()
         assert made.topics.get_cached("orders") == at.domain.topics.get_cached("orders")

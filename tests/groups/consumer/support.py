@@ -53,7 +53,6 @@ class Consumers:
         self.admin = GroupAdmin(self.store, names, self.offsets, domain.topics)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Create a topic."""
         self.domain.topics.create(TopicSpec(name=topic, partitions=partitions))
 
     def owned(self, topic: str, *indexes: int) -> Owned:
@@ -62,7 +61,6 @@ class Consumers:
         return frozenset((topic_id, index) for index in indexes)
 
     def named(self, owned: Iterable[tuple[str, int]] | None) -> dict[str, list[int]] | None:
-        """Return partitions by the names of their topics."""
         if owned is None:
             return None
         found: dict[str, list[int]] = {}
@@ -72,13 +70,11 @@ class Consumers:
         return found
 
     def describe(self) -> DescribedConsumerGroup:
-        """Return the group as administrators see it."""
         [described] = self.admin.describe_consumer_groups([NAME])
         assert isinstance(described, DescribedConsumerGroup), described
         return described
 
     def state(self) -> str:
-        """Return the group's state."""
         return self.describe().state
 
     def advance(self) -> None:
@@ -129,7 +125,6 @@ class Client:
         return answer
 
     def ask(self, report: MemberReport) -> MemberAnswer:
-        """Have the worker answer a heartbeat."""
         return self.at.groups.renew(report) or self.at.groups.heartbeat(report, self.is_visible)
 
     def join(self, **fields: Any) -> MemberAnswer:
@@ -146,7 +141,6 @@ class Client:
         return self.send(**({"owned": self.owned} if reports else {}))
 
     def leave(self, epoch: int = -1) -> MemberAnswer:
-        """Leave the group."""
         return self.send(epoch=epoch)
 
     def has(self) -> dict[str, list[int]]:
@@ -167,12 +161,10 @@ def settle(*clients: Client) -> None:
 
 
 def delete_topic(at: Consumers, topic: str) -> None:
-    """Delete a topic."""
     at.domain.topics.delete(at.domain.topics.get(topic))
 
 
 def grow_topic(at: Consumers, topic: str, partitions: int) -> None:
-    """Add partitions to a topic."""
     at.domain.topics.add_partitions(
         at.domain.topics.get(topic), lambda row: msgspec.structs.replace(row, partitions=partitions)
     )

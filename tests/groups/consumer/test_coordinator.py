@@ -14,14 +14,7 @@ from korvet.groups.consumer import coordinator
 from korvet.groups.consumer.types import MemberReport
 from korvet.groups.offsets import Commit, Committer
 from korvet.protocol.types import TopicPartition
-from tests.groups.consumer.support import (
-    NAME,
-    REBALANCE_MS,
-    Client,
-    Consumers,
-    delete_topic,
-    settle,
-)
+from tests.groups.consumer.support import NAME, REBALANCE_MS, Client, Consumers, delete_topic, settle
 from tests.groups.support import KEYS, join_request, refused
 from tests.support.virtual_clock import VirtualClock
 
@@ -71,6 +64,11 @@ def test_epochs_that_are_not_the_members_fence_it(at: Consumers) -> None:
     one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
     one.join()
     two.join()
+    one.send()
+    assert one.send(owned=at.owned("orders", 0, 1)).epoch == 2
+    assert one.send(epoch=1, owned=at.owned("orders", 0, 1)).epoch == 2, "the response was lost"
+    for fields in ({}, {"owned": at.owned("orders", 0, 1, 2)}):
+        refused("FENCED_MEMBER_EPOCH", partial(one.send, epoch=1, **fields))
     settle(one, two)
     for epoch in (1, 3):
         refused("FENCED_MEMBER_EPOCH", partial(two.send, epoch=epoch))
@@ -78,27 +76,6 @@ def test_epochs_that_are_not_the_members_fence_it(at: Consumers) -> None:
     refused("FENCED_MEMBER_EPOCH", one.send)
     assert one.send(epoch=0, rebalance_ms=REBALANCE_MS, owned=frozenset(), names=("orders",)).epoch == 2
     assert len(one.assigned) == 2
-
-
-def test_a_response_that_was_lost_may_be_asked_for_again_with_the_epoch_before(at: Consumers) -> None:
-    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
-    one.join()
-    two.join()
-    one.send()
-    lost = one.send(owned=at.owned("orders", 0, 1))
-    assert lost.epoch == 2
-    again = one.send(epoch=1, owned=at.owned("orders", 0, 1))
-    assert again.epoch == 2
-    refused("FENCED_MEMBER_EPOCH", lambda: one.send(epoch=1))
-    refused("FENCED_MEMBER_EPOCH", lambda: one.send(epoch=1, owned=at.owned("orders", 0, 1, 2)))
-
-
-def test_a_full_request_gets_the_assignment_again(at: Consumers) -> None:
-    one = Client(at, "one", "orders")
-    one.join()
-    answer = one.send(rebalance_ms=REBALANCE_MS, names=("orders",), owned=one.owned)
-    assert answer.assigned == at.owned("orders", 0, 1, 2, 3)
-    assert one.send(rebalance_ms=REBALANCE_MS, owned=one.owned).assigned is None
 
 
 @pytest.mark.parametrize(

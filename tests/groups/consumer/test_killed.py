@@ -20,7 +20,6 @@ STEPS_MAX = 40
 
 
 def owners(at: Consumers) -> dict[str, str]:
-    """Return the owner of each partition."""
     found = at.raw.hgetall(KEYS.group_assignments(NAME)).items()
     return {field.decode(): name.decode() for field, name in found if field.startswith(b"o:")}
 

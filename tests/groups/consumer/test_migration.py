@@ -75,7 +75,6 @@ class ClassicClient:
         raise AssertionError("it has to join again and again")
 
     def beat(self) -> None:
-        """Send a heartbeat."""
         self.at.classic.heartbeat(NAME, self.member_id, self.instance, self.generation)
 
     def must_join(self) -> bool:
@@ -119,7 +118,6 @@ def classic_group(at: Consumers, count: int = 2) -> list[ClassicClient]:
 
 @pytest.fixture
 def classic(at: Consumers) -> ClassicClient:
-    """Give a classic member that has all partitions."""
     [member] = classic_group(at, 1)
     assert member.assigned == {"orders": [0, 1, 2, 3]}
     return member

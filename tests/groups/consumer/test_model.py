@@ -14,14 +14,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import Owned
-from tests.groups.consumer.support import (
-    NAME,
-    REBALANCE_MS,
-    Client,
-    Consumers,
-    delete_topic,
-    grow_topic,
-)
+from tests.groups.consumer.support import NAME, REBALANCE_MS, Client, Consumers, delete_topic, grow_topic
 from tests.groups.consumer.test_migration import ClassicClient
 from tests.groups.support import KEYS
 

@@ -7,12 +7,7 @@ from typing import Any
 import gevent
 import pytest
 
-from tests.groups.consumer.support import (
-    NAME,
-    Client,
-    Consumers,
-    settle,
-)
+from tests.groups.consumer.support import NAME, Client, Consumers, settle
 from tests.groups.support import KEYS, refused
 
 
@@ -101,7 +96,7 @@ def test_a_member_takes_the_place_of_a_static_one_that_is_away_and_gives_up_its_
     settle(two, three)
     assert (len(two.assigned), len(three.assigned)) == (2, 2)
     assert [(each.member_id, each.instance) for each in at.describe().members] == [
-        *(("three", ""), ("two", "i")),
+        *(("three", ""), ("two", "i"))
     ]
     assert at.raw.hmget(KEYS.group_state(NAME), "size", "stable") == [b"2", b"2"]
     two.leave()

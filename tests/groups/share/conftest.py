@@ -22,7 +22,6 @@ def at(redis_url: str, raw_redis: Any) -> Iterator[Shares]:
 
 @pytest.fixture
 def other(redis_url: str, raw_redis: Any, at: Shares) -> Iterator[Shares]:
-    """Give another worker."""
     with domain(redis_url) as made:
         made.topics.refresh()
         assert made.topics.get_cached("orders") == at.domain.topics.get_cached("orders")

@@ -22,7 +22,6 @@ class Shares(Consumers):
         )
 
     def describe(self) -> DescribedConsumerGroup:
-        """Return the group as administrators see it."""
         [described] = self.admin.describe_share_groups([NAME])
         assert isinstance(described, DescribedConsumerGroup), described
         return described
@@ -34,7 +33,6 @@ class Client(Consumer):
     at: Shares
 
     def ask(self, report: MemberReport) -> MemberAnswer:
-        """Have the worker answer a heartbeat."""
         return self.at.shares.renew(report) or self.at.shares.heartbeat(report)
 
     def join(self, **fields: Any) -> MemberAnswer:

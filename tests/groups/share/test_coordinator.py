@@ -80,33 +80,6 @@ def test_a_member_of_another_epoch_is_fenced_but_for_the_one_before(at: Shares) 
     assert at.describe().epoch == 3
 
 
-def test_the_group_has_a_largest_size(at: Shares) -> None:
-    full = Shares(at.domain, at.raw, group_share_max_size=2)
-    one, two, three = (Client(full, name, "orders") for name in ("one", "two", "three"))
-    one.join()
-    two.join()
-    refused("GROUP_MAX_SIZE_REACHED", three.join)
-    one.join()
-    two.leave()
-    three.join()
-
-
-def test_a_subscription_changes_with_one_heartbeat(at: Shares) -> None:
-    at.create("bills", 1)
-    one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
-    one.join()
-    two.join()
-    answer = two.send(names=("bills",))
-    assert (answer.epoch, two.has()) == (3, {"bills": [0]})
-    assert one.send().epoch == 3
-    assert one.has() == {"orders": [0, 1, 2, 3]}
-    assert two.send(names=("bills",)).epoch == 3, "the same again begins no epoch"
-    two.send(client_id="other")
-    assert two.send(rack="r2").epoch == 3
-    [member] = [each for each in at.describe().members if each.member_id == "two"]
-    assert (member.client_id, member.rack, member.names) == ("client", "r2", ("bills",))
-
-
 def test_an_empty_group_stays_until_it_is_deleted(at: Shares) -> None:
     one = Client(at, "one", "orders")
     one.join()
@@ -123,12 +96,6 @@ def test_an_empty_group_stays_until_it_is_deleted(at: Shares) -> None:
     refused("GROUP_ID_NOT_FOUND", lambda: at.admin.delete(NAME))
     keys = (KEYS.group_state(NAME), KEYS.group_members(NAME), KEYS.group_assignments(NAME))
     assert at.raw.exists(*keys) == 0
-
-
-def test_a_member_gone_with_its_session_does_not_keep_the_group_from_being_deleted(at: Shares) -> None:
-    Client(at, "one", "orders").join()
-    at.raw.zadd(KEYS.group_deadlines(NAME), {"one": 1})
-    at.admin.delete(NAME)
 
 
 def test_the_configs_of_a_group_count_for_its_members(at: Shares) -> None:

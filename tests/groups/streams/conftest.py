@@ -13,14 +13,12 @@ from tests.support.domain import domain
 
 @pytest.fixture
 def at(redis_url: str, raw_redis: Any) -> Iterator[Application]:
-    """Give a worker."""
     with domain(redis_url) as made:
         yield Application(made, raw_redis)
 
 
 @pytest.fixture
 def other(redis_url: str, raw_redis: Any, at: Application) -> Iterator[Application]:
-    """Give another worker."""
     assert at is not None
     with domain(redis_url) as made:
         yield Application(made, raw_redis)

@@ -29,17 +29,14 @@ class Application(Consumers):
         )
 
     def create_all(self, partitions: int = 3) -> None:
-        """Create all topics of WORD_COUNT."""
         for topic in ("lines", "by-word", "counts-changelog"):
             self.create(topic, partitions)
 
     def set_configs(self, **configs: str) -> None:
-        """Set configs of the group."""
         named = {name.replace("_", "."): value for name, value in configs.items()}
         self.configs.alter(NAME, lambda row: row | named)
 
     def state(self) -> str:
-        """Return the group's state."""
         return self.streams.describe(NAME).fields.state
 
 
@@ -84,7 +81,6 @@ class Runner:
         return self.send(**({"tasks": self.tasks} if reports else {}))
 
     def leave(self, **fields: Any) -> StreamsAnswer:
-        """Leave the group."""
         return self.send(epoch=-1, **fields)
 
     @property
@@ -94,7 +90,6 @@ class Runner:
 
     @property
     def standby(self) -> Shown:
-        """Its standby tasks."""
         return _shown(self.tasks, "standby")
 
 

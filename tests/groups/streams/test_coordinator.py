@@ -263,10 +263,7 @@ def test_a_plain_heartbeat_looks_for_other_endpoints(at: Application) -> None:
         ({"process_id": 'p"q'}, PROCESS_ID),
         ({"process_id": "p\\q"}, PROCESS_ID),
         ({"process_id": "p\nq"}, PROCESS_ID),
-        (
-            {"tasks": MemberTasks(active=frozenset({("0", 1)}))},
-            "Tasks must be empty when (re-)joining.",
-        ),
+        ({"tasks": MemberTasks(active=frozenset({("0", 1)}))}, "Tasks must be empty when (re-)joining."),
         ({"epoch": -2}, "InstanceId can't be null."),
         ({"epoch": -3}, "MemberEpoch is -3, but must be greater than or equal to -2."),
         ({"epoch": 5}, "Topology can only be provided when (re-)joining."),

@@ -60,7 +60,6 @@ class Random:
         self.present: list[Client] = []
 
     def step(self) -> None:
-        """Let one thing happen."""
         kinds = {self.beat: 10, self.work: 10, self.join: 3, self.leave: 1, self.end: 1, self.configure: 1}
         [step] = self.chance.choices([*kinds], [*kinds.values()])
         step()

@@ -20,13 +20,6 @@ def counts(found: ConfiguredTopology) -> dict[str, int]:
     return {name: topic.partitions for name, topic in found.internal.items()}
 
 
-def refused(wrong: StreamsTopology) -> str:
-    with pytest.raises(KafkaError) as caught:
-        check(wrong)
-    assert caught.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
-    return caught.value.message
-
-
 def test_a_source_that_is_missing_is_named() -> None:
     found = configure(WORD_COUNT, {"other": 3})
     assert found == ConfiguredTopology(
@@ -61,51 +54,64 @@ def test_configs_of_internal_topics_are_kept() -> None:
     assert found.missing == [InternalTopic("by-word", 2, 2, (("cleanup.policy", "delete"),))]
 
 
-def test_the_largest_source_decides() -> None:
-    found = configure(topology(subtopology("0", "a", "b", changelogs=("store",))), {"a": 2, "b": 7})
-    assert counts(found) == {"store": 7}
+COUNTED: dict[str, tuple[StreamsTopology, dict[str, int], dict[str, int]]] = {
+    "the largest source": (
+        topology(subtopology("0", "a", "b", changelogs=("store",))),
+        {"a": 2, "b": 7},
+        {"store": 7},
+    ),
+    "a fixed number": (
+        topology(
+            subtopology("0", "lines", sinks=("wide",)),
+            subtopology("1", reads=(internal("wide", 8),), changelogs=("store",)),
+        ),
+        {"lines": 2},
+        {"wide": 8, "store": 8},
+    ),
+    "chains in any order": (
+        topology(
+            subtopology("0", reads=(internal("second"),), changelogs=("store",)),
+            subtopology("1", reads=(internal("first"),), sinks=("second",)),
+            subtopology("2", "lines", sinks=("first",)),
+        ),
+        {"lines": 6},
+        {"first": 6, "second": 6, "store": 6},
+    ),
+    "the topic that it is joined with": (
+        topology(
+            subtopology("0", "lines", sinks=("by-word",)),
+            subtopology("1", "labels", reads=(internal("by-word"),), copartitioned=(("labels", "by-word"),)),
+        ),
+        {"lines": 2, "labels": 9},
+        {"by-word": 9},
+    ),
+    "the largest of those that are joined": (
+        topology(
+            subtopology("0", "a", sinks=("left",)),
+            subtopology("1", "b", sinks=("right",)),
+            subtopology("2", reads=(internal("left"), internal("right")), copartitioned=(("left", "right"),)),
+        ),
+        {"a": 3, "b": 4},
+        {"left": 4, "right": 4},
+    ),
+    "the fixed one of those that are joined": (
+        topology(
+            subtopology("0", "a", sinks=("left", "right")),
+            subtopology(
+                "1", reads=(internal("left", 2), internal("right")), copartitioned=(("left", "right"),)
+            ),
+        ),
+        {"a": 5},
+        {"left": 2, "right": 2},
+    ),
+}
 
 
-def test_a_fixed_number_of_partitions_counts() -> None:
-    wanted = topology(
-        subtopology("0", "lines", sinks=("wide",)),
-        subtopology("1", reads=(internal("wide", 8),), changelogs=("store",)),
-    )
-    assert counts(configure(wanted, {"lines": 2})) == {"wide": 8, "store": 8}
-
-
-def test_numbers_of_partitions_pass_through_chains_in_any_order() -> None:
-    wanted = topology(
-        subtopology("0", reads=(internal("second"),), changelogs=("store",)),
-        subtopology("1", reads=(internal("first"),), sinks=("second",)),
-        subtopology("2", "lines", sinks=("first",)),
-    )
-    assert counts(configure(wanted, {"lines": 6})) == {"first": 6, "second": 6, "store": 6}
-
-
-def test_a_repartition_topic_follows_the_topic_that_it_is_joined_with() -> None:
-    wanted = topology(
-        subtopology("0", "lines", sinks=("by-word",)),
-        subtopology("1", "labels", reads=(internal("by-word"),), copartitioned=(("labels", "by-word"),)),
-    )
-    assert counts(configure(wanted, {"lines": 2, "labels": 9})) == {"by-word": 9}
-
-
-def test_repartition_topics_that_are_joined_are_as_large_as_the_largest() -> None:
-    wanted = topology(
-        subtopology("0", "a", sinks=("left",)),
-        subtopology("1", "b", sinks=("right",)),
-        subtopology("2", reads=(internal("left"), internal("right")), copartitioned=(("left", "right"),)),
-    )
-    assert counts(configure(wanted, {"a": 3, "b": 4})) == {"left": 4, "right": 4}
-
-
-def test_repartition_topics_that_are_joined_are_as_large_as_the_fixed_one() -> None:
-    wanted = topology(
-        subtopology("0", "a", sinks=("left", "right")),
-        subtopology("1", reads=(internal("left", 2), internal("right")), copartitioned=(("left", "right"),)),
-    )
-    assert counts(configure(wanted, {"a": 5})) == {"left": 2, "right": 2}
+@pytest.mark.parametrize(("wanted", "existing", "found"), COUNTED.values(), ids=COUNTED)
+def test_internal_topics_have_as_many_partitions_as_what_decides(
+    wanted: StreamsTopology, existing: dict[str, int], found: dict[str, int]
+) -> None:
+    assert counts(configure(wanted, existing)) == found
 
 
 @pytest.mark.parametrize(
@@ -147,33 +153,37 @@ def test_topics_with_other_numbers_of_partitions_are_named(
     assert (found.tasks, found.missing) == ({}, [])
 
 
-def test_a_changelog_with_a_number_of_partitions_is_refused() -> None:
-    wrong = Subtopology("0", ("a",), (), (), (internal("store", 3),), ())
-    assert refused(topology(wrong)) == (
-        "Changelog topic store must have an undefined partition count, but it is set to 3."
-    )
-
-
-def test_a_loop_that_no_source_leads_to_is_refused() -> None:
-    wrong = topology(
-        subtopology("0", reads=(internal("a"),), sinks=("b",)),
-        subtopology("1", reads=(internal("b"),), sinks=("a",)),
-    )
-    assert "There may be loops" in refused(wrong)
-
-
-def test_a_repartition_topic_to_which_nothing_writes_is_refused() -> None:
-    assert "is never used as a sink topic" in refused(topology(subtopology("0", "a", reads=(internal("r"),))))
-
-
-def test_a_subtopology_without_sources_is_refused() -> None:
-    assert refused(topology(subtopology("0"))) == "No source topics found for subtopology 0"
-
-
-@pytest.mark.parametrize("name", ['0"', "0\\", "0\n"])
-def test_a_subtopology_id_that_json_would_escape_is_refused(name: str) -> None:
-    expected = "A subtopology id may have no quote, backslash or control character."
-    assert refused(topology(subtopology(name, "a"))) == expected
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            [Subtopology("0", ("a",), (), (), (internal("store", 3),), ())],
+            "Changelog topic store must have an undefined partition count, but it is set to 3.",
+        ),
+        (
+            [
+                subtopology("0", reads=(internal("a"),), sinks=("b",)),
+                subtopology("1", reads=(internal("b"),), sinks=("a",)),
+            ],
+            "There may be loops",
+        ),
+        ([subtopology("0", "a", reads=(internal("r"),))], "is never used as a sink topic"),
+        ([subtopology("0")], "No source topics found for subtopology 0"),
+        *(
+            ([subtopology(name, "a")], "A subtopology id may have no quote, backslash or control character.")
+            for name in ('0"', "0\\", "0\n")
+        ),
+        (
+            [subtopology(f"{number}", "a") for number in range(1001)],
+            "A topology may have 1000 subtopologies.",
+        ),
+    ],
+)
+def test_a_topology_that_cannot_be_run_is_refused(wrong: list[Subtopology], message: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        check(topology(*wrong))
+    assert caught.value.code is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert message in caught.value.message
 
 
 def test_a_topology_that_can_be_run_is_not_refused() -> None:
@@ -181,9 +191,7 @@ def test_a_topology_that_can_be_run_is_not_refused() -> None:
     check(topology(subtopology("0", "a", "b", copartitioned=(("a", "b"),))))
 
 
-def test_a_topology_that_takes_too_much_is_refused() -> None:
-    many = topology(*(subtopology(f"{number}", "a") for number in range(1001)))
-    assert refused(many) == "A topology may have 1000 subtopologies."
+def test_a_topology_of_too_many_tasks_is_refused() -> None:
     some = topology(*(subtopology(f"{number}", "a") for number in range(11)))
     assert configure(some, {"a": 9000}).tasks == {f"{number}": 9000 for number in range(11)}
     with pytest.raises(KafkaError, match="A topology may have 100000 tasks"):

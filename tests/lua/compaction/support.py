@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.lua.support import STATE, STREAM, TOPIC_ID, run
-
-INDEX = "{korvet:orders:0}:index"
-CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
-ABORTED = "{korvet:orders:0}:aborted"
+from tests.lua.support import ABORTED, CLEAN, INDEX, STATE, STREAM, TOPIC_ID, run
 
 
 class DirtyLog:
@@ -20,15 +16,8 @@ class DirtyLog:
             client.execute_command(
                 "XADD", STREAM, f"0-{offset}", "key", f"k{offset % 7}", "value", f"v{offset}"
             )
-        state = {
-            "topic": TOPIC_ID,
-            "next": "41",
-            "start": "0",
-            "first": "1",
-            "bytes": "4000",
-            "records": "40",
-        }
-        client.hset(STATE, mapping=state | {"max_timestamp": "400", "interval": "-1"})
+        counters = {"next": 41, "start": 0, "first": 1, "bytes": 4000, "records": 40}
+        client.hset(STATE, mapping={"topic": TOPIC_ID, **counters, "max_timestamp": 400, "interval": -1})
         for count in (10, 20, 30):
             client.zadd(INDEX, {f"{count}:{count * 100}:{count * 10}:{count * 10}": count + 1})
 
@@ -82,6 +71,3 @@ class DirtyLog:
 
     def clean(self, which: int) -> list[int]:
         return [int(entry_id.split(b"-")[1]) for entry_id, _ in self.client.xrange(CLEAN[which])]
-
-    def snapshot(self) -> list[bytes | None]:
-        return [self.client.dump(key) for key in (STREAM, STATE, INDEX, *CLEAN)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.lua.compaction.support import ABORTED, CLEAN, INDEX, DirtyLog
-from tests.lua.support import STATE, STREAM, unchanged
+from tests.lua.compaction.support import DirtyLog
+from tests.lua.support import ABORTED, CLEAN, INDEX, STATE, STREAM, nodes_of, unchanged
 
 
 @pytest.fixture
@@ -164,27 +164,21 @@ def test_giving_up_removes_what_was_written_and_nothing_in_use(log: DirtyLog) ->
 
 
 def test_what_was_compacted_is_freed_in_steps_and_nothing_else(log: DirtyLog) -> None:
-    log.client.config_set("stream-node-max-entries", 10)
-    try:
+    with nodes_of(log.client, 10):
         log = emptied(log)
         assert log.free() == [0, 0]
         log.client.hset(STATE, "clean_end", "31")
         assert log.free(limit=10) == [10, 1]
         assert log.free(limit=20) == [20, 1]
         assert log.free() == [0, 0]
-    finally:
-        log.client.config_set("stream-node-max-entries", 100)
     assert [entry_id for entry_id, _ in log.client.xrange(STREAM, count=1)] == [b"0-31"]
 
 
 def test_nodes_of_more_entries_than_a_step_takes_are_freed_too(log: DirtyLog) -> None:
-    log.client.config_set("stream-node-max-entries", 30)
-    try:
+    with nodes_of(log.client, 30):
         log = emptied(log)
         log.client.hset(STATE, "clean_end", "31")
         assert log.free(limit=2) == [30, 1]
-    finally:
-        log.client.config_set("stream-node-max-entries", 100)
 
 
 def test_of_large_entries_a_step_takes_fewer(log: DirtyLog) -> None:
@@ -198,15 +192,12 @@ def test_of_large_entries_a_step_takes_fewer(log: DirtyLog) -> None:
 
 
 def test_a_batch_that_ends_where_the_compacted_part_does_is_freed(log: DirtyLog) -> None:
-    log.client.config_set("stream-node-max-entries", 1)
-    try:
+    with nodes_of(log.client, 1):
         log.client.delete(STREAM)
         for end in (5, 10, 15):
             log.client.execute_command("XADD", STREAM, f"{end}-0", "batch", "b")
         log.client.hset(STATE, "clean_end", "10")
         assert log.free(bits=-1) == [2, 1]
-    finally:
-        log.client.config_set("stream-node-max-entries", 100)
     assert [entry_id for entry_id, _ in log.client.xrange(STREAM)] == [b"15-0"]
 
 

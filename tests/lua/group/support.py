@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from tests.lua.support import STREAM, TOPIC_ID, dumped, now_ms, of_partition, ru
 GROUP = "{korvet:group:g:offsets}:group"
 MEMBERS = "{korvet:group:g:offsets}:members"
 DEADLINES = "{korvet:group:g:offsets}:deadlines"
-GROUPS = "korvet:groups"
 OFFSETS = "korvet:group:g:offsets"
 CHANNEL = OFFSETS
 KEYS = (GROUP, MEMBERS, DEADLINES)
@@ -24,6 +24,9 @@ WITH_ASSIGNMENTS = (*EVERY_KEY, ASSIGNMENTS)
 PRODUCER = 2**62
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 INFINITE = float("inf")
+By = tuple[int, str, str]
+NOBODY: By = (-1, "", "")
+"""Generation, member and instance of one that commits."""
 
 JOIN: dict[str, Any] = {
     "require_known_member_id": False,
@@ -101,32 +104,35 @@ class Group:
         reply: list[Any] = run(self.client, "group/look", KEYS, (what, member, instance, generation))
         return reply if reply[0] == b"WAIT" else [reply[0], *reply[2:]]
 
-    def commit(self, generation: int = -1, member: str = "", instance: str = "") -> list[int]:
-        """Commit an offset of the first partition of a topic."""
-        row = '{"offset":5,"ms":'
-        args = ("g", self.now_ms(), generation, member, instance, 0, 0, 1, STREAM, TOPIC_ID, row)
-        reply: list[int] = run(self.client, "group/commit", (*KEYS, OFFSETS), args)
+    def commit(self, *offsets: int, by: By = NOBODY, knows_epochs: int = 1, **given: Any) -> list[Any]:
+        """Commit an offset (5) of each partition from 0 on; the group was listed just now, or at `listed_ms`."""
+        args = self._commits(offsets, by, knows_epochs, **given)
+        reply: list[Any] = run(self.client, "group/commit", (*KEYS, OFFSETS), args)
         return reply
 
     def commit_transaction(
         self,
         number: int,
         *offsets: int,
+        by: By = NOBODY,
         epoch: int = 0,
-        by: tuple[int, str, str] = (-1, "", ""),
         producer: int = PRODUCER,
-        topic_id: str = TOPIC_ID,
-        not_after_ms: int = 0,
-        **given: int,
-    ) -> list[int]:
-        """Have a transaction commit an offset (5) of each partition from 0 on; the group was listed just now."""
-        args: list[Any] = ["g", given.get("listed_ms", self.now_ms()), *by, not_after_ms]
-        args += (given.get("replaces", 0), producer, epoch, number)
+        **given: Any,
+    ) -> list[Any]:
+        """Have a transaction commit so."""
+        args = self._commits(offsets, by, producer, epoch, number, **given)
+        reply: list[Any] = run(self.client, "group/commit_transaction", EVERY_KEY, args)
+        return reply
+
+    def _commits(
+        self, offsets: Sequence[int], by: By, *how: int, topic_id: str = TOPIC_ID, **given: int
+    ) -> list[Any]:
+        listed_ms = given.get("listed_ms", self.now_ms())
+        args = ["g", listed_ms, *by, given.get("not_after_ms", 0), given.get("replaces", 0), *how]
         for index, offset in enumerate(offsets or (5,)):
             args += (of_partition(STREAM, index), topic_id)
             args.append(f'{{"offset":{offset},"topic_id":"{topic_id}","ms":')
-        reply: list[int] = run(self.client, "group/commit_transaction", EVERY_KEY, args)
-        return reply
+        return args
 
     def end_transaction(
         self, number: int, *, commit: bool = True, epoch: int = 0, producer: int = PRODUCER

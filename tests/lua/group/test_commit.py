@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,68 +16,40 @@ from tests.lua.group.support import (
     DEADLINES,
     EVERY_KEY,
     GROUP,
-    KEYS,
     MEMBERS,
+    NOBODY,
     OFFSETS,
     PENDING,
     PRODUCER,
     SESSION_MS,
+    By,
     Group,
 )
 from tests.lua.support import STREAM, TOPIC_ID, of_partition, refused, run
 
-OTHER, THIRD = of_partition(STREAM, 1), of_partition(STREAM, 2)
-By = tuple[int, str, str]
-NOBODY: By = (-1, "", "")
+OTHER = of_partition(STREAM, 1)
 
 
 class Commits:
-    """Commits of offsets of the partitions from 0 on; the group was listed just now unless `listed_ms` is given."""
+    """Commits of a group, at once or by its transaction 7."""
 
-    def __init__(self, group: Group) -> None:
-        self.group = group
-
-    def commit(
-        self, *offsets: int, by: By = NOBODY, topic_id: str = TOPIC_ID, not_after_ms: int = 0, **given: int
-    ) -> list[Any]:
-        """Commit by the script; returns its outcomes, or that the group is not listed."""
-        args: list[Any] = ["g", given.get("listed_ms", self.group.now_ms()), *by, not_after_ms]
-        args += (given.get("replaces", 0), given.get("knows_epochs", 1))
-        for index, offset in enumerate(offsets):
-            args += (of_partition(STREAM, index), topic_id)
-            args.append(f'{{"offset":{offset},"topic_id":"{topic_id}","ms":')
-        reply: list[Any] = run(self.group.client, "group/commit", (*KEYS, OFFSETS), args)
-        return reply
+    def __init__(self, group: Group, *, in_transaction: bool) -> None:
+        self.group, self.in_transaction = group, in_transaction
+        self.commit: Callable[..., list[Any]] = (
+            partial(group.commit_transaction, 7) if in_transaction else group.commit
+        )
 
     def kept(self) -> dict[str, int]:
+        if self.in_transaction:
+            pending = self.group.pending()
+            return pending[2] if pending else {}
         rows = self.group.client.hgetall(OFFSETS).items()
         return {stream.decode(): json.loads(row).get("offset") for stream, row in rows}
 
 
-class TransactionCommits(Commits):
-    """Commits of transaction 7."""
-
-    def commit(
-        self, *offsets: int, by: By = NOBODY, topic_id: str = TOPIC_ID, not_after_ms: int = 0, **given: int
-    ) -> list[Any]:
-        return self.group.commit_transaction(
-            7, *offsets, by=by, topic_id=topic_id, not_after_ms=not_after_ms, **given
-        )
-
-    def kept(self) -> dict[str, int]:
-        pending = self.group.pending()
-        return pending[2] if pending else {}
-
-
-@pytest.fixture
-def plain(group: Group) -> Commits:
-    return Commits(group)
-
-
-@pytest.fixture(params=[Commits, TransactionCommits])
+@pytest.fixture(params=[False, True], ids=["at once", "in a transaction"])
 def commits(request: pytest.FixtureRequest, group: Group) -> Commits:
-    made: Commits = request.param(group)
-    return made
+    return Commits(group, in_transaction=request.param)
 
 
 def with_member(group: Group, state: str = "Stable", deadline: float = 1) -> None:
@@ -179,46 +152,46 @@ MEMBER: By = (3, "a", "")
     ],
 )
 def test_a_commit_that_counts_at_once_is_one_of_a_member_or_without_members(
-    plain: Commits, state: str, asked: By, knows_epochs: int, error: str
+    group: Group, state: str, asked: By, knows_epochs: int, error: str
 ) -> None:
     if state == "Empty":
-        plain.group.client.hset(GROUP, mapping={"state": state, "generation": 3})
+        group.client.hset(GROUP, mapping={"state": state, "generation": 3})
     elif state:
-        with_member(plain.group, state)
-    with refused(plain.group.client, f"^{error} "):
-        plain.commit(5, by=asked, knows_epochs=knows_epochs)
+        with_member(group, state)
+    with refused(group.client, f"^{error} "):
+        group.commit(5, by=asked, knows_epochs=knows_epochs)
 
 
-def test_in_an_empty_group_a_client_without_a_generation_commits(plain: Commits) -> None:
+def test_in_an_empty_group_a_client_without_a_generation_commits(group: Group) -> None:
     as_before = {"state": "Empty", "generation": "9", "since": "1"}
-    plain.group.client.hset(GROUP, mapping=as_before)
-    assert plain.commit(5, by=(-1, "a", "")) == plain.commit(5) == [1]
-    assert plain.group.client.hmget(GROUP, *as_before) == [each.encode() for each in as_before.values()]
+    group.client.hset(GROUP, mapping=as_before)
+    assert group.commit(5, by=(-1, "a", "")) == group.commit(5) == [1]
+    assert group.client.hmget(GROUP, *as_before) == [each.encode() for each in as_before.values()]
 
 
-def test_the_time_of_a_commit_is_that_of_redis(plain: Commits) -> None:
-    before = plain.group.now_ms()
-    assert plain.commit(7) == [1]
-    assert before <= json.loads(plain.group.client.hget(OFFSETS, STREAM))["ms"] <= plain.group.now_ms()
+def test_the_time_of_a_commit_is_that_of_redis(group: Group) -> None:
+    before = group.now_ms()
+    assert group.commit(7) == [1]
+    assert before <= json.loads(group.client.hget(OFFSETS, STREAM))["ms"] <= group.now_ms()
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
-def test_a_member_commits_and_its_session_is_renewed(plain: Commits, state: str) -> None:
-    with_member(plain.group, state)
-    before = plain.group.now_ms()
-    assert plain.commit(5, by=(3, "a", "one")) == [1]
-    assert before + SESSION_MS <= (plain.group.deadline("a") or 0) <= plain.group.now_ms() + SESSION_MS
+def test_a_member_commits_and_its_session_is_renewed(group: Group, state: str) -> None:
+    with_member(group, state)
+    before = group.now_ms()
+    assert group.commit(5, by=(3, "a", "one")) == [1]
+    assert before + SESSION_MS <= (group.deadline("a") or 0) <= group.now_ms() + SESSION_MS
 
 
-def test_a_member_that_waits_gets_no_end_of_its_session(plain: Commits) -> None:
-    with_member(plain.group, "PreparingRebalance", float("inf"))
-    assert plain.commit(5, by=(3, "a", "")) == [1]
-    assert plain.group.deadline("a") == float("inf")
+def test_a_member_that_waits_gets_no_end_of_its_session(group: Group) -> None:
+    with_member(group, "PreparingRebalance", float("inf"))
+    assert group.commit(5, by=(3, "a", "")) == [1]
+    assert group.deadline("a") == float("inf")
 
 
-def test_a_row_that_cannot_be_read_is_later_than_none(plain: Commits) -> None:
-    plain.group.client.hset(OFFSETS, STREAM, "not JSON")
-    assert plain.commit(7, not_after_ms=plain.group.now_ms()) == [1]
+def test_a_row_that_cannot_be_read_is_later_than_none(group: Group) -> None:
+    group.client.hset(OFFSETS, STREAM, "not JSON")
+    assert group.commit(7, not_after_ms=group.now_ms()) == [1]
 
 
 # ---- commits of transactions

@@ -51,7 +51,7 @@ def stable(group: Group) -> None:
     generation = int(group.join("a")[2])
     for name in ("a", "b", "c"):
         group.sync(name, generation, "a", "b", "c")
-    assert group.commit(generation, "a") == [1]
+    assert group.commit(by=(generation, "a", "")) == [1]
 
 
 def over(group: Group, *members: str) -> int:
@@ -118,7 +118,7 @@ STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
     "resume": (all_but_a, lambda group: run(group.client, "group/resume", KEYS, (CHANNEL,))),
     "look, join": (all_but_a, lambda group: group.look("join", "b", 2)),
     "look, sync": (assigning, lambda group: group.look("sync", "b", 3)),
-    "commit": (stable, lambda group: group.commit(2, "b")),
+    "commit": (stable, lambda group: group.commit(by=(2, "b", ""))),
     "commit, nobody's": (empty, lambda group: group.commit()),
     "commit_transaction": (stable, lambda group: group.commit_transaction(7, by=(2, "b", ""))),
     "end_transaction": (to_commit, lambda group: group.end_transaction(7)),
@@ -127,10 +127,7 @@ STEPS: dict[str, tuple[Callable[[Group], None], Callable[[Group], Any]]] = {
         lambda group: run(group.client, "group/expire_transactions", (PENDING,), ("0", 100, -1000)),
     ),
     "delete": (empty, lambda group: group.delete(STREAM)),
-    "forget": (
-        empty,
-        lambda group: group.forget(*group.seen(), rows={STREAM: ""}),
-    ),
+    "forget": (empty, lambda group: group.forget(*group.seen(), rows={STREAM: ""})),
 }
 
 

@@ -1,18 +1,21 @@
-"""lua/group/leave.lua and lua/group/advance.lua: who goes, by itself or with time, and what becomes of the others."""
+"""lua/group/leave.lua, advance.lua and resume.lua: who goes, by itself or with time, and whose time begins again."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.lua.group.support import (
+    CHANNEL,
     DEADLINES,
     GROUP,
+    INFINITE,
+    KEYS,
     MEMBERS,
     REBALANCE_MS,
     SESSION_MS,
     Group,
 )
-from tests.lua.support import unchanged
+from tests.lua.support import run, unchanged
 
 NONE, UNKNOWN, FENCED = b"NONE", b"UNKNOWN_MEMBER_ID", b"FENCED_INSTANCE_ID"
 
@@ -53,11 +56,6 @@ def test_the_others_are_to_join_again(group: Group) -> None:
     assert group.join("b")[:6] == [b"JOINED", b"b", b"3", b"consumer", b"range", b"b"]
 
 
-def test_of_no_group_nothing_is_made(group: Group) -> None:
-    assert group.advance() == -2
-    assert group.client.exists(GROUP, MEMBERS, DEADLINES) == 0
-
-
 def test_before_anything_is_due_time_brings_nothing(group: Group) -> None:
     group.stable("a")
     members = group.client.dump(MEMBERS)
@@ -88,3 +86,38 @@ def test_the_first_rebalance_waits_longer_where_somebody_came(group: Group) -> N
     group.client.hset(GROUP, "deadline", 1)
     assert group.advance() > 0
     assert group.state() == "CompletingRebalance"
+
+
+def resume(group: Group) -> int:
+    due: int = run(group.client, "group/resume", KEYS, (CHANNEL,))
+    return due if due < 0 else due - group.now_ms()
+
+
+def test_of_no_group_nothing_is_made(group: Group) -> None:
+    assert (group.advance(), resume(group)) == (-2, -1)
+    assert group.client.exists(*KEYS) == 0
+
+
+def test_sessions_begin_again_and_none_becomes_shorter(group: Group) -> None:
+    group.stable("a", "b", "c")
+    later = group.now_ms() + 10 * SESSION_MS
+    group.client.zadd(DEADLINES, {"a": 1, "b": later})
+    before = group.now_ms()
+    assert 0 < resume(group) <= SESSION_MS
+    assert (group.deadline("a") or 0) >= before + SESSION_MS
+    assert (group.deadline("c") or 0) >= before + SESSION_MS
+    assert group.deadline("b") == later
+    assert group.state() == "Stable"
+
+
+def test_waiting_members_stay_and_a_phase_begins_again(group: Group) -> None:
+    group.stable("a")
+    assert group.join(new="b")[0] == b"WAIT"
+    group.give_id("c")
+    pending = group.deadline("c")
+    group.client.hset(GROUP, "deadline", 1)
+    resume(group)
+    assert int(group.client.hget(GROUP, "deadline")) > group.now_ms()
+    assert (group.deadline("b"), group.deadline("c")) == (INFINITE, pending)
+    assert group.advance() > 0
+    assert group.state() == "PreparingRebalance"

@@ -6,7 +6,7 @@ A model counts the same entries one by one; rows may lie only where a multiple o
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,8 +14,6 @@ import pytest
 from tests.lua.support import INDEX, STATE, STREAM, BatchLog, Log
 
 ROW_RECORDS, ROW_BYTES = 2048, 512 * 1024
-LogOf = Callable[[Any], Log]
-FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
 
 
 class Row(NamedTuple):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
 
-from tests.lua.support import STATE, STREAM, TOPIC_ID, BatchLog, Log, run, unchanged
+from tests.lua.support import (
+    ABORTED,
+    CLEAN,
+    INDEX,
+    STATE,
+    STREAM,
+    TOPIC_ID,
+    BatchLog,
+    Log,
+    nodes_of,
+    run,
+    unchanged,
+)
 
-INDEX = "{korvet:orders:0}:index"
-CLEAN = ("{korvet:orders:0}:clean:0", "{korvet:orders:0}:clean:1")
-ABORTED = "{korvet:orders:0}:aborted"
 ENTRIES, BYTES = 100, 1 << 20
-FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
-LogOf = Callable[[Any], Log]
 
 
 def trim(
@@ -43,16 +48,6 @@ def trim_all(log: Log, start: int = -1, first: int = -1, entries: int = ENTRIES)
 def filled(log: Log, count: int, of: int = 1, value: str = "v") -> list[int]:
     """Append `count` batches of `of` records; return their base offsets and the end."""
     return [*(log.appended(*[f"{value}{n}"] * of) for n in range(count)), log.next()]
-
-
-@contextmanager
-def nodes_of(client: Any, entries: int) -> Iterator[None]:
-    """Set how many entries a node of a stream has: only whole nodes are freed."""
-    client.config_set("stream-node-max-entries", entries)
-    try:
-        yield
-    finally:
-        client.config_set("stream-node-max-entries", 100)
 
 
 def set_rows(log: Log, *rows: tuple[int, int, int]) -> None:

@@ -104,9 +104,7 @@ def test_a_producer_that_names_the_last_epoch_gets_another_id_and_may_say_so_twi
 
 @pytest.mark.parametrize("names", [False, True])
 def test_the_abort_of_the_last_epoch_has_one_more_to_fence_it_by(
-    transaction: Transaction,
-    *,
-    names: bool,
+    transaction: Transaction, *, names: bool
 ) -> None:
     producer_id, _ = transaction.begin()
     transaction.set(epoch=LAST_EPOCH)
