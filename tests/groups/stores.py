@@ -18,11 +18,11 @@ LIST = KEYS.groups
 class Stores:
     """The stores, and what lies in Redis."""
 
-    def __init__(self, redis: Redis, raw: Any, *, clock: Clock = CLOCK) -> None:
+    def __init__(self, redis: Redis, raw: Any, *, clock: Clock = CLOCK, bench: Bench | None = None) -> None:
         self.redis, self.raw = redis, raw
         self.group = Group(redis, raw, NAME)
         self.store = OffsetStore(redis, KEYS, mirror=True, clock=clock)
-        self.bench = Bench(redis, raw, "batch")
+        self.bench = bench or Bench(redis, raw, "batch")
         self.stream = self.bench.partition.stream
 
     def commit(self, offset: int = 1, generation: int = -1, member: str = "") -> None:

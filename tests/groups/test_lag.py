@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode
+from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.lag import LagReader
 from korvet.groups.offsets import Commit, Committer, OffsetStore
 from korvet.log.index import IndexStore
 from korvet.redis.keys import Keys
+from korvet.telemetry.stats import GroupLag
 from korvet.topics.registry import TopicSpec
 from tests.support.batches import Record
 from tests.support.domain import Domain, domain
@@ -27,9 +28,13 @@ def worker(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Domain]:
         yield made
 
 
-def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]:
+def read(worker: Domain, *groups: str) -> tuple[list[GroupLag], list[KafkaError]]:
     store = OffsetStore(worker.redis, KEYS, mirror=True)
-    found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(groups, lambda: None)
+    return LagReader(store, IndexStore(worker.redis), worker.topics).read(groups, lambda: None)
+
+
+def lags(worker: Domain, *groups: str) -> dict[tuple[str, str, int | None], int]:
+    found, errors = read(worker, *groups)
     assert errors == []
     return {(lag.group, lag.topic, lag.partition): lag.records for lag in found}
 
@@ -68,8 +73,7 @@ def test_the_age_of_the_first_record_that_was_not_committed_is_reported(worker: 
     hours = []
     for offset in (0, second, ahead, ahead + 1):
         commit(worker, "g", "orders", offset)
-        store = OffsetStore(worker.redis, KEYS, mirror=True)
-        [found], _ = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g"], lambda: None)
+        [found], _ = read(worker, "g")
         hours.append(found.age_ms // 3_600_000)
         assert found.age_ms >= 0
     assert hours == [2, 1, 0, 0]
@@ -98,7 +102,6 @@ def test_a_damaged_row_keeps_other_groups_from_nothing(worker: Domain, raw_redis
     for group in ("g", "h"):
         commit(worker, group, "orders", 0)
     raw_redis.hset(KEYS.group_offsets("g"), "korvet:orders:0", "no row")
-    store = OffsetStore(worker.redis, KEYS, mirror=True)
-    found, errors = LagReader(store, IndexStore(worker.redis), worker.topics).read(["g", "h"], lambda: None)
+    found, errors = read(worker, "g", "h")
     assert [(lag.group, lag.records) for lag in found] == [("h", 1)]
     assert [error.code for error in errors] == [ErrorCode.KAFKA_STORAGE_ERROR]

@@ -12,8 +12,7 @@ from typing import Any
 import gevent
 import pytest
 
-from korvet.errors import ErrorCode, KafkaError
-from tests.groups.support import join_request, sync_request
+from tests.groups.support import join_request, refused, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker, every_topic
 from tests.support.domain import domain
 from tests.support.proxy import Proxy, proxy
@@ -168,9 +167,7 @@ def test_a_sync_that_waits_hears_that_it_is_to_join_again(
     transition: Callable[[Worker], object],
 ) -> None:
     waiting = syncing(worker, losing(step), lambda: transition(other))
-    with pytest.raises(KafkaError) as refusal:
-        waiting.get(timeout=SECONDS_MAX)
-    assert refusal.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+    refused("REBALANCE_IN_PROGRESS", lambda: waiting.get(timeout=SECONDS_MAX))
 
 
 def test_a_subscription_that_is_cut_before_a_member_comes_is_made_again_first(

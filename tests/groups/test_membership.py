@@ -32,6 +32,12 @@ def outcome(greenlet: gevent.Greenlet[..., Joined]) -> Joined:
     return greenlet.get(timeout=SECONDS_MAX)
 
 
+def refusal_of(greenlet: gevent.Greenlet[..., Joined]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        outcome(greenlet)
+    return refusal.value.code
+
+
 def test_a_member_that_waits_is_woken_by_what_another_worker_does(worker: Worker, other: Worker) -> None:
     other.group.stable("a")
     waiting = worker.joining()
@@ -59,25 +65,15 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, require_known_member_id=True))
     waiting = worker.joining(member)
     worker.classic.drain()
-    with pytest.raises(KafkaError) as refusal:
-        outcome(waiting)
-    assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+    assert refusal_of(waiting) is ErrorCode.NOT_COORDINATOR
     assert other.group.summary() == ("PreparingRebalance", 1, {"a", member})
     again = other.joining(member)
     assert other.group.joined("a").generation == 2
     assert (outcome(again).generation, outcome(again).member_id) == (2, member)
     # Nor does it park any that come now, of whichever kind.
-    with pytest.raises(KafkaError) as refusal:
-        worker.classic.sync(sync_request("billing", member, 2, {}))
-    assert refusal.value.code is ErrorCode.NOT_COORDINATOR
+    refused("NOT_COORDINATOR", lambda: worker.classic.sync(sync_request("billing", member, 2, {})))
     assert other.group.part("a", 2, a=b"1", **{member: b"2"}) == b"1"
     assert other.group.part(member, 2) == b"2"
-
-
-def refusal_of(greenlet: gevent.Greenlet[..., Joined]) -> ErrorCode:
-    with pytest.raises(KafkaError) as refusal:
-        outcome(greenlet)
-    return refusal.value.code
 
 
 def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(

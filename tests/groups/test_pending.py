@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode
 from korvet.groups.expiry import OffsetExpiry
-from korvet.groups.listing import GroupList
 from korvet.groups.offsets import CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.groups.pending import PendingOffsets
 from korvet.protocol.types import TopicPartition
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
-from tests.groups.support import KEYS, Group, refused
+from tests.groups.support import KEYS, Group
 from tests.support.domain import Domain
 
 NAME = "billing{}"
@@ -119,19 +118,3 @@ def test_a_topic_that_was_created_again_takes_no_offset_of_the_former_one(
     there.topics.create(TopicSpec(name="orders", partitions=3))
     worker.finish(7)
     assert worker.offsets() == {}
-
-
-def test_an_end_before_any_commit_refuses_what_comes_late_and_leaves_nothing(
-    worker: Worker, raw_redis: Any
-) -> None:
-    worker.finish(7, commit=False)
-    assert raw_redis.zscore(KEYS.groups, "billing%7B%7D") is not None
-    assert GroupList(worker.domain.redis, KEYS).all_groups() == []
-    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-        worker.committed.check_reader(NAME, "", 0)
-    refused("GROUP_ID_NOT_FOUND", lambda: worker.store.delete_group(NAME))
-    refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
-    assert worker.expire(60_000) == (0, 0)
-    refused("INVALID_TXN_STATE", lambda: worker.commit_transaction(7, 5))
-    assert worker.expire(-1) == (0, 0)
-    assert raw_redis.keys("*billing*") == []

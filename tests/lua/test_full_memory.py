@@ -32,21 +32,19 @@ def test_every_script_runs_but_those_that_store_more() -> None:
     assert not {name for name in ONLY_REMOVE_OR_READ if heads[name].startswith("#!")}
 
 
-def test_an_append_writes_nothing(raw_redis: Any, log: Log) -> None:
-    log.appended("a", producer=7)
-    with unchanged(log.client), memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
-        log.append("b", producer=7, sequence=1)
-
-
-def test_no_transaction_is_opened_or_ended(raw_redis: Any, log: Log) -> None:
+@pytest.mark.parametrize(
+    "of_batch",
+    [
+        {"producer": 7, "sequence": 1, "transaction": "t0"},
+        {"producer": 8, "transaction": "t5"},
+        {"producer": 7, "sequence": -1, "transaction": "a5"},
+    ],
+    ids=["appended", "a transaction opened", "a transaction ended"],
+)
+def test_nothing_is_written(log: Log, of_batch: dict[str, Any]) -> None:
     log.appended("a", producer=7, transaction="t5")
-    batches = (
-        log.batch("b", producer=8, transaction="t5"),
-        log.batch("b", producer=7, sequence=-1, transaction="a5"),
-    )
-    for each in batches:
-        with unchanged(log.client), memory_left(raw_redis, -1), pytest.raises(redis.OutOfMemoryError):
-            log.append_all(each)
+    with unchanged(log.client), memory_left(log.client, -1), pytest.raises(redis.OutOfMemoryError):
+        log.append("b", **of_batch)
 
 
 def test_an_append_during_which_memory_becomes_full_is_whole(raw_redis: Any) -> None:

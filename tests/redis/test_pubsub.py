@@ -101,19 +101,6 @@ def test_a_second_listener_finds_the_channel_live(
     assert first == [b"x"]
 
 
-def test_several_channels_are_listened_to_at_once(
-    redis_url: str, subscribe: Connect, raw_redis: redis.Redis
-) -> None:
-    subscriptions = subscribe(redis_url)
-    heard = Heard()
-    assert subscriptions.listen_all([("a", heard), ("b", heard), ("c", heard)]) == {}
-    assert all(map(subscriptions.live, "abc"))
-    for name in "abc":
-        raw_redis.spublish(name, name)
-    until(lambda: len(heard) == 3)
-    assert heard == [b"a", b"b", b"c"]
-
-
 def test_ten_thousand_channels_take_few_commands(
     redis_url: str, subscribe: Connect, raw_redis: redis.Redis
 ) -> None:

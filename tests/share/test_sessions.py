@@ -110,22 +110,15 @@ def test_the_epoch_after_the_largest_is_one(sessions: Sessions) -> None:
 def test_a_session_has_no_more_than_so_and_so_many_partitions(sessions: Sessions) -> None:
     owner = Session("10.0.0.1:1")
     refs = [(TopicRef("orders"), index) for index in range(10_001)]
+    sessions.acquire(sessions.cache.open(owner, "g", "m", REFS), 1)
     assert code_of(sessions.cache.open, owner, "g", "m", refs) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert sessions.released == [("g", "m", [1])], "of the session before"
     session = sessions.cache.open(owner, "g", "m", refs[:10_000])
     sessions.acquire(session, 0)
     refused = code_of(sessions.cache.change, session, refs[10_000:], [])
     assert refused is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    assert sessions.released == [("g", "m", [0])]
-
-
-def test_a_session_that_is_refused_releases_what_the_one_before_acquired(sessions: Sessions) -> None:
-    owner = Session("10.0.0.1:1")
-    sessions.acquire(sessions.cache.open(owner, "g", "m", REFS), 1)
-    refs = [(TopicRef("orders"), index) for index in range(10_001)]
-    assert code_of(sessions.cache.open, owner, "g", "m", refs) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    assert sessions.released == [("g", "m", [1])]
     owner.end()
-    assert sessions.released == [("g", "m", [1])]
+    assert sessions.released == [("g", "m", [1]), ("g", "m", [0])]
 
 
 def test_only_what_was_acquired_by_the_session_is_released(sessions: Sessions) -> None:

@@ -159,35 +159,6 @@ def test_a_classic_group_changes_its_protocol_with_the_first_member_of_the_other
     assert at.describe().state == "Stable"
 
 
-def test_members_are_replaced_one_by_one_and_back(at: Consumers, other: Consumers) -> None:
-    old = classic_group(at, 2)
-    one, two = Client(other, "one", "orders"), Client(at, "two", "orders")
-    one.join()
-    settled([one], old)
-    assert sorted(map(len, [one.assigned, *(each.assigned["orders"] for each in old)])) == [1, 1, 2]
-    two.join()
-    for each in old:
-        assert at.classic.leave(NAME, [(each.member_id, "")]) == [0]
-    settle(one, two)
-    assert at.describe().state == "Stable"
-    assert (len(one.assigned), len(two.assigned)) == (2, 2)
-    assert not any(each.is_classic for each in at.describe().members)
-    # And back.
-    back = ClassicClient(other, "orders")
-    back.join()
-    back.sync()
-    settled([one, two], [back])
-    two.leave()
-    settled([one], [back])
-    one.leave()
-    [listed] = at.admin.list_groups([], [])
-    assert (listed.kind, listed.state) == ("classic", "PreparingRebalance")
-    assert back.must_join()
-    joined = back.join()
-    assert (joined.leader, joined.protocol) == (back.member_id, "range")
-    assert back.sync({back.member_id: EVERY}) == {"orders": [0, 1, 2, 3]}
-
-
 def test_a_classic_member_that_waits_for_others_joins_the_changed_group(
     at: Consumers, classic: ClassicClient
 ) -> None:
@@ -331,22 +302,6 @@ def test_a_group_may_be_upgraded_whatever_user_data_an_assignor_of_kafkas_adds(a
     new.join()
     assert new.has() == {}, "the classic member owns them all"
     assert at.admin.list_groups([], [])[0].kind == "consumer"
-
-
-def test_what_classic_members_own_stays_known_while_the_group_changes_to_and_fro(
-    at: Consumers, classic: ClassicClient
-) -> None:
-    first = Client(at, "first", "orders")
-    first.join()
-    first.leave()
-    [listed] = at.admin.list_groups([], [])
-    assert (listed.kind, listed.state) == ("classic", "PreparingRebalance")
-    second = Client(at, "second", "orders")
-    second.join()
-    assert second.has() == {}, "the classic member has not revoked anything yet"
-    settled([second], [classic])
-    assert sorted(classic.assigned["orders"] + second.has()["orders"]) == [0, 1, 2, 3]
-    assert len(second.assigned) == 2
 
 
 def test_a_group_that_changes_back_while_a_member_joins_keeps_what_the_others_own(

@@ -66,25 +66,6 @@ def test_a_late_request_says_nothing_of_what_a_later_answer_gave(
     assert (len(one.assigned), len(two.assigned)) == (2, 2)
 
 
-def test_a_late_classic_join_says_nothing_of_what_a_later_answer_gave(
-    at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [old] = classic_group(other, 1)
-    new = Client(other, "new", "orders")
-    new.join()
-    late = ClassicClient(at, "orders")
-    late.member_id = old.member_id
-
-    def meanwhile() -> None:
-        settled([new], [old])
-        assert len(new.assigned) == 2
-
-    first(monkeypatch, ConsumerGroups, "step", meanwhile)
-    refused("COORDINATOR_LOAD_IN_PROGRESS", late.join)
-    settled([new], [old])
-    assert sorted(old.owned["orders"] + new.has()["orders"]) == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("before", [1, 2])
 def test_a_classic_member_joins_while_others_join_and_leave(
     at: Consumers, other: Consumers, monkeypatch: pytest.MonkeyPatch, before: int

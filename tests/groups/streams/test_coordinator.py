@@ -240,16 +240,6 @@ def test_endpoints_have_the_partitions_of_their_tasks(at: Application) -> None:
     assert plain.beat().by_endpoint is None
 
 
-def test_a_plain_heartbeat_looks_for_other_endpoints(at: Application) -> None:
-    at.create_all(2)
-    one = Runner(at, "p/a")
-    one.join()
-    settle(one)
-    at.store.streams.raise_endpoints(NAME)
-    answer = one.beat()
-    assert (answer.endpoints, answer.by_endpoint) == (1, [])
-
-
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -290,16 +280,13 @@ def test_members_commit_with_their_epoch_alone(at: Application) -> None:
     one.join()
     topic = at.domain.topics.get("lines")
 
-    def commit(epoch: int, member: str = "p/a", *, knows_epochs: bool = True) -> None:
-        by = Committer(NAME, epoch, member, knows_epochs=knows_epochs)
+    def commit(epoch: int, *, knows_epochs: bool = True) -> None:
+        by = Committer(NAME, epoch, "p/a", knows_epochs=knows_epochs)
         at.offsets.commit(by, [Commit(topic.partition(0), 5, -1, "")])
 
     commit(one.epoch)
     refused("UNSUPPORTED_VERSION", lambda: commit(one.epoch, knows_epochs=False))
     refused("STALE_MEMBER_EPOCH", lambda: commit(one.epoch - 1))
-    refused("UNKNOWN_MEMBER_ID", lambda: commit(one.epoch, "q/a"))
-    at.offsets.check_reader(NAME, "p/a", one.epoch)
-    refused("STALE_MEMBER_EPOCH", lambda: at.offsets.check_reader(NAME, "p/a", one.epoch + 1))
 
 
 def test_offsets_of_topics_that_tasks_read_stay(at: Application) -> None:
