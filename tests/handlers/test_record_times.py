@@ -156,7 +156,7 @@ def test_all_other_records_are_taken(scene: Scene, configs: Fields, records: Seq
 
 
 @pytest.mark.parametrize("codec", [NONE, LZ4])
-@pytest.mark.parametrize("said", [-1, FAR_MS])
+@pytest.mark.parametrize("said", [-1, FAR_MS], ids=["none", "far"])
 def test_a_header_that_says_another_largest_time_is_given_the_true_one(
     scene: Scene, codec: int, said: int
 ) -> None:
