@@ -49,6 +49,13 @@ local function whole(value)
   return string.format('%d', value)
 end
 
+-- Goes on with the producer id that follows one without a next epoch.
+local function take_next_producer_id()
+  if next_producer_id ~= '-1' then
+    last_producer_id, producer_id, epoch, next_producer_id = producer_id, next_producer_id, 0, '-1'
+  end
+end
+
 -- Writes all that is stored of an id besides its partitions and groups, as the locals say.
 local function write()
   redis.call('HSET', transaction, 'state', state, 'producer_id', producer_id, 'last_producer_id', last_producer_id,

@@ -18,9 +18,7 @@ if not is_prepared or number ~= asked_number then
   return 0
 end
 state = state == 'PrepareCommit' and 'CompleteCommit' or 'CompleteAbort'
-if next_producer_id ~= '-1' then
-  last_producer_id, producer_id, epoch, next_producer_id = producer_id, next_producer_id, 0, '-1'
-end
+take_next_producer_id()
 local parts = {}
 local flat = redis.call('HGETALL', transaction)
 for at = 1, #flat, 2 do

@@ -37,6 +37,15 @@ if not is_known then
   return redis.error_reply(string.format('PRODUCER_FENCED the producer has epoch %d of id %s now', epoch, producer_id))
 end
 
+-- The last epoch of a producer id whose transaction timed out: another id is to follow it too.
+if is_repeated and epoch > EPOCH_LAST and next_producer_id == '-1' then
+  next_producer_id = new_producer_id
+  if is_complete then
+    take_next_producer_id()
+  end
+  write()
+end
+
 local function invalid()
   return redis.error_reply('INVALID_TXN_STATE the transaction cannot be ended so in state ' .. state)
 end
@@ -66,9 +75,7 @@ end
 
 -- Nothing was added to it, so there are no markers to write.
 bump()
-if next_producer_id ~= '-1' then
-  last_producer_id, producer_id, epoch, next_producer_id = producer_id, next_producer_id, 0, '-1'
-end
+take_next_producer_id()
 state, started = 'CompleteAbort', now_ms
 write()
 return {'DONE', producer_id, epoch}

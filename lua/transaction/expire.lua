@@ -6,8 +6,8 @@
 --          then the caller completes that transaction
 -- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- A timeout fences the producer: its epoch is one that no client gets. allow-oom: what frees memory must work when there
--- is none left.
+-- A timeout fences the producer. It may go on by its next epoch, which it gets when it aborts (EndTxn 5) or asks for one
+-- (InitProducerId). allow-oom: what frees memory must work when there is none left.
 
 -- @include shared/clock
 
@@ -24,7 +24,7 @@ elseif state == 'Ongoing' then
   if started + timeout_ms > now_ms then
     return started + timeout_ms
   end
-  state, epoch, last_epoch = 'PrepareAbort', epoch + 1, -1
+  state, epoch, last_epoch = 'PrepareAbort', epoch + 1, epoch
   write()
   return prepared()
 elseif changed + expiration_ms > now_ms then
