@@ -3,8 +3,7 @@
 -- KIP-932).
 -- KEYS     group, members, deadlines, assignments
 -- ARGV     channel of the group, its type, and for each member its id ("": the holder of the instance id), its instance id
---          ("" for none), and "-1" if it leaves, "-2" if it will be back, "-3" if it leaves by the classic protocol: an id is
---          then that of a member which uses that
+--          ("" for none), and "-1" if it leaves, "-2" if it will be back
 -- Returns  {when (ms) something is due, -1 if nothing is, members left, members left that use the classic protocol, and for each
 --          member "NONE", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", or "AGAIN": it had to free more partitions than is done at
 --          once, or those before it had}
@@ -46,8 +45,7 @@ local function be_back(member)
 end
 
 -- The member that is named, or why there is none.
-local function named(member, instance, how)
-  local is_by_id = member ~= ''
+local function named(member, instance)
   if instance ~= '' then
     local holder = redis.call('HGET', members, 'i:' .. instance)
     if not holder then
@@ -57,17 +55,13 @@ local function named(member, instance, how)
     end
     member = holder
   end
-  local found = member_of(member)
-  if found and is_by_id and how == '-3' and #found.row.protocols == 0 then
-    return nil, 'UNKNOWN_MEMBER_ID'
-  end
-  return found and member, 'UNKNOWN_MEMBER_ID'
+  return member_of(member) and member, 'UNKNOWN_MEMBER_ID'
 end
 
 local freed, last = 0, first
 for at = first, #ARGV, 3 do
   if freed < freed_at_once then
-    local member = named(ARGV[at], ARGV[at + 1], ARGV[at + 2]) -- reads all
+    local member = named(ARGV[at], ARGV[at + 1]) -- reads all
     freed, last = freed + (member and #member_of(member).owned or 0), at
   end
 end
@@ -75,7 +69,7 @@ local outcomes = {-1, 0, 0}
 for at = first, #ARGV, 3 do
   local member, outcome = nil, 'AGAIN'
   if at <= last then
-    member, outcome = named(ARGV[at], ARGV[at + 1], ARGV[at + 2])
+    member, outcome = named(ARGV[at], ARGV[at + 1])
   end
   if member then
     local leave = ARGV[at + 2] == '-2' and be_back or remove_some

@@ -16,7 +16,7 @@ from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
 from korvet.groups.consumer.subscriptions import IsVisible, names_of
 from korvet.groups.consumer.types import (
-    CLASSIC_LEAVE,
+    LEAVE_EPOCH,
     UNRELEASED,
     UNREVOKED,
     ConsumerMember,
@@ -131,12 +131,12 @@ class ClassicMembers:
         raise keeps_changing(group)
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode] | None:
-        """Remove members, each named by its id and its instance id; returns the outcome for each.
+        """Remove members of either protocol, each named by its id or its instance id; returns the outcome for each.
 
-        One of the consumer protocol can be named by its instance id alone.
+        Admin clients remove members of the consumer protocol this way too.
         """
         try:
-            left = self._store.leave(group, [(*each, CLASSIC_LEAVE) for each in members])
+            left = self._store.leave(group, [(*each, LEAVE_EPOCH) for each in members])
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 error.without_frames()

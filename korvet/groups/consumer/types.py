@@ -12,9 +12,6 @@ from korvet.groups.types import NamedBytes
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 """Member epochs of requests that join, leave, and leave for a while as a static member."""
 
-CLASSIC_LEAVE = -3
-"""Stands for the epoch of a member that leaves by the classic protocol."""
-
 REMOVED_EPOCH = -4
 """That of a member which is gone, and whose partitions are freed in parts."""
 

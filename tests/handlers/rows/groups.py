@@ -95,6 +95,15 @@ def sharing(scene: Scene) -> None:
     scene.do(apis.ShareGroupHeartbeat, group_id="billing", **fields)
 
 
+def consuming(scene: Scene, **fields: Any) -> None:
+    fields |= {"member_id": "m", "subscribed_topic_names": ["orders"], "topic_partitions": []}
+    scene.do(ConsumerGroupHeartbeatRequest, group_id="billing", rebalance_timeout_ms=60_000, **fields)
+
+
+def consuming_as_static(scene: Scene) -> None:
+    consuming(scene, instance_id="i")
+
+
 def joins(**fields: Any) -> Fields:
     return {
         "generation_id": 1,
@@ -209,6 +218,18 @@ LEAVE = (
     Row(leaving("nobody"), {"members.member_id": "nobody"}, UNKNOWN, "members.error_code", (3, 5)),
     Row(leaving("nobody", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=static),
     Row(leaving("", group=""), {"members": []}, NO_NAME),
+    # A member of the consumer protocol, as admin clients remove it.
+    Row(leaving("m"), {"members": [{"member_id": "m"}]}, before=consuming),
+    Row(leaving("m", "i"), {"members": [{"member_id": "m"}]}, versions=(3, 5), before=consuming_as_static),
+    Row(
+        leaving("", "i"),
+        {"members": [{"group_instance_id": "i"}]},
+        versions=(3, 5),
+        before=consuming_as_static,
+    ),
+    Row(
+        leaving("n", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=consuming_as_static
+    ),
 )
 
 

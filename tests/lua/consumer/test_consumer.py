@@ -152,14 +152,12 @@ def test_members_leave_at_once_and_begin_one_epoch(group: ConsumerGroup) -> None
     assert (group.field("generation"), group.owned("a"), group.owned("c")) == ("4", [], [2])
 
 
-def test_who_leaves_by_the_classic_protocol_uses_that_or_is_named_by_instance(group: ConsumerGroup) -> None:
+def test_who_leaves_is_named_by_its_id_or_its_instance_which_must_be_its_own(group: ConsumerGroup) -> None:
     group.update("a", 0, instance="i")
     group.update("b", 1, protocols=("range",))
-    assert group.leave(("a", "", -3), ("a", "i", -3), ("b", "", -3)) == [
-        *(1, 0),
-        *(b"UNKNOWN_MEMBER_ID", b"UNKNOWN_MEMBER_ID", b"NONE"),
-    ]
-    assert group.leave(("", "i", -3)) == [0, 0, b"NONE"]
+    unknown, fenced = b"UNKNOWN_MEMBER_ID", b"FENCED_INSTANCE_ID"
+    assert group.leave(("b", "i", -1), ("a", "other", -1), ("b", "", -1)) == [1, 0, fenced, unknown, b"NONE"]
+    assert group.leave(("", "i", -1)) == [0, 0, b"NONE"]
 
 
 def test_many_late_members_are_removed_some_at_a_time(group: ConsumerGroup) -> None:
