@@ -24,7 +24,7 @@ from korvet.config.listeners import (
     wanted_listeners,
 )
 from korvet.config.settings import SETTINGS, Settings
-from korvet.config.values import read_password, without_secrets
+from korvet.config.values import parse_connection_limits, read_password, without_secrets
 from korvet.errors import ConfigError
 
 DEFAULT = "default"
@@ -137,6 +137,12 @@ def check_together(settings: Settings, origins: Mapping[str, str]) -> None:
         if low > high:
             where = f"{origins[smaller]}, {origins[larger]}"
             raise ConfigError(f"{smaller} = {low} is more than {larger} = {high} ({where})")
+    overrides = parse_connection_limits(settings.max_connections_per_ip_overrides)
+    if not settings.max_connections_per_ip and not any(overrides.values()):
+        raise ConfigError(
+            f"max.connections.per.ip = 0 ({origins['max.connections.per.ip']}) would shut out all addresses: "
+            "max.connections.per.ip.overrides must allow one"
+        )
 
 
 def _check_listeners(settings: Settings, origins: Mapping[str, str]) -> None:

@@ -107,8 +107,9 @@ def _problem(entity: Entity, key: str, value: float) -> str:
     """Return why a quota cannot have that value, "" if it can."""
     if key not in ((Quota.CONNECTION_CREATION_RATE,) if entity[0][0] == IP else _OF_CLIENTS):
         return f"Invalid configuration key {key}"
-    # An address with rate 0 is shut out. Of all else 0 allows nothing, not even to learn of it.
-    if not math.isfinite(value) or value < 0 or (value == 0 and key != Quota.CONNECTION_CREATION_RATE):
+    # Rate 0 shuts an address out; of all addresses nobody could take it back. Of all else 0 allows nothing.
+    may_be_zero = key == Quota.CONNECTION_CREATION_RATE and entity[0][1] is not None
+    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
         return f"Quota {key} must be greater than 0"
     if key in _WHOLE_NUMBERS and abs(math.floor(value + _EPSILON) - value) > _EPSILON:
         return f"{key} cannot be a fractional value."

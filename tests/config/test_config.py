@@ -313,6 +313,14 @@ def test_settings_that_contradict_each_other_are_refused(overrides: dict[str, st
     assert "is more than" in refusal(overrides=overrides)
 
 
+def test_no_connection_of_an_address_is_refused_unless_some_address_has_its_own() -> None:
+    none = {"max.connections.per.ip": "0"}
+    own = "max.connections.per.ip.overrides"
+    for overrides in (none, none | {own: "10.0.0.1:0"}):
+        assert "would shut out all addresses" in refusal(overrides=overrides)
+    assert load(None, {}, none | {own: "10.0.0.1:5"}).settings.max_connections_per_ip == 0
+
+
 @pytest.mark.parametrize(
     ("name", "reason"), [("none.toml", "No such file or directory"), (".", "Is a directory")]
 )
