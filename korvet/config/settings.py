@@ -316,10 +316,11 @@ class Settings:
         1, "Replication factor of a topic created without one; any is accepted and reported as 1.", 1, 32_767
     )
     delete_topic_enable: bool = _setting(True, "Let clients delete topics.")
-    topic_reserved_prefix: str = _setting(
-        "__",
-        "Prefix of topic names that clients cannot create; empty reserves none.",
-        form=values.topic_prefix,
+    topic_reserved_names: str = _setting(
+        "__consumer_offsets,__share_group_state,__transaction_state",
+        "Names of topics that clients cannot create, with shell wildcards, comma-separated; empty reserves none.",
+        form=values.name_patterns,
+        type=ConfigType.LIST,
     )
 
     message_max_bytes: int = _dynamic(1_048_588, "Largest record batch, as the producer compressed it.")

@@ -144,8 +144,8 @@ authorizer = _matching(
     r"(org\.apache\.kafka\.metadata\.authorizer\.)?StandardAuthorizer",
     "StandardAuthorizer, with its package org.apache.kafka.metadata.authorizer or without",
 )
-topic_prefix = _matching(
-    r"[A-Za-z0-9._-]{0,249}", "at most 249 letters, digits, '.', '_' and '-', or nothing"
+name_patterns = _list_of(
+    r"[A-Za-z0-9._*?\[\]!-]+", "names or PATTERNs of topics, comma-separated, as in __*,metrics.?"
 )
 format_patterns = _list_of(
     r"[A-Za-z0-9._*?\[\]!-]+=(record|batch)",

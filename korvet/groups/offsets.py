@@ -594,7 +594,7 @@ def known_id(topics: TopicRegistry, name: str) -> str | None:
 def _is_valid(at: TopicPartition) -> bool:
     """Tell whether a topic can have that name: no other name is part of a key of a log."""
     try:
-        check_name(at.topic, "")
+        check_name(at.topic)
     except KafkaError:
         return False
     return at.partition >= 0

@@ -101,7 +101,7 @@ def _check_cursor(request: wire.DescribeTopicPartitionsRequest, names: list[str]
 
 def _why_unknown(name: str, unknown: ErrorCode) -> ErrorCode:
     try:
-        check_name(name, reserved_prefix="")
+        check_name(name)
     except KafkaError as error:
         return error.code
     return unknown

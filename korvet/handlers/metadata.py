@@ -145,7 +145,7 @@ def _find(
         if name is not None:
             if not _may(AclOperation.DESCRIBE, name, caller):
                 return refusal(AclResourceType.TOPIC)
-            check_name(name, reserved_prefix="")  # a topic with a reserved name may exist, but is not created
+            check_name(name)  # a topic with a reserved name may exist, but is not created
             return api.topics.known(TopicRef(name))
         topic = api.topics.known(TopicRef("", topic_id))
     except KafkaError as error:

@@ -123,7 +123,7 @@ def _check_topics(topology: StreamsTopology, caller: Caller) -> None:
 
 def _is_valid(name: str) -> bool:
     try:
-        check_name(name, "")
+        check_name(name)
     except KafkaError:
         return False
     return True

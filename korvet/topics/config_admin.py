@@ -108,7 +108,7 @@ class ConfigAdmin:
         """
         match resource.type:
             case ResourceType.TOPIC:
-                check_name(resource.name, "")
+                check_name(resource.name)
                 topic = self._topics.get(resource.name)
                 entries = with_overrides(self._of_every_topic(), topic.overrides)
                 tags = _slot_tags(topic)
@@ -154,7 +154,7 @@ class ConfigAdmin:
     ) -> None:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        check_name(name, "")
+        check_name(name)
         topic = self._topics.get(name)
         # All that was described can be set.
         as_described = (SLOT_TAGS.name, _slot_tags(topic) or None)

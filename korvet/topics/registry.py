@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fnmatch
 import math
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Literal, TypeVar
 
@@ -23,6 +23,7 @@ from gevent.lock import RLock
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.config.topic_configs import FIXED_AT_CREATION
+from korvet.config.values import listed
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
@@ -55,7 +56,7 @@ Assignment = Sequence[Sequence[int]] | None
 """The brokers that each partition is meant for, by its index; None: any."""
 
 
-def check_name(name: str, reserved_prefix: str) -> None:
+def check_name(name: str) -> None:
     """Raise KafkaError INVALID_TOPIC_EXCEPTION if `name` is not a valid topic name, saying why."""
     if not name:
         problem = "the empty string is not allowed"
@@ -65,8 +66,6 @@ def check_name(name: str, reserved_prefix: str) -> None:
         problem = f"the length of {len(name)} characters exceeds {NAME_LENGTH_MAX}"
     elif not _NAME.fullmatch(name):
         problem = "it contains characters other than ASCII alphanumerics, '.', '_' and '-'"
-    elif reserved_prefix and name.startswith(reserved_prefix):
-        problem = f"names that start with '{reserved_prefix}' are reserved"
     else:
         return
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
@@ -367,7 +366,10 @@ class TopicRegistry:
 
     def check_available(self, name: str) -> None:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
-        check_name(name, self._settings.topic_reserved_prefix)
+        check_name(name)
+        if any(fnmatchcase(name, each) for each in listed(self._settings.topic_reserved_names)):
+            message = f"Topic name is invalid: topic.reserved.names reserves '{name}'"
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         self.refresh()
         self._check_collisions(name)
         if name in self._by_name or self._in_state(name, "creating"):
@@ -526,7 +528,7 @@ class TopicRegistry:
         """Return the broker's format for a topic of that name (storage.format.topics, storage.format)."""
         for rule in filter(None, self._settings.storage_format_topics.split(",")):
             pattern, _, storage_format = rule.strip().rpartition("=")
-            if fnmatch.fnmatchcase(name, pattern):
+            if fnmatchcase(name, pattern):
                 return storage_format
         return self._settings.storage_format
 

@@ -177,7 +177,7 @@ METADATA = (
         described("__new", allow_auto_topic_creation=True),
         error=UNKNOWN,
         at=FAILED,
-        settings={"auto_create_topics_enable": False, "topic_reserved_prefix": ""},
+        settings={"auto_create_topics_enable": False, "topic_reserved_names": ""},
     ),
     Row(described(), {"brokers.node_id": 7}, settings={"broker_id": 7}),
     Row(
@@ -189,7 +189,7 @@ METADATA = (
         FAILED,
         {},
         (NO_NAME, described("a b")),
-        (NO_NAME, described("__new", allow_auto_topic_creation=True)),
+        (NO_NAME, described("__consumer_offsets", allow_auto_topic_creation=True)),
         (INVALID, described("orders", ids=topic_id()), (10, 11)),
     ),
     Row(
@@ -258,6 +258,7 @@ CREATIONS = (
         for on in ((TOPIC, "new"), (CLUSTER,))
     ),
     Row(created(), rights=[(AclOperation.DESCRIBE_CONFIGS, TOPIC, "new"), (CREATE, TOPIC, "new")]),
+    Row(created("__debezium-heartbeat.new"), {"topics.name": "__debezium-heartbeat.new"}),
     Row(created(count=-1, factor=-1), {"topics.num_partitions": 1}, versions=(4, 7)),
     Row(assigned([[0], [0]]), {"topics.num_partitions": 2}),
     Row(created(factor=32_767), {"topics.replication_factor": 1}),
@@ -266,6 +267,7 @@ CREATIONS = (
     ),
     cannot_be_created(ErrorCode.TOPIC_ALREADY_EXISTS, created("orders", 0)),
     cannot_be_created(NO_NAME, created("a b")),
+    cannot_be_created(NO_NAME, created("__transaction_state"), "topic.reserved.names"),
     *(cannot_be_created(ErrorCode.INVALID_PARTITIONS, created(count=n), text) for n, text in COUNTS),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=0)),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=-2), "not -2"),

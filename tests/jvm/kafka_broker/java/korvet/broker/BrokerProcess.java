@@ -85,7 +85,7 @@ final class BrokerProcess implements Closeable {
                 || name.contains("listener") || name.startsWith("ssl.") || name.startsWith("sasl."));
         settings.putIfAbsent("group.initial.rebalance.delay.ms", "0");
         settings.put("storage.format", FORMAT);
-        settings.put("topic.reserved.prefix", "");
+        settings.put("topic.reserved.names", "");
 
         Map<String, String> users = new TreeMap<>(USERS);
         List<String> bound = new ArrayList<>();
