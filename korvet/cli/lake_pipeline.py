@@ -47,9 +47,11 @@ def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | Non
     """
     from korvet.spark.pipelines.runner import Pipeline, PipelineContext  # noqa: PLC0415 - other commands start without Spark
     from korvet.spark.pipelines.spec import PipelineError, load  # noqa: PLC0415 - the same
+    from korvet.spark.pipelines.state import location  # noqa: PLC0415 - the same
     from korvet.spark.pipelines.status import PipelineReporter  # noqa: PLC0415 - the same
 
     spec = load(file)
+    tables = [location(place.source.lake.path, path) for path in spec.table_paths]
     stopped, lost = threading.Event(), threading.Event()
 
     def on_lost() -> None:
@@ -59,7 +61,9 @@ def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | Non
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: stopped.set())
     with (
-        PipelineReporter(place.source, spec.name, file=str(file.absolute()), on_lost=on_lost) as reporter,
+        PipelineReporter(
+            place.source, spec.name, file=str(file.absolute()), tables=tables, on_lost=on_lost
+        ) as reporter,
         _spark(spec, master, place.source.lake) as session,
     ):
         Pipeline(PipelineContext(session, place.source, _brokers(cluster)), spec).run(stopped, reporter)

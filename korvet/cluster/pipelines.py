@@ -114,7 +114,8 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A pipeline, as its process has reported it last.
 
-    `holder` is the process (PipelineProcess), `log` the file of its log if it has one. It was in `state` since
+    `holder` is the process (PipelineProcess), `log` the file of its log if it has one, `tables` are the paths that it
+    writes to: its target's, and that of dead letters. It was in `state` since
     `since_ms`, and was started at `started_ms`. `restarts` counts the starts after an end that nobody had asked for,
     `records` and `dead_letters` what was read, and what did not decode; all since the first start.
     """
@@ -126,6 +127,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
     file: str = ""
     log: str | None = None
+    tables: tuple[str, ...] = ()
     restarts: int = 0
     records: int = 0
     dead_letters: int = 0

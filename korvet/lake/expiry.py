@@ -247,7 +247,7 @@ class Expiry:
 
 
 def gone(stores: LakeStores) -> list[LakeTopic]:
-    """Return the tables of topics that were deleted, or re-created since, by name.
+    """Return the tables of topics that were deleted, or re-created since, by name; of others' tables none.
 
     Raises KafkaError and StorageUnavailableError; LakeError; ValueError if there is no topic at all: then it is more
     likely that this is not the Redis or not the namespace of the lake.
@@ -259,7 +259,9 @@ def gone(stores: LakeStores) -> list[LakeTopic]:
     if found and not rows:
         raise ValueError("there is no topic at all: do Redis and namespace belong to this lake?")
     known = {LakeTopic(row.name, row.id) for row in rows}
-    unknown = [each for each in found if each not in known and each.topic not in registry.unreadable]
+    unknown = stores.archives(
+        (each for each in found if each not in known and each.topic not in registry.unreadable), known
+    )
     # The row of a topic may be lost (a failover): its log shows that there is one.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]
     answers = stores.remote.expire([(partition, 0) for partition in partitions])

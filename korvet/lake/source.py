@@ -15,9 +15,10 @@ import msgspec
 
 from korvet import logs
 from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.cluster.pipelines import PipelineStore
 from korvet.config.settings import Settings
 from korvet.config.values import key_values, listed
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.table import Lake, LakeTopic
 from korvet.log import high_watermark
 from korvet.log.index import IndexStore
@@ -168,6 +169,7 @@ class LakeSource(msgspec.Struct, frozen=True, kw_only=True):
                 logs=logs,
                 indexes=IndexStore(redis),
                 remote=RemoteOffsetStore(redis),
+                pipelines=PipelineStore(redis, keys),
             )
         finally:
             for each in opened:
@@ -184,11 +186,29 @@ class LakeStores(NamedTuple):
     logs: LogStore
     indexes: IndexStore
     remote: RemoteOffsetStore
+    pipelines: PipelineStore
 
     @property
     def lake(self) -> Lake:
         """The lake."""
         return self.source.lake
+
+    def archives(self, found: Iterable[LakeTopic], live: Collection[LakeTopic]) -> list[LakeTopic]:
+        """Return those of `found` that are topics' tables: of live topics, or written by Korvet and by no pipeline.
+
+        One that cannot be read is none. Raises KafkaError and StorageUnavailableError.
+        """
+        written = {_same_store(uri) for each in self.pipelines.read() for uri in each.tables}
+        return [each for each in found if each in live or self._is_archive(each, written)]
+
+    def _is_archive(self, of: LakeTopic, written: Collection[str]) -> bool:
+        if _same_store(self.lake.uri(of)) in written:
+            return False
+        try:
+            return self.lake.is_archive(of)
+        except LakeError as error:
+            _log.warning("a table is left alone, because it cannot be read", error=error)
+            return False
 
     def by_node(self, works: Iterable[Work]) -> list[list[Work]]:
         """Return works in their order, those together of which one node of Redis has the partitions.
@@ -300,3 +320,8 @@ def _topic(row: TopicRow, logs: LogStore, timestamp_type: str, insync: str) -> S
     kind = row.configs.get(_TIMESTAMP_TYPE, timestamp_type)
     by_date = row.configs.get("lake.partitioning") == "date"
     return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime", by_date)
+
+
+def _same_store(uri: str) -> str:
+    """Return a path without what differs between two names of one: Hadoop's client of S3 calls it s3a."""
+    return re.sub(r"^s3a?://", "s3://", uri.rstrip("/"))

@@ -122,6 +122,14 @@ class ArchiveTable:
         return self._table.version()
 
     @property
+    def is_archive(self) -> bool:
+        """Whether it has the name and the columns that Korvet gives to a topic's table."""
+        own = Schema.from_arrow(SCHEMA).fields
+        return (
+            self._table.metadata().name == self._of.topic and self._table.schema().fields[: len(own)] == own
+        )
+
+    @property
     def uri(self) -> str:
         """Where the table lies."""
         return self._table.table_uri
@@ -335,6 +343,7 @@ def _column(actions: pa.Table, name: str) -> list[object]:
 
 _LOG = "_delta_log"
 _STAGED = re.compile(r"#[0-9]+$")
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 class StoredFiles(NamedTuple):
@@ -408,7 +417,10 @@ class Lake(NamedTuple):
         return table
 
     def tables(self) -> list[LakeTopic]:
-        """Return the topics that have a table, by name and id; raises LakeError."""
+        """Return the tables whose place is that of a topic's, by name and id; raises LakeError.
+
+        Others may have written one there: see `is_archive`.
+        """
         # The directory is created when something is archived for the first time.
         with lake_errors(self.path), contextlib.suppress(TableNotFoundError):
             files = filesystem(self.path, self.storage_options)
@@ -416,9 +428,15 @@ class Lake(NamedTuple):
                 LakeTopic(topic.base_name, each.base_name)
                 for topic in _directories(files, "")
                 for each in _directories(files, topic.path)
-                if files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
+                if _TOPIC_ID.fullmatch(each.base_name)
+                and files.get_file_info(FileSelector(f"{each.path}/{_LOG}", allow_not_found=True))
             )
         return []
+
+    def is_archive(self, of: LakeTopic) -> bool:
+        """Return whether `create` made the table at a topic's place; raises LakeError if it cannot be read."""
+        table = self.open(of)
+        return table is not None and table.is_archive
 
     def remove_staged(self, of: LakeTopic, hours: int, *, dry_run: bool) -> list[str]:
         """Delete what deltalake had begun to write to a directory `hours` ago when it was killed; returns the paths.
@@ -443,10 +461,13 @@ class Lake(NamedTuple):
         return StoredFiles(len(found), sum(each.size or 0 for each in found))
 
     def remove_table(self, of: LakeTopic) -> StoredFiles:
-        """Delete a table with all that lies below it; returns what was deleted. Raises LakeError.
+        """Delete a topic's table with all that lies below it; returns what was deleted.
 
+        Raises LakeError, also for a table that Korvet did not write; then nothing is deleted.
         Its log goes last: after a crash it is still a table, and the next removal takes the rest.
         """
+        if not self.is_archive(of):
+            raise LakeError(f"{self.uri(of)}: this is no table of records that Korvet has archived")
         found = self.stored_files(of)
         with lake_errors(self.path):
             files = self.filesystem(of)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from korvet.errors import LakeError
 from korvet.lake.registration import CatalogEntry, plain_name, plan
@@ -136,3 +138,9 @@ def test_a_lake_that_is_not_there_drops_no_name(topics: Topics, catalog: Catalog
     away.rename(lake)
     assert catalog.sync() == {}
     assert catalog.topic("orders") == of
+
+
+def test_a_table_that_is_no_archive_gets_no_name(topics: Topics, catalog: Catalog) -> None:
+    make(topics, "orders", 0)
+    write_deltalake(f"{topics.lake}/tables/{topic_id(7)}", pa.table({"id": [1]}))
+    assert catalog.sync() == {"orders": "add"}

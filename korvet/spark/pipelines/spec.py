@@ -164,6 +164,12 @@ class PipelineSpec(_Table, frozen=True):
         return self.dead_letters.path or f"{(self.target.path or '').rstrip('/')}_dead_letters"
 
     @property
+    def table_paths(self) -> list[str]:
+        """The paths that it writes to, as the file has them."""
+        paths = [self.target.path, self.dead_letters_path if self.has_dead_letters else None]
+        return [path for path in paths if path is not None]
+
+    @property
     def has_dead_letters(self) -> bool:
         """Whether any source keeps what does not decode."""
         return any(source.on_error == "dead_letters" for source in self.sources.values())

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -70,8 +70,19 @@ class PipelineReporter:
     Its end without a report is that of `failed` if there is an error, else that of `stopped`.
     """
 
-    def __init__(self, source: LakeSource, name: str, *, file: str, on_lost: Callable[[], None]) -> None:
-        """`on_lost` is called, by another thread, if another process has the lease: this one must end."""
+    def __init__(
+        self,
+        source: LakeSource,
+        name: str,
+        *,
+        file: str,
+        on_lost: Callable[[], None],
+        tables: Iterable[str] = (),
+    ) -> None:
+        """`tables` are the paths that it writes to.
+
+        `on_lost` is called, by another thread, if another process has the lease: this one must end.
+        """
         self._source = source
         self._on_lost = on_lost
         now_ms = _now_ms()
@@ -83,6 +94,7 @@ class PipelineReporter:
             holder=str(PipelineProcess.own()),
             file=file,
             log=_log_file(),
+            tables=tuple(tables),
         )
         self._changed = threading.Condition()
         self._dirty = self._closing = False

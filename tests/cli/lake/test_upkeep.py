@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from korvet.topics.registry import TopicSpec
+from korvet.lake.table import LakeTopic
+from korvet.spark.pipelines.status import PipelineReporter
+from korvet.topics.registry import TopicSpec, id_text
 from tests.cli.commands import TextResult, done, failed, korvet
 from tests.lake.both import TOPIC, Both, both
 from tests.support.archives import where
@@ -119,6 +123,36 @@ def test_expire_leaves_tables_without_a_topic_until_it_is_confirmed(topic: Both)
     assert done["gone"] == [{"topic": TOPIC, "id": old, "removed": True}]
     assert topic.lake.tables() == []
     assert as_json(topic, "expire", "--remove-gone", "--yes")["gone"] == []
+
+
+def test_expire_removes_no_table_that_is_no_archive_of_a_topic(topic: Both, tmp_path: Path) -> None:
+    root = Path(topic.lake.path)
+    columns = pa.table({"id": [1], "name": ["a"]})
+    archived = DeltaTable(topic.lake.uri(topic.topic.of)).to_pyarrow_table()
+    gone, written = (LakeTopic(TOPIC, id_text(bytes([number] * 16))) for number in (1, 2))
+    for of in (gone, written):
+        topic.lake.create(of)
+    foreign = {
+        "tables/sales": columns,
+        "tables/sales_dead_letters": columns,
+        f"tables/{gone.topic_id}": columns,
+        f"{TOPIC}/{id_text(bytes(16))}": columns,
+        f"copies/{gone.topic_id}": archived,
+    }
+    for path, rows in foreign.items():
+        write_deltalake(root / path, rows)
+    (root / "broken" / gone.topic_id / "_delta_log").mkdir(parents=True)
+    reporter = PipelineReporter(
+        topic.source, "sales", file="", tables=[topic.lake.uri(written)], on_lost=lambda: None
+    )
+    with reporter:
+        pass
+    [removed] = as_json(topic, "expire", "--remove-gone", "--yes")["gone"]
+    assert removed == {"topic": TOPIC, "id": gone.topic_id, "removed": True}
+    left = {str(each.parent.relative_to(root)) for each in root.rglob("_delta_log")}
+    assert left == {"/".join(of) for of in (topic.topic.of, written)} | foreign.keys() | {
+        f"broken/{gone.topic_id}"
+    }
 
 
 def test_upkeep_keeps_iceberg_in_step_and_drops_what_is_gone(topic: Both) -> None:
