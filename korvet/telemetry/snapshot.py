@@ -146,7 +146,9 @@ def adopt(directory: Path, process: str) -> None:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
     from prometheus_client import values  # noqa: PLC0415 - must not be imported before the line above
 
-    values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]  # untyped there
+    from korvet.telemetry import published_values  # noqa: PLC0415 - the same
+
+    values.ValueClass = published_values.of(process)
 
 
 def own_file(name: str) -> Path | None:

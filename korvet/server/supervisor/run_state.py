@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -33,20 +35,51 @@ def make_private(path: Path) -> None:
         raise ConfigError(f"{path} is not a private directory of this user: remove it")
 
 
-def empty_for(address: Address) -> Path:
-    """Return an empty private directory for the broker that holds the port of `address`.
+@contextlib.contextmanager
+def directory_for(address: Address) -> Iterator[Path]:
+    """Give an empty private directory for the broker that holds the port of `address`, and remove it.
 
-    The name is the port's, so what a killed broker left is found and removed by the next one on the same port.
+    The name is the port's, so what a killed broker left is found and removed by the next one on the same port. A broker
+    of another container may have that port too and the same directory for temporary files: a lock says that the
+    directory is taken, and keeps systemd-tmpfiles from it. Raises ConfigError.
     """
     host = address.host.replace(":", "_")
     path = _base() / f"korvet-{os.getuid()}-{host}-{address.port}"
     try:
-        make_private(path)
-        shutil.rmtree(path)
-        path.mkdir(mode=0o700)
+        fd = _locked(path)
+        for number in range(2, _BROKERS_MAX):
+            if fd is not None:
+                break
+            path = path.with_name(f"korvet-{os.getuid()}-{host}-{address.port}-{number}")
+            fd = _locked(path)
+        if fd is None:
+            raise ConfigError(f"{path}: {_BROKERS_MAX} brokers with this port use {path.parent}")
+        for each in path.iterdir():
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
-    return path
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)
+
+
+def _locked(path: Path) -> int | None:
+    """Return a directory, made if it is not there, opened and locked; None if another broker has the lock."""
+    make_private(path)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), path.lstat()):
+            return fd
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(fd)
+        raise
+    os.close(fd)  # another one's, or removed before it was locked
+    return None
 
 
 def of_all() -> list[Path]:
@@ -63,6 +96,8 @@ def _base() -> Path:
     return Path(given or tempfile.gettempdir())
 
 
+_BROKERS_MAX = 100
+"""With one port in one directory, each in a network of its own."""
 _NAME = "supervisor.json"
 _BYTES_MAX = 64 * 1024
 

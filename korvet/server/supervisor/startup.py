@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import shutil
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -116,8 +115,7 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     if not settings.redis_url:
         embedded = _start_embedded(settings, signals, progress, cleanup)
         settings = dataclasses.replace(settings, redis_url=embedded.url)
-    metrics_directory = run_state.empty_for(reserved[0].address)
-    cleanup.callback(shutil.rmtree, metrics_directory, ignore_errors=True)
+    metrics_directory = cleanup.enter_context(run_state.directory_for(reserved[0].address))
     incarnation = uuid.uuid4().hex
     start = Registration(
         broker_id=settings.broker_id, listeners=ports.endpoints(bound), incarnation=incarnation
