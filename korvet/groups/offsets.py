@@ -43,6 +43,12 @@ _EXPIRE_TRANSACTIONS = scripts.get("group/expire_transactions")
 _DELETE = scripts.get("group/delete")
 _FORGET = scripts.get("group/forget")
 
+_PREVENTED = {
+    0: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the committed one is that of another topic"),
+    -1: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "another commit came before this one, which is late"),
+    -2: (ErrorCode.COORDINATOR_NOT_AVAILABLE, "Redis' memory is full, and this takes more than the last one"),
+}
+
 _DELETE_TRIES_MAX = 5
 """Tries of a deletion while offsets are committed under it."""
 
@@ -182,8 +188,7 @@ class OffsetStore:
     ) -> list[KafkaError | None]:
         """Commit in one script, or keep what the transaction is to commit; returns for each what prevented it.
 
-        That is UNKNOWN_TOPIC_OR_PARTITION if the committed offset is of another topic id, unless the commit `replaces`
-        that, and COORDINATOR_NOT_AVAILABLE if one was made after `not_after_ms` by Redis' clock (0: at any time).
+        That is one of _PREVENTED. One that `replaces` does so also where the offset there is of another topic id.
 
         Raises KafkaError, and nothing is done: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND (a generation of no group);
@@ -464,19 +469,14 @@ def _tag(row: bytes | None) -> str:
     return ""
 
 
-def _prevented(outcome: int, partition: Partition) -> KafkaError | None:
-    """Return the error of a partition by what lua/group/commit.lua returns for it."""
-    if outcome == 1:
-        return None
-    if outcome < 0:
-        message = f"another commit for {partition.stream} came before this one, which is late"
-        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
-    message = f"the offset committed for {partition.stream} is that of another topic"
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-
-
 def _version(fields: Sequence[bytes | None]) -> GroupVersion:
     return GroupVersion(*(field or b"" for field in fields))
+
+
+def _prevented(outcome: int, partition: Partition) -> KafkaError | None:
+    """Return the error of a partition by what lua/group/commit.lua returns for it."""
+    code, why = _PREVENTED.get(outcome, (ErrorCode.NONE, ""))
+    return KafkaError(code, f"offset of {partition.stream}: {why}") if code else None
 
 
 def _stored(at: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:

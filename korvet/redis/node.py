@@ -102,6 +102,10 @@ class PendingReplies:
         missing = [at for at, reply in enumerate(replies) if is_missing(reply)]
         if missing:
             self._node.rerun_missing(self._calls, self._packed, missing, replies, self._history)
+        full = [at for at, reply in enumerate(replies) if isinstance(reply, MemoryFullError)]
+        again = [at for at in full if self._calls[at][0].when_full]
+        if again:
+            self._node.rerun_full(self._calls, again, replies, self._history)
         return replies
 
     def as_they_are(self) -> list[Reply]:
@@ -261,6 +265,23 @@ class RedisNode:
             load = loaded[calls[index][0].sha]
             replies[index] = load if isinstance(load, Exception) else reply
         self.note_failed(calls, missing, replies)
+
+    def rerun_full(
+        self, calls: Sequence[ScriptCall], places: list[int], replies: list[Reply], history: str | None
+    ) -> None:
+        """Run the calls at `places` as Redis takes them while its memory is full; `replies` gets the new replies."""
+        again = [
+            (full, keys, args)
+            for full, keys, args in ((calls[at][0].when_full, *calls[at][1:]) for at in places)
+            if full
+        ]
+        try:
+            self._order.change()
+            late = self.begin_scripts(again, history).result()
+        except StorageUnavailableError as error:
+            late = [error] * len(again)
+        for place, reply in zip(places, late, strict=True):
+            replies[place] = reply
 
     def note_failed(self, calls: Sequence[ScriptCall], places: Iterable[int], replies: list[Reply]) -> None:
         """Report which of the calls at `places` have failed."""

@@ -14,19 +14,22 @@ from pathlib import Path
 import msgspec
 
 _INCLUDE = re.compile(r"^-- @include (\S+)[ \t]*$", re.MULTILINE)
+_NOT_FULL, _FULL = "local memory_is_full = false", "local memory_is_full = true"
 _PART = re.compile(r"^shared/[a-z0-9_-]+$")
 
 
 class Script(msgspec.Struct, frozen=True):
     """One script: `name` as "log/append", `source` with its includes expanded, `sha` as EVALSHA takes it.
 
-    `leased`: it takes the end of its sender's lease as one more argument, the last (lua/shared/lease.lua).
+    `leased`: it takes the end of its sender's lease as one more argument, the last (lua/shared/lease.lua). `when_full`
+    is the same for a Redis whose memory is full, if it may replace something then (lua/shared/memory_is_full.lua).
     """
 
     name: str
     source: str
     sha: str
     leased: bool = False
+    when_full: Script | None = None
 
 
 def folder() -> Path:
@@ -44,10 +47,19 @@ def load(directory: Path) -> dict[str, Script]:
             continue
         text = path.read_text(encoding="utf-8")
         source = _expand(directory, name, text)
-        # A digest that names the content, as EVALSHA defines it; nothing secret hangs on it.
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        loaded[name] = Script(name, source, sha, leased="shared/lease" in _INCLUDE.findall(text))
+        parts = _INCLUDE.findall(text)
+        leased = "shared/lease" in parts
+        when_full = None
+        if "shared/memory_is_full" in parts:
+            full = source.replace("#!lua", "#!lua flags=allow-oom", 1).replace(_NOT_FULL, _FULL, 1)
+            when_full = Script(name, full, _sha(full), leased)
+        loaded[name] = Script(name, source, _sha(source), leased, when_full)
     return loaded
+
+
+def _sha(source: str) -> str:
+    # A digest that names the content, as EVALSHA defines it; nothing secret hangs on it.
+    return hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 def _expand(directory: Path, name: str, source: str) -> str:
@@ -76,4 +88,4 @@ def get(name: str) -> Script:
 
 def all_scripts() -> tuple[Script, ...]:
     """Return all scripts in the order of their names, for SCRIPT LOAD at start."""
-    return tuple(_SCRIPTS.values())
+    return tuple(each for script in _SCRIPTS.values() for each in (script, script.when_full) if each)

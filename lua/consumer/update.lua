@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Writes a member of a group of the consumer protocol (KIP-848) or of a share group (KIP-932), if neither it nor the target
 -- assignment has changed since the caller read them. Creates the group, and makes an empty classic one a group of the consumer
 -- protocol; nothing that exists becomes a share group, nor a share group anything else.
@@ -13,12 +13,13 @@
 --          something has changed, and nothing is done. {1, when (ms) something is due, group epoch,
 --          the member's new epoch row}
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored
---          cannot be read)
+--          cannot be read), OOM (shared/memory_is_full)
 --
 -- A partition has one owner until it reports that it has revoked it: the caller that wants one which somebody has is refused.
--- allow-oom: consumers read on when memory is full; group.consumer.max.size or group.share.max.size bounds what they take.
+-- Where memory is full the members of a group read on, and a static one restarts; nobody else joins.
 
 -- @include shared/lease
+-- @include shared/memory_is_full
 
 local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local channel, kind_asked, group_id, listed_at = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -74,6 +75,16 @@ end
 local is_new = not before and replaced == ''
 if is_new and size >= size_max then
   return redis.error_reply('GROUP_MAX_SIZE_REACHED group ' .. group_id .. ' has ' .. whole(size) .. ' members already')
+end
+
+-- What a member may take where memory is full, however little it had.
+local SMALL = 4096
+if memory_is_full then
+  local had = before and member or replaced
+  local held = is_new and {} or redis.call('HMGET', members, 'm:' .. had, 'p:' .. had)
+  if is_new or #row_text + #protocols > math.max(#(held[1] or '') + #(held[2] or ''), SMALL) then
+    return redis.error_reply('OOM memory is full, and the member would take more of it')
+  end
 end
 
 if is_new_group then

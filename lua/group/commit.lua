@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Commits offsets of a group.
 -- KEYS     group, members, deadlines, offsets
 -- ARGV     group id, when it was listed (shared/listed), generation (-1: none), member id ("": none), instance id ("": none),
@@ -7,17 +7,18 @@
 --          (JSON) up to its time (ms)
 -- Returns  {"UNLISTED", now (ms)} if it would create the group and it is not listed: nothing is done. Else for each partition
 --          1; or, and nothing is committed for it, 0 if the committed offset is of another topic id, -1 if something was
---          committed for it later than that time
+--          committed for it later than that time, -2 if memory is full and it takes more than what it would replace
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH,
 --          UNSUPPORTED_VERSION (shared/committer), REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND
 --
 -- A client that is no member may commit while the group has none; that creates the group if there is none yet. A commit of
 -- a member renews its session as a heartbeat does, but not in a group of the consumer protocol. An offset of another topic
 -- id than the caller's shows that the topic was created again, and the caller may be the one that does not know: it
--- refreshes, and replaces it if its own id is the later one. allow-oom: a consumer that cannot commit would read all again,
--- and a row takes no more than the last one.
+-- refreshes, and replaces it if its own id is the later one. Where memory is full an offset replaces one whose metadata is
+-- no shorter, and nothing else is committed: a consumer goes on, and a client cannot fill what is left.
 
 -- @include shared/lease
+-- @include shared/memory_is_full
 
 local group, members, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group_id, listed_at, generation = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

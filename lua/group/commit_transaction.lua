@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Keeps offsets of a group that a transaction is to commit: they count once group/end_transaction has committed it.
 -- KEYS     group, members, deadlines, offsets, pending
 -- ARGV     group id, when it was listed (shared/listed), generation (-1: none), member id ("": none), instance id ("": none),
@@ -13,7 +13,7 @@
 --
 -- A producer's row in pending is JSON: number and epoch of its last transaction, whether that is open, the time (ms) of its
 -- last change, and rows as they will be committed, by stream. Rows of an earlier transaction whose end was lost are dropped.
--- A session is not renewed: the producer is no member. allow-oom: as in group/commit.
+-- A session is not renewed: the producer is no member.
 
 -- @include shared/lease
 
@@ -21,7 +21,7 @@ local group, members, deadlines, offsets, pending = KEYS[1], KEYS[2], KEYS[3], K
 local group_id, listed_at, generation = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local member_id, instance_id, not_after, replaces = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
 local producer_id, epoch, number = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
-local knows_epochs, first_argument, transactional = true, 11, true
+local knows_epochs, first_argument, transactional, memory_is_full = true, 11, true, false
 -- @include shared/listed
 -- @include shared/committer
 -- @include shared/pending_row

@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Lets a member join a group: a new one, one that got its id before, or one that joins again.
 -- KEYS     group, members, deadlines
 -- ARGV     channel of the group, when it was listed (shared/listed), member id ("" for a new one), the id that a new one
@@ -14,11 +14,13 @@
 --          timeout), GROUP_MAX_SIZE_REACHED (the member is removed)
 -- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL,
---          GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--          GROUP_MAX_SIZE_REACHED, TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read),
+--          OOM (shared/memory_is_full)
 --
--- allow-oom: consumers read on when memory is full, through every rebalance; group.max.size bounds what they take.
+-- Where memory is full the members of a group read on, through every rebalance, and a static one restarts; nobody else joins.
 
 -- @include shared/lease
+-- @include shared/memory_is_full
 
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local channel, listed_at = ARGV[1], tonumber(ARGV[2])
@@ -91,6 +93,15 @@ elseif not supported() then
     .. ', or no protocol is one that all its members support')
 end
 
+-- What a member may take where memory is full, however little it had: what it owns stands in its metadata.
+local SMALL = 4096
+if memory_is_full then
+  local had = before and asked or replaced
+  local held = had and redis.call('HMGET', members, 'm:' .. had, 'p:' .. had) or {}
+  if not had or #row_text + #protocols > math.max(#(held[1] or '') + #(held[2] or ''), SMALL) then
+    return redis.error_reply('OOM memory is full, and the member would take more of it')
+  end
+end
 if is_dead and not is_listed(listed_at) then
   return {'UNLISTED', now_ms}
 end

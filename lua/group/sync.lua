@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Takes the leader's assignments, or returns a member its own.
 -- KEYS     group, members, deadlines
 -- ARGV     channel of the group, member id, instance id ("" if it is not static), generation, protocol type and protocol
@@ -8,12 +8,15 @@
 --          assignments yet
 -- Errors   GROUP_ID_NOT_FOUND (a group of the consumer protocol with members, or a share group),
 --          STALE_BROKER_EPOCH (shared/lease), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
---          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read)
+--          INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, KAFKA_STORAGE_ERROR (what is stored cannot be read),
+--          OOM (shared/memory_is_full)
 --
 -- Until then the assignments of the last sync stay: they say what the members own if the group becomes one of the consumer
--- protocol (consumer/upgrade). allow-oom: consumers go on when memory is full, and assignments take no more than those before them.
+-- protocol (consumer/upgrade). Where memory is full all assignments together take no more than those before, or than
+-- 1 KiB for each member.
 
 -- @include shared/lease
+-- @include shared/memory_is_full
 
 local group, members, deadlines = KEYS[1], KEYS[2], KEYS[3]
 local channel, member, instance = ARGV[1], ARGV[2], ARGV[3]
@@ -30,6 +33,19 @@ elseif (ARGV[5] ~= '' and ARGV[5] ~= protocol_type) or (ARGV[6] ~= '' and ARGV[6
     .. protocol)
 elseif state == 'PreparingRebalance' then
   return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
+end
+
+if memory_is_full and member == leader and state == 'CompletingRebalance' then
+  local all, bytes, bytes_max = redis.call('ZRANGE', deadlines, 0, -1), 0, 0
+  for at = 8, #ARGV, 2 do
+    bytes = bytes + #ARGV[at]
+  end
+  for _, each in ipairs(all) do
+    bytes_max = bytes_max + #(redis.call('HGET', members, 'a:' .. each) or '')
+  end
+  if bytes > math.max(bytes_max, 1024 * #all) then
+    return redis.error_reply('OOM memory is full, and the assignment would take more of it')
+  end
 end
 
 local row, due = row_of(member), -1

@@ -1,16 +1,18 @@
-#!lua flags=allow-oom
+#!lua
 -- Replaces a row of a hash that all workers follow (topics, settings, ACLs, users, quotas, features) unless it has changed
 -- since it was read.
 -- KEYS     the hash, changes
 -- ARGV     name of the row; row as it was read, '' if there was none; new row, '' for none; member of the change feed;
 --          channel; most members of the change feed; member for the row alone, '' for none
 -- Returns  the epoch of the change; 0, with nothing done, if the row has changed
--- Errors   STALE_BROKER_EPOCH (shared/lease)
+-- Errors   STALE_BROKER_EPOCH (shared/lease), OOM (shared/memory_is_full)
 --
 -- The feed is that of the topics, whose members are their names: topics inherit the settings of brokers, and one channel has every worker refresh.
--- allow-oom: when memory is full, a shorter retention is what frees some, and a right must still be revoked.
+-- Where memory is full a row can be removed, and a small one gets a setting more, or a mark; there come no more of them than
+-- 100. A shorter retention is what frees some, and a right must still be revoked.
 
 -- @include shared/lease
+-- @include shared/memory_is_full
 
 local rows, changes = KEYS[1], KEYS[2]
 local name, expected, row = ARGV[1], ARGV[2], ARGV[3]
@@ -18,6 +20,9 @@ local member, channel, members_max, row_member = ARGV[4], ARGV[5], tonumber(ARGV
 
 if (redis.call('HGET', rows, name) or '') ~= expected then
   return 0
+elseif memory_is_full and (#row > math.max(#expected, 1024) + 64
+    or row ~= '' and expected == '' and redis.call('HLEN', rows) >= 100) then
+  return redis.error_reply('OOM memory is full, and row ' .. name .. ' would take more of it')
 end
 -- @include shared/change_feed
 

@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Writes into a list, of groups or of transactional ids, when the keeper has to look at which: ZADD that works when memory
 -- is full.
 -- KEYS     list
@@ -7,6 +7,11 @@
 -- Returns  how many were listed or changed
 -- Errors   none
 --
--- allow-oom: consumers go on when memory is full, and the ends of their sessions, and of transactions, free some.
+-- Where memory is full only the times of what is listed change: the ends of sessions and of transactions free some.
 
+-- @include shared/memory_is_full
+
+if memory_is_full and ARGV[1] ~= 'XX' then
+  return redis.call('ZADD', KEYS[1], 'XX', unpack(ARGV))
+end
 return redis.call('ZADD', KEYS[1], unpack(ARGV))

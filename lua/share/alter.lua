@@ -1,4 +1,4 @@
-#!lua flags=allow-oom
+#!lua
 -- Has a share group begin at an offset of a partition, within its log, whatever it has in flight.
 -- KEYS     stream, state, share
 -- ARGV     topic id, group, offset sequence bits, the offset, "redis" if a part that is not there yet is to be a Redis group
@@ -7,7 +7,6 @@
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state)
 --
 -- A Redis group is made again, without what it had pending: plain workers that wait in it are refused once (NOGROUP).
--- allow-oom: it takes no more memory than it frees.
 
 -- @include shared/lease
 -- @include shared/whole_number

@@ -1,7 +1,7 @@
 -- Compares what is to be committed with what is committed.
 -- Needs   ARGV from first_argument on: for each partition its stream, topic id, row (JSON) up to its time (ms); offsets,
 --         not_after, replaces, now_ms
---         pending_rows: rows by stream that the transaction has already ({} without one)
+--         pending_rows: rows by stream that the transaction has already ({} without one); memory_is_full
 -- Leaves  outcomes as group/commit returns them, rows: stream and row of each that is to be committed, in turn, now_text,
 --         at_once
 
@@ -21,6 +21,11 @@ local function time_of(row)
   local text = string.match(row, '"ms":(%d+)}$')
   return text and #text <= 15 and tonumber(text) > now_ms and text or now_text
 end
+-- Whether a row's metadata is no longer than that of the row before; offset and epoch are numbers of 19 digits at most.
+local function takes_no_more(new, old)
+  local from, before = string.find(new, '"metadata":', 1, true), old and string.find(old, '"metadata":', 1, true)
+  return from and before and #new + #now_text + 1 - from <= #old - before
+end
 local partitions = (#ARGV - first_argument + 1) / arguments_per_partition
 for start = 1, partitions, at_once do
   local streams = {}
@@ -38,6 +43,8 @@ for start = 1, partitions, at_once do
       outcome = -1
     elseif row and not replaces and not string.find(row, mark, 1, true) and string.find(row, '"topic_id":"', 1, true) then
       outcome = 0
+    elseif memory_is_full and not takes_no_more(ARGV[at + 2], row) then
+      outcome = -2
     end
     outcomes[#outcomes + 1] = outcome
     if outcome == 1 then

@@ -1,14 +1,15 @@
-#!lua flags=allow-oom
+#!lua
 -- Notes what the members of a streams group have in common, and begins a new epoch of it (KIP-1071).
 -- KEYS     group, members, deadlines, assignments
 -- ARGV     channel of the group, topology (JSON; it is the group's if that has none; "": none is said), ms until the first
 --          assignment is to be computed, if the group has had no members ("": it has), id of the member that asks all to end
 --          ("": none does)
 -- Returns  1, or 0 if there is no such group, and nothing is done
--- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read)
+-- Errors   KAFKA_STORAGE_ERROR (what is stored cannot be read), OOM (shared/memory_is_full)
 --
--- allow-oom: applications run on when memory is full.
+-- Where memory is full a group that has no topology yet gets none; others go on.
 
+-- @include shared/memory_is_full
 -- @include shared/clock
 
 local group, members, deadlines, assignments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -19,6 +20,9 @@ if kind ~= 'streams' then
   return 0
 end
 if topology ~= '' and not redis.call('HGET', group, 'topology') then
+  if memory_is_full then
+    return redis.error_reply('OOM memory is full, and a topology would take more of it')
+  end
   redis.call('HSET', group, 'topology', topology)
 end
 if delay_ms then

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from korvet.redis import scripts
+from korvet.redis.scripts import Script
 
 TOPIC_ID = "topic-id-1"
 STREAM = "korvet:orders:0"
@@ -48,10 +49,19 @@ def run_until(client: Any, name: str, keys: Sequence[str], args: Sequence[Any], 
     script = scripts.get(name)
     all_args = [*args, lease_end_ms] if script.leased else args
     try:
-        return client.evalsha(script.sha, len(keys), *keys, *all_args)
+        return _evaluate(client, script, keys, all_args)
+    except redis.exceptions.OutOfMemoryError:
+        if script.when_full is None:
+            raise
+    return _evaluate(client, script.when_full, keys, all_args)
+
+
+def _evaluate(client: Any, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    try:
+        return client.evalsha(script.sha, len(keys), *keys, *args)
     except redis.exceptions.NoScriptError:
         client.script_load(script.source)
-        return client.evalsha(script.sha, len(keys), *keys, *all_args)
+        return client.evalsha(script.sha, len(keys), *keys, *args)
 
 
 def now_ms(client: Any) -> int:

@@ -89,7 +89,9 @@ def test_every_file_of_the_repository_is_loaded() -> None:
     assert {script.name for script in scripts.all_scripts()} == {
         name.as_posix() for name in files if name.parts[0] != "shared"
     }
-    assert all(scripts.get(script.name) is script for script in scripts.all_scripts())
+    for script in scripts.all_scripts():
+        named = scripts.get(script.name)
+        assert script in (named, named.when_full)
 
 
 def test_every_script_opens_with_its_contract() -> None:
@@ -106,8 +108,9 @@ def test_every_error_a_script_answers_with_is_kafkas_and_named_in_its_head() -> 
     for script in scripts.all_scripts():
         head = " ".join(head_of(script))
         for name in error_names(script):
-            # Redis' own word, for what Redis would answer a moment later.
-            assert name in ErrorCode.__members__ or name == "TRYAGAIN", f"{script.name} answers {name}"
+            # Words of Redis' own stand for what Redis would answer.
+            is_known = name in ErrorCode.__members__ or name in ("TRYAGAIN", "OOM")
+            assert is_known, f"{script.name} answers {name}"
             assert name in head, f"{script.name} does not announce {name}"
 
 
@@ -121,3 +124,13 @@ def test_the_loader_imports_neither_gevent_nor_redis() -> None:
     code = "import sys, korvet.redis.scripts; print({'gevent', 'redis'} & set(sys.modules))"
     out = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_a_script_that_knows_full_memory_has_a_second_text_for_it() -> None:
+    commit, append = scripts.get("group/commit"), scripts.get("log/append")
+    assert append.when_full is None
+    assert commit.when_full is not None
+    assert commit.source.startswith("#!lua\n")
+    assert commit.when_full.source.startswith("#!lua flags=allow-oom\n")
+    assert [each.source.count("local memory_is_full = true") for each in (commit, commit.when_full)] == [0, 1]
+    assert commit.when_full.leased

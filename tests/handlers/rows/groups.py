@@ -97,7 +97,7 @@ def sharing(scene: Scene) -> None:
 
 def consuming(scene: Scene, **fields: Any) -> None:
     fields |= {"member_id": "m", "subscribed_topic_names": ["orders"], "topic_partitions": []}
-    scene.do(ConsumerGroupHeartbeatRequest, group_id="billing", rebalance_timeout_ms=60_000, **fields)
+    scene.do(apis.ConsumerGroupHeartbeat, group_id="billing", rebalance_timeout_ms=60_000, **fields)
 
 
 def consuming_as_static(scene: Scene) -> None:

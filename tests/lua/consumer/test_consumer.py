@@ -11,7 +11,7 @@ import redis
 
 from tests.lua.consumer.support import CONSUMER_KEYS, SESSION_MS, ConsumerGroup, owner
 from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, Group, row
-from tests.lua.support import announced, refused, run, unchanged
+from tests.lua.support import announced, memory_left, refused, run, unchanged
 
 
 @pytest.fixture
@@ -353,3 +353,16 @@ def test_a_script_does_its_work_or_names_what_is_damaged_and_writes_nothing(
     except redis.ResponseError as error:
         assert str(error).startswith(("KAFKA_STORAGE_ERROR ", "WRONGTYPE ")), error  # noqa: PT017 - or it is none
         assert {key: group.client.dump(key) for key in CONSUMER_KEYS} == before
+
+
+def test_where_memory_is_full_a_member_stays_and_nobody_joins(group: ConsumerGroup) -> None:
+    group.stable("a", "b")
+    with memory_left(group.client, -1):
+        with unchanged(group.client), pytest.raises(redis.OutOfMemoryError):
+            group.update("c", 2)
+        assert group.heartbeat("a", 2) == 1
+        group.leave(("b", "", -1))
+        assert group.assign(3, {"a": [0, 1]}) == 0
+        assert group.claim()[0] == 1
+        assert group.assign(3, {"a": [0, 1]}) == 1
+    assert group.field("state") == "Reconciling"

@@ -82,9 +82,10 @@ def test_another_producer_fences_the_one_whose_transaction_timed_out(transaction
     by = transaction.begin()
     transaction.complete(timed_out(transaction, by))
     assert transaction.init() == [b"DONE", by[0], 2]
-    for call in (lambda: transaction.end(by, "abort", bumps=True), lambda: transaction.init(*by)):
-        with refused(transaction.client, "PRODUCER_FENCED"):
-            call()
+    with refused(transaction.client, "PRODUCER_FENCED"):
+        transaction.end(by, "abort", bumps=True)
+    with refused(transaction.client, "PRODUCER_FENCED"):
+        transaction.init(*by)
 
 
 def timed_out(transaction: Transaction, by: tuple[bytes, int]) -> int:
