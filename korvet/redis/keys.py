@@ -43,6 +43,7 @@ class Keys:
         self.epoch = f"{namespace}:epoch"
         self.brokers = f"{namespace}:brokers"
         self.groups = f"{namespace}:groups"
+        self.groups_looked_at = f"{{{namespace}:groups}}:looked-at"
         self.transactions = f"{namespace}:transactions"
         self.keeper_lease = f"{namespace}:keeper"
         self.keeper_fence = f"{{{namespace}:keeper}}:fence"

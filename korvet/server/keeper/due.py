@@ -50,12 +50,13 @@ class _Taken(NamedTuple):
 class TakenNames:
     """Names that the run of any node has taken off the list, until that of their own node has looked at them.
 
-    `losses` counts how often what was taken may not have arrived: those names have no deadline in the list.
+    `losses` counts how often what was taken may not have arrived: those names have no deadline in the list. `now_ms` is
+    when names were taken last, by Redis' clock.
     """
 
     def __init__(self, key_of: Callable[[Keys, str], str]) -> None:
         """`key_of` gives the key of a name, whose node it is for."""
-        self.losses = 0
+        self.losses = self.now_ms = 0
         self._key_of = key_of
         self._at: dict[str, dict[bytes, _Taken]] = {}
 
@@ -71,6 +72,7 @@ class TakenNames:
         except (StorageUnavailableError, gevent.GreenletExit):
             self.losses += 1
             raise
+        self.now_ms = due.now_ms
         for name, time_ms in due.times_ms.items():
             self._put(context, name, _Taken(time_ms, due.now_ms, due.again_ms, now))
         for node in self._at.keys() - nodes:  # it is no master any more, or none had the slot

@@ -9,6 +9,7 @@ from functools import partial
 
 from korvet import logs
 from korvet.clock import CLOCK, Clock
+from korvet.cluster.brokers import BrokerStore
 from korvet.errors import KafkaError, StorageUnavailableError
 from korvet.groups.expiry import OffsetExpiry
 from korvet.groups.listing import GroupList
@@ -16,6 +17,7 @@ from korvet.groups.offsets import OffsetStore
 from korvet.groups.store import GroupStore
 from korvet.redis.keys import Keys
 from korvet.redis.node import RedisNode
+from korvet.redis.replies import time_ms
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.server.keeper.due import OUTAGE_MS, DueNames, TakenNames
 from korvet.telemetry import metrics
@@ -39,7 +41,7 @@ class ExpireGroups:
     renew them, and the end of an outage costs no rebalance. So they do over a new connection to Redis: it may lead to
     another server, by whose clock all of them are over. In a cluster those of that node's groups do; if it has the
     list, which may have lost deadlines, all others are looked at. Those of a group also do if it was due while its
-    node was away, or hung.
+    node was away, or hung. But not when this keeper takes over from one that ended: meanwhile brokers served members.
     """
 
     def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
@@ -58,12 +60,13 @@ class ExpireGroups:
         listing = context.redis.node_of(context.keys.groups)
         connections = connect(context, listing)
         renewed = {node for node, count in connections.items() if self._connections.get(node) != count}
-        if losses != self._losses or last is None or self._clock.monotonic() - last > OUTAGE_MS / 1000:
+        if losses != self._losses or (last and self._clock.monotonic() - last > OUTAGE_MS / 1000):
             renewed = set(connections)
-        if renewed:
+        if renewed and (last is not None or not _were_served(context, listing)):
             _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
         self._connections, self._losses = connections, losses
         self._due.look(context, store.schedule, partial(self._look, store), check_lease)
+        listing.call("SET", context.keys.groups_looked_at, self._due.taken.now_ms)
         self._last_turn = self._clock.monotonic()
 
     def _look(
@@ -84,6 +87,22 @@ def connect(context: Context, listing: RedisNode) -> dict[RedisNode, int]:
         with contextlib.suppress(StorageUnavailableError):
             node.connect()
     return {node: node.connections for node in nodes}
+
+
+def _were_served(context: Context, listing: RedisNode) -> bool:
+    """Return whether groups were looked at just now, and a live broker was there already then.
+
+    So it is when a keeper takes over, not after an outage of all brokers or of Redis.
+    """
+    time, looked_at = listing.pipeline([("TIME",), ("GET", context.keys.groups_looked_at)])
+    if not isinstance(looked_at, bytes) or not looked_at.isdigit():
+        return False
+    age_ms = time_ms(time) - int(looked_at)
+    if not 0 <= age_ms <= context.settings.keeper_lease_ms + 2 * OUTAGE_MS:
+        return False
+    store = BrokerStore(context.redis, context.keys)
+    brokers = store.read(store.begin_read().result()).brokers
+    return any(each.started_ms < int(looked_at) for each in brokers)
 
 
 def _resume_all(
