@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import (
+    error_code,
     error_message,
     group_error_code,
     refuse_whole,
@@ -21,7 +22,7 @@ from korvet.protocol.messages import share_acknowledge as wire
 from korvet.protocol.messages.share_fetch import ShareFetchRequest
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.acknowledge import Acknowledger, check_ranges
-from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef
+from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, not_found
 from korvet.share.types import AckRange, SharePolicy
 from korvet.topics.types import PartitionRef, TopicRef
 from korvet.turns import in_turns
@@ -39,14 +40,19 @@ def handle(
     if request.share_session_epoch == INITIAL_EPOCH:
         message = "a share session does not begin with acknowledgements"
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)
-    session = api.sessions.resume(caller.session, group, member, request.share_session_epoch)
+    session = api.sessions.resume(group, member, request.share_session_epoch)
     given = acknowledged_in(request)
     policy = api.policies.of(group)
     refused = unreadable_topics(caller, api.topics, (ref for ref, _ in given))
     outcomes = acknowledge(
         (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
     )
-    if request.share_session_epoch == FINAL_EPOCH:
+    if session is None and all(
+        error_code(each) == ErrorCode.INVALID_RECORD_STATE for each in outcomes.values()
+    ):
+        # No other worker has it either: the member has nothing of this.
+        raise not_found()
+    if session is not None and request.share_session_epoch == FINAL_EPOCH:
         api.sessions.end(session)
     return wire.ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=policy.lock_ms, responses=_topics(outcomes), node_endpoints=[]

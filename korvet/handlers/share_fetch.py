@@ -20,7 +20,7 @@ from korvet.log.types import FetchLimits
 from korvet.protocol.messages import share_fetch as wire
 from korvet.protocol.wire import ZERO_UUID
 from korvet.share.parts import ShareAsk, SharePart, ShareResult
-from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, ShareSession
+from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, ShareSession, not_found
 from korvet.share.types import SharePolicy
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
@@ -99,7 +99,9 @@ def _session(
             message = "the first request of a share session may not acknowledge anything"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         return api.sessions.open(*of, refs)
-    session = api.sessions.resume(*of, request.share_session_epoch)
+    session = api.sessions.resume(*of[1:], request.share_session_epoch)
+    if session is None:
+        raise not_found()
     if request.share_session_epoch != FINAL_EPOCH:
         forgotten = [
             (TopicRef("", topic.topic_id), index)
@@ -128,7 +130,6 @@ def _fetch(
         request.max_records,
         request.share_acquire_mode == RECORD_LIMIT,
         policy,
-        api.policies.reset(group),
         api.policies.is_committed(group),
     )
     parts = session.parts

@@ -495,8 +495,9 @@ def _share_api(
     offsets = ShareGroupOffsets(
         store, groups.share_groups.store, IndexStore(storage.redis), of.topics, policies
     )
-    positions = Positions(store, of.offsets, storage.replicas, offsets.check_group)
-    slots = math.ceil(settings.group_share_max_share_sessions / worker_count(settings))
+    positions = Positions(store, of.offsets, storage.replicas, offsets.reset)
+    workers = worker_count(settings)
+    slots = math.ceil(settings.group_share_max_share_sessions / workers)
     return ShareApi(
         live=of.live,
         topics=of.topics,
@@ -506,6 +507,7 @@ def _share_api(
             storage.subscriptions,
             slots,
             lambda group, member, some: store.release(group, member, some, policies.of(group)),
+            is_alone=workers == 1,
         ),
         fetcher=ShareFetcher(
             logs.store,

@@ -67,6 +67,11 @@ class ShareGroupOffsets:
         if empty and fields.size:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group} is not empty.")
 
+    def reset(self, group: str) -> str | int:
+        """Return where a group begins in a partition; raises KafkaError as `check_group` does."""
+        self.check_group(group)
+        return self._policies.reset(group)
+
     def describe(
         self, group: str, partitions: Sequence[Partition], *, lags: bool
     ) -> list[GroupPosition | KafkaError | None]:

@@ -19,8 +19,7 @@ from korvet.topics.types import Partition, TopicRef
 class ShareAsk(NamedTuple):
     """What a member wants: up to `records_max` records, more only to take batches whole unless `exact`.
 
-    `reset` is where its group begins in a partition (values.parse_share_reset). With `committed` it gets nothing of
-    transactions that are open, or were aborted.
+    With `committed` it gets nothing of transactions that are open, or were aborted.
     """
 
     group: str
@@ -28,7 +27,6 @@ class ShareAsk(NamedTuple):
     records_max: int
     exact: bool
     policy: SharePolicy
-    reset: str | int
     committed: bool
 
 

@@ -24,7 +24,11 @@ class SharePolicies:
         )
 
     def reset(self, group: str) -> str | int:
-        """Return where a group begins in a partition (values.parse_share_reset)."""
+        """Return where a group begins in a partition, as Redis has it now (values.parse_share_reset).
+
+        Another worker may have set it a moment ago, and a group begins once. Raises as GroupConfigs does.
+        """
+        self._configs.refresh()
         return self._configs.share_reset(group)
 
     def is_committed(self, group: str) -> bool:

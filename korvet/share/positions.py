@@ -36,15 +36,15 @@ class Positions:
         store: SharePartitions,
         offsets: OffsetLookup,
         replicas: Replicas,
-        check_group: Callable[[str], None],
+        reset: Callable[[str], str | int],
         *,
         clock: Clock = CLOCK,
     ) -> None:
-        """`check_group` raises KafkaError if there is no share group of that name: it gets no part of a partition."""
+        """`reset` returns where a share group begins (values.parse_share_reset); raises KafkaError if there is none."""
         self._store = store
         self._offsets = offsets
         self._replicas = replicas
-        self._check_group = check_group
+        self._reset = reset
         self._clock = clock
         self._known: dict[PartKey, int] = {}
 
@@ -69,9 +69,8 @@ class Positions:
         errors: dict[int, KafkaError] = {}
         new = self._ask(ask, [(part, None) for part in parts], errors)
         if new:
-            self._check_group(ask.group)
             starts: list[tuple[SharePart, int | None]] = []
-            for part, start in zip(new, self._starts(ask, new), strict=True):
+            for part, start in zip(new, self._starts(self._reset(ask.group), new), strict=True):
                 if isinstance(start, KafkaError):
                     errors[part.place] = start
                 else:
@@ -98,15 +97,13 @@ class Positions:
                 self.set(ask.group, part, answer.read_next or 0)
         return new
 
-    def _starts(self, ask: ShareAsk, parts: Sequence[SharePart]) -> list[int | KafkaError]:
-        if isinstance(ask.reset, int):
-            starts = self._find(parts, max(0, int(self._clock.time() * 1000) - ask.reset))
+    def _starts(self, reset: str | int, parts: Sequence[SharePart]) -> list[int | KafkaError]:
+        if isinstance(reset, int):
+            starts = self._find(parts, max(0, int(self._clock.time() * 1000) - reset))
             ends = self._find(parts, SpecialTimestamp.LATEST)
             # Nothing is as young: it begins with what comes.
             return [end if start == NOT_FOUND else start for start, end in zip(starts, ends, strict=True)]
-        return self._find(
-            parts, SpecialTimestamp.EARLIEST if ask.reset == EARLIEST else SpecialTimestamp.LATEST
-        )
+        return self._find(parts, SpecialTimestamp.EARLIEST if reset == EARLIEST else SpecialTimestamp.LATEST)
 
     def _find(self, parts: Sequence[SharePart], timestamp: int) -> list[int | KafkaError]:
         queries = []

@@ -1,10 +1,13 @@
 """Share sessions: which partitions a member of a share group fetches, kept from one request to the next (KIP-932).
 
-A session is of one member on one connection. Its epoch rises with every request, so a request that is lost or comes
-twice is noticed. ShareFetch and ShareAcknowledge share it. As Kafka does, the worker releases what a member has
-acquired by a session when it ends, be it by the member (epoch -1) or with its connection. A member that comes over
-another connection, which most likely another worker serves, begins a new one. What it acquires by that one stays
-when the old one ends, however late that is noticed.
+A session is of one member, and ends with the connection over which it began. Its epoch rises with every request, so one
+that comes twice is noticed. ShareFetch and ShareAcknowledge share it, also over different connections. As Kafka does,
+the worker releases what a member has acquired by a session when it ends, be it by the member (epoch -1) or with its
+connection. What a member acquires by a new session stays when the old one ends, however late that is noticed.
+
+Another connection may lead to another worker, which does not know the session. It takes acknowledgements all the same,
+by the locks that Redis has (share/acknowledge.lua); so the epoch may have risen by more than one when the next request
+comes here.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from korvet.topics.types import Partition, TopicRef
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 """The first asks for a new session, the other one ends it."""
 
+_ELSEWHERE_MAX = 100_000
+"""Requests of a session that other workers may have served since the last one here."""
+
 _log = RateLimitedLogger(Log(__name__))
 
 Release = Callable[[str, str, Sequence[HeldRanges]], object]
@@ -33,6 +39,11 @@ Release = Callable[[str, str, Sequence[HeldRanges]], object]
 
 SessionRef = tuple[TopicRef, int]
 """A partition as a request names it."""
+
+
+def not_found() -> KafkaError:
+    """Return the error for a session that there is not."""
+    return KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session was not found.")
 
 
 class ShareSession:
@@ -85,12 +96,14 @@ class ShareSessions:
         slots: int,
         release: Release,
         *,
+        is_alone: bool = False,
         clock: Clock = CLOCK,
     ) -> None:
-        """`slots` is how many there may be."""
+        """`slots` is how many there may be; `is_alone`: no other worker takes acknowledgements."""
         self._subscriptions = subscriptions
         self._slots = slots
         self._release = release
+        self._epochs_ahead_max = 0 if is_alone else _ELSEWHERE_MAX
         self._clock = clock
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._owned: dict[Owner, dict[ShareSession, None]] = {}
@@ -125,16 +138,16 @@ class ShareSessions:
         self._sessions[group, member] = session
         return session
 
-    def resume(self, owner: Owner, group: str, member: str, epoch: int) -> ShareSession:
+    def resume(self, group: str, member: str, epoch: int) -> ShareSession | None:
         """Return the session of a member, in which the next request has the next epoch; the last one has any.
 
-        Raises KafkaError SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
+        None: this worker has none. Raises KafkaError INVALID_SHARE_SESSION_EPOCH.
         """
         session = self._sessions.get((group, member))
-        if session is None or session.owner is not owner:
-            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session was not found.")
+        if session is None:
+            return None
         if epoch != FINAL_EPOCH:
-            if session.epoch != epoch:
+            if not 0 <= (epoch - session.epoch) % INT32_MAX <= self._epochs_ahead_max:
                 raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The share session epoch is invalid.")
             session.epoch = 1 if epoch == INT32_MAX else epoch + 1
         session.used_at = self._clock.monotonic()

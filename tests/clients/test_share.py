@@ -11,10 +11,11 @@ import pytest
 from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 
 from tests.jvm.share import configure, send
-from tests.support import reading, redis_servers
+from tests.support import reading, redis_servers, share_consumer
 from tests.support.broker import Broker, korvet_broker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import topic_name
+from tests.support.topic_client import Client
 
 VALUES = [f"v{number:03}" for number in range(100)]
 LOCK_MS = 2000
@@ -144,3 +145,21 @@ def test_a_redis_worker_and_a_share_consumer_have_one_queue(sharing: Broker, sto
     assert sorted(mine + theirs) == sorted([*VALUES, *(f"later {value}" for value in VALUES)])
     assert theirs
     assert stored.xpending(stream, topic)["pending"] == 0
+
+
+def test_a_member_acknowledges_over_any_connection_whichever_worker_serves_it(
+    sharing: Broker, topic: str
+) -> None:
+    # As franz-go does: it fetches over one connection and acknowledges over another.
+    send(sharing.bootstrap, topic, VALUES)
+    with contextlib.ExitStack() as clients:
+        first, *others = (clients.enter_context(Client(sharing.address)) for _ in range(9))
+        one = share_consumer.ShareConsumer(first, topic, topic).on(first.described(topic).topic_id)
+        done: list[bytes | None] = []
+        for client in others:
+            one.client = first
+            records = one.poll(max_records=10, share_acquire_mode=1)
+            one.client = client
+            one.accept(records)
+            done += [each.value for each in records if each.deliveries == 1]
+        assert done == [value.encode() for value in VALUES[: 10 * len(others)]]

@@ -38,16 +38,20 @@ class Worker:
         self.view, self.clock = view, clock
         store = SharePartitions(view.redis)
         self.known = {GROUP}
-        self.positions = Positions(store, view.offsets, view.replicas, self._check, clock=clock)
+        self.reset: str | int = "earliest"
+        self.positions = Positions(store, view.offsets, view.replicas, self._reset, clock=clock)
         self.fetcher = ShareFetcher(view.log, store, self.positions, view.remote, view.replicas, clock=clock)
         self.acknowledger = Acknowledger(store, view.topics, view.replicas)
 
-    def _check(self, group: str) -> None:
+    def _reset(self, group: str) -> str | int:
         if group not in self.known:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, group)
+        return self.reset
 
     def member(self, *partitions: int, reset: str | int = "earliest", policy: SharePolicy = POLICY) -> Member:
-        return Member(self, partitions or (0,), reset, policy)
+        """Return a member of the group, which begins there."""
+        self.reset = reset
+        return Member(self, partitions or (0,), policy)
 
 
 class Member:
@@ -55,9 +59,7 @@ class Member:
 
     names = itertools.count()
 
-    def __init__(
-        self, worker: Worker, partitions: tuple[int, ...], reset: str | int, policy: SharePolicy
-    ) -> None:
+    def __init__(self, worker: Worker, partitions: tuple[int, ...], policy: SharePolicy) -> None:
         self.worker, self.policy = worker, policy
         self.ask = ShareAsk(
             group=GROUP,
@@ -65,7 +67,6 @@ class Member:
             records_max=500,
             exact=True,
             policy=policy,
-            reset=reset,
             committed=False,
         )
         self.set = ShareSet(Watch(worker.view.subscriptions, clock=worker.clock))

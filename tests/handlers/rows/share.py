@@ -284,7 +284,7 @@ FETCH = (
             (INVALID, fetching(topics=place(acks=[(0, 0, ACCEPT)])), sharing, None, {}),
             (INVALID, fetching(1, place(acks=[(0, 2, RENEW)]), is_renew_ack=True), acquired, (2, 2), {}),
             (NO_SESSION, fetching(1), sharing, None, {}),
-            (OTHER_EPOCH, fetching(5), acquired, None, {}),
+            (OTHER_EPOCH, fetching(5), acquired, None, {"workers": 1}),
             (NO_FEATURE, fetching(), lowered("share.version"), None, {}),
             (
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
@@ -325,15 +325,17 @@ ACKNOWLEDGE = (
             (INVALID, acknowledging(group_id=""), acquired),
             (INVALID, acknowledging(member_id=""), acquired),
             (OTHER_EPOCH, acknowledging(0), acquired),
-            (OTHER_EPOCH, acknowledging(5), acquired),
             (NO_FEATURE, acknowledging(), lowered("share.version")),
         )
     ),
+    Row(acknowledging(5), {"responses": []}, OTHER_EPOCH, before=acquired, settings={"workers": 1}),
+    # Another worker may have served the requests between.
+    Row(acknowledging(5), before=acquired, settings={"workers": 2}),
     Row(acknowledging(), {"responses": []}, NO_SESSION, before=sharing),
+    Row(acknowledging(acks=[(0, 2, ACCEPT)]), {"responses": []}, NO_SESSION, before=sharing),
     # To root, which serves this row first, the session is that of another connection.
     Row(
         acknowledging(acks=[(0, 2, ACCEPT)]),
-        error=NO_SESSION,
         before=acquired_by_alice,
         rights=[(READ, TOPIC), (READ, GROUP)],
         refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
