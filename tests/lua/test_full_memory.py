@@ -9,13 +9,12 @@ import pytest
 import redis
 
 from korvet.redis import scripts
-from tests.lua.group.support import EVERY_KEY, GROUP, GROUPS, OFFSETS, PENDING, WITH_ASSIGNMENTS, Group
+from tests.lua.group.support import EVERY_KEY, GROUP, OFFSETS, PENDING, WITH_ASSIGNMENTS, Group
 from tests.lua.support import (
     CHANGES,
     REGISTRY,
     STREAM,
     TOPIC_ID,
-    BatchLog,
     Log,
     memory_left,
     of_partition,
@@ -23,9 +22,7 @@ from tests.lua.support import (
     unchanged,
 )
 
-FORMATS = pytest.mark.parametrize("log_of", [Log, BatchLog])
-
-
+GROUPS = "korvet:groups"
 REPLACE_ONLY = {
     *("group/commit", "group/join", "group/sync", "consumer/update", "streams/begin"),
     *("row/replace", "schedule/write"),

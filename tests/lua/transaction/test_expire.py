@@ -1,4 +1,4 @@
-"""lua/transaction/expire.lua: timeouts, and transactional ids that nobody uses any more."""
+"""lua/transaction/expire.lua: transactions past their timeout, and how their producers go on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,6 @@ import pytest
 
 from tests.lua.support import refused, unchanged
 from tests.lua.transaction.support import LAST_EPOCH, PARTITION, TIMEOUT_MS, Transaction
-
-LONG_MS = 3_600_000
-
-
-def test_nothing_is_due_about_an_id_that_does_not_exist(transaction: Transaction) -> None:
-    with unchanged(transaction.client):
-        assert transaction.expire() == -2
 
 
 def test_a_transaction_is_aborted_past_its_timeout_and_its_producer_fenced(transaction: Transaction) -> None:
@@ -94,23 +87,3 @@ def timed_out(transaction: Transaction, by: tuple[bytes, int]) -> int:
     transaction.set(started=transaction.now_ms() - TIMEOUT_MS)
     assert transaction.expire().number == number
     return number
-
-
-def test_an_id_expires_that_has_had_no_transaction_for_long(transaction: Transaction) -> None:
-    by = transaction.begin()
-    transaction.opened(by)
-    transaction.ended(by, "commit")
-    changed = int(transaction.stored()["changed"])
-    with unchanged(transaction.client):
-        assert transaction.expire(LONG_MS) == changed + LONG_MS
-    transaction.set(changed=changed - LONG_MS)
-    assert transaction.expire(LONG_MS) == -2
-    assert transaction.client.dbsize() == 0
-
-
-def test_an_id_with_an_open_transaction_does_not_expire(transaction: Transaction) -> None:
-    by = transaction.begin()
-    transaction.opened(by)
-    transaction.set(changed=1)
-    assert transaction.expire() > transaction.now_ms()
-    assert transaction.state() == "Ongoing"
