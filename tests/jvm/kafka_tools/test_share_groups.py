@@ -67,7 +67,9 @@ def test_the_console_consumer_accepts_releases_and_rejects(
     assert consume(tools, topic, 1, *counted) == ["Delivery:1\tnext"]
 
 
-def test_a_group_is_listed_and_described(tools: AtBroker, topic: str, bootstrap: str, share: Start) -> None:
+def test_a_group_is_listed_and_described(
+    tools: AtBroker, topic: str, brokers: list[Broker], share: Start
+) -> None:
     one = share(topic, topic, EXPLICIT)
     one.take(6)
     assert topic in tools.done("kafka-share-groups", "--list").split()
@@ -76,7 +78,8 @@ def test_a_group_is_listed_and_described(tools: AtBroker, topic: str, bootstrap:
     assert re.search(rf"^{topic}\s+Share\s+share", tools.done("kafka-groups", "--list"), re.MULTILINE)
     of = ("--describe", "--group", topic)
     [state] = rows(tools, *of, "--state")
-    assert (state[0], state[1], state[3:]) == (topic, bootstrap, ["Stable", "1"])
+    assert (state[0], state[3:]) == (topic, ["Stable", "1"])
+    assert state[1] in {each.bootstrap for each in brokers}
     [member] = rows(tools, *of, "--members")
     assert member[0] == topic
     assert member[-1] == f"{topic}:0,1"
