@@ -53,7 +53,8 @@ def test_the_installed_wheel_runs_the_command_and_finds_every_script(tmp_path: P
         "from korvet.console.app import read_files\n"
         "from korvet.redis import scripts\n"
         "assert '/' in read_files()\n"
-        "print(scripts.__file__, scripts.folder(), *sorted({script.name for script in scripts.all_scripts()}), sep='\\n')"
+        "names = sorted({script.name for script in scripts.all_scripts()})\n"
+        "print(scripts.__file__, scripts.folder(), *names, sep='\\n')"
     )
     result = subprocess.run(
         [str(python), "-c", program], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
