@@ -7,15 +7,18 @@ thread, so that Ctrl-C ends a wait at once. aiokafka sends the records, as many 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import random
 import sys
 from asyncio import Future
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
 from aiokafka import AIOKafkaProducer
+from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 
 from korvet.admin.client import AdminClient
 from korvet.admin.errors import AdminError
@@ -186,20 +189,34 @@ class Sender(NamedTuple):
 class DeliveryLog:
     """Counts records sent and delivered, and keeps the first failure."""
 
-    def __init__(self, progress: ProgressLine, limits: TopicLimits) -> None:
+    def __init__(self, progress: ProgressLine, limits: TopicLimits, seconds_max: float) -> None:
+        """`seconds_max` is how long the delivery of a record may take."""
         self.sent = self.delivered = 0
-        self._limits = limits
         self.failure: str | None = None
+        self._limits = limits
         self._progress = progress
+        self._seconds_max = seconds_max
+        self._waiting: dict[Future[Any], tuple[str, float]] = {}
 
     def add(self, future: Future[Any], position: str, size: int) -> None:
         """Count a record that was sent, and its delivery once `future` is done."""
         self.sent += 1
+        self._waiting[future] = position, future.get_loop().time() + self._seconds_max
         future.add_done_callback(lambda done: self._on_done(done, position, size))
 
     def fail(self, position: str, reason: str) -> None:
         """Keep a failure, unless there was one before."""
         self.failure = self.failure or f"{position}: {reason}"
+
+    async def time_out(self, reason: Callable[[], str]) -> None:
+        """Fail the first record whose delivery takes too long: the client sends it again without an end."""
+        while True:
+            now = asyncio.get_running_loop().time()
+            position, deadline = next(iter(self._waiting.values()), ("", now + self._seconds_max))
+            if deadline <= now:
+                self.fail(position, f"not delivered in {self._seconds_max:g} s: {reason()}")
+                return
+            await asyncio.sleep(deadline - now)
 
     def check(self) -> None:
         """Raise NotDeliveredError if a record failed or was never acknowledged."""
@@ -209,6 +226,7 @@ class DeliveryLog:
         raise NotDeliveredError(f"{reason}; {self.delivered} of {self.sent} sent records are delivered")
 
     def _on_done(self, future: Future[Any], position: str, size: int) -> None:
+        self._waiting.pop(future, None)
         error = None if future.cancelled() else future.exception()
         if error is not None:
             said = self._limits.reason(getattr(error, "errno", ErrorCode.NONE), size)
@@ -216,6 +234,33 @@ class DeliveryLog:
         elif not future.cancelled():
             self.delivered += 1
             self._progress.add(1, size)
+
+
+class LastRefusal(logging.Handler):
+    """What a broker last said of a batch that the client sends again; aiokafka tells it to its log alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = "no broker has answered"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the error of a response."""
+        if isinstance(record.args, tuple) and record.args:
+            error = record.args[-1]
+            self.text = error_text(error()) if isinstance(error, type) else str(error)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[LastRefusal]:
+    """Give what keeps the last refusal within the block, in the broker's words."""
+    # The first version whose responses have them; aiokafka can read it and does not ask for it.
+    known = ProduceRequest._CLASSES  # noqa: SLF001 - what it asks for
+    if ProduceRequest_v8 not in known:
+        ProduceRequest._CLASSES = (*known, ProduceRequest_v8)  # noqa: SLF001 - the same
+    logger, kept = logging.getLogger("aiokafka.producer.sender"), LastRefusal()
+    logger.addHandler(kept)
+    yield kept
+    logger.removeHandler(kept)
 
 
 async def deliver(
@@ -229,25 +274,39 @@ async def deliver(
 
     Raises NotDeliveredError, InputError, and aiokafka's KafkaError if no broker can be reached.
     """
-    deliveries = DeliveryLog(progress, sender.limits)
+    deliveries = DeliveryLog(progress, sender.limits, sender.timeout)
     producer = sender.producer()
-    try:
+
+    async def send_all() -> None:
         await producer.start()
         partitions = await _partitions(producer, topic, sender.timeout)
         async for some in source:
             for content, position in some:
-                if deliveries.failure is None:
-                    try:
-                        future = await _send(producer, topic, partitions, parse(content))
-                    except RecordError as error:
-                        deliveries.fail(position, str(error))
-                    else:
-                        deliveries.add(future, position, len(content))
-            if deliveries.failure is not None:
-                break
-    finally:
-        # Sends what is buffered, also after an error of the input: the lines before it are good ones.
-        await producer.stop()
+                if deliveries.failure is not None:
+                    return
+                try:
+                    future = await _send(producer, topic, partitions, parse(content))
+                except RecordError as error:
+                    deliveries.fail(position, str(error))
+                else:
+                    deliveries.add(future, position, len(content))
+
+    with refusals() as refused:
+        late = asyncio.ensure_future(deliveries.time_out(lambda: refused.text))
+        sending = asyncio.ensure_future(send_all())
+        try:
+            await asyncio.wait((sending, late), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            # Sends what is buffered, also after an error of the input: the lines before it are good ones.
+            stopping = asyncio.ensure_future(producer.stop())
+            await asyncio.wait((stopping, late), return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                stopping.cancel()
+                await producer.client.close()
+            late.cancel()
+        if sending.done() and not sending.cancelled():
+            sending.result()
     deliveries.check()
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.commands import Result, done, failed, read, refused, run
 from tests.cli.terminal import CTRL_C, CTRL_D, at_terminal, exit_code
+from tests.lua.support import memory_left
+from tests.support import redis_servers
 from tests.support.in_process import InProcessBroker
 from tests.support.topic_client import Client
 
@@ -184,6 +186,19 @@ def test_what_the_broker_refuses_is_named_with_its_reason(
     client.create(f"{name}-compact", cleanup_policy="compact")
     message = failed(produce(broker, f"{name}-compact", given=b"no key\n"))
     assert message.startswith("Error: line 1: INVALID_RECORD: a record of a compacted topic needs a key; ")
+
+
+def test_what_the_broker_refuses_for_long_ends_in_its_words(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
+    client.create(name)
+    more_than_a_client_keeps = b"x" * 10_000 + b"\n"
+    with redis_servers.connected(broker.redis_url) as raw, memory_left(raw, -1):
+        message = failed(produce(broker, name, "--timeout", "4", given=more_than_a_client_keeps * 200))
+    assert message.startswith("Error: line 1: not delivered in 4 s: ")
+    assert "memory" in message
+    assert "; 0 of " in message
+    assert message.count("\n") == 1
 
 
 def test_no_batch_is_larger_than_the_topic_takes(broker: InProcessBroker, client: Client, name: str) -> None:
