@@ -465,7 +465,10 @@ class Settings:
         1024, "Smallest record value, or batch, that is compressed in Redis."
     )
     offset_sequence_bits: int = _dynamic(
-        10, "Low bits of an offset in a new topic; the high bits are milliseconds.", 8, 12
+        10,
+        "Low bits of an offset in a new topic; the high bits are milliseconds. With 12 offsets end in September 2039.",
+        8,
+        12,
     )
 
     producer_id_expiration_ms: int = _dynamic(

@@ -5,10 +5,11 @@ What a start checks is checked here by the same code. The embedded server is exa
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from korvet.config.settings import Settings
 from korvet.doctor import redis_cluster, sentinels
 from korvet.doctor.finding import Finding, error, mib, ok, warning
 from korvet.doctor.machine import clock
+from korvet.doctor.settings import offsets_end_soon
 from korvet.errors import ConfigError
 from korvet.log.replication import insync_of
 from korvet.redis import blocking
@@ -30,7 +32,7 @@ from korvet.server.supervisor.server_facts import ServerFacts
 _PINGS = 21
 _SLOW_MS, _TOO_SLOW_MS = 5.0, 100.0
 _FORK_SLOW_US = 1_000_000
-_MIN_INSYNC = "min.insync.replicas"
+_MIN_INSYNC, _BITS = "min.insync.replicas", "offset.sequence.bits"
 _NAMED_MAX = 10
 # Small commands, large replies, waits for replicas, news of appends; keeper, ops and what a restart overlaps.
 _CONNECTIONS_PER_WORKER, _CONNECTIONS_BESIDE = 4, 8
@@ -197,8 +199,11 @@ def _registry(masters: blocking.Masters, settings: Settings, infos: Mapping[str,
     if keys.cluster_id not in away:
         yield _cluster_id(masters, settings)
     in_sync = [found for found in masters.each(_in_sync).values() if isinstance(found, int)]
-    if in_sync and keys.topics not in away:
-        yield from _topics_out_of_sync(masters.of(keys.topics), settings, min(in_sync))
+    if keys.topics not in away:
+        topics = dict(_topic_configs(masters.of(keys.topics), keys))
+        if in_sync:
+            yield from _topics_out_of_sync(topics, settings, min(in_sync))
+        yield from _topics_that_end(topics)
 
 
 def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
@@ -209,23 +214,44 @@ def _cluster_id(masters: blocking.Masters, settings: Settings) -> Finding:
     return ok("cluster.id", name or "none yet: the first start creates it")
 
 
-def _topics_out_of_sync(client: redis.Redis, settings: Settings, in_sync: int) -> Iterator[Finding]:
-    """Yield the topics whose min.insync.replicas is more than the servers in sync: acks=all is refused for them."""
-    rows = cast("dict[bytes, bytes]", client.hgetall(Keys(settings.namespace).topics))
-    short = []
+def _topic_configs(client: redis.Redis, keys: Keys) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each topic whose row can be read, by name, with its configs."""
+    rows = cast("dict[bytes, bytes]", client.hgetall(keys.topics))
     for name, text in sorted(rows.items()):
-        try:
-            configs = msgspec.json.decode(text, type=_TopicConfigs).configs
-            wanted = int(configs.get(_MIN_INSYNC, settings.min_insync_replicas))
-        except (ValueError, msgspec.DecodeError):
-            continue
-        if wanted > in_sync:
-            short.append(f"{name.decode(errors='replace')} ({wanted})")
-    if short:
-        said = f"{in_sync} in sync, and min.insync.replicas is more for {', '.join(short[:_NAMED_MAX])}"
-        more = f" and {len(short) - _NAMED_MAX} more" if len(short) > _NAMED_MAX else ""
-        advice = "start replicas of Redis, or lower min.insync.replicas of the topics"
-        yield error("topics", f"{said}{more}: acks=all is refused", advice)
+        with contextlib.suppress(msgspec.DecodeError):
+            yield name.decode(errors="replace"), msgspec.json.decode(text, type=_TopicConfigs).configs
+
+
+def _number(configs: Mapping[str, str], name: str, default: int) -> int:
+    text = configs.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else default
+
+
+def _named(topics: Sequence[str]) -> str:
+    more = f" and {len(topics) - _NAMED_MAX} more" if len(topics) > _NAMED_MAX else ""
+    return ", ".join(topics[:_NAMED_MAX]) + more
+
+
+def _topics_out_of_sync(
+    topics: Mapping[str, dict[str, str]], settings: Settings, in_sync: int
+) -> Iterator[Finding]:
+    """Yield the topics whose min.insync.replicas is more than the servers in sync: acks=all is refused for them."""
+    wanted = {
+        name: _number(configs, _MIN_INSYNC, settings.min_insync_replicas) for name, configs in topics.items()
+    }
+    if short := [f"{name} ({count})" for name, count in wanted.items() if count > in_sync]:
+        said = f"{in_sync} in sync, and min.insync.replicas is more for {_named(short)}: acks=all is refused"
+        yield error("topics", said, "start replicas of Redis, or lower min.insync.replicas of the topics")
+
+
+def _topics_that_end(topics: Mapping[str, dict[str, str]]) -> Iterator[Finding]:
+    """Yield the topics whose offsets end within decades."""
+    months = {name: offsets_end_soon(_number(configs, _BITS, 8)) for name, configs in topics.items()}
+    if soon := [f"{name} ({month})" for name, month in months.items() if month]:
+        said = f"no more records can be written, once their offsets end, to {_named(soon)}"
+        yield warning(
+            "offsets", said, "move them to topics with offset.sequence.bits of 11 or less before that"
+        )
 
 
 def _latency(client: redis.Redis) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +23,15 @@ from korvet.server.supervisor import startup
 CERTIFICATE_DAYS_MIN = 14
 """As the alert KorvetCertificateExpires has it."""
 
+_SOON_S = 50 * 365 * 86_400
+
 LakeProblem = Callable[[Settings], str]
 """Tries to write to the lake of the settings; returns in one line why it cannot, "" if it can."""
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what looks wrong, or that nothing does."""
-    found = [*_leases(settings), *_sizes(settings), *_exposure(settings)]
+    found = [*_leases(settings), *_sizes(settings), *_offsets(settings), *_exposure(settings)]
     yield from found or [ok("settings", "no contradictions")]
 
 
@@ -137,6 +140,20 @@ def _sizes(settings: Settings) -> Iterator[Finding]:
         if largest > limit:
             said = f"{largest}, more than {name} ({limit}): such a batch {effect}"
             yield warning("message.max.bytes", said, f"raise {name} above message.max.bytes")
+
+
+def _offsets(settings: Settings) -> Iterator[Finding]:
+    if last := offsets_end_soon(settings.offset_sequence_bits):
+        said = f"{settings.offset_sequence_bits}: a new topic takes no more records after {last}"
+        yield warning(
+            "offset.sequence.bits", said, "set it to 11 or less; a topic keeps what it was created with"
+        )
+
+
+def offsets_end_soon(bits: int) -> str:
+    """Return the month of the last offset with so many low bits, "" if that is decades ahead: offsets have 53 bits."""
+    last_s = 2 ** (53 - bits) // 1000
+    return "" if last_s - time.time() > _SOON_S else f"{datetime.fromtimestamp(last_s, UTC):%B %Y}"
 
 
 def _exposure(settings: Settings) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Retention of a log: retention.ms and retention.bytes, and for topics with a remote tier local.retention.*.
 
 Kafka's rules. By time the longest prefix goes whose timestamps are all older than retention.ms, so a record from the
-future keeps those after it. By size the oldest go as long as what stays is not below retention.bytes. Both go by the
+future keeps those after it. It does not keep them in Redis where the remote tier has them: there its timestamp does not
+count, as if it had none. By size the oldest go as long as what stays is not below retention.bytes. Both go by the
 intervals of the index; only if the first record is too old and its interval is not are single records read, or quiet
 topics would keep theirs for months.
 
@@ -53,6 +54,10 @@ class Policy(msgspec.Struct, frozen=True):
         """Whether anything ever goes."""
         return self.retention_ms >= 0 or self.retention_bytes >= 0
 
+    def known(self, timestamp: int, now_ms: int) -> int:
+        """Return a timestamp, -1 for one from the future if it must keep nothing."""
+        return -1 if self.archived_only and timestamp > now_ms else timestamp
+
 
 def policy_of(config: TopicConfig) -> Policy:
     """Return the policy of a topic: without `delete` in its cleanup.policy, everything is kept.
@@ -79,21 +84,23 @@ def due(extent: TrimState, policy: Policy, now_ms: int) -> Trimming | None:
 
     Records without a timestamp are as old as those after them.
     """
-    by_time = _by_time(extent, now_ms - policy.retention_ms) if policy.retention_ms >= 0 else -1
+    by_time = _by_time(extent, policy, now_ms) if policy.retention_ms >= 0 else -1
     by_size = _by_size(extent, policy.retention_bytes) if policy.retention_bytes >= 0 else -1
     trimming = Trimming(by_time, "time") if by_time >= by_size else Trimming(by_size, "size")
     return _allowed(extent, policy, trimming)
 
 
-def _by_time(extent: TrimState, expired_before_ms: int) -> int:
+def _by_time(extent: TrimState, policy: Policy, now_ms: int) -> int:
+    expired_before_ms = now_ms - policy.retention_ms
     start = -1
     for row in extent.rows:
-        if row.interval >= expired_before_ms:
+        timestamp = policy.known(row.interval, now_ms)
+        if timestamp >= expired_before_ms:
             return start
-        if row.interval >= 0:
+        if timestamp >= 0:
             start = row.offset
     # What came after the last row, if that is the last one.
-    if not extent.more_rows and 0 <= extent.totals.interval < expired_before_ms:
+    if not extent.more_rows and 0 <= policy.known(extent.totals.interval, now_ms) < expired_before_ms:
         start = extent.totals.end
     return start
 
@@ -209,7 +216,8 @@ class Retention:
         remembered, timestamp = self._oldest.get(partition.stream, (None, -1))
         if remembered == (start, log) and timestamp >= expired_before_ms:
             return None
-        for next_offset, timestamp in self._timestamps(partition, extent, check):
+        for next_offset, largest in self._timestamps(partition, extent, check):
+            timestamp = policy.known(largest, now_ms)
             if timestamp >= expired_before_ms:
                 if len(self._oldest) >= _OLDEST_REMEMBERED_MAX:
                     self._oldest.clear()

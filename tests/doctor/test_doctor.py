@@ -212,6 +212,14 @@ def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
 
 
 @pytest.mark.slow
+def test_topics_whose_offsets_end_in_our_time(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        for name, bits in (("a", "12"), ("b", "11"), ("c", "many")):
+            client.hset("korvet:topics", name, json.dumps({"configs": {"offset.sequence.bits": bits}}))
+    assert "to a (September 2039)" in bad(redis_server.examine(settings(redis__url=durable)))["offsets"].said
+
+
+@pytest.mark.slow
 def test_a_replica_in_sync_counts_for_topics() -> None:
     with master() as server, server.replica():
         server.client.hset("korvet:topics", "a", '{"configs": {"min.insync.replicas": "2"}}')
@@ -433,6 +441,7 @@ BEYOND_LOOPBACK = {"ops__listen": "0.0.0.0:9093"}
     ("values", "what"),
     [
         ({"keeper__lease__ms": "5000"}, "keeper.lease.ms"),
+        ({"offset__sequence__bits": "12"}, "offset.sequence.bits"),
         ({"broker__lease__ms": "100"}, "broker.lease.ms"),
         ({"message__max__bytes": "200000000"}, "message.max.bytes"),
         ({"message__max__bytes": "20000000"}, "message.max.bytes"),
@@ -460,6 +469,7 @@ def test_settings_that_look_like_a_slip(values: dict[str, str], what: str) -> No
         {"ops__listen": "127.0.0.1:9093", "console__read__token__file": "/etc/token"},
         {"redis__url": "redis://:p@redis.example"},
         {"redis__url": "redis://127.0.0.1"},
+        {"offset__sequence__bits": "11"},
     ],
 )
 def test_settings_that_make_sense(values: dict[str, str]) -> None:

@@ -104,6 +104,14 @@ def test_nothing_goes_that_the_cold_tier_does_not_hold() -> None:
     assert due(extent(*rows, archived=900), local, NOW_MS) == Trimming(30, "time")
 
 
+@pytest.mark.parametrize("tail", [ago(9), ago(-100)])
+def test_a_record_from_the_future_keeps_nothing_in_redis_that_is_archived(tail: int) -> None:
+    local = Policy(7 * DAY_MS, -1, archived_only=True)
+    rows = [(10, ago(-100)), (20, ago(9)), (30, ago(-(2**33)))]
+    found = due(extent(*rows, archived=1000, tail=tail), local, NOW_MS)
+    assert found == Trimming(1000 if tail < NOW_MS else 20, "time")
+
+
 @pytest.mark.parametrize(
     ("configs", "policy"),
     [
