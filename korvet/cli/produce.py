@@ -237,7 +237,7 @@ class DeliveryLog:
 
 
 class LastRefusal(logging.Handler):
-    """What a broker last said of a batch that the client sends again; aiokafka tells it to its log alone."""
+    """What a broker last said of a batch that the client sends again; aiokafka only logs it."""
 
     def __init__(self) -> None:
         super().__init__()

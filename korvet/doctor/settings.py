@@ -151,7 +151,7 @@ def _offsets(settings: Settings) -> Iterator[Finding]:
 
 
 def offsets_end_soon(bits: int) -> str:
-    """Return the month of the last offset with so many low bits, "" if that is decades ahead: offsets have 53 bits."""
+    """Return the month of the last offset with these low bits, of 53; "" if that is decades from now."""
     last_s = 2 ** (53 - bits) // 1000
     return "" if last_s - time.time() > _SOON_S else f"{datetime.fromtimestamp(last_s, UTC):%B %Y}"
 

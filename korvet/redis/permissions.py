@@ -11,7 +11,7 @@ COMMANDS = (
     *("auth", "select", "ping", "info", "config|get", "client|setname"),
     *("cluster|slots", "cluster|info", "evalsha", "script|load", "multi", "exec", "wait"),
     *("spublish", "ssubscribe", "sunsubscribe", "time", "type", "exists", "del", "unlink"),
-    *("get", "set", "setnx", "incr", "incrby"),
+    *("get", "set", "setnx", "incr", "incrby", "pttl"),
     *("hget", "hmget", "hgetall", "hset", "hincrby", "hexists", "hdel", "hkeys", "hlen", "hscan"),
     *("xack", "xadd", "xclaim", "xdel", "xgroup|create", "xgroup|delconsumer", "xgroup|destroy"),
     *("xgroup|setid", "xinfo|groups", "xinfo|stream", "xlen", "xpending", "xrange", "xrevrange"),

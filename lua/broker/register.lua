@@ -10,7 +10,8 @@
 -- Host and port are those of one listener, the same one at every start: they identify the broker, and brokers of a
 -- version without listeners advertise them.
 -- A row of the same address is that of an earlier start, and is taken over at once. A free id is the one that this address
--- had before, else the lowest that no broker has had recently. allow-oom: a broker must start when memory is full, for
+-- had before, else the lowest that no broker has had recently. A registration that lasts longer than it could by this clock
+-- was made before the clock was set back: it ends after twice the time that this broker asks for. allow-oom: a broker must start when memory is full, for
 -- topics are deleted through it.
 
 local brokers = KEYS[1]
@@ -73,6 +74,14 @@ redis.call('HSET', brokers, field, cjson.encode({
   host = host, port = port, listeners = listeners, incarnation = incarnation, started = started_ms,
   ['until'] = now_ms + lease_ms,
 }))
+local all = redis.call('HGETALL', brokers)
+for at = 1, #all, 2 do
+  local other = read(all[at + 1])
+  if other and other['until'] > now_ms + 2 * lease_ms then -- half of it more than that of one with other settings
+    redis.call('HSET', brokers, all[at],
+      (string.gsub(all[at + 1], '"until":[%d.e+]+', string.format('"until":%d', now_ms + 2 * lease_ms))))
+  end
+end
 for _, other in ipairs(forgotten) do
   if other ~= field then
     redis.call('HDEL', brokers, other)

@@ -61,6 +61,7 @@ local commands = {
   {'GET', side},
   {'INCR', side},
   {'INCRBY', side, '1'},
+  {'PTTL', side},
   {'UNLINK', stream, side},
   {'SPUBLISH', channel, ''},
 }

@@ -5,8 +5,9 @@
 -- Returns  when (ms, Redis' clock) something is due, -1 if nothing is
 -- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
--- For after an outage, in which members could not renew their sessions. No session becomes shorter. An id that was given
--- out and has not joined yet stays as it is. allow-oom: consumers go on when memory is full.
+-- For after an outage, in which members could not renew their sessions, and for when Redis' clock was set: what ends later
+-- than it could by this clock ends so much earlier. An id that was given out and has not joined yet stays as it is.
+-- allow-oom: consumers go on when memory is full.
 
 -- @include shared/clock
 
@@ -16,20 +17,32 @@ local channel = ARGV[1]
 if redis.call('HGET', group, 'type') then
   -- Not of 0: members that are being removed.
   local all = redis.call('ZRANGEBYSCORE', deadlines, '(0', '+inf')
-  for start = 1, #all, 1000 do
-    local fields, scores = {}, {}
-    for at = start, math.min(start + 999, #all) do
+  for start = 1, #all, 500 do
+    local fields, scores, rows = {}, {}, {}
+    for at = start, math.min(start + 499, #all) do
       fields[#fields + 1] = 'm:' .. all[at]
+      fields[#fields + 1] = 'e:' .. all[at]
     end
-    for at, row in ipairs(redis.call('HMGET', members, unpack(fields))) do
-      local session_ms = row and string.match(row, '"session_ms":(%d+)[,}]')
+    local found = redis.call('HMGET', members, unpack(fields))
+    for at = 1, #found, 2 do
+      local session_ms = found[at] and string.match(found[at], '"session_ms":(%d+)[,}]')
       if session_ms then
         scores[#scores + 1] = string.format('%d', now_ms + tonumber(session_ms))
-        scores[#scores + 1] = all[start + at - 1]
+        scores[#scores + 1] = all[start + (at - 1) / 2]
+      end
+      -- What the member is to do by a time: it has all of its time for that again.
+      local rebalance_ms = session_ms and string.match(found[at], '"rebalance_ms":(%d+)[,}]')
+      local before, by, after = string.match(found[at + 1] or '', '^(.*"by":)(%d+)(,.*)$')
+      if rebalance_ms and tonumber(by or 0) > now_ms + tonumber(rebalance_ms) then
+        rows[#rows + 1] = fields[at + 1]
+        rows[#rows + 1] = before .. string.format('%d', now_ms + tonumber(rebalance_ms)) .. after
       end
     end
     if scores[1] then
-      redis.call('ZADD', deadlines, 'XX', 'GT', unpack(scores))
+      redis.call('ZADD', deadlines, 'XX', unpack(scores))
+    end
+    if rows[1] then
+      redis.call('HSET', members, unpack(rows))
     end
   end
   redis.call('HSET', group, 'resumed', string.format('%d', now_ms))
@@ -48,8 +61,10 @@ each_row(redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(+inf'), function(membe
   scores[#scores + 1] = member
 end)
 if deadline > 0 and extend_until == 0 then
-  deadline = math.max(deadline, now_ms + rebalance_ms())
+  deadline = now_ms + rebalance_ms()
+elseif extend_until > 0 then
+  deadline, extend_until = math.min(deadline, now_ms + delay), math.min(extend_until, now_ms + rebalance_ms())
 end
-in_thousands(scores, function(...) redis.call('ZADD', deadlines, 'XX', 'GT', ...) end)
+in_thousands(scores, function(...) redis.call('ZADD', deadlines, 'XX', ...) end)
 finish()
 return due_at()

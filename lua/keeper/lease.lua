@@ -5,7 +5,8 @@
 -- Returns  {1 if the caller holds the lease from now on else 0, the holder's fencing token or "0"}
 -- Errors   none
 --
--- A token is drawn when the lease gets a new holder, and is larger than every one before it. allow-oom: when memory is
+-- One that lasts longer than it could by this clock was taken before the clock was set back: it ends after twice the time
+-- that the caller would have it. A token is drawn when the lease gets a new holder, and is larger than every one before it. allow-oom: when memory is
 -- full it is the keeper that frees some.
 
 local lease, fence = KEYS[1], KEYS[2]
@@ -21,6 +22,9 @@ if ttl_ms == 0 then
 end
 
 if current and current ~= holder then
+  if redis.call('PTTL', lease) > 2 * ttl_ms then -- half of it more than that of a holder with other settings
+    redis.call('SET', lease, current, 'PX', 2 * ttl_ms)
+  end
   return {0, '0'}
 end
 

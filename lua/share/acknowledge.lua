@@ -130,7 +130,7 @@ elseif kind == 'redis' then
     redis.call('XGROUP', 'DELCONSUMER', stream, group, member)
   end
   local first = first_pending(math.max(undelivered, log_start))
-  redis.call('HSET', share, 'h:' .. group, string.format('redis %d %d', first, lock_ms))
+  redis.call('HSET', share, 'h:' .. group, header_of(first, lock_ms, renewed[1] and now_ms or locked_ms))
 else
   local owners, ranges = read_ranges()
   if not owners then
@@ -196,7 +196,7 @@ else
     at = at + 3
   end
   if changed then
-    write_ranges(math.max(next_offset, log_start))
+    write_ranges(math.max(next_offset, log_start), math.max(locked_ms, now_ms))
     has_room = in_flight >= in_flight_max and live < in_flight_max
   end
 end

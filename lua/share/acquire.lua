@@ -12,7 +12,8 @@
 --          part; "CONVERT", with nothing done, if it is a Redis group and is not to be one (share/convert)
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
 --
--- A lock that has ended is found here: its records are available, or done with after their last delivery. What was read in
+-- A lock that has ended is found here: its records are available, or done with after their last delivery. Where the
+-- clock was set back the locks that began last begin again, and the others end as much earlier than these as before. What was read in
 -- another leader epoch than the log's last, or past its end, Redis may have lost since: nothing of it is acquired.
 -- allow-oom: a group that acquires nothing works nothing off, and what it has in flight is limited.
 
@@ -76,7 +77,7 @@ end
 
 if not header then
   kind = begin_kind(wanted_kind)
-  start, next_offset, in_flight = math.max(begin, log_start), math.max(begin, log_start), 0
+  start, next_offset, in_flight, locked_ms = math.max(begin, log_start), math.max(begin, log_start), 0, 0
 end
 
 if kind == 'redis' then
@@ -85,6 +86,10 @@ if kind == 'redis' then
     -- Nobody has made it yet, or somebody has destroyed it.
     undelivered, pending = start, 0
     create_group(start)
+  end
+  if locked_ms > now_ms then
+    begin_locks_again() -- the clock was set back
+    locked_ms = now_ms
   end
   local is_behind = undelivered < log_start -- it has not read what was trimmed: nobody knows how many that were
   undelivered = math.max(undelivered, log_start)
@@ -238,7 +243,8 @@ if kind == 'redis' then
     end
   end
 
-  local now_first = string.format('redis %d %d', pending > 0 and first_pending(undelivered) or undelivered, lock_ms)
+  local first = pending > 0 and first_pending(undelivered) or undelivered
+  local now_first = header_of(first, lock_ms, taken > 0 and now_ms or locked_ms)
   if now_first ~= header then
     redis.call('HSET', share, 'h:' .. group, now_first)
   end
@@ -304,6 +310,9 @@ for at = 1, #ranges, 5 do
   owner = owners[owner]
   changed = changed or first < log_start
   first = math.max(first, log_start)
+  if ends > 0 and locked_ms > now_ms then
+    ends, changed = ends - (locked_ms - now_ms), true -- the clock was set back
+  end
   if owner ~= '' and ends <= now_ms then
     owner, ends, changed = '', 0, true
   end
@@ -342,6 +351,6 @@ if read_start <= undelivered and undelivered < read_end and records_max > 0 then
   end
 end
 if changed or undelivered ~= next_offset then
-  write_ranges(undelivered)
+  write_ranges(undelivered, taken > 0 and now_ms or math.min(locked_ms, now_ms))
 end
 return answered(lowest or live < in_flight_max and undelivered or nil, first_lock_end)

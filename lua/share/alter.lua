@@ -25,7 +25,7 @@ if begin_kind(wanted_kind) == 'redis' then
     redis.call('XGROUP', 'DESTROY', stream, group)
   end
   create_group(to)
-  redis.call('HSET', share, 'h:' .. group, string.format('redis %d %d', to, new_lock_ms))
+  redis.call('HSET', share, 'h:' .. group, header_of(to, new_lock_ms, 0))
 else
   redis.call('HSET', share, 'h:' .. group, string.format('ranges %d %d 0', to, to))
   redis.call('HDEL', share, 'r:' .. group)

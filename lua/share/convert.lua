@@ -49,7 +49,7 @@ for _, row in ipairs(pending and redis.call('XPENDING', stream, group, '-', '+',
     put(offset, offset, math.max(count, 1), is_locked and owner or '', is_locked and now_ms + lock_ms_then - idle or 0)
   end
 end
-write_ranges(undelivered)
+write_ranges(undelivered, now_ms)
 if pending then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end

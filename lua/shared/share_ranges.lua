@@ -3,7 +3,8 @@
 -- Needs   share, group, log_start; of a part that is there its header (shared/share_begin)
 -- Leaves  read_ranges(), which returns owners and ranges, or nil if they are malformed: flat, the owner being a number in
 --         owners, 0 for none; put(first, last, count, owner, lock_end), which adds a range after those before, and
---         `live`, the number of their records; write_ranges(next_offset), which writes what was put
+--         `live`, the number of their records; write_ranges(next_offset, begun_ms), which writes what was put
+--         and when locks began last
 -- What lies below the start of the log is dropped. Neighbours of one state are one range.
 local new_owners, new_numbers, new_ranges, size, live = {}, {[''] = 0}, {}, 0, 0
 
@@ -57,8 +58,9 @@ local function put(first, last, count, owner, lock_end)
   size = size + 5
 end
 
-local function write_ranges(to)
-  redis.call('HSET', share, 'h:' .. group, string.format('ranges %d %d %d', new_ranges[1] or to, to, live))
+local function write_ranges(to, begun_ms)
+  redis.call('HSET', share, 'h:' .. group,
+    string.format('ranges %d %d %d %d', new_ranges[1] or to, to, live, begun_ms))
   if new_ranges[1] then
     redis.call('HSET', share, 'r:' .. group, cmsgpack.pack(new_owners, new_ranges))
   else

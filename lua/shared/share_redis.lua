@@ -3,7 +3,8 @@
 -- Leaves  id_of(offset), offset_of(id): nil if it is none; read_group(), which returns the first offset that the group has
 --         not delivered, its pending entries, how many it has read and has yet to (false: unknown), or nil without such a
 --         group; create_group(start); first_pending(to, from), the offset of the first pending entry, at most `to`, at
---         least `from` (nil: any); each_of(ids, call), which calls it with as many ids at once as Lua can pass
+--         least `from` (nil: any); header_of(first, lock_ms, begun_ms), the header of such a part; begin_locks_again();
+--         each_of(ids, call), which calls it with as many ids at once as Lua can pass
 local width = 2 ^ bits
 
 local function id_of(offset)
@@ -43,6 +44,10 @@ local function create_group(start)
   redis.call('XGROUP', 'CREATE', stream, group, start > 0 and id_of(start - 1) or '0-0', 'MKSTREAM')
 end
 
+local function header_of(first, lock_ms, begun_ms)
+  return string.format('redis %d %d %d', first, lock_ms, begun_ms)
+end
+
 local function first_pending(to, from)
   local row = redis.call('XPENDING', stream, group, from and id_of(from) or '-', '+', 1)[1]
   return math.min(row and position_of(row[1]) or to, to)
@@ -51,5 +56,26 @@ end
 local function each_of(ids, call)
   for at = 1, #ids, 1000 do
     call(unpack(ids, at, math.min(at + 999, #ids)))
+  end
+end
+
+-- Each pending entry has been its consumer's since now.
+local function begin_locks_again()
+  local from = '-'
+  for _ = 1, 20 do
+    local by_owner, rows = {}, redis.call('XPENDING', stream, group, from, '+', 1000)
+    for _, row in ipairs(rows) do
+      by_owner[row[2]] = by_owner[row[2]] or {}
+      table.insert(by_owner[row[2]], row[1])
+      from = '(' .. row[1]
+    end
+    for owner, ids in pairs(by_owner) do
+      local args = {'XCLAIM', stream, group, owner, 0, unpack(ids)}
+      args[#args + 1], args[#args + 2], args[#args + 3] = 'IDLE', 0, 'JUSTID'
+      redis.call(unpack(args))
+    end
+    if #rows < 1000 then
+      break
+    end
   end
 end

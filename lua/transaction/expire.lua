@@ -20,6 +20,10 @@ if not state then
   return -2
 elseif is_prepared then
   return prepared()
+elseif state == 'Ongoing' and started > now_ms then
+  started = now_ms -- the clock was set back
+  write()
+  return started + timeout_ms
 elseif state == 'Ongoing' then
   if started + timeout_ms > now_ms then
     return started + timeout_ms

@@ -16,6 +16,7 @@ from korvet.server.keeper import group_tasks
 from korvet.server.keeper.due import OUTAGE_MS
 from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
+from korvet.server.keeper.redis_clocks import JUMP_MS
 from tests.groups.support import KEYS, Group
 from tests.support.redis_cluster import RedisCluster
 from tests.support.virtual_clock import VirtualClock
@@ -134,9 +135,31 @@ def test_a_keeper_after_an_outage_begins_sessions_again(
     task(context, lambda: None)
     assert group.ids() == {"a"}
     time_is_up(group)
-    clock.advance(OUTAGE_MS / 1000 - 1)
+    clock.advance(1)
     task(context, lambda: None)
     assert group.ids() == set()
+
+
+def test_a_keeper_begins_sessions_again_when_the_clock_of_redis_was_set(
+    settings: Settings, redis: Redis, raw_redis: Any
+) -> None:
+    context = Keeper(settings).context
+    clock = VirtualClock()
+    task = ExpireGroups(clock=clock)
+    task(context, lambda: None)
+    late, long = expired(redis, raw_redis, "late"), expired(redis, raw_redis, "long")
+    hour_s = 3600
+    raw_redis.zadd(Keys("korvet").group_deadlines("long"), {"a": (raw_redis.time()[0] + hour_s) * 1000})
+    clock.advance(JUMP_MS / 1000 + 1)  # Redis' clock stands where it was
+    task(context, lambda: None)
+    assert (late.ids(), long.ids()) == ({"a"}, {"a"})
+    assert (
+        raw_redis.zscore(Keys("korvet").group_deadlines("long"), "a") < (raw_redis.time()[0] + hour_s) * 1000
+    )
+    time_is_up(late)
+    clock.advance(JUMP_MS / 1000 - 1)
+    task(context, lambda: None)
+    assert late.ids() == set()
 
 
 def test_sessions_begin_again_by_the_clock_of_a_redis_that_took_over(

@@ -129,6 +129,18 @@ class Part:
             return
         self.raw.eval(_EXPIRE, 1, self.share, f"r:{GROUP}", *offsets)
 
+    def set_clock_back(self, ms: int) -> None:
+        """Have everything stored of the group be of a clock that was so much ahead."""
+        header = self.raw.hget(self.share, f"h:{GROUP}").decode().split()
+        self.raw.hset(self.share, f"h:{GROUP}", " ".join([*header[:-1], str(int(header[-1]) + ms)]))
+        if self.kind == "ranges":
+            self.raw.eval(_SHIFT, 1, self.share, f"r:{GROUP}", ms)
+            return
+        for row in self.raw.xpending_range(self.stream, GROUP, "-", "+", 10_000):
+            command = ("XCLAIM", self.stream, GROUP, row["consumer"], 0, row["message_id"])
+            time_ms = int(self.raw.time()[0]) * 1000 + ms
+            self.raw.eval("return redis.call(unpack(ARGV))", 0, *command, "TIME", time_ms, "JUSTID")
+
     def trim(self, start: int) -> None:
         """Move the start of the log, as retention or DeleteRecords does."""
         [done] = TrimStore(self.bench.redis).trim([Trim(self.partition, start)])
@@ -162,6 +174,14 @@ for at = 1, #ranges, 5 do
   if hit and ranges[at + 3] > 0 then
     ranges[at + 4] = 1
   end
+end
+redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(owners, ranges))
+"""
+
+_SHIFT = """
+local owners, ranges = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
+for at = 1, #ranges, 5 do
+  ranges[at + 4] = ranges[at + 4] + tonumber(ARGV[2])
 end
 redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(owners, ranges))
 """

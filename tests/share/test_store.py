@@ -279,3 +279,17 @@ def test_only_a_release_wakes_those_that_wait(part: Part, type_: int) -> None:
     with announced(part.raw, part.partition.channel, b"%d" % part.bench.bounds().high_watermark):
         assert not part.acknowledged(offsets[0], type_=type_)
         assert part.acknowledged(offsets[1], type_=RELEASE)
+
+
+@pytest.mark.parametrize("ahead_ms", [30_000, 3_600_000])
+def test_locks_that_began_in_the_future_begin_again(part: Part, ahead_ms: int) -> None:
+    part.bench.append(b"a", b"b")
+    part.begin()
+    [(first, _), (second, _)] = part.take("m1")
+    part.set_clock_back(ahead_ms)
+    assert part.take("m2") == []
+    lock_ms = part.asked("m2", at=first).wake_ms
+    assert lock_ms is not None
+    assert 0 < lock_ms <= part.policy.lock_ms
+    part.expire()
+    assert part.take("m2") == [(first, 2), (second, 2)]

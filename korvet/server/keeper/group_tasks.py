@@ -20,6 +20,7 @@ from korvet.redis.node import RedisNode
 from korvet.redis.replies import time_ms
 from korvet.server.keeper.context import CheckLease, Context
 from korvet.server.keeper.due import OUTAGE_MS, DueNames, TakenNames
+from korvet.server.keeper.redis_clocks import RedisClocks
 from korvet.telemetry import metrics
 from korvet.turns import in_parts
 
@@ -42,6 +43,7 @@ class ExpireGroups:
     another server, by whose clock all of them are over. In a cluster those of that node's groups do; if it has the
     list, which may have lost deadlines, all others are looked at. Those of a group also do if it was due while its
     node was away, or hung. But not when this keeper takes over from one that ended: meanwhile brokers served members.
+    And so they do where the clock of a Redis was set: no deadline there means what it did.
     """
 
     def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
@@ -52,6 +54,7 @@ class ExpireGroups:
         # How many connections to each node there had been at the last turn.
         self._connections: dict[RedisNode, int] = {}
         self._losses = 0
+        self._clocks = RedisClocks(clock=clock)
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Advance every group that is due; raises StorageUnavailableError."""
@@ -60,6 +63,7 @@ class ExpireGroups:
         listing = context.redis.node_of(context.keys.groups)
         connections = connect(context, listing)
         renewed = {node for node, count in connections.items() if self._connections.get(node) != count}
+        renewed |= self._clocks.set_since(connections)
         if losses != self._losses or (last and self._clock.monotonic() - last > OUTAGE_MS / 1000):
             renewed = set(connections)
         if renewed and (last is not None or not _were_served(context, listing)):

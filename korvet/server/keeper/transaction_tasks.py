@@ -15,6 +15,7 @@ from korvet.redis.node import RedisNode
 from korvet.server.keeper.context import CheckLease, Context, in_steps
 from korvet.server.keeper.due import DueNames, TakenNames
 from korvet.server.keeper.group_tasks import connect
+from korvet.server.keeper.redis_clocks import RedisClocks
 from korvet.telemetry import metrics
 from korvet.transactions.coordinator import TransactionCoordinator
 from korvet.transactions.store import TransactionStore
@@ -23,8 +24,8 @@ from korvet.transactions.store import TransactionStore
 class FinishTransactions:
     """Does what is due about transactional ids; workers do it for producers that are still there.
 
-    It looks at all of them when it begins, after a turn of which something may be lost, and over a new connection to
-    Redis, which may lead to a server that has lost deadlines.
+    It looks at all of them when it begins, after a turn of which something may be lost, where the clock of a Redis was
+    set, and over a new connection to Redis, which may lead to a server that has lost deadlines.
     """
 
     def __init__(self, taken: TakenNames | None = None, *, clock: Clock = CLOCK) -> None:
@@ -32,6 +33,7 @@ class FinishTransactions:
         self._due = DueNames("transactional id", taken or TakenNames(Keys.transaction), clock=clock)
         self._connections: dict[RedisNode, int] = {}
         self._losses = 0
+        self._clocks = RedisClocks(clock=clock)
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
         """Do all that is due; raises StorageUnavailableError, KafkaError if too few replicas have it."""
@@ -39,7 +41,8 @@ class FinishTransactions:
         coordinator = _coordinator(context, store)
         losses = self._due.taken.losses
         connections = connect(context, context.redis.node_of(context.keys.transactions))
-        if losses != self._losses or connections != self._connections:
+        were_set = self._clocks.set_since(connections)
+        if losses != self._losses or connections != self._connections or were_set:
             self._look_at_all(context, store, coordinator, check_lease)
         self._connections, self._losses = connections, losses
 

@@ -146,3 +146,17 @@ def test_a_look_at_the_lease_returns_its_holder(raw_redis: Any) -> None:
     assert run(raw_redis, "keeper/look", (LEASE,), ()) == b""
     raw_redis.set(LEASE, "1:x")
     assert run(raw_redis, "keeper/look", (LEASE,), ()) == b"1:x"
+
+
+def test_a_registration_that_a_clock_set_back_made_long_ends_soon(raw_redis: Any) -> None:
+    for broker_id, port in ((1, 9092), (2, 9093)):
+        register(raw_redis, broker_id, port)
+    rows = {field: json.loads(text) for field, text in raw_redis.hgetall(BROKERS).items()}
+    hour_ms = 3_600_000
+    raw_redis.hset(
+        BROKERS, "1", json.dumps(rows[b"1"] | {"until": now_ms(raw_redis) + hour_ms}, separators=(",", ":"))
+    )
+    register(raw_redis, 2, 9093)
+    found = {field: json.loads(text) for field, text in raw_redis.hgetall(BROKERS).items()}
+    assert 0 < found[b"1"].pop("until") - now_ms(raw_redis) <= 2 * LEASE_MS
+    assert found[b"1"] == {name: value for name, value in rows[b"1"].items() if name != "until"}

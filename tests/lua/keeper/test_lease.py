@@ -45,3 +45,10 @@ def test_only_the_holder_releases_a_lease(raw_redis: Any) -> None:
     lease(raw_redis, "a")
     lease(raw_redis, "b", 0)
     assert lease(raw_redis, "b") == (False, 0)
+
+
+def test_a_lease_that_a_clock_set_back_made_long_ends_soon(raw_redis: Any) -> None:
+    lease(raw_redis, "a", 3_600_000 + HELD_MS)
+    assert lease(raw_redis, "b") == (False, 0)
+    assert 0 < raw_redis.pttl(LEASE) <= 2 * HELD_MS
+    assert lease(raw_redis, "a") == (True, 1)

@@ -87,3 +87,12 @@ def timed_out(transaction: Transaction, by: tuple[bytes, int]) -> int:
     transaction.set(started=transaction.now_ms() - TIMEOUT_MS)
     assert transaction.expire().number == number
     return number
+
+
+def test_a_transaction_that_began_in_the_future_begins_now(transaction: Transaction) -> None:
+    number = transaction.opened(transaction.begin())
+    transaction.set(started=transaction.now_ms() + 3_600_000)
+    due_ms = transaction.expire()
+    assert 0 < due_ms - transaction.now_ms() <= TIMEOUT_MS
+    assert int(transaction.stored()["started"]) + TIMEOUT_MS == due_ms
+    assert int(transaction.stored()["number"]) == number
