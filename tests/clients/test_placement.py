@@ -16,8 +16,8 @@ from kafka.errors import PreferredLeaderNotAvailableError
 from tests.support import reading, redis_servers
 from tests.support.broker import Broker, korvet_broker, korvet_cluster
 from tests.support.load import ConfluentLoad
-from tests.support.processes import WAIT_SECONDS_MAX, wait_until
-from tests.support.tail import ConfluentTail
+from tests.support.processes import WAIT_SECONDS_MAX
+from tests.support.tail import ConfluentTail, go_on
 
 METADATA_MS = 500
 PARTITIONS = 4
@@ -70,18 +70,6 @@ def elected(
     return {(each.topic, each.partition): error and error.code() for each, error in results.items()}
 
 
-def go_on(load: ConfluentLoad, tail: ConfluentTail) -> None:
-    """Wait until producer and consumer have got ahead in every partition."""
-    acknowledged, received = len(load.acknowledged), len(tail.received)
-
-    def everywhere() -> bool:
-        written = {partition for partition, _ in load.acknowledged[acknowledged:]}
-        read = {partition for partition, _, _ in tail.received[received:]}
-        return len(written) == len(read) == PARTITIONS
-
-    wait_until(lambda: everywhere() or load.errors or tail.errors, "producer and consumer go on")
-
-
 def test_a_move_is_seen_by_another_client_on_each_broker(
     brokers: list[Broker], admin: Any, topic: str
 ) -> None:
@@ -103,7 +91,7 @@ def test_a_producer_and_a_consumer_follow_their_partitions(
     for leader in (0, 1, 0):
         moves = {Partition(topic, index): [leader] for index in range(PARTITIONS)}
         assert admin.alter_partition_reassignments(moves) == dict.fromkeys(moves)
-        go_on(load, tail)
+        go_on(load, tail, PARTITIONS)
     load.end()
     tail.end(load.sent)
     load.check(reading.read_all(brokers[1].bootstrap, topic, range(PARTITIONS), load.sent))

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from korvet.log.batch_format import batch_args, read_batches
 from korvet.log.record_format import Arg, Entry
-from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import HEADER_BYTES
 from korvet.topics.types import AtRest
 from tests.support import batches, redis_servers
@@ -36,12 +35,6 @@ PRODUCED = batch(
 def flat(args: list[Arg]) -> list[bytes]:
     """Return arguments as Redis gives them back."""
     return [bytes(cast("memoryview", arg)) for arg in args]
-
-
-def read_one(*fields: bytes, entry_id: bytes = b"13-0") -> StoredBatch:
-    [found], external = read_batches([(entry_id, list(fields))], 2**53)
-    assert external == 0
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from tests.support import processes, reading
 from tests.support.broker import Broker, korvet_cluster
 from tests.support.connections import connected
-from tests.support.crowd import SECONDS_MAX, Crowd
+from tests.support.crowd import Crowd
 from tests.support.group_watch import GroupWatch, coordinator
 from tests.support.load import ConfluentLoad
 from tests.support.processes import wait_until
@@ -76,19 +76,7 @@ def test_killed_workers_and_a_killed_broker_cost_members_no_rebalance(
         kept.kill()
         wait_until(lambda: not any(processes.alive(pid) for pid in children), "all its processes are gone")
         go_on_as_before()
-        load.end()
-        assert load.errors == []
-        ends = {partition: offset + 1 for partition, offset in sorted(load.acknowledged)}
-        wait_until(
-            lambda: (
-                crowd.problems
-                or watch.problems
-                or (len(crowd.received), watch.committed) == (load.sent, ends)
-            ),
-            "all is delivered and committed",
-            SECONDS_MAX,
-        )
-        watch.check()
+        watch.finish(crowd, load)
         assert watch.settle(crowd) == before
         assert (watch.generation(), crowd.views()) == (generation, views)
         crowd.check(load.sent)

@@ -16,7 +16,6 @@ from tests.support.broker import Broker, korvet_cluster
 from tests.support.crowd import Crowd
 from tests.support.group_watch import GroupWatch
 from tests.support.load import ConfluentLoad
-from tests.support.processes import wait_until
 
 PARTITIONS = 24
 PAUSE_SECONDS = 0.02
@@ -25,8 +24,6 @@ STATIC_SESSION_MS = 120_000
 """Within which a process starts, imports a client and joins, where the machine is busy."""
 KEYS = Keys("korvet")
 METADATA_MS = 500
-ALL_READ_SECONDS_MAX = 180.0
-"""Twelve clients in a few processes read what came while they joined again and again."""
 
 
 @pytest.fixture(scope="module")
@@ -70,34 +67,6 @@ def end_sessions(brokers: list[Broker], group: str, *members: str) -> None:
         stored.zadd(KEYS.groups, {group: 1}, xx=True)
 
 
-def finish(load: ConfluentLoad, crowd: Crowd, watch: GroupWatch) -> None:
-    """End the producer, wait until all is delivered and committed, and check what was found on the way."""
-    load.end()
-    assert load.errors == []
-    ends = {partition: offset + 1 for partition, offset in sorted(load.acknowledged)}
-    try:
-        wait_until(
-            lambda: (
-                crowd.problems
-                or watch.problems
-                or (len(crowd.received) == load.sent and watch.committed == ends)
-            ),
-            "all is delivered and committed",
-            ALL_READ_SECONDS_MAX,
-        )
-    except AssertionError as error:
-        behind = {
-            each: (watch.committed.get(each), end)
-            for each, end in ends.items()
-            if watch.committed.get(each) != end
-        }
-        raise AssertionError(
-            f"{len(crowd.received)} of {load.sent} delivered; committed of {behind}"
-        ) from error
-    watch.check()
-    crowd.check(load.sent)
-
-
 @pytest.mark.parametrize(
     ("kind", "assignor"),
     [
@@ -129,7 +98,8 @@ def test_members_that_join_leave_and_are_killed_cost_no_record(
         crowd.kill(doomed)
         crowd.host(kind, "e0", "e1", "e2")
         assert len(watch.settle(crowd).members) == 12
-        finish(load, crowd, watch)
+        watch.finish(crowd, load)
+        crowd.check(load.sent)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +141,8 @@ def test_static_members_that_are_killed_and_start_again_cost_no_rebalance(
         end_sessions(brokers, topic, *(members[name].member_id for name in ("c1", "a0")))
         assert len(watch.settle(crowd).members) == 10
         assert watch.generation() > generation
-        finish(load, crowd, watch)
+        watch.finish(crowd, load)
+        crowd.check(load.sent)
 
 
 @pytest.mark.parametrize(
@@ -197,4 +168,5 @@ def test_members_of_several_client_libraries_share_a_group_whichever_leads(
         for host in hosts[:-1]:
             crowd.end(*host.names)
             watch.settle(crowd)
-        finish(load, crowd, watch)
+        watch.finish(crowd, load)
+        crowd.check(load.sent)

@@ -22,7 +22,7 @@ from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from tests.handlers.groups import Member
 from tests.support import reading
 from tests.support.broker import Broker, korvet_cluster
-from tests.support.crowd import SECONDS_MAX, Crowd
+from tests.support.crowd import Crowd
 from tests.support.group_watch import GroupWatch
 from tests.support.load import ConfluentLoad
 from tests.support.processes import wait_until
@@ -82,19 +82,7 @@ def test_members_carry_on_where_redis_dies_and_comes_back(
             watch.go_on()
             assert watch.settle(crowd) == before
             assert (watch.generation(), crowd.views()) == (generation, views)
-        load.end()
-        assert load.errors == []
-        ends = {partition: offset + 1 for partition, offset in sorted(load.acknowledged)}
-        wait_until(
-            lambda: (
-                crowd.problems
-                or watch.problems
-                or (len(crowd.received), watch.committed) == (load.sent, ends)
-            ),
-            "all is delivered and committed",
-            SECONDS_MAX,
-        )
-        watch.check()
+        watch.finish(crowd, load)
         crowd.check(load.sent)
 
 

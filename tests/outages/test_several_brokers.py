@@ -13,7 +13,7 @@ from tests.support import ops, reading
 from tests.support.broker import Broker, korvet_broker
 from tests.support.load import AiokafkaLoad, ConfluentLoad, KafkaPythonLoad, Load
 from tests.support.processes import wait_until
-from tests.support.tail import AiokafkaTail, ConfluentTail, KafkaPythonTail, Tail
+from tests.support.tail import AiokafkaTail, ConfluentTail, KafkaPythonTail, Tail, go_on
 
 PARTITIONS = 8
 METADATA_MS = 500
@@ -30,18 +30,6 @@ def serves_clients(broker: Broker) -> None:
     for api in ("Produce", "Fetch"):
         served = f'korvet_requests_total{{api="{api}",error="NONE"}}'
         wait_until(lambda: f"\n{served}" in ops.page(broker, "/metrics"), f"{api} comes here")  # noqa: B023 - called before the loop goes on
-
-
-def go_on(load: Load, tail: Tail) -> None:
-    """Wait until producer and consumer have got ahead in every partition, so through every broker that leads one."""
-    acknowledged, received = len(load.acknowledged), len(tail.received)
-
-    def everywhere() -> bool:
-        written = {partition for partition, _ in load.acknowledged[acknowledged:]}
-        read = {partition for partition, _, _ in tail.received[received:]}
-        return len(written) == len(read) == PARTITIONS
-
-    wait_until(lambda: everywhere() or load.errors or tail.errors, "producer and consumer go on")
 
 
 # kafka-python leaves the sockets of lost connections to the garbage collector, and its log records hold them.
@@ -67,15 +55,15 @@ def test_brokers_that_join_stop_and_are_killed_cost_a_client_no_record_and_no_er
         tail = tail_of(zero.bootstrap, "orders", PARTITIONS, METADATA_MS)
         for each in (load, tail):
             each.start()
-        go_on(load, tail)
+        go_on(load, tail, PARTITIONS)
         one = broker(1, "one")
         serves_clients(one)
         assert zero.stop() == 0
-        go_on(load, tail)
+        go_on(load, tail, PARTITIONS)
         zero = broker(0, "zero again")
         serves_clients(zero)
         one.kill()
-        go_on(load, tail)
+        go_on(load, tail, PARTITIONS)
         load.end()
         tail.end(load.sent)
         load.check(reading.read_all(zero.bootstrap, "orders", range(PARTITIONS), load.sent))

@@ -19,10 +19,13 @@ from korvet.protocol.messages.heartbeat import HeartbeatRequest
 from korvet.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.broker import Broker
 from tests.support.crowd import Crowd
+from tests.support.load import Load
 from tests.support.processes import wait_until
 from tests.support.wire_client import ClosedByBrokerError, WireClient
 
 SECONDS_MAX = 60.0
+ALL_READ_SECONDS_MAX = 180.0
+"""Twelve clients in a few processes read what came while they joined again and again."""
 _GENERATIONS_MAX = 500
 _PAUSE_SECONDS = 0.03
 _LOOKS_PER_CONNECTION = 10
@@ -104,6 +107,31 @@ class GroupWatch:
     def check(self) -> None:
         """Fail where anything was found that must not be."""
         assert not self.problems, "\n".join(self.problems)
+
+    def finish(self, crowd: Crowd, load: Load) -> None:
+        """End the producer, wait until all is delivered and committed, and check what was found on the way."""
+        load.end()
+        assert load.errors == []
+        ends = {partition: offset + 1 for partition, offset in sorted(load.acknowledged)}
+
+        def left() -> dict[int, tuple[int | None, int]]:
+            return {
+                each: (self.committed.get(each), end)
+                for each, end in ends.items()
+                if self.committed.get(each) != end
+            }
+
+        try:
+            wait_until(
+                lambda: crowd.problems or self.problems or (len(crowd.received) == load.sent and not left()),
+                "all is delivered and committed",
+                ALL_READ_SECONDS_MAX,
+            )
+        except AssertionError as error:
+            raise AssertionError(
+                f"{len(crowd.received)} of {load.sent} delivered; committed of {left()}"
+            ) from error
+        self.check()
 
     def wait_for_rebalance(self, joining: str) -> None:
         """Wait until a rebalance is under way, or this one that joins has come through it unseen."""

@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
+from tests.support.load import Load
 from tests.support.processes import wait_until
 
 _TURN_MS = 100
@@ -156,3 +157,15 @@ class AiokafkaTail(Tail):
     def _close(self) -> None:
         self._loop.run_until_complete(self._consumer.stop())
         self._loop.close()
+
+
+def go_on(load: Load, tail: Tail, partitions: int) -> None:
+    """Wait until producer and consumer have got further in every partition, so through every broker that leads one."""
+    acknowledged, received = len(load.acknowledged), len(tail.received)
+
+    def everywhere() -> bool:
+        written = {partition for partition, _ in load.acknowledged[acknowledged:]}
+        read = {partition for partition, _, _ in tail.received[received:]}
+        return len(written) == len(read) == partitions
+
+    wait_until(lambda: everywhere() or load.errors or tail.errors, "producer and consumer go on")
