@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import click
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 
 from korvet.admin.client import AdminClient
@@ -288,6 +289,10 @@ async def deliver(
                     future = await _send(producer, topic, partitions, parse(content))
                 except RecordError as error:
                     deliveries.fail(position, str(error))
+                except KafkaTimeoutError:
+                    # The client keeps no more records: those that it has are late by now.
+                    await asyncio.wait((late,))
+                    return
                 else:
                     deliveries.add(future, position, len(content))
 
