@@ -291,22 +291,32 @@ def a_part_of(client: Any, kind: str) -> list[Any]:
     return [*begin[:3], offset]
 
 
+def without_time(client: Any, reply: Any) -> Any:
+    """Drop from the header of the part when locks began last."""
+    client.hset(SHARE, "h:g", client.hget(SHARE, "h:g").rpartition(b" ")[0])
+    return reply
+
+
 def acknowledge_the_last_range(client: Any) -> Step:
     *head, offset = a_part_of(client, "ranges")
     args = [*head, "m", STREAM, 60_000, 5, 10, "", offset, offset, 1]
-    return lambda: run(client, "share/acknowledge", SHARE_KEYS, args)
+    return lambda: without_time(client, run(client, "share/acknowledge", SHARE_KEYS, args))
 
 
 def release_the_last_entry(client: Any) -> Step:
     *head, offset = a_part_of(client, "redis")
     args = [*head, "m", STREAM, 60_000, 1, 10, "session", offset, offset, 2]
-    return lambda: run(client, "share/acknowledge", SHARE_KEYS, args)
+    return lambda: without_time(client, run(client, "share/acknowledge", SHARE_KEYS, args))
 
 
 def convert_a_part(client: Any) -> Step:
     a_part_of(client, "redis")
-    # The end of a lock is a time.
-    return lambda: run(client, "share/convert", SHARE_KEYS, [TOPIC_ID, 10]) and client.hdel(SHARE, "r:g")
+    converting = [TOPIC_ID, 10]
+    # The end of a lock is a time too.
+    return lambda: (
+        without_time(client, run(client, "share/convert", SHARE_KEYS, converting))
+        and client.hdel(SHARE, "r:g")
+    )
 
 
 def alter_a_part(client: Any) -> Step:
