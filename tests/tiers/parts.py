@@ -54,7 +54,7 @@ def module(name: str, *arguments: str) -> Part:
 # What a test on a Redis Cluster may decide otherwise: where keys lie, and what a script or MULTI may touch.
 STORES = ("tests/cluster", "tests/groups", "tests/log", "tests/topics", "tests/transactions")
 LAKE = ("tests/lake", "tests/cli/lake", "tests/lake_processes", "tests/spark")
-KAFKA_PARTS = ("1/3", "2/3", "3/3")
+KAFKA_PARTS = ("1/5", "2/5", "3/5", "4/5", "5/5")
 SETUPS = ("one", "always", "replicas", "sentinel", "cluster")
 CLUSTER = ("tests/admin", "tests/clients", "tests/failover", "tests/handlers", *STORES)
 
