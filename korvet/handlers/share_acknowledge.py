@@ -48,7 +48,7 @@ def handle(
         (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
     )
     if session is None and all(
-        error_code(each) == ErrorCode.INVALID_RECORD_STATE for each in outcomes.values()
+        error_code(outcome) == ErrorCode.INVALID_RECORD_STATE for outcome in outcomes.values()
     ):
         # No other worker has it either: the member has nothing of this.
         raise not_found()

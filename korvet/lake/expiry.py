@@ -260,7 +260,7 @@ def gone(stores: LakeStores) -> list[LakeTopic]:
         raise ValueError("there is no topic at all: do Redis and namespace belong to this lake?")
     known = {LakeTopic(row.name, row.id) for row in rows}
     unknown = stores.archives(
-        (each for each in found if each not in known and each.topic not in registry.unreadable), known
+        (table for table in found if table not in known and table.topic not in registry.unreadable), known
     )
     # The row of a topic may be lost (a failover): its log shows that there is one.
     partitions = [stores.logs.partition(each.topic, 0, each.topic_id, _BITS_ANY) for each in unknown]

@@ -59,9 +59,9 @@ def plan(stores: LakeStores, location: str, entries: Mapping[str, CatalogEntry])
     Raises KafkaError and StorageUnavailableError; LakeError, also if there are tables and no topic at all, or names and
     no table at all: then it is more likely that this is not the Redis or the namespace of the lake, or not the lake.
     """
-    found = stores.lake.tables()
+    all_tables = stores.lake.tables()
     live = {LakeTopic(row.name, row.id) for row in stores.topics.load().rows.values()}
-    tables = stores.archives(found, live)
+    tables = stores.archives(all_tables, live)
     if tables and not live:
         raise LakeError("there is no topic at all: do Redis and namespace belong to this lake?")
     root = location.rstrip("/")

@@ -193,13 +193,13 @@ class LakeStores(NamedTuple):
         """The lake."""
         return self.source.lake
 
-    def archives(self, found: Iterable[LakeTopic], live: Collection[LakeTopic]) -> list[LakeTopic]:
-        """Return those of `found` that are topics' tables: of live topics, or written by Korvet and by no pipeline.
+    def archives(self, tables: Iterable[LakeTopic], live: Collection[LakeTopic]) -> list[LakeTopic]:
+        """Return those of `tables` that are topics' tables: of live topics, or written by Korvet and by no pipeline.
 
         One that cannot be read is none. Raises KafkaError and StorageUnavailableError.
         """
-        written = {_same_store(uri) for each in self.pipelines.read() for uri in each.tables}
-        return [each for each in found if each in live or self._is_archive(each, written)]
+        written = {_same_store(uri) for pipeline in self.pipelines.read() for uri in pipeline.tables}
+        return [table for table in tables if table in live or self._is_archive(table, written)]
 
     def _is_archive(self, of: LakeTopic, written: Collection[str]) -> bool:
         if _same_store(self.lake.uri(of)) in written:

@@ -102,8 +102,8 @@ class PendingReplies:
         missing = [at for at, reply in enumerate(replies) if is_missing(reply)]
         if missing:
             self._node.rerun_missing(self._calls, self._packed, missing, replies, self._history)
-        full = [at for at, reply in enumerate(replies) if isinstance(reply, MemoryFullError)]
-        again = [at for at in full if self._calls[at][0].when_full]
+        full = [place for place, reply in enumerate(replies) if isinstance(reply, MemoryFullError)]
+        again = [place for place in full if self._calls[place][0].when_full]
         if again:
             self._node.rerun_full(self._calls, again, replies, self._history)
         return replies
@@ -272,7 +272,7 @@ class RedisNode:
         """Run the calls at `places` as Redis takes them while its memory is full; `replies` gets the new replies."""
         again = [
             (full, keys, args)
-            for full, keys, args in ((calls[at][0].when_full, *calls[at][1:]) for at in places)
+            for full, keys, args in ((calls[place][0].when_full, *calls[place][1:]) for place in places)
             if full
         ]
         try:

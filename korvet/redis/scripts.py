@@ -88,4 +88,4 @@ def get(name: str) -> Script:
 
 def all_scripts() -> tuple[Script, ...]:
     """Return all scripts in the order of their names, for SCRIPT LOAD at start."""
-    return tuple(each for script in _SCRIPTS.values() for each in (script, script.when_full) if each)
+    return tuple(text for script in _SCRIPTS.values() for text in (script, script.when_full) if text)

@@ -367,7 +367,7 @@ class TopicRegistry:
     def check_available(self, name: str) -> None:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
         check_name(name)
-        if any(fnmatchcase(name, each) for each in listed(self._settings.topic_reserved_names)):
+        if any(fnmatchcase(name, pattern) for pattern in listed(self._settings.topic_reserved_names)):
             message = f"Topic name is invalid: topic.reserved.names reserves '{name}'"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         self.refresh()

@@ -106,7 +106,7 @@ def _were_served(context: Context, listing: RedisNode) -> bool:
         return False
     store = BrokerStore(context.redis, context.keys)
     brokers = store.read(store.begin_read().result()).brokers
-    return any(each.started_ms < int(looked_at) for each in brokers)
+    return any(broker.started_ms < int(looked_at) for broker in brokers)
 
 
 def _resume_all(

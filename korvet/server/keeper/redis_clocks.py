@@ -25,7 +25,7 @@ class RedisClocks:
 
     def set_since(self, nodes: Iterable[RedisNode]) -> set[RedisNode]:
         """Return the nodes whose clock was set since the last look; of one that does not answer that shows later."""
-        found = set()
+        were_set = set()
         for node in nodes:
             began = self._clock.monotonic()
             try:
@@ -37,6 +37,6 @@ class RedisClocks:
                 continue
             ahead_ms = now_ms - (began + answered) * 500
             if abs(ahead_ms - self._ahead_ms.get(node, ahead_ms)) > JUMP_MS:
-                found.add(node)
+                were_set.add(node)
             self._ahead_ms[node] = ahead_ms
-        return found
+        return were_set

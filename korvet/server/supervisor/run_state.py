@@ -54,8 +54,8 @@ def directory_for(address: Address) -> Iterator[Path]:
             fd = _locked(path)
         if fd is None:
             raise ConfigError(f"{path}: {_BROKERS_MAX} brokers with this port use {path.parent}")
-        for each in path.iterdir():
-            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        for entry in path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     try:
