@@ -64,7 +64,8 @@ class ExpireGroups:
         connections = connect(context, listing)
         renewed = {node for node, count in connections.items() if self._connections.get(node) != count}
         renewed |= self._clocks.set_since(connections)
-        if losses != self._losses or (last and self._clock.monotonic() - last > OUTAGE_MS / 1000):
+        is_late = last is not None and self._clock.monotonic() - last > OUTAGE_MS / 1000
+        if losses != self._losses or is_late:
             renewed = set(connections)
         if renewed and (last is not None or not _were_served(context, listing)):
             _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
