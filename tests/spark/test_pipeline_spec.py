@@ -148,6 +148,7 @@ WRONG = {
         ('mode = "append"', "target.order_by: only the mode merge has it"),
         ('mode = "overwrite"', "target.order_by: only the mode merge has it"),
     ],
+    'order_by = ["offset"]': [('order_by = ["at"]\ndelete_when = "gone"', "in the order of offsets alone")],
     'mode = "merge"\nkey = ["id"]\norder_by = ["offset"]': [
         ('mode = "overwrite"', "target.partition_by: the mode overwrite needs it"),
         ('delete_when = "gone"', "target.delete_when: only the mode merge has it"),

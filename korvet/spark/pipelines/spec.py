@@ -338,6 +338,19 @@ def _transform(spec: PipelineSpec, directory: Path) -> TransformSpec:
     return found
 
 
+def _check_merge(target: TargetSpec) -> None:
+    if (target.mode == "merge") != bool(target.key):
+        raise PipelineError("target.key: the mode merge needs it, and no other mode has it")
+    for name in ("order_by", "delete_when"):
+        if getattr(target, name) and target.mode != "merge":
+            raise PipelineError(f"target.{name}: only the mode merge has it")
+    if target.delete_when and set(target.order_by) - {"offset"}:
+        # A row that is deleted leaves nothing by which a late one would be found to be older.
+        raise PipelineError(
+            "target.delete_when: rows can be deleted in the order of offsets alone (order_by)"
+        )
+
+
 def _check_target(target: TargetSpec) -> None:
     where = "topic" if target.type == "topic" else "path"
     for name in ("topic", "path"):
@@ -346,11 +359,7 @@ def _check_target(target: TargetSpec) -> None:
             raise PipelineError(f"target.{name}: the type {target.type} {problem}")
     if target.mode != "append" and target.type != "delta":
         raise PipelineError(f"target.mode: the type {target.type} is only appended to")
-    if (target.mode == "merge") != bool(target.key):
-        raise PipelineError("target.key: the mode merge needs it, and no other mode has it")
-    for name in ("order_by", "delete_when"):
-        if getattr(target, name) and target.mode != "merge":
-            raise PipelineError(f"target.{name}: only the mode merge has it")
+    _check_merge(target)
     if target.mode == "overwrite" and not target.partition_by:
         raise PipelineError("target.partition_by: the mode overwrite needs it")
     if target.partition_by and target.type == "topic":

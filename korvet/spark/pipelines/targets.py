@@ -118,15 +118,22 @@ class DeltaTarget:
         on = " AND ".join(f"t.{key} <=> s.{key}" for key in map(quoted, self._spec.key))
         sets = ", ".join(f"t.{name} = s.{name}" for name in names if name not in keys)
         deleted = f"s.{quoted(deletes)}" if deletes else "false"
-        clauses = [f"WHEN MATCHED AND {deleted} THEN DELETE"] if deletes else []
+        matched = f"WHEN MATCHED{self._not_older()}"
+        clauses = [f"{matched} AND {deleted} THEN DELETE"] if deletes else []
         if sets:
-            clauses.append(f"WHEN MATCHED THEN UPDATE SET {sets}")
+            clauses.append(f"{matched} THEN UPDATE SET {sets}")
         values = ", ".join(f"s.{name}" for name in names)
         insert = f"INSERT ({', '.join(names)}) VALUES ({values})"  # noqa: S608 - names are quoted
         clauses.append(f"WHEN NOT MATCHED AND NOT coalesce({deleted}, false) THEN {insert}")
         merge = f"MERGE INTO delta.{quoted(self.path)} t USING {_ROWS} s ON {on} {' '.join(clauses)}"
         with _transaction(session, batch):
             session.sql(merge)
+
+    def _not_older(self) -> str:
+        """Return the condition that a row is no older than the table's, whichever batch it comes in; null is oldest."""
+        order = tuple(map(quoted, self._spec.order_by))
+        here, there = (", ".join(f"{side}.{name}" for name in order) for side in "st")
+        return f" AND struct({here}) >= struct({there})" if order else ""
 
     def _last_of_each_key(self, rows: DataFrame) -> DataFrame:
         keys = ", ".join(map(quoted, self._spec.key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
@@ -137,6 +138,23 @@ UPSERT = (
     + sql("SELECT CAST(key AS BIGINT) id, value.amount, offset, value IS NULL gone FROM orders")
     + target(mode="merge", key=["id"], order_by=["offset"], delete_when="gone")
 )
+
+
+@pytest.mark.parametrize("batches", [(6,), (2, 2, 2), (1, 4, 1)], ids=str)
+def test_one_table_comes_of_a_stream_however_it_is_cut_into_batches(
+    runs: Runs, topics: Topics, batches: tuple[int, ...]
+) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    stream = iter([order(1, 2.0), order(2, 1.0), order(1, 1.0), order(2, 3.0), order(1, 3.0), order(2, 2.0)])
+    newest = (
+        source()
+        + sql("SELECT value.id, value.amount FROM orders")
+        + target(mode="merge", key=["id"], order_by=["amount"])
+    )
+    for count in batches:
+        topics.produce(partition, *itertools.islice(stream, count))
+        assert runs(newest) is None
+    assert {row["id"]: row["amount"] for row in runs.table()} == {1: 3.0, 2: 3.0}
 
 
 def test_rows_are_merged_by_key_and_tombstones_delete(runs: Runs, topics: Topics) -> None:
