@@ -6,20 +6,23 @@
 --
 -- A producer's row is "<epoch> <ms of its last batch> [#<number>[@<first>]] ..." (see shared/append_check). One with an open
 -- transaction stays, for the number says which marker ends it. A row of another form stays too: append reports it as an
--- error, and its content can still be seen then.
+-- error, and its content can still be seen then. A batch of the future came while the clock was ahead: its producer is
+-- silent from now on.
 
 local producers = KEYS[1]
 local cursor, count, silence_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local time = redis.call('TIME')
-local before_ms = time[1] * 1000 + math.floor(time[2] / 1000) - silence_ms
+-- @include shared/clock
 
 local scanned = redis.call('HSCAN', producers, cursor, 'COUNT', count)
 local rows, removed = scanned[2], 0
 for index = 1, #rows, 2 do
-  local row = rows[index + 1]
-  local last_ms = tonumber(string.match(row, '^%d+ (%d+) ') or '')
-  if last_ms and last_ms < before_ms and not string.find(row, '^%d+ %d+ #%d+@') then
+  local epoch, last_ms, rest = string.match(rows[index + 1], '^(%d+) (%d+)( .+)')
+  if not epoch or string.find(rest, '^ #%d+@') then
+    -- Stays as it is.
+  elseif tonumber(last_ms) > now_ms then
+    redis.pcall('HSET', producers, rows[index], string.format('%s %d%s', epoch, now_ms, rest)) -- not if memory is full
+  elseif tonumber(last_ms) < now_ms - silence_ms then
     removed = removed + redis.call('HDEL', producers, rows[index])
   end
 end

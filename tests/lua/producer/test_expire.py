@@ -37,6 +37,16 @@ def test_a_producer_that_was_silent_for_longer_is_forgotten(raw_redis: Any) -> N
     log.appended("y", producer=7, sequence=100)
 
 
+def test_a_producer_whose_last_batch_is_of_the_future_is_silent_from_now_on(raw_redis: Any) -> None:
+    Log(raw_redis).appended("x", producer=7)
+    epoch, at_ms, rest = raw_redis.hget(PRODUCERS, "7").decode().split(" ", 2)
+    raw_redis.hset(PRODUCERS, "7", f"{epoch} {int(at_ms) + 2 * HOUR_MS} {rest}")
+    assert expire(raw_redis, HOUR_MS) == 0
+    found = raw_redis.hget(PRODUCERS, "7").decode().split(" ", 2)
+    assert (found[0], found[2]) == (epoch, rest)
+    assert int(at_ms) <= int(found[1]) < int(at_ms) + HOUR_MS
+
+
 def test_a_malformed_row_stays_for_append_to_name(raw_redis: Any) -> None:
     raw_redis.hset(PRODUCERS, "7", "garbage")
     assert expire(raw_redis, 0) == 0
