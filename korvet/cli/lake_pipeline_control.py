@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 _SECONDS = click.FloatRange(min=0, min_open=True)
 _EMPTY = "no pipelines"
-_LOG_DIR = "--log-dir"
+_LOG_DIR, _WAIT = "--log-dir", "--wait"
 
 
 @contextlib.contextmanager
@@ -179,14 +179,31 @@ class _WithArguments(click.Command):
     metavar="DIRECTORY",
     help="Its log is appended to NAME.log there.",
 )
+@click.option(
+    _WAIT,
+    "seconds_max",
+    type=_SECONDS,
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until its queries run.",
+)
 @master_option
 @with_place
 @with_cluster
-def start(target: LakeTarget, file: Path, directory: Path, *, as_json: bool, **_of_run: Any) -> None:  # noqa: ANN401 - the flags of run
+def start(
+    target: LakeTarget,
+    file: Path,
+    directory: Path,
+    seconds_max: float,
+    *,
+    as_json: bool,
+    **_of_run: Any,  # noqa: ANN401 - the flags of run
+) -> None:
     """Run a pipeline by a process of its own, which goes on in the background; returns once its queries run.
 
     The process gets the flags that are given here. It is not started again when it fails, or when the machine starts:
-    a service manager does that.
+    a service manager does that. It goes on if its queries do not run in time; the exit code is 1 then.
     """
     from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - other commands start without Delta
 
@@ -204,7 +221,11 @@ def start(target: LakeTarget, file: Path, directory: Path, *, as_json: bool, **_
             start_new_session=True,
         )
         with waiting("starting Spark"):
-            begun = _await_begin(store, name, process)
+            begun = _await_begin(store, name, process, seconds_max)
+    if begun is None and process.poll() is None:
+        raise LakeError(
+            f"pipeline {name} has not started within {seconds_max:g} s: process {process.pid} goes on (log: {log})"
+        )
     if begun is None:
         raise LakeError(
             f"pipeline {name} did not start: {_last_line(log, at) or 'it says nothing'} (log: {log})"
@@ -217,13 +238,13 @@ def start(target: LakeTarget, file: Path, directory: Path, *, as_json: bool, **_
 
 
 def _flags_of_run() -> list[str]:
-    """Return what this command was given, without its own flag."""
+    """Return what this command was given, without its own flags."""
     given = iter(click.get_current_context().meta[__name__])
     found = []
     for each in given:
-        if each == _LOG_DIR:
+        if each in (_LOG_DIR, _WAIT):
             next(given)
-        elif not each.startswith(f"{_LOG_DIR}="):
+        elif not each.startswith((f"{_LOG_DIR}=", f"{_WAIT}=")):
             found.append(each)
     return found
 
@@ -243,16 +264,22 @@ def _refuse_running(store: PipelineStore, name: str) -> None:
         raise LakeError(f"pipeline {name} runs already: process {where.id} on {where.host}")
 
 
-def _await_begin(store: PipelineStore, name: str, process: subprocess.Popen[bytes]) -> PipelineStatus | None:
-    """Return a pipeline once its queries run, or have ended well; None if its process ended otherwise."""
-    while True:
+def _await_begin(
+    store: PipelineStore, name: str, process: subprocess.Popen[bytes], seconds_max: float
+) -> PipelineStatus | None:
+    """Return a pipeline once its queries run, or have ended well; None if its process ended otherwise or time is up."""
+    begun: PipelineStatus | None = None
+
+    def is_over() -> bool:
+        nonlocal begun
         ended = process.poll()
-        begun = next((each for each in store.read() if each.name == name and _is(each, process)), None)
-        if begun is not None and (begun.state == "running" or (ended == 0 and not begun.is_active)):
-            return begun
-        if ended is not None:
-            return None
-        time.sleep(_POLL_S)
+        found = next((each for each in store.read() if each.name == name and _is(each, process)), None)
+        if found is not None and (found.state == "running" or (ended == 0 and not found.is_active)):
+            begun = found
+        return begun is not None or ended is not None
+
+    _waited(is_over, seconds_max)
+    return begun
 
 
 def _is(status: PipelineStatus, process: subprocess.Popen[bytes]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -262,6 +264,14 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
     wait_until(lambda: state(store) == "completed", "it has read all", 120)
     # Spark ends after that.
     wait_until(lambda: not alive(answer["process"]), "its process has ended", 120)
+
+
+def test_a_pipeline_that_has_not_started_in_time_goes_on(topics: Topics, file: Path, tmp_path: Path) -> None:
+    flags = ("--log-dir", str(tmp_path), "--wait", "0.1")
+    message = failed(started(topics, str(file), *flags))
+    said = re.search(rf"Error: pipeline {NAME} has not started within 0.1 s: process (\d+) goes on ", message)
+    assert said, message
+    os.kill(int(said[1]), signal.SIGKILL)
 
 
 @pytest.mark.spark
