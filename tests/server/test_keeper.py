@@ -22,11 +22,13 @@ from korvet.redis.keys import Keys
 from korvet.server import keeper as keeper_tasks
 from korvet.server.keeper.context import LeaseLostError
 from korvet.server.keeper.keeper import Keeper, KeeperLease
-from korvet.server.keeper.log_tasks import expire_producers
+from korvet.server.keeper.log_tasks import finish_deletions
 from korvet.telemetry.snapshot import LakeLagSnapshot, PipelinesSnapshot, read
+from korvet.topics import deletion as topic_deletion
 from korvet.topics.registry import TopicSpec, id_text
 from korvet.topics.store import TopicStore
 from korvet.topics.types import TopicRow
+from tests.lua.support import unchanged
 from tests.support import processes, redis_servers
 from tests.support.broker import Broker, echo_broker
 from tests.support.domain import Domain
@@ -99,22 +101,74 @@ def test_a_keeper_without_the_lease_does_nothing(keeper: Keeper, settings: Setti
     assert raw_redis.hexists(PRODUCERS, "1")
 
 
-def test_a_task_with_the_token_of_an_earlier_holding_stops(keeper: Keeper, raw_redis: Any) -> None:
+def test_every_task_stops_with_the_token_of_an_earlier_holding(
+    keeper: Keeper, settings: Settings, tmp_path: Path, here: Domain, raw_redis: Any
+) -> None:
+    configs = {"cleanup.policy": "compact,delete"}
+    here.topics.create(TopicSpec(name="both", partitions=1, configs=configs))
+    raw_redis.zadd("korvet:groups", {"overdue": 1})
     raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
+    raw_redis.zadd(INDEX, {"to be mended": 1})
     assert keeper.lease.renew()
     token = keeper.lease.token
     assert token is not None
-    with pytest.raises(LeaseLostError):
-        expire_producers(keeper.context, partial(keeper.lease.check, token - 1))
-    assert raw_redis.hexists(PRODUCERS, "1")
+    with unchanged(raw_redis):
+        for task in keeper_tasks.every(settings, tmp_path):
+            with pytest.raises(LeaseLostError):
+                task.make()(keeper.context, partial(keeper.lease.check, token - 1))
 
 
-def test_a_damaged_key_does_not_keep_a_round_from_the_rest(keeper: Keeper, raw_redis: Any) -> None:
+def test_a_damaged_key_is_logged_and_does_not_keep_a_round_from_the_rest(
+    keeper: Keeper, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     raw_redis.set("{korvet:orders:0}:producers", "no hash")
+    raw_redis.set("{korvet:orders:0}:index", "no index")
+    raw_redis.hset("{korvet:orders:0}:state", "next", "no number")
     raw_redis.hset(PRODUCERS, "1", "0 1000 0-0@0")
     assert keeper.lease.renew()
     keeper.round()
     assert not raw_redis.exists(PRODUCERS)
+    lines = {(record.getMessage(), vars(record)["korvet_fields"]["key"]) for record in caplog.records}
+    assert lines == {
+        ("producers not expired", "{korvet:orders:0}:producers"),
+        ("external entries not renumbered", "korvet:orders:0"),
+        ("index repair failed", "{korvet:orders:0}:index"),
+        ("log not trimmed", "korvet:orders:0"),
+    }
+
+
+def test_a_deletion_stops_at_the_step_at_which_the_lease_is_lost_and_a_round_finishes_it(
+    here: Domain, keeper: Keeper, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_deletion, "_CLEARED_PER_STEP", 1)
+    topic = here.topics.create(TopicSpec(name="bills", partitions=5))
+    for index in range(5):
+        here.append("bills", b"v", partition=index)
+    here.topics.delete(topic, until=0)
+    before = len(raw_redis.keys("*korvet:bills:*"))
+    checks = iter([None, None])
+    with pytest.raises(StopIteration):
+        finish_deletions(keeper.context, lambda: next(checks))
+    assert 0 < len(raw_redis.keys("*korvet:bills:*")) < before
+    assert keeper.lease.renew()
+    keeper.round()
+    assert not raw_redis.keys("*korvet:bills:*")
+
+
+def test_a_topic_that_cannot_be_cleared_away_is_named_and_tried_again(
+    here: Domain, keeper: Keeper, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.topics.create(TopicSpec(name="bills"))
+    for name in ("bills", "orders"):
+        here.topics.delete(here.topics.get(name), until=0)
+    raw_redis.set("korvet:groups", "no list of groups")
+    finish_deletions(keeper.context, lambda: None)
+    assert [record.message for record in caplog.records] == ["cannot remove a deleted topic"] * 2
+    assert not raw_redis.keys("*korvet:orders:*")
+    assert raw_redis.hlen("korvet:topics") == 2
+    raw_redis.delete("korvet:groups")
+    finish_deletions(keeper.context, lambda: None)
+    assert raw_redis.hlen("korvet:topics") == 0
 
 
 def test_a_lease_that_was_not_renewed_in_time_is_not_held_whatever_redis_says(settings: Settings) -> None:

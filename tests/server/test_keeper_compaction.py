@@ -67,10 +67,12 @@ def test_topics_are_compacted_whose_policy_says_so(keeper: Keeper, here: Domain)
 
 def test_retention_and_compaction_of_one_topic_leave_what_both_do(keeper: Keeper, here: Domain) -> None:
     filled(here, "both", policy="compact,delete", retention_ms="3600000")
+    filled(here, "compacted", retention_ms="3600000")
     offset = here.append("both", Record(b"now", b"key-0", int(time.time() * 1000)))
     keeper.round()
     [found] = here.fetch(here.wanted("both", offset=offset))
     assert (values(b"".join(found.chunks)), found.log_start) == ([b"now"], offset)
+    assert left(here, "compacted") == [b"18", b"19"]
 
 
 def test_the_task_has_its_turns_only_where_the_cleaner_is_enabled(
