@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.log.compaction_store import CompactionStore
 from korvet.log.index import RowBuilder
 from korvet.log.trim import Trim, Trimmed, TrimStore
 from korvet.protocol.records.batch import HEADER, BatchHeader
@@ -127,20 +126,10 @@ def test_a_buffer_too_small_for_one_interval_is_said(log: CompactedLog) -> None:
     assert "clean_token" not in [name.decode() for name in log.raw.hkeys(log.partition.state)]
 
 
-def test_what_a_killed_pass_did_not_give_back_comes_back_with_the_next_keeper(
-    log: CompactedLog, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("restarted", [True, False])
+def test_memory_that_a_stopped_pass_did_not_give_back_comes_back_with_the_next_turn(
+    log: CompactedLog, *, restarted: bool
 ) -> None:
-    for n in range(300):
-        log.append((b"one", b"%d" % n * 300))
-    with monkeypatch.context() as killed:
-        killed.setattr(CompactionStore, "free", lambda _store, _partition: False)
-        log.compacted()
-    assert log.raw.xlen(log.partition.stream) == 300
-    assert log.plans(log.compactor_on(log.here.redis)) == []
-    assert log.raw.xlen(log.partition.stream) < 100
-
-
-def test_what_a_pass_did_not_come_to_give_back_comes_back_with_the_next_turn(log: CompactedLog) -> None:
     for n in range(300):
         log.append((b"one", b"%d" % n * 300))
 
@@ -151,21 +140,8 @@ def test_what_a_pass_did_not_come_to_give_back_comes_back_with_the_next_turn(log
     with pytest.raises(InterruptedError):
         log.compact(check=check)
     assert log.raw.xlen(log.partition.stream) == 300
-    assert log.plans() == []
+    assert log.plans(log.compactor_on(log.here.redis) if restarted else None) == []
     assert log.raw.xlen(log.partition.stream) < 100
-
-
-def test_sizes_count_what_is_left(log: CompactedLog) -> None:
-    log.fill(10)
-    done = log.compacted()
-    look = log.store.states([log.partition])[0]
-    assert not isinstance(look, KafkaError)
-    assert log.plans() == []
-    written = look.end if log.partition.format == "batch" else log.field("records")
-    assert written - log.field("start_records") == done.kept == len(log.read())
-    entries = log.raw.xrange(log.partition.compacted[log.field("clean")])
-    stored = sum(len(name) + len(value) for _, fields in entries for name, value in fields.items())
-    assert log.field("bytes") - log.field("start_bytes") == stored
 
 
 def test_sizes_follow_a_start_that_moves_within_the_compacted_part(

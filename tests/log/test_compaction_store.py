@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,29 +103,6 @@ def test_an_entry_of_too_many_fields_is_named(store: CompactionStore, record_ben
     entries = store.read(under_way, 0, 5)
     with pytest.raises(KafkaError, match=f"entry {entry_id.decode()} has 3951 fields, .* XDEL"):
         store.write(under_way, entries)
-
-
-STEPS: list[Callable[[CompactionStore, Bench], object]] = [
-    begun,
-    lambda store, bench: store.rows(bench.partition, 0, 5, 10),
-    lambda store, bench: store.entry_count(bench.partition),
-    lambda store, bench: store.free(bench.partition),
-]
-
-
-@pytest.mark.parametrize(
-    ("key", "step"), list(zip(("index_key", "index_key", "stream", "stream"), STEPS, strict=True))
-)
-def test_a_key_of_another_type_is_named(
-    store: CompactionStore, bench: Bench, key: str, step: Callable[[CompactionStore, Bench], object]
-) -> None:
-    bench.append(b"a")
-    bench.raw.hset(bench.partition.state, "clean_end", "1")
-    name = getattr(bench.partition, key)
-    bench.raw.set(name, "no stream, no index")
-    with pytest.raises((KafkaError, AssertionError)) as raised:
-        step(store, bench)
-    assert "WRONGTYPE" in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import gevent
 import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -175,35 +174,6 @@ def test_a_drain_ends_every_wait(here: Domain) -> None:
     for each in waiting:
         assert each.get(timeout=10)[0].error == ErrorCode.NONE
     assert here.fetch(here.wanted("orders"), wait_ms=LONG_MS)[0].chunks == []
-
-
-def test_many_appends_while_a_consumer_waits_are_all_seen_once(here: Domain, there: Domain) -> None:
-    filled(here, 1, 0, 0)
-    expected = [b"%d" % n for n in range(200)]
-
-    def produce() -> None:
-        for value in expected:
-            there.append("orders", value)
-
-    producer = gevent.spawn(produce)
-    got: list[bytes | None] = []
-    offset = 0
-    while len(got) < len(expected):
-        [found] = here.fetch(here.wanted("orders", offset=offset), wait_ms=LONG_MS)
-        assert found.error == ErrorCode.NONE
-        got += values_of(found)
-        offset = found.high_watermark
-    producer.get(timeout=10)
-    assert got == expected
-
-
-def test_a_stream_of_the_wrong_type_is_a_storage_error(here: Domain, raw_redis: redis.Redis) -> None:
-    filled(here, 2, 1, 10)
-    raw_redis.delete("korvet:orders:0")
-    raw_redis.set("korvet:orders:0", "text")
-    found = here.fetch(here.wanted("orders", 0), here.wanted("orders", 1))
-    assert [each.error for each in found] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
-    assert len(values_of(found[1])) == 1
 
 
 @pytest.mark.parametrize("storage_format", ["record", "batch"])

@@ -144,12 +144,6 @@ def test_records_after_an_offset_are_counted_to_the_last_one(bench: Bench, index
     assert lags == [20_000, *(20_000 - number for number in numbers), 0, 0]
 
 
-def test_without_an_index_records_are_counted_one_by_one(bench: Bench, index: IndexStore) -> None:
-    offsets = rising(bench)
-    bench.raw.delete(bench.partition.index_key)
-    assert after(index, bench, offsets[3], offsets[-3]) == [19_997, 3]
-
-
 def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:
     index = IndexStore(record_bench.redis)
     offsets = fill(record_bench, [1] * 2000)
@@ -166,17 +160,12 @@ def test_many_logs_are_answered_in_their_order(bench: Bench, index: IndexStore) 
         bench.append(*[b"v"] * count, partition=each) for count, each in ((1, one), (2, two), (3, three))
     ]
     stranger = bench.at(0, topic_id="another-id")
-    lags = index.records_from(
-        [
-            LogPosition(two, bases[1]),
-            LogPosition(stranger, 0),
-            LogPosition(three, bases[2] + 1),
-            LogPosition(one, -1),
-        ]
-    )
-    assert lags[0] == 2
-    assert code_of(lags[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert lags[2:] == [2, 1]
+    places = ((two, bases[1]), (stranger, 0), (three, bases[2] + 1), (one, -1), (one, bases[0] + 1))
+    positions = [LogPosition(partition, offset) for partition, offset in places]
+    counts, lags = index.records_from(positions), index.lags(positions)
+    assert [counts[0], *counts[2:]] == [2, 2, 1, 0]
+    assert [lag.records for lag in lags if isinstance(lag, Lag)] == [2, 2, 1, 0]
+    assert code_of(counts[1]) == code_of(lags[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     finds = index.find([Search(three, 5), Search(stranger, 5), Search(one, 6)])
     assert isinstance(finds[0], SearchResult)
     assert code_of(finds[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -297,17 +286,3 @@ def test_the_time_of_the_broker_counts_where_the_topic_says_so(bench: Bench) -> 
     [appended] = bench.logs.append([append])
     assert isinstance(appended, Appended)
     assert first_timestamps(bench, appended.base_offset) == [(2, at)]
-
-
-def test_many_are_answered_in_their_order_errors_in_their_places(bench: Bench) -> None:
-    one, two, _ = bench.partitions
-    offsets = [bench.append(record(3), partition=two), bench.append(record(3), partition=one)]
-    stranger = bench.at(0, topic_id="another-id")
-    lags = IndexStore(bench.redis).lags(
-        [LogPosition(one, offsets[1] + 1), LogPosition(stranger, 0), LogPosition(two, offsets[0])]
-    )
-    assert lags[0] == Lag(0, 0)
-    assert code_of(lags[1]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert isinstance(lags[2], Lag)
-    assert lags[2].records == 1
-    assert lags[2].age_ms > 0

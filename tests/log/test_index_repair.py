@@ -109,13 +109,6 @@ def upkeep(redis: Redis, raw_redis: Any, request: pytest.FixtureRequest) -> Upke
     return Upkeep(Bench(redis, raw_redis, request.param))
 
 
-def test_an_index_that_is_right_is_left_alone(upkeep: Upkeep) -> None:
-    upkeep.fill(30)
-    before = upkeep.rows(), upkeep.state()
-    assert upkeep.mend() is None
-    assert (upkeep.rows(), upkeep.state()) == before
-
-
 @pytest.mark.parametrize("damage", ["gone", "its newest rows gone", "garbage", "another type", "asked for"])
 def test_a_missing_index_is_rebuilt(upkeep: Upkeep, damage: str) -> None:
     offsets = upkeep.fill(40)
@@ -220,18 +213,6 @@ def test_uncounted_records_are_counted(redis: Redis, raw_redis: Any) -> None:
     upkeep.check(offsets)
 
 
-def test_a_log_that_is_compacted_meanwhile_keeps_the_rows_that_compaction_made(upkeep: Upkeep) -> None:
-    upkeep.fill(20)
-    upkeep.raw.zremrangebyrank(upkeep.partition.index_key, 1, -1)
-    before = upkeep.rows()
-
-    def beside() -> None:
-        upkeep.raw.hset(upkeep.partition.state, mapping={"clean": 1, "clean_end": 7})
-
-    upkeep.mend(beside)
-    assert upkeep.rows() == before
-
-
 def test_a_far_timestamp_that_left_the_log_is_forgotten_by_its_rows(upkeep: Upkeep) -> None:
     offsets = upkeep.large(0, FAR, *range(2, 80))
     upkeep.trim(offsets[40])
@@ -266,23 +247,6 @@ def test_a_far_timestamp_that_is_still_in_the_log_stays(upkeep: Upkeep) -> None:
     upkeep.trim(offsets[1])
     assert upkeep.mend() is None
     assert upkeep.find(500) == OffsetFound(offsets[2], FAR, upkeep.bench.epoch)
-
-
-def test_forgetting_goes_on_where_a_step_never_came(upkeep: Upkeep) -> None:
-    offsets = upkeep.large(0, FAR, *range(2, 80))
-    upkeep.trim(offsets[40])
-    rows = [(member, score) for member, score in upkeep.rows() if score > offsets[40]]
-    # The first row was rewritten, and then the keeper was killed.
-    member, score = rows[0]
-    records, size, _, interval = member.decode().split(":")
-    upkeep.raw.zrem(upkeep.partition.index_key, member)
-    upkeep.raw.zadd(upkeep.partition.index_key, {f"{records}:{size}:{interval}:{interval}": score})
-    upkeep.raw.hset(upkeep.partition.state, "rebase", int(score))
-    assert upkeep.mend() is not None
-    assert upkeep.state()["max_timestamp"] == 79
-    assert "rebase" not in upkeep.state()
-    assert upkeep.find(1000) == OffsetFound()
-    assert upkeep.intervals(80) == []
 
 
 def test_a_log_of_another_incarnation_and_a_malformed_state_are_errors(upkeep: Upkeep) -> None:

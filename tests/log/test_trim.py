@@ -12,7 +12,7 @@ import pytest
 from gevent.event import Event
 
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.log.index import Row
 from korvet.log.retention import Retention, SizeRetentionTrigger
 from korvet.log.trim import BackgroundTrims, Reason, Trim, Trimmed, Trimmer, TrimState, TrimStore
@@ -110,35 +110,6 @@ def test_errors_stand_in_their_places(bench: Bench, store: TrimStore) -> None:
     ]
     assert isinstance(extents[2], TrimState)
     assert store.trim([Trim(good)]) == [Trimmed(0, 0, more=False)]
-
-
-@pytest.mark.parametrize("member", ["1:2:3", "a:b:c:d", "1:2:3:4:5", ""])
-def test_a_damaged_row_is_named(bench: Bench, store: TrimStore, member: str) -> None:
-    bench.append(b"v")
-    bench.raw.zadd(bench.partition.index_key, {member: 1})
-    _, extents = store.states([bench.partition], 5)
-    for outcome in (*extents, *store.trim([Trim(bench.partition, 1)])):
-        assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert bench.partition.index_key in str(outcome)
-    assert bench.bounds().log_start == 0
-
-
-@pytest.mark.parametrize("key", ["state", "index_key", "stream"])
-def test_a_key_of_another_type_is_named(bench: Bench, store: TrimStore, key: str) -> None:
-    bench.append(b"v")
-    name: Any = getattr(bench.partition, key)
-    bench.raw.delete(name)
-    bench.raw.set(name, "no log")
-    [outcome] = store.trim([Trim(bench.partition, 1)])
-    assert code_of(outcome) == ErrorCode.KAFKA_STORAGE_ERROR
-    _, [extent] = store.states([bench.partition], 5)
-    assert isinstance(extent, TrimState) == (key == "stream")
-
-
-def test_a_redis_that_is_away_is_said_so() -> None:
-    away = TrimStore(Redis("redis://127.0.0.1:1", timeout_ms=500, connect_timeout_ms=500))
-    with pytest.raises(StorageUnavailableError):
-        away.states([], 5)
 
 
 SECONDS_MAX = 30
