@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
+from korvet.cluster.pipelines import PipelineStatus, PipelineStore, QueryStatus
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
 from tests.deploy.files import DEPLOY
 from tests.faults.servers import Server
 from tests.faults.work import Work
@@ -123,7 +126,16 @@ def _expressions() -> Iterator[str]:
 
 
 @pytest.mark.timeout(300)
-def test_every_panel_shows_something_of_a_broker_with_clients(broker: Broker, prometheus: Prometheus) -> None:
+def test_every_panel_shows_something_of_a_broker_with_clients_and_a_pipeline(
+    broker: Broker, prometheus: Prometheus, server: Server
+) -> None:
+    queries = {"main": QueryStatus(batch=1, ended_ms=1, duration_ms=1)}
+    pipeline = PipelineStatus(
+        name="a", state="running", since_ms=1, started_ms=1, holder="h/1/m/1", queries=queries
+    )
+    redis = Redis(server.url, timeout_ms=5000, connect_timeout_ms=5000, blocking=True)
+    with contextlib.closing(redis):
+        PipelineStore(redis, Keys("korvet")).write(pipeline)
     with Work(broker.bootstrap):
         empty = list(_expressions())
 
