@@ -103,21 +103,46 @@ def test_after_a_time_without_a_keeper_sessions_begin_again(
 
 
 @pytest.mark.parametrize(
-    ("broker_started", "looked_at", "ends"),
-    [(-60_000, -1_000, True), (-500, -1_000, False), (-60_000, -60_000, False), (-60_000, 60_000, False)],
-    ids=["keeper replaced", "all brokers restarted", "long ago", "clock set back"],
+    ("broker_started", "node", "looked_at", "ends"),
+    [
+        (-60_000, "", -1_000, True),
+        (-500, "", -1_000, False),
+        (-60_000, "", -60_000, False),
+        (-60_000, "", 60_000, False),
+        (-60_000, "another", -1_000, False),
+        (None, "", -1_000, False),
+    ],
+    ids=[
+        "keeper replaced",
+        "all brokers restarted",
+        "long ago",
+        "clock set back",
+        "another node",
+        "brokers unknown",
+    ],
 )
 def test_a_keeper_that_takes_over_ends_sessions_only_if_members_were_served(
-    settings: Settings, redis: Redis, raw_redis: Any, *, broker_started: int, looked_at: int, ends: bool
+    settings: Settings,
+    redis: Redis,
+    raw_redis: Any,
+    *,
+    broker_started: int | None,
+    node: str,
+    looked_at: int,
+    ends: bool,
 ) -> None:
     context = Keeper(settings).context
     ExpireGroups()(context, lambda: None)
     seconds, microseconds = raw_redis.time()
     now_ms = seconds * 1000 + microseconds // 1000
-    assert 0 <= now_ms - int(raw_redis.get(KEYS.groups_looked_at)) < OUTAGE_MS
-    broker = {"host": "a", "port": 9092, "until": now_ms + 60_000, "started": now_ms + broker_started}
-    raw_redis.hset(KEYS.brokers, "0", json.dumps(broker))
-    raw_redis.set(KEYS.groups_looked_at, now_ms + looked_at)
+    assert 0 <= now_ms - int(raw_redis.hget(KEYS.groups_looked_at, "")) < OUTAGE_MS
+    if broker_started is None:
+        raw_redis.set(KEYS.brokers, "no hash")
+    else:
+        broker = {"host": "a", "port": 9092, "until": now_ms + 60_000, "started": now_ms + broker_started}
+        raw_redis.hset(KEYS.brokers, "0", json.dumps(broker))
+    raw_redis.delete(KEYS.groups_looked_at)
+    raw_redis.hset(KEYS.groups_looked_at, node, now_ms + looked_at)
     group = expired(redis, raw_redis, "billing")
     ExpireGroups()(context, lambda: None)
     assert group.ids() == (set() if ends else {"a"})

@@ -71,7 +71,7 @@ class ExpireGroups:
             _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
         self._connections, self._losses = connections, losses
         self._due.look(context, store.schedule, partial(self._look, store), check_lease)
-        listing.call("SET", context.keys.groups_looked_at, self._due.taken.now_ms)
+        listing.call("HSET", context.keys.groups_looked_at, context.node, self._due.taken.now_ms)
         self._last_turn = self._clock.monotonic()
 
     def _look(
@@ -95,18 +95,22 @@ def connect(context: Context, listing: RedisNode) -> dict[RedisNode, int]:
 
 
 def _were_served(context: Context, listing: RedisNode) -> bool:
-    """Return whether groups were looked at just now, and a live broker was there already then.
+    """Return whether the run's groups were looked at just now, and a live broker was there already then.
 
     So it is when a keeper takes over, not after an outage of all brokers or of Redis.
     """
-    time, looked_at = listing.pipeline([("TIME",), ("GET", context.keys.groups_looked_at)])
+    asked = [("TIME",), ("HGET", context.keys.groups_looked_at, context.node)]
+    time, looked_at = listing.pipeline(asked)
     if not isinstance(looked_at, bytes) or not looked_at.isdigit():
         return False
     age_ms = time_ms(time) - int(looked_at)
     if not 0 <= age_ms <= context.settings.keeper_lease_ms + 2 * OUTAGE_MS:
         return False
     store = BrokerStore(context.redis, context.keys)
-    brokers = store.read(store.begin_read().result()).brokers
+    try:
+        brokers = store.read(store.begin_read().result()).brokers
+    except KafkaError:
+        return False  # of those who could have served members nothing is known
     return any(broker.started_ms < int(looked_at) for broker in brokers)
 
 
