@@ -12,9 +12,8 @@ from korvet.log.producers import new_producer_id
 from tests.handlers import apis
 from tests.handlers.rows.records import fetched, produced, transactional
 from tests.handlers.rows.topics import gone
-from tests.handlers.rows.transactions import BY
 from tests.handlers.scene import Scene
-from tests.support.batches import GZIP, Record, batch, forged, read, values
+from tests.support.batches import GZIP, batch, forged, read, values
 
 
 @pytest.fixture
@@ -33,24 +32,6 @@ def answered(scene: Scene, records: Any, version: int = 13, **fields: Any) -> An
 def read_back(scene: Scene, topic: str = "orders") -> bytes:
     [answer] = scene.do(apis.Fetch, **fetched(topic=topic)).responses
     return bytes(answer.partitions[0].records or b"")
-
-
-@pytest.mark.parametrize("version", [3, 8, 12])
-def test_unknown_topics_and_partitions_are_answered_and_the_others_appended(
-    scene: Scene, version: int
-) -> None:
-    topics = [
-        {"name": name, "partition_data": [{"index": index, "records": batch(b"v")} for index in indexes]}
-        for name, indexes in (("missing", (0,)), ("orders", (0, 1, -1)))
-    ]
-    answer = scene.ask(apis.Produce, version, acks=1, topic_data=topics)
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [
-        (topic.name, partition.index, partition.error_code)
-        for topic in answer.responses
-        for partition in topic.partition_responses
-    ] == [("missing", 0, unknown), ("orders", 0, 0), ("orders", 1, unknown), ("orders", -1, unknown)]
-    assert values(read_back(scene)) == [b"v"]
 
 
 def test_max_message_bytes_is_the_topics_and_counts_what_was_sent(scene: Scene) -> None:
@@ -106,21 +87,6 @@ def test_records_without_a_transaction_come_beside_those_of_one_but_not_from_its
     assert answered(scene, batch(b"plain"), tx="tx").error_code == ErrorCode.NONE
     own = batch(b"v", producer_id=scene.producer_id, epoch=scene.producer_epoch, sequence=1)
     assert answered(scene, own).error_code == ErrorCode.INVALID_TXN_STATE
-
-
-def test_a_marker_needs_no_key_where_records_do(scene: Scene) -> None:
-    scene.create("compacted", cleanup_policy="compact")
-    scene.init_producer()
-    keyed = batch(
-        Record(b"v", b"k"),
-        producer_id=scene.producer_id,
-        epoch=scene.producer_epoch,
-        sequence=0,
-        transactional=True,
-    )
-    assert answered(scene, keyed, topic="compacted", tx="tx").error_code == ErrorCode.NONE
-    scene.do(apis.EndTxn, 4, **BY, committed=True)
-    assert scene.raw.xlen("korvet:compacted:0") == 2
 
 
 def test_no_producer_id_is_given_twice() -> None:

@@ -46,9 +46,33 @@ def test_the_limits_themselves_are_allowed_and_no_time_at_all_is(timestamp: int,
     assert check(LIMITS | {"message.timestamp.type": "LogAppendTime"}, Record(timestamp=timestamp)) is None
     if refused is not None:
         assert refused.code is ErrorCode.INVALID_TIMESTAMP
-        assert refused.records == [
-            (0, f"the timestamp {timestamp} is not in {NOW - 100}..{NOW + 10}"),
-        ]
+        assert refused.records == [(0, f"the timestamp {timestamp} is not in {NOW - 100}..{NOW + 10}")]
+
+
+KEYED, KEYLESS, TOMBSTONE = Record(b"v", b"k"), Record(b"v", None), Record(None, b"k")
+LATE, BOTH = Record(b"v", b"k", NOW + 11), Record(b"v", None, NOW + 11)
+AFTER, COMPACT = {"message.timestamp.after.max.ms": "10"}, {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "sent", "code", "wrong"),
+    [
+        ({}, [KEYLESS, Record(timestamp=-5)], None, []),
+        (AFTER, [KEYED, LATE, Record(timestamp=0), LATE], ErrorCode.INVALID_TIMESTAMP, [1, 3]),
+        (COMPACT, [KEYED, TOMBSTONE, Record(b"v", b"")], None, []),
+        (COMPACT, [TOMBSTONE, KEYLESS, Record(None, None)], ErrorCode.INVALID_RECORD, [1, 2]),
+        ({"cleanup.policy": "delete,compact"}, [KEYLESS], ErrorCode.INVALID_RECORD, [0]),
+        # The time says the error of two kinds of wrong records; of one record its key is looked at first.
+        (AFTER | COMPACT, [LATE, KEYLESS, KEYED], ErrorCode.INVALID_TIMESTAMP, [0, 1]),
+        (AFTER | COMPACT, [KEYLESS, LATE], ErrorCode.INVALID_TIMESTAMP, [0, 1]),
+        (AFTER | COMPACT, [BOTH], ErrorCode.INVALID_RECORD, [0]),
+    ],
+)
+def test_a_batch_is_refused_for_all_of_its_wrong_records(
+    configs: dict[str, str], sent: list[Record], code: ErrorCode | None, wrong: list[int]
+) -> None:
+    refused = check(configs, *sent)
+    assert (refused and refused.code, [at for at, _ in refused.records] if refused else []) == (code, wrong)
 
 
 def test_of_very_many_wrong_records_some_are_named() -> None:
