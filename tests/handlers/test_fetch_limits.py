@@ -49,9 +49,7 @@ def test_a_fetch_waits_until_min_bytes_are_there(scene: Scene, other: Scene) -> 
     assert len(answer.records) >= 3_500
 
 
-def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(
-    scene: Scene,
-) -> None:
+def test_a_fetch_below_min_bytes_is_answered_with_what_there_is_at_the_end_of_its_wait(scene: Scene) -> None:
     scene.create("orders")
     scene.append(b"x")
     assert values(fetch(scene, max_wait_ms=100, min_bytes=10_000).records) == [b"x"]

@@ -11,10 +11,7 @@ import redis
 from korvet.errors import ErrorCode
 from korvet.log.group_commit import APPEND_SCRIPTS
 from korvet.protocol.messages.list_groups import ListGroupsRequest
-from korvet.protocol.messages.produce import (
-    ProduceRequest,
-    ProduceResponse,
-)
+from korvet.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.support.batches import batch, values
 from tests.support.processes import wait_until
 from tests.support.redis_servers import server_of

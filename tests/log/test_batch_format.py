@@ -190,8 +190,7 @@ def test_a_frame_is_undone_to_the_length_in_the_header_whatever_that_is(codec: A
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [(b"x", []), (b"x-0", [b"batch", PRODUCED]), (b"1-0", []), (b"1-0", None), (None, [])],
+    "entry", [(b"x", []), (b"x-0", [b"batch", PRODUCED]), (b"1-0", []), (b"1-0", None), (None, [])]
 )
 def test_what_is_no_entry_raises_one_of_the_declared_errors(entry: Any) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError, IndexError)):

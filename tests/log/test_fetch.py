@@ -144,11 +144,7 @@ def test_errors_stand_beside_the_others(here: Domain) -> None:
     filled(here, 3, 1, 10)
     wanted = [here.wanted("orders", 0), here.wanted("orders", 1, offset=2**53), here.wanted("orders", 2)]
     found = here.fetch(*wanted, wait_ms=LONG_MS, bytes_min=10_000)
-    assert [each.error for each in found] == [
-        ErrorCode.NONE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.NONE,
-    ]
+    assert [each.error for each in found] == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE]
     assert [len(values_of(each)) for each in found] == [1, 0, 1]
 
 

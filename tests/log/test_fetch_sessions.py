@@ -150,12 +150,7 @@ def test_without_slots_there_are_no_sessions(cache: Cache) -> None:
 
 
 @pytest.mark.parametrize(
-    "refs",
-    [
-        [],
-        named(1, "x" * (NAME_LENGTH_MAX + 1)),
-        named(fetch_sessions.SESSION_PARTITIONS_MAX + 1),
-    ],
+    "refs", [[], named(1, "x" * (NAME_LENGTH_MAX + 1)), named(fetch_sessions.SESSION_PARTITIONS_MAX + 1)]
 )
 def test_what_is_too_large_gets_no_session(cache: Cache, refs: list[Any]) -> None:
     assert cache.create(0, refs=refs) == NO_SESSION

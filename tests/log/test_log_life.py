@@ -27,12 +27,7 @@ PRODUCERS = st.sampled_from([5, 2**62])
 TIMESTAMPS = st.one_of(
     st.integers(0, 60).map(lambda tick: tick * TICK_MS), st.sampled_from([1000 * TICK_MS, 2**62])
 )
-SMALL = st.builds(
-    Record,
-    value=st.one_of(st.none(), st.binary(max_size=20)),
-    key=KEYS,
-    timestamp=TIMESTAMPS,
-)
+SMALL = st.builds(Record, value=st.one_of(st.none(), st.binary(max_size=20)), key=KEYS, timestamp=TIMESTAMPS)
 # Three of these are more than lies between two rows of the index.
 LARGE = st.builds(
     lambda key, timestamp, filler: Record(filler * 400_000, key, timestamp),

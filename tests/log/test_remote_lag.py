@@ -45,8 +45,7 @@ def test_the_lag_is_what_no_table_holds_yet(redis_url: str, tmp_path: Path, stor
 
 
 @pytest.mark.parametrize(
-    ("storage_format", "configs"),
-    [("record", {}), ("batch", {"message.timestamp.type": "LogAppendTime"})],
+    ("storage_format", "configs"), [("record", {}), ("batch", {"message.timestamp.type": "LogAppendTime"})]
 )
 def test_the_age_counts_from_the_append_whatever_time_a_record_has(
     redis_url: str, tmp_path: Path, storage_format: Format, configs: dict[str, str]

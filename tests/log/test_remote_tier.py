@@ -93,11 +93,7 @@ def test_a_read_is_sent_once_however_often_its_consumer_comes(
 def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_again(store: _Counting) -> None:
     now, errors = [0.0], []
     tier = RemoteTier(
-        store,
-        wait_ms=0,
-        timeout_ms=20_000,
-        count_error=lambda: errors.append(now[0]),
-        clock=lambda: now[0],
+        store, wait_ms=0, timeout_ms=20_000, count_error=lambda: errors.append(now[0]), clock=lambda: now[0]
     )
     for _ in range(4):
         assert tier.read([request()], wait=True) == [None]

@@ -12,14 +12,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.table import Lake, LakeTopic
 from korvet.log.offsets import OffsetFound, OffsetQuery
 from korvet.log.remote.archived import RemoteOffsetStore
-from korvet.log.trim import (
-    BackgroundTrims,
-    Reason,
-    RecordDeletion,
-    Trimmed,
-    Trimmer,
-    TrimStore,
-)
+from korvet.log.trim import BackgroundTrims, Reason, RecordDeletion, Trimmed, Trimmer, TrimStore
 from korvet.log.types import LogPosition
 from korvet.protocol.types import SpecialTimestamp
 from korvet.topics.registry import TopicSpec

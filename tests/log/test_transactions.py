@@ -257,10 +257,7 @@ def test_a_refusal_holds_for_its_partition_and_epoch_alone(
     create("batch")
     verify = Coordinator(REFUSAL)
     assert codes(begin(here, verify, 0).result()) == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert codes(begin(here, verify, 1, 0, 1).result()) == [
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NONE,
-    ]
+    assert codes(begin(here, verify, 1, 0, 1).result()) == [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE]
     assert codes(begin(here, verify, 1, epoch=1).result()) == [ErrorCode.NONE]
 
 

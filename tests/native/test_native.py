@@ -121,11 +121,7 @@ class List(list[Any]):
 )
 def test_what_is_not_for_it_is_left_to_python(changed: dict[int, Any]) -> None:
     arguments: list[Any] = [RUNS, TIMESTAMPS, CONTENT, AFTER, 1000, 0]
-    assert native.encode_records(*arguments) == (
-        b"\x0e\0\0\0\x01\x02a\0" + b"\x0e\0\0\x02\x01\x02b\0",
-        2,
-        1,
-    )
+    assert native.encode_records(*arguments) == (b"\x0e\0\0\0\x01\x02a\0" + b"\x0e\0\0\x02\x01\x02b\0", 2, 1)
     for place, value in changed.items():
         arguments[place] = value
     assert native.encode_records(*arguments) is None

@@ -244,12 +244,7 @@ FETCH = (
         for level, holds in ((0, bool), (1, lambda records: not records))
     ),
     Row(fetched(session_epoch=0), {"session_id": Where(lambda given: given > 0)}, versions=(7, 18)),
-    Row(
-        in_session(generation, 1),
-        {"session_id": generation},
-        versions=(12, 12),
-        before=session(12),
-    ),
+    Row(in_session(generation, 1), {"session_id": generation}, versions=(12, 12), before=session(12)),
     *(
         Row(
             fetched(topic=topic, partition=partition),

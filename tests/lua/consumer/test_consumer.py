@@ -10,16 +10,7 @@ import pytest
 import redis
 
 from tests.lua.consumer.support import CONSUMER_KEYS, SESSION_MS, ConsumerGroup, owner
-from tests.lua.group.support import (
-    ASSIGNMENTS,
-    CHANNEL,
-    DEADLINES,
-    GROUP,
-    MEMBERS,
-    REBALANCE_MS,
-    Group,
-    row,
-)
+from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, REBALANCE_MS, Group, row
 from tests.lua.support import announced, memory_left, refused, run, unchanged
 
 
