@@ -71,10 +71,13 @@ def check() -> list[Part]:
 
 def test() -> list[Part]:
     """Return what takes eight minutes: processes, networks, a session of each client library, a Redis Cluster."""
+    return [*check(), pytest("tests with processes", "-m", "slow and not nightly"), *brokers_and_clients()]
+
+
+def brokers_and_clients() -> list[Part]:
+    """Return the parts of `make test` that pytest without arguments leaves out."""
     stores = [str(file) for folder in STORES for file in sorted(Path(folder).rglob("test_*store*.py"))]
     return [
-        *check(),
-        pytest("tests with processes", "-m", "slow and not nightly"),
         pytest("processes of a broker", "-m", "not nightly", "tests/processes"),
         pytest("clients, a session each", "tests/clients/test_smoke.py"),
         pytest(
@@ -167,11 +170,16 @@ def stress() -> list[Part]:
     folders = sorted(
         path for path in Path("tests").iterdir() if path.is_dir() and path.name not in SLOW_FOLDERS
     )
-    runs = [(str(folder), "not nightly") for folder in folders if any(folder.rglob("test_*.py"))]
+    by_folder = [
+        pytest(str(folder), "-m", "not nightly", str(folder), minutes=60)
+        for folder in folders
+        if any(folder.rglob("test_*.py"))
+    ]
+    files = pytest("files of tests", "-m", "not nightly", *map(str, sorted(Path("tests").glob("test_*.py"))))
     return [
-        pytest(f"{folder}, round {number}", "-m", marker, folder, minutes=60)
+        part._replace(name=f"{part.name}, round {number}")
         for number in (1, 2, 3)
-        for folder, marker in [*runs, ("tests/clients/test_smoke.py", "not nightly")]
+        for part in [*by_folder, files, *brokers_and_clients()]
     ]
 
 
