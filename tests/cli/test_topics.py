@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
+from confluent_kafka.admin import ConfigResource
 
+from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.registry import id_text, new_id
+from korvet.topics.store import TopicStore
+from korvet.topics.types import TopicRow
 from tests.cli.commands import (
     at_broker,
     commit,
@@ -117,6 +124,30 @@ def test_an_unknown_topic_fails_and_the_others_are_described(broker: InProcessBr
         assert failed(korvet(*command, "-b", broker.bootstrap)).startswith(unknown), command
     assert result.stdout.startswith(f"{topic}: 1 partition,")
     assert topic in [each["topic"] for each in as_json(broker, "describe", "--all-topics")]
+
+
+def test_a_topic_with_slot_tags_is_described_with_its_streams_and_what_is_described_can_be_set(
+    broker: InProcessBroker, name: str
+) -> None:
+    """As a topic of a cluster with redis.placement=even has them."""
+    tags = "0aB1cD"
+    row = TopicRow(name=name, id=id_text(new_id()), partitions=2, tags=tags)
+    with closing(Redis(broker.redis_url, timeout_ms=5000, connect_timeout_ms=5000, blocking=True)) as redis:
+        store = TopicStore(redis, Keys("korvet"))
+        text = store._rows.create(row, 0)
+        assert text is not None
+        store._finish_creation(name, text)
+    streams = [f"korvet:{name}:0:{{0aB}}", f"korvet:{name}:1:{{1cD}}"]
+    [described] = as_json(broker, "describe", name)
+    assert [each["stream"] for each in described["partitions"]] == streams
+    printed = done(topics(broker, "describe", name))
+    assert [line.split()[-1] for line in printed.splitlines()[-2:]] == streams
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    admin = Librdkafka({"bootstrap.servers": broker.bootstrap})
+    config = admin.describe_configs([resource])[resource].result(30)["redis.slot.tags"]
+    assert (config.value, config.is_read_only) == (tags, True)
+    assert done(topics(broker, "alter", name, "-c", f"redis.slot.tags={tags}")) == f"altered {name}\n"
+    assert "INVALID_CONFIG" in failed(topics(broker, "alter", name, "-c", "redis.slot.tags=0aB"))
 
 
 def test_topics_get_more_partitions_and_other_settings(
