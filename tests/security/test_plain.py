@@ -41,3 +41,21 @@ def test_a_wrong_password_of_the_file_takes_as_long_as_an_unknown_user(
     stored = CountingCredentials(redis, Keys("korvet"))
     assert PlainUsers(str(path), stored).is_password(user, password) is fits
     assert stored.salted == salted
+
+
+def test_the_file_is_read_again_when_it_has_changed(
+    redis: Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "users.toml"
+    path.touch(0o600)
+    users = PlainUsers(str(path), UserCredentials(redis, Keys("korvet")))
+    for text, mode, fits in (
+        ('carol = "x"', 0o600, True),
+        ('dave = "x"', 0o600, False),
+        ('carol = "x"', 0o600, True),
+        ('carol = "x"', 0o604, False),
+    ):
+        path.write_text(text)
+        path.chmod(mode)
+        assert users.is_password("carol", "x") is fits
+    assert "no user of the file may log in" in caplog.text

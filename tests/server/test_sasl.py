@@ -124,35 +124,6 @@ def test_a_user_of_the_file_logs_in_by_plain_alone(broker: Broker, client: SaslC
         assert other.log_in("carol", IN_FILE).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_the_file_is_read_again_when_it_has_changed(broker: Broker, password_file: Path) -> None:
-    def log_in(user: str) -> int:
-        with SaslClient(broker.at("SASL_PLAINTEXT")) as client:
-            code: int = client.log_in(user, IN_FILE, "PLAIN").error_code
-            return code
-
-    assert log_in("carol") == 0
-    before = password_file.read_text()
-    try:
-        password_file.write_text(f'dave = "{IN_FILE}"\n')
-        assert (log_in("carol"), log_in("dave")) == (ErrorCode.SASL_AUTHENTICATION_FAILED, 0)
-        password_file.chmod(0o604)
-        assert log_in("dave") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert "every user of this machine may use it" in broker.log()
-    finally:
-        password_file.chmod(0o600)
-        password_file.write_text(before)
-    assert log_in("carol") == 0
-
-
-def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(broker: Broker) -> None:
-    with SaslClient(broker.at("SHORT")) as short:
-        answer = short.handshake("GSSAPI")
-        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        assert answer.mechanisms == ["SCRAM-SHA-256", "PLAIN"]
-        assert short.is_closed_by_broker()
-        assert "mechanism=GSSAPI" in audited(broker, short)
-
-
 def test_a_session_may_have_an_end_by_one_mechanism_and_none_by_another(broker: Broker) -> None:
     for mechanism, lifetime_ms in (("SCRAM-SHA-256", 600_000), ("PLAIN", 0)):
         with SaslClient(broker.at("SHORT")) as short:
