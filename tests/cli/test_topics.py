@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient as Librdkafka
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin._config import ConfigResource
 
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
