@@ -79,14 +79,6 @@ def test_the_age_of_the_first_record_that_was_not_committed_is_reported(worker: 
     assert hours == [2, 1, 0, 0]
 
 
-def test_who_is_behind_the_start_or_the_end_of_the_log_has_what_there_is(worker: Domain) -> None:
-    make(worker, "orders")
-    worker.append("orders", b"a", b"b")
-    for offset, lag in ((-5, 2), (0, 2), (2**62, 0)):
-        commit(worker, "g", "orders", offset)
-        assert lags(worker, "g") == {("g", "orders", 0): lag}
-
-
 def test_a_topic_created_again_has_no_lag(worker: Domain) -> None:
     make(worker, "orders")
     worker.append("orders", b"a")

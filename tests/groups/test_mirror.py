@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -46,15 +46,11 @@ def test_no_more_positions_wait_than_there_is_room_for(
     assert len(worker.redis_groups()) == 4
 
 
-@pytest.mark.parametrize("delete", [lambda store: store.delete_group(NAME), None])
-def test_a_position_that_comes_late_makes_no_redis_group_of_what_was_deleted(
-    worker: Stores, other: Stores, delete: Callable[[OffsetStore], None] | None
+def test_a_position_that_comes_late_makes_no_redis_group_of_what_was_forgotten(
+    worker: Stores, other: Stores
 ) -> None:
     worker.commit()
-    if delete is None:
-        other.forget_all()
-    else:
-        delete(other.store)
+    other.forget_all()
     worker.store.flush()
     assert worker.redis_groups() == []
 

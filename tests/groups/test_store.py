@@ -116,14 +116,6 @@ def pending(group: Group) -> list[bytes]:
     return [name for name in group.raw.hkeys(group.members) if name.startswith(b"w:")]
 
 
-def test_a_pending_id_takes_no_place_before_it_joins(redis: Redis, raw_redis: Any) -> None:
-    group = Group(redis, raw_redis, size_max=2)
-    group.stable("a")
-    give_id(group, "ghost")
-    give_id(group, "b")
-    group.waits("b")
-
-
 def test_of_more_than_have_room_those_that_join_first_get_in(redis: Redis, raw_redis: Any) -> None:
     group = Group(redis, raw_redis, size_max=2, initial_delay_ms=3000)
     for member in ("a", "b", "c"):

@@ -9,10 +9,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.handlers.registry import HANDLERS
-from korvet.protocol.messages.api_versions import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-)
+from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.topic_client import Client
 from tests.support.wire_client import frame, header
 
@@ -42,13 +39,6 @@ def test_the_response_header_is_plain_even_where_the_request_is_flexible(client:
     client.send(ApiVersionsRequest(**SOFTWARE), 3, correlation_id=9)
     # After the correlation id comes the error code at once, then a compact array of one more than its length.
     assert client.receive_frame()[:7] == struct.pack(">ih", 9, 0) + bytes([len(HANDLERS) + 1])
-
-
-def test_pipelined_requests_are_answered_in_their_order(client: Client) -> None:
-    for number in range(50):
-        client.send(ApiVersionsRequest(**SOFTWARE), number % 5, correlation_id=number)
-    for number in range(50):
-        client.receive(ApiVersionsResponse, number % 5, correlation_id=number)
 
 
 def test_a_client_without_an_id_is_served(client: Client) -> None:

@@ -20,7 +20,6 @@ from tests.handlers.scene import ALICE, ROOT, TOPIC, Scene
 from tests.support import ops, processes, redis_servers
 from tests.support.broker import Broker
 from tests.support.fetch_session import FOREVER_MS, Consumer, Place, sessionless
-from tests.support.proxy import until
 from tests.support.topic_client import Client, fetch_request
 
 NUMBERS = itertools.count()
@@ -166,19 +165,6 @@ def test_a_log_start_that_moves_is_answered(workers: Workers) -> None:
     [answer] = consumer.fetch().values()
     assert (answer.log_start_offset, answer.records) == (offset, b"")
     assert consumer.fetch() == {}
-
-
-def test_a_fetch_that_waits_is_woken_by_any_partition(workers: Workers) -> None:
-    here, there = workers
-    there.create("orders", 20)
-    here.ids = there.ids
-    consumer = workers.opened(20)
-    for producer, partition in ((there, 3), (here, 19), (there, 3), (there, 0)):
-        waiting = gevent.spawn(consumer.fetch, FOREVER_MS)
-        channel = f"korvet:orders:{partition}"
-        until(lambda channel=channel: redis_servers.listeners(there.raw, channel) > 0)  # type: ignore[misc]  # a default binds it
-        producer.append(b"v", partition=partition)
-        assert waiting.get().keys() == {Place("orders", partition)}
 
 
 @pytest.mark.parametrize("storage_format", ["record"])

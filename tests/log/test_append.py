@@ -113,18 +113,6 @@ def test_what_is_prepared_while_a_missing_script_is_loaded_waits_for_its_turn(
     assert offset(first) < offset(second)
 
 
-def test_nothing_is_sent_if_what_was_refused_before_may_not_be_any_more(here: Domain) -> None:
-    here.topics.create(TopicSpec(name=ORDERS))
-    version = here.redis.order.version
-    first = begin_any(here)
-    here.redis.order.change()  # another connection has learned where a slot is
-    second = begin_any(here, version=version)
-    until(lambda: first.ready)
-    # It has to wait: nothing may be held back for it.
-    assert not second.ready
-    assert offset(first) < offset(second)
-
-
 def test_an_append_that_others_outrun_is_refused(
     here: Domain, raw_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,18 +100,6 @@ def test_appends_of_two_connections_follow_a_slot_that_moves_before_their_turn_e
     redis.close()
 
 
-def test_an_append_to_another_incarnation_of_the_topic_is_refused_alone(bench: Bench) -> None:
-    bench.append(b"first")
-    stale = bench.at(0, topic_id="another")
-    begun = [
-        bench.logs.begin_append([bench.made(b"x", partition=partition)])
-        for partition in (bench.partition, stale, bench.partition)
-    ]
-    one, refused, two = (each.result()[0] for each in begun)
-    assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert base(two) == base(one) + 1
-
-
 def test_a_call_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.append(b"first")
     monkeypatch.setattr(group_commit, "CALL_BATCHES_MAX", 4)

@@ -137,13 +137,6 @@ def test_the_pieces_of_a_log_are_all_of_it(bench: Bench, index: IndexStore) -> N
     assert [piece.bound for piece in pieces] == [numbers[piece.end - 1] for piece in pieces]
 
 
-def test_records_after_an_offset_are_counted_to_the_last_one(bench: Bench, index: IndexStore) -> None:
-    offsets = rising(bench)
-    numbers = [0, 1, 4095, 4096, 4499, 4500, 4501, 12_345, 19_998, 19_999]
-    lags = after(index, bench, -1, *(offsets[number] for number in numbers), offsets[-1] + 1, offsets[-1] + 9)
-    assert lags == [20_000, *(20_000 - number for number in numbers), 0, 0]
-
-
 def test_a_compacted_part_is_counted_where_it_lies(record_bench: Bench) -> None:
     index = IndexStore(record_bench.redis)
     offsets = fill(record_bench, [1] * 2000)

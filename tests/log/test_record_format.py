@@ -203,12 +203,6 @@ def test_without_a_usable_timestamp_an_entry_has_the_time_of_its_id(
     assert headers == [("timestamp", timestamp)]
 
 
-@pytest.mark.parametrize("timestamp", [0, -1, 2**63 - 1, -(2**63), 10**18, 999_999_999_999_999_999])
-def test_every_int64_is_a_timestamp(timestamp: int) -> None:
-    text = b"%d" % timestamp
-    assert read(("1234-5", [b"key", b"k", b"value", b"v", b"timestamp", text]))[0][1] == timestamp
-
-
 def test_of_an_external_entry_nothing_is_lost() -> None:
     fields = {b"temperature": b"21", b"\xff\xfe": b"\x00", b"nullheader.x": b"not null", b"header.x": b"1"}
     flat = [part for pair in fields.items() for part in pair]

@@ -98,20 +98,6 @@ def test_rows_below_the_start_are_work_left(bench: Bench, store: TrimStore) -> N
     assert not look(store, bench).unfinished
 
 
-def test_errors_stand_in_their_places(bench: Bench, store: TrimStore) -> None:
-    bench.append(b"v")
-    stranger = bench.at(0, topic_id="id-2")
-    damaged, good = bench.partitions[1:]
-    bench.raw.hset(damaged.state, "bytes", "many")
-    _, extents = store.states([stranger, damaged, good], 5)
-    assert [code_of(each) for each in extents[:2]] == [
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    ]
-    assert isinstance(extents[2], TrimState)
-    assert store.trim([Trim(good)]) == [Trimmed(0, 0, more=False)]
-
-
 SECONDS_MAX = 30
 
 

@@ -53,19 +53,6 @@ def time_is_up(group: Group) -> None:
 
 
 @pytest.mark.usefixtures("no_outage")
-def test_a_round_ends_the_sessions_of_members_that_were_silent(
-    settings: Settings, redis: Redis, raw_redis: Any
-) -> None:
-    keeper = watching(settings)
-    groups = [expired(redis, raw_redis, f"group-{n}") for n in range(GROUPS)]
-    living = Group(redis, raw_redis, "living")
-    living.stable("a")
-    keeper.round()
-    assert not any(group.ids() for group in groups)
-    assert living.summary() == ("Stable", 1, {"a"})
-
-
-@pytest.mark.usefixtures("no_outage")
 def test_a_group_that_cannot_be_read_affects_no_other_and_is_logged_once(
     settings: Settings, redis: Redis, raw_redis: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,15 +135,19 @@ def test_a_keeper_that_takes_over_ends_sessions_only_if_members_were_served(
     assert group.ids() == (set() if ends else {"a"})
 
 
+@pytest.mark.parametrize("took_over", [False, True], ids=["an outage", "another Redis is the master now"])
 def test_a_keeper_after_an_outage_begins_sessions_again(
-    settings: Settings, redis: Redis, raw_redis: Any
+    settings: Settings, redis: Redis, raw_redis: Any, *, took_over: bool
 ) -> None:
     context = Keeper(settings).context
     clock = VirtualClock()
     task = ExpireGroups(clock=clock)
     task(context, lambda: None)
     group = expired(redis, raw_redis, "away")
-    clock.advance(OUTAGE_MS / 1000 + 1)
+    if took_over:
+        context.redis.reconnect("another Redis is the master now")
+    else:
+        clock.advance(OUTAGE_MS / 1000 + 1)
     task(context, lambda: None)
     assert group.ids() == {"a"}
     time_is_up(group)
@@ -185,21 +176,6 @@ def test_a_keeper_begins_sessions_again_when_the_clock_of_redis_was_set(
     clock.advance(JUMP_MS / 1000 - 1)
     task(context, lambda: None)
     assert late.ids() == set()
-
-
-def test_sessions_begin_again_by_the_clock_of_a_redis_that_took_over(
-    settings: Settings, redis: Redis, raw_redis: Any
-) -> None:
-    context = Keeper(settings).context
-    task = ExpireGroups()
-    task(context, lambda: None)
-    group = expired(redis, raw_redis, "billing")
-    context.redis.reconnect("another Redis is the master now")
-    task(context, lambda: None)
-    assert group.ids() == {"a"}
-    time_is_up(group)
-    task(context, lambda: None)
-    assert group.ids() == set()
 
 
 @pytest.mark.slow

@@ -97,21 +97,6 @@ def test_a_topic_keeps_the_layout_it_was_made_with(redis_url: str, raw_redis: re
     assert raw_redis.hlen("korvet:topics") == 1
 
 
-def test_a_topic_that_is_being_cleared_away_is_gone_for_everybody(here: Domain, there: Domain) -> None:
-    made = here.topics.create(TopicSpec(name="orders", partitions=3))
-    here.append("orders", b"v", partition=2)
-    assert there.topics.get("orders") == made
-    wanted = there.wanted("orders", 2)
-    here.topics.delete(made, until=0)
-    assert [row.name for row in there.topics.list_deleting()] == ["orders"]
-    for view in (here, there):
-        assert view.topics.get_cached("orders") is None
-        assert refusal(view.topics.resolve, TopicRef("", made.id)) == ErrorCode.UNKNOWN_TOPIC_ID
-        assert refusal(view.topics.delete, made) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    [found] = there.fetch(wanted)  # as a worker that has not heard of it
-    assert found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_requests_that_only_validate_do_not_fill_the_memory(
     here: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,14 +111,6 @@ def test_requests_that_only_validate_do_not_fill_the_memory(
 def test_a_partition_that_is_not_there_is_unknown(here: Domain, index: int) -> None:
     topic = here.topics.create(TopicSpec(name="orders", partitions=2))
     assert refusal(topic.partition, index) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_a_partition_that_was_made_meanwhile_is_found(here: Domain, there: Domain) -> None:
-    here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
-    there.topics.create(TopicSpec(name="orders", partitions=3))
-    topic, partition = here.topics.partition(TopicRef("orders"), 2)
-    assert (topic, partition.index) == (there.topics.get("orders"), 2)
 
 
 def test_a_registry_of_an_emptied_redis_is_read_again(

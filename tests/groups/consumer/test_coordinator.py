@@ -131,14 +131,6 @@ def test_a_regular_expression_matches_topics_as_they_come(at: Consumers) -> None
     assert (one.has(), two.has()) == ({"bills2": [0, 1]}, {"orders": [0, 1, 2, 3]})
 
 
-def test_an_expression_matches_only_topics_that_the_member_may_see(at: Consumers) -> None:
-    at.create("bills", 2)
-    one = Client(at, "one", regex=".*")
-    one.is_visible = lambda name: name != "bills"
-    one.join()
-    assert one.has() == {"orders": [0, 1, 2, 3]}
-
-
 def test_the_assignor_is_the_one_that_most_members_name(at: Consumers) -> None:
     at.create("bills", 4)
     names = ("orders", "bills")

@@ -14,7 +14,6 @@ from tests.groups.consumer.test_migration import classic_group, settled
 from tests.groups.support import KEYS
 from tests.support.domain import domain
 from tests.support.dying import Dying
-from tests.support.redis_cluster import RedisCluster
 
 STEPS_MAX = 40
 
@@ -80,26 +79,3 @@ def test_a_worker_that_is_killed_at_any_request_leaves_a_group_that_others_go_on
             if not dying.was_killed:
                 return
     raise AssertionError("it takes more requests than that")
-
-
-@pytest.mark.slow
-def test_a_group_on_a_cluster_keeps_to_one_slot(redis_cluster: RedisCluster) -> None:
-    with domain(redis_cluster.url) as made:
-        raw = redis_cluster.node_of(KEYS.group_state(NAME)).client
-        at = Consumers(made, raw)
-        at.create("orders", 4)
-        one, two = Client(at, "one", "orders"), Client(at, "two", "orders")
-        one.join()
-        two.join()
-        settle(one, two)
-        check(at, one, two)
-        two.leave()
-        settle(one)
-        check(at, one)
-        one.leave()
-        at.admin.delete(NAME)
-        [old] = classic_group(at, 1)
-        one.join()
-        settled([one], [old])
-        one.leave()
-        assert old.must_join()
