@@ -41,13 +41,14 @@ from korvet.log.verification import Unverified, Verifications, Verify
 from korvet.logs import Log
 from korvet.pending import Done, Pending
 from korvet.protocol.records.batch import (
+    HEADER_BYTES,
     RECORD_BYTES_MIN,
     TRANSACTIONAL_BIT,
     BatchHeader,
     ProducedBatch,
     produced_batch,
 )
-from korvet.protocol.records.compression import Codec
+from korvet.protocol.records.compression import Codec, check_size
 from korvet.protocol.records.record import NO_TIMESTAMP, Record
 from korvet.telemetry.topic_counters import TopicCounters
 from korvet.topics.config import TopicConfig
@@ -275,6 +276,9 @@ class Appender:
         if config.log_append_time:
             batch = batch.timed(now_ms, log_append_time=True)
         header = batch.header
+        if config.remote_storage:
+            # The archiver decompresses no more either.
+            check_size(header.codec, batch.view[HEADER_BYTES:], limit)
         if header.size_bytes > config.max_message_bytes:
             most = config.max_message_bytes
             message = f"a batch of {header.size_bytes} bytes in the topic's codec exceeds max.message.bytes = {most}"

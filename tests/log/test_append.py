@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -19,7 +20,7 @@ from korvet.log.types import Appended
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support import redis_servers
-from tests.support.batches import LZ4, ZSTD, batch, forged, raw
+from tests.support.batches import CODECS, LZ4, ZSTD, batch, forged, raw
 from tests.support.domain import Domain, domain
 from tests.support.log_bench import code_of
 from tests.support.processes import wait_until
@@ -253,6 +254,25 @@ def test_a_request_is_decoded_in_pieces_of_which_it_holds_one_at_a_time(redis_ur
         assert held >= bytes_max
         assert [type(result) for result in delivering.result()] == [Appended] * partitions
         assert bytes_max <= most < bytes_max + COPIES * (size + 100) + RECORD_BYTES
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_cannot_be_archived_for_its_size_is_refused_by_topics_that_are(
+    redis_url: str, codec: int, tmp_path: Path
+) -> None:
+    settings = Settings(record_decompressed_max_bytes=100_000, lake_path=str(tmp_path))
+    with domain(redis_url, settings) as here:
+        for enabled in ("true", "false"):
+            configs = {"storage.format": "batch", "remote.storage.enable": enabled}
+            here.topics.create(TopicSpec(name=enabled, configs=configs))
+        deliveries = [
+            PartitionRef(TopicRef(name), 0, batch(bytes(size), codec=codec))
+            for name in ("true", "false")
+            for size in (99_900, 100_000)
+        ]
+        fits, refused, *taken = here.appender.append(deliveries, zstd_known=True)
+        assert code_of(refused) == ErrorCode.MESSAGE_TOO_LARGE
+        assert [type(result) for result in (fits, *taken)] == [Appended] * 3
 
 
 def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(

@@ -23,6 +23,7 @@ import lz4.frame
 import zstandard
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.protocol.wire import Buffer
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
@@ -32,6 +33,8 @@ GZIP_PIECE_BYTES = 1024
 ZSTD_HEADER_BYTES_MAX = 18
 ZSTD_BLOCK_RLE = 1
 """One byte stands for a block of repetitions of any size."""
+ZSTD_BLOCK_COMPRESSED = 2
+ZSTD_BLOCK_BYTES_MAX = 128 * 1024
 PIECES_MAX = 10_000
 """Some 15 ms of work. Codecs write blocks of 32 KiB and more: these would be 320 MiB."""
 STEP_BYTES_MIN = 64 * 1024
@@ -102,6 +105,19 @@ def decompress(codec: int, data: bytes, limit: int) -> bytes:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
 
 
+def check_size(codec: int, data: Buffer, limit: int) -> None:
+    """Check that `data` in `codec`, a member of Codec, decompresses to `limit` bytes at most; raises as `decompress`.
+
+    Data that is too short to exceed the limit, or has too few blocks of zstd, is not decompressed: damage in it passes.
+    """
+    try:
+        bytes_max = _zstd_bytes_max(data) if codec == Codec.zstd else len(data) * _RATIO_MAX[codec]
+    except (zstandard.ZstdError, ValueError):
+        bytes_max = limit + 1
+    if bytes_max > limit:
+        decompress(codec, bytes(data), limit)
+
+
 def _none(data: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise _TooLargeError
@@ -146,7 +162,7 @@ def _lz4(data: bytes, limit: int) -> bytes:
 
 
 def _zstd(data: bytes, limit: int) -> bytes:
-    _check_zstd_is_whole(data)
+    _zstd_bytes_max(data)
     # A stream, since a frame may not say its size and what it says is not to be allocated.
     step = _step(data, limit)
     parts: list[bytes] = []
@@ -160,9 +176,12 @@ def _zstd(data: bytes, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _check_zstd_is_whole(data: bytes) -> None:
-    """Raise ValueError if the last frame is cut off: the stream reader takes that for its end (RFC 8878, 3.1.1)."""
-    position = pieces = 0
+def _zstd_bytes_max(data: Buffer) -> int:
+    """Return the most bytes that the frames can decompress to, by the headers of their blocks (RFC 8878, 3.1.1).
+
+    Raises ValueError if the last frame is cut off: the stream reader takes that for its end.
+    """
+    position = pieces = bytes_max = 0
     while position < len(data) or not data:
         frame = data[position : position + ZSTD_HEADER_BYTES_MAX]
         parameters = zstandard.get_frame_parameters(frame)
@@ -175,11 +194,13 @@ def _check_zstd_is_whole(data: bytes) -> None:
             header = int.from_bytes(data[position : position + 3], "little")
             last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             position += 3 + (1 if kind == ZSTD_BLOCK_RLE else size)
+            bytes_max += ZSTD_BLOCK_BYTES_MAX if kind == ZSTD_BLOCK_COMPRESSED else size
             if position > len(data):
                 raise _TruncatedError
         position += 4 * parameters.has_checksum
     if position > len(data):
         raise _TruncatedError
+    return bytes_max
 
 
 def _step(data: bytes, limit: int) -> int:
@@ -227,6 +248,8 @@ _DECOMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
     Codec.lz4: _lz4,
     Codec.zstd: _zstd,
 }
+_RATIO_MAX: dict[int, int] = {Codec.none: 1, Codec.gzip: 1032, Codec.snappy: 22, Codec.lz4: 255}
+"""The most bytes that a byte of each format can stand for."""
 _COMPRESSORS: dict[int, Callable[[bytes], bytes]] = {
     Codec.none: bytes,
     Codec.gzip: lambda data: bytes(cramjam.gzip.compress(data)),

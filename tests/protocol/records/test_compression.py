@@ -15,16 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.protocol.records.compression import PIECES_MAX, Codec, compress, decompress
+from korvet.protocol.records.compression import PIECES_MAX, Codec, check_size, compress, decompress
 from tests.support import batches
 
 COMPRESSED = [codec for codec in Codec if codec != Codec.none]
 LIMIT = 100_000
 
 
-def code_of(codec: int, data: bytes, limit: int = LIMIT) -> ErrorCode:
+def code_of(
+    codec: int, data: bytes, limit: int = LIMIT, check: Callable[[int, bytes, int], object] = decompress
+) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
-        decompress(codec, data, limit)
+        check(codec, data, limit)
     return refused.value.code
 
 
@@ -42,7 +44,9 @@ def test_the_limit_is_exact(codec: Codec, size: int) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     packed = batches.compress(codec, data)
     assert decompress(codec, packed, size) == data
-    assert code_of(codec, packed, size - 1) == ErrorCode.MESSAGE_TOO_LARGE
+    check_size(codec, packed, size)
+    for check in (decompress, check_size):
+        assert code_of(codec, packed, size - 1, check) == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
