@@ -185,7 +185,7 @@ def verify(target: LakeTarget, *, as_json: bool) -> int:
 
     Each file is read whole. "Compared" are the records that Redis has too. In storage format `record` offsets are
     sparse: there a missing record is noticed only while Redis has it. Exit code 1 if something is wrong; each finding
-    is a line on stderr.
+    is a line on stderr. Offsets of batches that did not decode are known holes and no finding: their bytes are kept.
     """
     found, failed = _verify(target)
     if as_json:
@@ -200,6 +200,12 @@ def verify(target: LakeTarget, *, as_json: bool) -> int:
             for each in found
         ]
         print_table(titles, rows, numbers=titles[1:], empty=_NO_TOPICS)
+        for each in found:
+            for hole in each.known_holes:
+                name = f"{each.topic}-{each.partition}"
+                click.echo(
+                    f"{name}: known hole: batches of offsets {hole.first} to {hole.end - 1} are kept as bytes"
+                )
     for each in found:
         for finding in each.findings:
             print_error(f"{each.topic}-{each.partition}: {finding.kind}: {finding.message}")

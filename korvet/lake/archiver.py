@@ -34,6 +34,7 @@ from korvet.lake.tasks import (
     resume_point,
     split,
 )
+from korvet.lake.unreadable import DIRECTORY, KeptFile
 from korvet.log.remote.archived import Archived
 from korvet.log.types import Bounds
 from korvet.topics.types import Partition
@@ -64,6 +65,17 @@ class LostRange(msgspec.Struct, frozen=True):
     end: int
 
 
+class UnreadableBatches(msgspec.Struct, frozen=True):
+    """Offsets `first` to just before `end` of batches that do not decode: they are kept as bytes (`unreadable`)."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    batches: int
+    reason: str
+
+
 class ArchiveRound(msgspec.Struct, kw_only=True):
     """What a round did, or several. `more`: it left a part of what it found; `conflicts`: commits that came second."""
 
@@ -75,6 +87,7 @@ class ArchiveRound(msgspec.Struct, kw_only=True):
     more: bool = False
     failures: list[ArchiveFailure] = []
     lost: list[LostRange] = []
+    unreadable: list[UnreadableBatches] = []
 
     @property
     def moved(self) -> bool:
@@ -91,6 +104,7 @@ class ArchiveRound(msgspec.Struct, kw_only=True):
         self.more = other.more
         self.failures = other.failures
         self.lost = [*self.lost, *other.lost]
+        self.unreadable = [*self.unreadable, *other.unreadable]
 
     def failed(self, topic: str, partition: int, error: str) -> None:
         """Add and log a failure."""
@@ -119,6 +133,16 @@ class ArchiveRound(msgspec.Struct, kw_only=True):
                 end=gap.end,
             )
         self.lost = [*self.lost, *lost]
+
+    def passed(self, unreadable: Sequence[UnreadableBatches]) -> None:
+        """Add and log batches that the archive holds as bytes only."""
+        for each in unreadable:
+            _log.error(
+                "batches do not decode: they are archived as bytes, not as records",
+                **msgspec.structs.asdict(each),
+                directory=f"{DIRECTORY}/partition={each.partition}",
+            )
+        self.unreadable = [*self.unreadable, *unreadable]
 
 
 class PartitionPlan(NamedTuple):
@@ -275,8 +299,9 @@ class Archiver:
         done: ArchiveRound,
     ) -> list[Archived]:
         """Commit what tasks have written of a topic; returns how far its partitions are archived now."""
-        advances, files, lost = [], [], []
-        archived = []
+        advances, files, lost, archived = [], [], [], []
+        unreadable: list[UnreadableBatches] = []
+        kept: list[KeptFile] = []
         try:
             with lake_errors(table.uri):
                 data_files = self._source.lake.filesystem(topic_plan.topic.of)
@@ -298,14 +323,17 @@ class Archiver:
                 lost += _lost_ranges(each, taken)
                 files += [file for one in taken for file in one.files]
                 left_out = max((one.left_out for one in taken), default=0)
-                advances.append(Advance(each.partition.index, each.resume.expected, at, left_out))
+                batches = sum(passed.batches for one in taken for passed in one.unreadable)
+                advances.append(Advance(each.partition.index, each.resume.expected, at, left_out, batches))
+                unreadable += _unreadable(each.partition, taken)
+                kept += [file for one in taken for file in one.kept]
                 archived.append(Archived(each.partition, at, each.log_start))
         if not advances:
             return []
         before = table.version
         try:
             if "://" not in self._source.lake.path:
-                _check_shared(table.uri, data_files, files)
+                _check_shared(table.uri, data_files, [*files, *kept])
             table.append(files, advances)
         except CommitConflictError as error:
             _log.info("another archiver committed first", topic=topic_plan.topic.name, reason=error)
@@ -321,6 +349,7 @@ class Archiver:
         done.files += len(files)
         done.partitions += len(advances)
         done.missed(lost)
+        done.passed(unreadable)
         return archived
 
     def _sync_iceberg(self, of: LakeTopic, done: ArchiveRound) -> None:
@@ -380,7 +409,7 @@ def _opened(
     return TopicPlan(topic, table, plans)
 
 
-def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile]) -> None:
+def _check_shared(uri: str, data_files: FileSystem, written: Sequence[TableFile | KeptFile]) -> None:
     """Raise LakeError if a task has written to a directory that has the same name on another machine."""
     with lake_errors(uri):
         found = data_files.get_file_info([each.path for each in written])
@@ -434,3 +463,11 @@ def _lost_ranges(planned: PartitionPlan, outcomes: Sequence[TaskOutcome]) -> lis
     found += [gap for outcome in outcomes for gap in outcome.gaps]
     partition = planned.partition
     return [LostRange(partition.topic, partition.index, *gap) for gap in found]
+
+
+def _unreadable(partition: Partition, outcomes: Sequence[TaskOutcome]) -> list[UnreadableBatches]:
+    return [
+        UnreadableBatches(partition.topic, partition.index, *each)
+        for outcome in outcomes
+        for each in outcome.unreadable
+    ]

@@ -226,7 +226,6 @@ def batches_to_arrow(
     PAYLOAD_BYTES_MAX. Raises KafkaError MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or UNSUPPORTED_COMPRESSION_TYPE, which names
     the offset of the batch that cannot be read, or of the first one if it takes each by itself to say which.
     """
-    first_offset = batches[0].base_offset
     payloads: list[bytes] = []
     starts: list[Ints] = []
     ends: list[Ints] = []
@@ -237,19 +236,21 @@ def batches_to_arrow(
             found, ending = record_spans(payload, 0, len(payload))
         except (ValueError, IndexError) as error:
             raise _corrupt(batch.base_offset, error) from error
+        if len(found) != batch.record_count:
+            raise _corrupt(batch.base_offset, f"it says {batch.record_count} records, and has {len(found)}")
         starts.append(np.array(found, dtype=np.int64) + at)
         ends.append(np.array(ending, dtype=np.int64) + at)
         payloads.append(payload)
         at += len(payload)
         if at > PAYLOAD_BYTES_MAX and len(payloads) > 1:
-            message = f"the batches from offset {first_offset} on hold more than {PAYLOAD_BYTES_MAX} bytes"
+            message = f"the batches from offset {batches[0].base_offset} on hold more than {PAYLOAD_BYTES_MAX} bytes"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     heads = _Heads([each.header for each in batches], [len(each) for each in starts])
     try:
         fields = _Fields(data, np.concatenate(starts), np.concatenate(ends), columns)
     except (ValueError, IndexError) as error:
-        raise _corrupt(first_offset, error) from error
+        raise _corrupt(batches[0].base_offset, error) from error
     attributes = heads.each("attributes")
     appended = (attributes & LOG_APPEND_TIME_BIT) != 0
     timestamps = heads.each("base_timestamp") + fields.timestamp_delta

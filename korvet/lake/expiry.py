@@ -24,7 +24,8 @@ from korvet.lake.files import TableFile
 from korvet.lake.row_groups import group_overlapping
 from korvet.lake.schema import milliseconds_of
 from korvet.lake.source import LakeSource, LakeStores, RetentionLimits, SourceTopic
-from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic
+from korvet.lake.table import COMMITS_MAX, CommitConflictError, LakeTopic, lake_errors
+from korvet.lake.unreadable import kept_files
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.topics.types import Partition
 
@@ -166,11 +167,16 @@ class Expiry:
         outcomes: list[ExpiredFiles] = []
         starts: dict[int, int] = {}
         by_partition, largest = table.files_by_partition(), self._largest(topic)
+        with lake_errors(table.uri):
+            kept = kept_files(self._lake.filesystem(topic.of))
         for partition in topic.partitions:
-            files = by_partition[partition.index]
+            next_offset = table.next_offset(partition.index) or 0
+            # Bytes of batches that do not decode expire as records do. A commit that passes them may be still to come.
+            passed = [each.as_table_file for each in kept if each.partition == partition.index]
+            passed = [each for each in passed if each.last_offset < next_offset]
+            files = sorted(by_partition[partition.index] + passed, key=lambda each: each.first_offset)
             if not files:
                 continue
-            next_offset = table.next_offset(partition.index) or 0
             try:
                 local_bytes = _local_bytes(stores, partition, next_offset) if retention.bytes >= 0 else 0
                 count = count_expired(files, retention, now_ms, local_bytes, largest)
@@ -183,6 +189,13 @@ class Expiry:
             outcomes.append(_expired(topic.name, partition.index, start, files))
         if not self._dry_run:
             self._remove(topic, starts, now_ms)
+            with lake_errors(table.uri):
+                data_files = self._lake.filesystem(topic.of)
+                for each in kept:
+                    if each.end_offset <= starts.get(each.partition, 0):
+                        # Another one may expire them at the same time.
+                        with contextlib.suppress(FileNotFoundError):
+                            data_files.delete_file(each.path)
         return outcomes
 
     def vacuum(self, topic: SourceTopic, hours: int) -> VacuumedFiles:

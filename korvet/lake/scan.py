@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from korvet import logs
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError
 from korvet.lake.files import DATA_COLUMNS, TableFile
 from korvet.lake.reader import LakeReader, ReadPosition
@@ -30,12 +31,15 @@ from korvet.lake.schema import (
     milliseconds_of,
 )
 from korvet.lake.source import LakeStores, SourceTopic
-from korvet.lake.table import ArchiveTable, AsOf, Lake
+from korvet.lake.table import ArchiveTable, AsOf, Lake, lake_errors
 from korvet.lake.tasks import PlanError, RangeReader
+from korvet.lake.unreadable import kept_files
 from korvet.log import high_watermark
 from korvet.log.index import BYTES_PER_ROW, RECORDS_PER_ROW, Search
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
+
+_log = logs.Log(__name__)
 
 PART_BYTES = 64 * 1024 * 1024
 """Of one part at least, if there is that much: less is not worth a task of Spark's."""
@@ -272,6 +276,7 @@ class PartReader:
     def rows(self, part: ScanPart) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part in the order of their offsets; those of the lake without the column `partition`.
 
+        Batches that do not decode have none: a line in the log names their offsets.
         Raises LakeError, KafkaError and StorageUnavailableError.
         """
         if part.remote:
@@ -294,10 +299,14 @@ class PartReader:
                 yield from self._remote(part, gap.first, min(gap.end, part.end))
             filled = len(reader.gaps)
             self._check_removed(part, reader)
-            yield between(rows, part.first, part.end)
+            # Spark refuses what has neither rows nor columns.
+            if (wanted := between(rows, part.first, part.end)).num_rows:
+                yield wanted
         for gap in reader.gaps[filled:]:
             yield from self._remote(part, gap.first, min(gap.end, part.end))
         self._check_removed(part, reader)
+        for each in reader.unreadable:
+            _warn_of_hole(part, each.first, each.end, each.reason)
         if reader.error is not None:
             raise LakeError(f"{part.topic.name}-{part.partition.index}: {reader.error}")
 
@@ -340,6 +349,14 @@ class PartReader:
             else:
                 return
 
+    def _warn_of_kept(self, part: ScanPart, first: int, end: int) -> None:
+        with lake_errors(self._stores.lake.uri(part.topic.of)):
+            kept = kept_files(self._stores.lake.filesystem(part.topic.of))
+        for each in kept:
+            overlaps = first < each.end_offset and each.first_offset < end
+            if overlaps and each.partition == part.partition.index:
+                _warn_of_hole(part, each.first_offset, each.end_offset, each.path)
+
     def _archived(self, part: ScanPart, first: int, end: int) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield rows, each with the offset just past them."""
         of, index = part.topic.of, part.partition.index
@@ -351,6 +368,8 @@ class PartReader:
         if self._fail_on_data_loss and part.version is None:
             # After the table was opened: the log's start moves before files leave the table.
             self._check_start(part, first)
+        if table.unreadable:
+            self._warn_of_kept(part, first, end)
         data = self._stores.lake.data_files(of, columns=self._columns)
         files = [
             each
@@ -368,6 +387,12 @@ class PartReader:
                 rows = between(data.rows(window), first, end)
                 if rows.num_rows:
                     yield rows, rows.column(OFFSET)[-1].as_py() + 1
+
+
+def _warn_of_hole(part: ScanPart, first: int, end: int, where: str) -> None:
+    # In one text: Spark's workers write no fields.
+    name = f"{part.topic.name}-{part.partition.index}"
+    _log.warning(f"{name}: batches of offsets {first} to {end - 1} do not decode and are left out: {where}")
 
 
 def bare_rows(count: int) -> pa.RecordBatch:

@@ -52,6 +52,7 @@ _DELETION_VECTORS = "deletionVectors"
 _MAINTENANCE = "maintenance"
 _MERGED = "merged"
 _LEFT_OUT = "left-out"
+_UNREADABLE = "unreadable"
 _SEALED = "korvet.sealed"
 """The table's property that says up to which merge it is sealed."""
 
@@ -84,13 +85,15 @@ _FILE_COLUMNS = (
 class Advance(NamedTuple):
     """What a commit adds for a partition: the rows from offset `expected` up to `next_offset`, which it excludes.
 
-    Of these, markers of transactions and what was aborted are left out below `left_out`, 0 if there are none.
+    Of these, markers of transactions and what was aborted are left out below `left_out`, 0 if there are none, and so
+    are the records of `unreadable` batches.
     """
 
     partition: int
     expected: int
     next_offset: int
     left_out: int = 0
+    unreadable: int = 0
 
 
 class LakeTopic(NamedTuple):
@@ -155,6 +158,11 @@ class ArchiveTable:
         """
         return self._transaction_version(f"{self._app_id(partition)}:{_LEFT_OUT}") or 0
 
+    @property
+    def unreadable(self) -> int:
+        """How many batches were ever passed because they do not decode (`unreadable`); raises LakeError."""
+        return self._transaction_version(self._app_id(_UNREADABLE)) or 0
+
     def files_by_partition(self) -> dict[int, list[TableFile]]:
         """Return the files of each partition, in the order of their offsets; raises as `files`."""
         found: dict[int, list[TableFile]] = defaultdict(list)
@@ -193,6 +201,7 @@ class ArchiveTable:
             for each in advances
             if each.left_out
         ]
+        unreadable = sum(each.unreadable for each in advances)
         for _ in range(COMMITS_MAX):
             if self._contradiction(advances) is not None:
                 # It may be only this table's own last commit.
@@ -200,8 +209,14 @@ class ArchiveTable:
                 if contradiction := self._contradiction(advances):
                     raise CommitConflictError(contradiction)
             try:
+                # Of all partitions: as this commit is the next one, no other can have counted meanwhile.
+                counted = (
+                    [Transaction(self._app_id(_UNREADABLE), self.unreadable + unreadable)]
+                    if unreadable
+                    else []
+                )
                 # deltalake's own retries would take an append for one that has read all that a compaction removes.
-                self._commit(actions, transactions)
+                self._commit(actions, transactions + counted)
             except CommitConflictError:
                 self._refresh()
             else:
@@ -245,7 +260,7 @@ class ArchiveTable:
                 *(each.add_action(data_change=data_change) for each in written),
                 *(each.remove_action(now_ms, data_change=data_change) for each in removed),
             ],
-            [Transaction(f"korvet:{self._of.topic_id}:{name}", self.version + 1) for name in names],
+            [Transaction(self._app_id(name), self.version + 1) for name in names],
         )
 
     @property
@@ -256,7 +271,7 @@ class ArchiveTable:
 
     @property
     def _merged(self) -> int:
-        return self._transaction_version(f"korvet:{self._of.topic_id}:{_MERGED}") or 0
+        return self._transaction_version(self._app_id(_MERGED)) or 0
 
     def _transaction_version(self, name: str) -> int | None:
         # Delta's log is read for it now, not when the table was opened.
@@ -326,8 +341,8 @@ class ArchiveTable:
             except CommitFailedError as error:
                 raise CommitConflictError(f"{self.uri}: {error}") from error
 
-    def _app_id(self, partition: int) -> str:
-        return f"korvet:{self._of.topic_id}:{partition}"
+    def _app_id(self, name: int | str) -> str:
+        return f"korvet:{self._of.topic_id}:{name}"
 
 
 def _column(actions: pa.Table, name: str) -> list[object]:

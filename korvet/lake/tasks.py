@@ -14,18 +14,19 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError, LakeError, StorageUnavailableError
-from korvet.lake.decoding import batches_to_arrow, records_to_arrow, visible
+from korvet.lake.decoding import VIEW_SCHEMA, batches_to_arrow, records_to_arrow, visible
 from korvet.lake.files import DATA_COLUMNS, TableFile, write_files
 from korvet.lake.schema import between
 from korvet.lake.source import LakeSource, LakeStores
 from korvet.lake.table import LakeTopic
+from korvet.lake.unreadable import BatchKeeper, KeptFile, UnreadableRange
 from korvet.log.store import LogStore
 from korvet.log.types import Bounds, Fetched, Read, StoredBatch
 from korvet.topics.types import Partition
@@ -183,7 +184,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `error`: why that is below `end`, None also if there was more than one file takes. `gone`: the topic was deleted, or
     re-created. `gaps` are offsets that Redis should hold, and does not, in their order. Markers and what was aborted
-    were left out below `left_out`, 0 if nothing was.
+    were left out below `left_out`, 0 if nothing was. Batches that do not decode are `unreadable`, and `kept` as bytes.
     """
 
     task: ArchiveTask
@@ -193,6 +194,8 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
     gaps: tuple[OffsetGap, ...] = ()
     left_out: int = 0
+    unreadable: tuple[UnreadableRange, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
 
 
 def advance(expected: int, outcomes: Iterable[TaskOutcome]) -> tuple[int, list[TaskOutcome]]:
@@ -219,18 +222,21 @@ def archive_ranges(source: LakeSource, tasks: Iterable[ArchiveTask]) -> list[Tas
 def archive_range(stores: LakeStores, task: ArchiveTask) -> TaskOutcome:
     """Write the records of a task to a file of its own, which no table knows yet."""
     partition = task.partition
-    reader = RangeReader(
-        stores.logs,
-        partition,
-        (task.first, task.end),
-        log_append_time=task.log_append_time,
-        rows_bytes_max=_ROWS_BYTES_MAX if task.last else None,
-    )
     of = LakeTopic(partition.topic, partition.topic_id)
     try:
         files = stores.lake.filesystem(of)
+        keeper = BatchKeeper(files, partition.index)
+        reader = RangeReader(
+            stores.logs,
+            partition,
+            (task.first, task.end),
+            log_append_time=task.log_append_time,
+            rows_bytes_max=_ROWS_BYTES_MAX if task.last else None,
+            on_unreadable=keeper.add,
+        )
         now_ms = time.time_ns() // 1_000_000
         written = write_files(files, partition.index, reader.rows(), now_ms, by_date=task.by_date)
+        keeper.flush()
     except (OSError, ValueError, pa.ArrowException) as error:
         failure = LakeError(f"{stores.lake.uri(of)}: {error}")
         return TaskOutcome(task=task, next_offset=task.first, error=str(failure))
@@ -242,6 +248,8 @@ def archive_range(stores: LakeStores, task: ArchiveTask) -> TaskOutcome:
         gone=reader.gone,
         gaps=tuple(sorted(reader.gaps + reader.holes)),
         left_out=reader.left_out,
+        unreadable=tuple(reader.unreadable),
+        kept=tuple(keeper.written),
     )
 
 
@@ -265,6 +273,8 @@ class RangeReader:
     Of the offsets that were missing, `gaps` lie below the start of what Redis holds now, and may be in the lake;
     `removed` below the start of the log, which retention or DeleteRecords has moved; `holes` in the middle of the log,
     where only a user of Redis can have deleted entries. In format `record` offsets are sparse: holes are not found.
+
+    A batch that does not decode becomes no rows: `unreadable` are the offsets of these.
     """
 
     def __init__(
@@ -276,10 +286,12 @@ class RangeReader:
         log_append_time: bool = False,
         rows_bytes_max: int | None = None,
         columns: Collection[str] = DATA_COLUMNS,
+        on_unreadable: Callable[[StoredBatch], None] = lambda _batch: None,
     ) -> None:
         """Read the range `offsets`, its end excluded; it may end early after `rows_bytes_max` bytes of rows.
 
-        Other columns than `columns` may be null.
+        Other columns than `columns` may be null. `on_unreadable` is called with each batch that does not decode, before
+        it is passed.
         """
         self.next_offset, self._end = offsets
         self.error: str | None = None
@@ -288,6 +300,8 @@ class RangeReader:
         self.removed: list[OffsetGap] = []
         self.holes: list[OffsetGap] = []
         self.left_out = 0
+        self.unreadable: list[UnreadableRange] = []
+        self._on_unreadable = on_unreadable
         self._logs = logs
         self._partition = partition
         self._log_append_time = log_append_time
@@ -367,7 +381,7 @@ class RangeReader:
         self.next_offset = max(self.next_offset, end)
 
     def _rows_of(self, found: Fetched) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield rows, each with the offset just past them; ends early, with `error` set, at a damaged batch."""
+        """Yield rows, each with the offset just past them; none of a batch that does not decode."""
         index = self._partition.index
         seen = visible(found)
         if len(seen.records) + len(seen.batches) < len(found.records) + len(found.batches):
@@ -391,13 +405,26 @@ class RangeReader:
             try:
                 rows = self._batch_rows([batch])
             except KafkaError as error:
-                self._fail(error)
-                return
+                self._pass_unreadable(batch, error)
+                rows = _NO_ROWS
             yield rows, batch.next_offset
+
+    def _pass_unreadable(self, batch: StoredBatch, error: KafkaError) -> None:
+        self._on_unreadable(batch)
+        passed = UnreadableRange(
+            max(batch.base_offset, self.next_offset), batch.next_offset, 1, error.message
+        )
+        if self.unreadable and self.unreadable[-1].end == passed.first:
+            former = self.unreadable.pop()
+            passed = former._replace(end=passed.end, batches=former.batches + 1)
+        self.unreadable.append(passed)
 
     def _fail(self, error: KafkaError) -> None:
         self.gone = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self.error = error.message
+
+
+_NO_ROWS = pa.RecordBatch.from_pylist([], schema=VIEW_SCHEMA)
 
 
 def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:

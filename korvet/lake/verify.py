@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
 
 from korvet.errors import KafkaError, LakeError
 from korvet.lake.files import TableFile
@@ -24,6 +25,7 @@ from korvet.lake.schema import NO_DATE, OFFSET, SCHEMA, TIMESTAMP, Ints, between
 from korvet.lake.source import LakeSource, LakeStores, SourceTopic
 from korvet.lake.table import ArchiveTable, lake_errors
 from korvet.lake.tasks import RangeReader, another_lake
+from korvet.lake.unreadable import KeptFile, KeptRange, batch_ranges, kept_files, merged
 from korvet.log.remote.archived import NOT_ARCHIVED
 from korvet.log.types import Bounds, LogPosition, Read
 from korvet.topics.types import Partition
@@ -46,7 +48,10 @@ class Discrepancy(msgspec.Struct, frozen=True):
 
 
 class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition: what was read of its table, how many records were compared with Redis, and what is wrong."""
+    """A partition: what was read of its table, how many records were compared with Redis, and what is wrong.
+
+    `known_holes` are no fault: batches that did not decode, whose bytes are kept.
+    """
 
     topic: str
     partition: int
@@ -54,6 +59,7 @@ class VerifiedPartition(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     compared: int = 0
     findings: tuple[Discrepancy, ...] = ()
+    known_holes: tuple[KeptRange, ...] = ()
 
 
 class DiscrepancyError(Exception):
@@ -67,7 +73,8 @@ class DiscrepancyError(Exception):
 class _PartitionView(NamedTuple):
     """A partition by table and log; `start` is where the log starts in the lake.
 
-    Below `sparse_end` offsets may be missing: of what was compacted, of markers, and of what was aborted.
+    Below `sparse_end` offsets may be missing: of what was compacted, of markers, and of what was aborted; those of
+    `holes`, too.
     """
 
     partition: Partition
@@ -78,6 +85,15 @@ class _PartitionView(NamedTuple):
     data: DataFiles
     sizes: dict[str, int]
     sparse_end: int
+    holes: Sequence[KeptRange]
+    damaged: Sequence[Discrepancy]
+
+    def after_holes(self, first: int) -> int:
+        """Return the first offset from `first` on that is in no known hole."""
+        for each in self.holes:
+            if each.first <= first < each.end:
+                first = each.end
+        return first
 
 
 def verify(stores: LakeStores, topic: SourceTopic) -> Iterator[VerifiedPartition]:
@@ -112,20 +128,38 @@ def _view(
     start: int,
 ) -> _PartitionView:
     found = table.files_by_partition()[partition.index]
-    with lake_errors(table.uri):
-        infos = stores.lake.filesystem(topic.of).get_file_info([each.path for each in found])
-    sizes = {each.path: each.size for each in infos if each.size is not None}
     next_offset = table.next_offset(partition.index) or 0
+    with lake_errors(table.uri):
+        files = stores.lake.filesystem(topic.of)
+        infos = files.get_file_info([each.path for each in found])
+        # What lies after that is of a commit that never came.
+        kept = [each for each in kept_files(files) if each.partition == partition.index]
+        holes, damaged = _holes(files, [each for each in kept if each.first_offset < next_offset])
+    sizes = {each.path: each.size for each in infos if each.size is not None}
     if start == NOT_ARCHIVED:
         # Until Redis knows that the log is archived, only the table knows its start.
         start = min((each.first_offset for each in found), default=next_offset)
     data = stores.lake.data_files(topic.of)
     sparse_end = max(bounds.compacted_end, table.left_out(partition.index))
-    return _PartitionView(partition, bounds, start, found, next_offset, data, sizes, sparse_end)
+    return _PartitionView(
+        *(partition, bounds, start, found, next_offset, data, sizes, sparse_end), holes=holes, damaged=damaged
+    )
+
+
+def _holes(files: FileSystem, kept: Sequence[KeptFile]) -> tuple[list[KeptRange], list[Discrepancy]]:
+    """Return the offsets whose batches are kept, and the files of such bytes that are damaged."""
+    ranges: list[KeptRange] = []
+    damaged = []
+    for each in kept:
+        try:
+            ranges += batch_ranges(files, each)
+        except (LakeError, OSError) as error:
+            damaged.append(Discrepancy("unreadable", each.first_offset, str(error)))
+    return merged(ranges), damaged
 
 
 def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
-    findings = [*_ends(view)]
+    findings = [*_ends(view), *view.damaged]
     rows = 0
     for overlapping in group_overlapping(view.files):
         rows += _check_overlapping(view, overlapping, findings)
@@ -147,6 +181,7 @@ def _verified(stores: LakeStores, view: _PartitionView) -> VerifiedPartition:
         rows=rows,
         compared=compared,
         findings=tuple(findings),
+        known_holes=tuple(each for each in view.holes if view.start < each.end <= view.next_offset),
     )
 
 
@@ -257,12 +292,12 @@ def _check_order(
     steps = np.diff(offsets, prepend=offsets[0] - 1 if last is None else last)
     is_dense = view.partition.format == "batch" and alone
     wrong = (steps <= 0) | ((steps > 1) & (offsets > view.sparse_end)) if is_dense else steps <= 0
-    places = np.flatnonzero(wrong)
-    if not len(places):
-        return
-    step, at = int(steps[places[0]]), int(offsets[places[0]])
-    kind: Kind = "gap" if step > 1 else "order" if step else "duplicate"
-    raise DiscrepancyError(kind, at, f"{path}: offset {at} follows {at - step}")
+    for place in np.flatnonzero(wrong):
+        step, at = int(steps[place]), int(offsets[place])
+        if step > 1 and view.after_holes(max(at - step + 1, view.sparse_end)) >= at:
+            continue
+        kind: Kind = "gap" if step > 1 else "order" if step else "duplicate"
+        raise DiscrepancyError(kind, at, f"{path}: offset {at} follows {at - step}")
 
 
 def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
@@ -271,9 +306,11 @@ def _gaps_between(view: _PartitionView) -> Iterator[Discrepancy]:
         return
     at = max(view.start, min(view.sparse_end, view.next_offset))
     for file in view.files:
+        at = view.after_holes(at)
         if file.first_offset > at:
             yield Discrepancy("gap", at, f"offsets {at} to {file.first_offset - 1} are missing")
         at = max(file.last_offset + 1, at)
+    at = view.after_holes(at)
     if at < view.next_offset:
         yield Discrepancy("gap", at, f"offsets {at} to {view.next_offset - 1} are missing")
 

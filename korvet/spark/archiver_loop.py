@@ -92,11 +92,16 @@ class ArchiverStats:
             try:
                 table = self._source.lake.open(topic.of)
                 files = [] if table is None else table.files()
+                unreadable = 0 if table is None else table.unreadable
             except LakeError as error:
                 _log.warning("cannot read the size of a table", topic=topic.name, reason=error)
                 continue
             records, size = sum(each.rows for each in files), sum(each.size_bytes for each in files)
-            sizes.append(TableSize(topic=topic.name, files=len(files), records=records, bytes=size))
+            sizes.append(
+                TableSize(
+                    topic=topic.name, files=len(files), records=records, bytes=size, unreadable=unreadable
+                )
+            )
         return limited(sizes, self._settings.metrics_partitions_max)
 
     def _publish(self, metrics: Snapshot) -> None:

@@ -244,6 +244,11 @@ TABLES = MetricTable(
     gauge("korvet_lake_table_files", "Number of files in the table of the topic.", "files"),
     gauge("korvet_lake_table_records", "Number of records in the table of the topic.", "records"),
     gauge("korvet_lake_table_bytes", "Size of the files in the table of the topic.", "bytes"),
+    counter(
+        "korvet_lake_table_unreadable_batches",
+        "Number of batches that did not decode: they were archived as bytes beside the table, not as records.",
+        "unreadable",
+    ),
 )
 PIPELINE_STATE = MetricTable(
     ("pipeline", "state"),

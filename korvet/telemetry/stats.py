@@ -145,15 +145,19 @@ class LakeLag(Stats, frozen=True, kw_only=True):
 
 
 class TableSize(Stats, frozen=True, kw_only=True):
-    """The table of a topic: the files of its current version, their records and bytes."""
+    """The table of a topic: the files of its current version, their records and bytes.
+
+    `unreadable` counts the batches that were ever archived as bytes, because they do not decode.
+    """
 
     KEY = ("topic",)
-    SUMS = ("bytes", "records", "files")
+    SUMS = ("bytes", "records", "files", "unreadable")
 
     topic: str
     files: int
     records: int
     bytes: int
+    unreadable: int = 0
 
 
 class PipelineStats(Stats, frozen=True, kw_only=True):

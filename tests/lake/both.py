@@ -32,7 +32,7 @@ class Both:
         self.stores = topics.stores
         self.lake = topics.source.lake
         self.archiver = topics.archiver()
-        self._topics = topics
+        self.topics = topics
 
     @property
     def topic(self) -> SourceTopic:
@@ -44,7 +44,7 @@ class Both:
 
     @property
     def bounds(self) -> Bounds:
-        return self._topics.bounds(self.partition)
+        return self.topics.bounds(self.partition)
 
     def append(self, *timestamps: int) -> int:
         """Append a batch of one record for each time, whose value is that; returns its first offset."""
@@ -57,7 +57,7 @@ class Both:
 
     def round(self) -> ArchiveRound:
         """Archive what there is."""
-        return self.archiver.round(self._topics.run)
+        return self.archiver.round(self.topics.run)
 
     def archive_batches(self, *batches: tuple[int, ...]) -> list[int]:
         """Append batches and archive each as a file of its own; returns their first offsets."""
@@ -69,7 +69,7 @@ class Both:
 
     def trim(self, start: int) -> None:
         """Let Redis hold nothing below an offset any more, as local retention does."""
-        self._topics.trim(self.partition, start)
+        self.topics.trim(self.partition, start)
 
     def rows(self, parts: Sequence[ScanPart]) -> list[tuple[int, bytes]]:
         """Return offsets and values, part by part."""

@@ -1,4 +1,4 @@
-"""korvet/lake/archiver.py and rounds.py: rounds where records, Redis or the lake are not as they should."""
+"""korvet/lake/archiver.py: rounds where records, Redis or the lake are not as they should."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from korvet.errors import KafkaError, StorageUnavailableError
+from korvet.errors import StorageUnavailableError
 from korvet.lake.archiver import Archiver, ArchiveRound, LostRange
 from korvet.lake.source import LakeSource, SourceTopic
 from korvet.lake.table import Lake, LakeTopic
 from korvet.lake.tasks import ArchiveTask, TaskOutcome, archive_range, archive_ranges
-from korvet.log.types import AppendBatch
-from korvet.protocol.records.batch import HEADER_BYTES
 from tests.log.compacting import CompactedLog
-from tests.support import batches, redis_servers
+from tests.support import redis_servers
 from tests.support.archives import FORMATS, Format, Topics, task_of
 from tests.support.domain import domain
 
@@ -44,7 +42,7 @@ def test_a_topic_deleted_meanwhile_is_no_failure_and_a_re_created_one_starts_ove
 
 
 @pytest.mark.parametrize("storage_format", FORMATS)
-def test_damage_stops_its_partition_with_one_error_and_no_other(
+def test_an_entry_that_is_no_batch_stops_its_partition_with_one_error_and_no_other(
     topics: Topics, raw_redis: Any, storage_format: Format
 ) -> None:
     topic = topics.make("orders", storage_format, partitions=2)
@@ -70,48 +68,12 @@ def test_damage_stops_its_partition_with_one_error_and_no_other(
         assert "stopped at offset 50" in done.failures[0].error
         assert topics.archived(topic) == produced[:50]
         assert topics.bounds(hurt).archived == 50
+        # Deleting the entry lets the archive go on.
+        topics.stores.remote.expire([(hurt, 52)])
+        topics.trim(hurt, 52)
+        assert topics.rounds(topics.archiver()).failures == []
+        assert topics.archived(topic) == produced[:50] + produced[52:]
     assert topics.archived(topic, 1) == topics.produced[topic.id, 1]
-
-
-def test_a_batch_that_does_not_decompress_stops_its_partition(topics: Topics, raw_redis: Any) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    for at in range(3):
-        topics.produce(partition, b"%d" % at, codec=batches.ZSTD)
-    entries = raw_redis.xrange(partition.stream)
-    raw_redis.delete(partition.stream)
-    for at, (entry, fields) in enumerate(entries):
-        if at == 1:
-            fields[b"batch"] = fields[b"batch"][:61] + bytes(len(fields[b"batch"]) - 61)
-        raw_redis.xadd(partition.stream, fields, id=entry)
-    done = topics.rounds(topics.archiver())
-    assert "stopped at offset 1: the batch at offset 1" in done.failures[0].error
-    assert topics.archived(topic) == topics.produced[topic.id, 0][:1]
-    # Deleting it lets the archive go on.
-    topics.stores.remote.expire([(partition, 2)])
-    topics.trim(partition, 2)
-    assert topics.rounds(topics.archiver()).failures == []
-    del topics.produced[topic.id, 0][1]
-    topics.check(topic)
-
-
-ONE, THREE = batches.batch(b"a")[HEADER_BYTES:], batches.batch(b"a", b"b", b"c")[HEADER_BYTES:]
-
-
-@pytest.mark.parametrize("records", [ONE * 2, THREE], ids=["one offset twice", "more than it says"])
-def test_a_batch_whose_records_have_other_offsets_stops_its_partition(topics: Topics, records: bytes) -> None:
-    topic = topics.make("orders", "batch")
-    [partition] = topic.partitions
-    topics.produce(partition, b"before")
-    data = memoryview(batches.raw(records, count=2))
-    wrong = AppendBatch(partition=partition, batch=data, codec=0, record_count=2, max_timestamp=1000)
-    [appended] = topics.stores.logs.append([wrong])
-    assert not isinstance(appended, KafkaError)
-    topics.produce(partition, b"after")
-    done = topics.rounds(topics.archiver())
-    [failure] = done.failures
-    assert failure.error.endswith("offset 1 cannot be read: its records have no rising offsets of its own")
-    assert topics.archived(topic) == topics.produced[topic.id, 0][:1]
 
 
 def test_without_redis_nothing_is_done_and_the_error_says_so(topics: Topics) -> None:

@@ -15,6 +15,7 @@ from tests.lake.archives import OF, append, files, offsets_in_files, opened, pat
 from tests.lake.archives import archive as archive_numbers
 from tests.support import iceberg
 from tests.support.archives import FORMATS, Format, Topics, all_kinds
+from tests.support.batches import MALFORMED
 from tests.support.kill_points import (
     NOWHERE,
     archive,
@@ -51,6 +52,8 @@ def check_killed(topics: Topics, point: str, times: int, *more: str) -> None:
     found = [topics.make(each, each, partitions=2, number=at) for at, each in enumerate(FORMATS)]
     for topic in found:
         all_kinds(topics, topic)
+    batch = found[FORMATS.index("batch")]
+    topics.put(batch.partitions[0], MALFORMED["zeros"], MALFORMED["fewer records than it says"])
     for _ in range(times):
         killed(archive, point, *where(topics), *more)
         for topic in found:
@@ -58,6 +61,9 @@ def check_killed(topics: Topics, point: str, times: int, *more: str) -> None:
     assert topics.archiver().round(topics.run).failures == []
     for topic in found:
         topics.check(topic)
+    table = topics.source.lake.open(batch.of)
+    assert table is not None
+    assert table.unreadable == 2
 
 
 @pytest.mark.parametrize("point", POINTS)

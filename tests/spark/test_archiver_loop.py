@@ -15,6 +15,7 @@ from korvet.telemetry.stats import TableSize
 from korvet.topics.registry import TopicSpec
 from tests.lake.both import TOPIC, Both, both
 from tests.support import processes
+from tests.support.batches import MALFORMED
 
 
 def test_an_archiver_continues_the_counts_of_the_one_before(redis_url: str, tmp_path: Path) -> None:
@@ -47,13 +48,15 @@ def test_an_archiver_continues_the_counts_of_the_one_before(redis_url: str, tmp_
 def test_sizes_of_tables_are_published(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as tiers:
         tiers.archive_batches((1000, 2000), (3000,))
+        tiers.topics.put(tiers.partition, MALFORMED["zeros"])
+        tiers.archive()
         size = sum(file.size_bytes for file in tiers.files())
         take(tiers, tmp_path)
 
         def published() -> bool:
             found = read(tmp_path / TablesSnapshot.FILE, TablesSnapshot)
             return found is not None and found.tables == [
-                TableSize(topic=TOPIC, files=2, records=3, bytes=size)
+                TableSize(topic=TOPIC, files=2, records=3, bytes=size, unreadable=1)
             ]
 
         processes.wait_until(published, "the size is published")

@@ -23,6 +23,7 @@ from korvet.spark.jobs import merge_runner
 from korvet.spark.session import SparkError
 from tests.lake.archives import OF, archive, files, offsets_in_files, path_of
 from tests.support.archives import Topics, all_kinds
+from tests.support.batches import MALFORMED
 
 
 def archiver(spark: SparkSession, topics: Topics) -> Archiver:
@@ -34,6 +35,8 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     topic = topics.make("orders", "batch", partitions=2)
+    for partition in topic.partitions:
+        topics.put(partition, MALFORMED["zeros"])
     all_kinds(topics, topic)
     killed = tmp_path / "killed"
 
@@ -50,6 +53,8 @@ def test_a_worker_that_is_killed_costs_another_try_and_no_record(
     assert killed.exists()
     assert (done.records, done.failures) == (2 * 1520, [])
     topics.check(topic)
+    table = topics.source.lake.open(topic.of)
+    assert (len(done.unreadable), table and table.unreadable) == (2, 2)
 
 
 def test_a_job_that_fails_is_one_clear_error_and_commits_nothing(

@@ -22,6 +22,7 @@ from korvet.spark.query import frame_of, result, write_parquet
 from korvet.spark.session import SparkError
 from korvet.topics.deletion import TopicDeletion
 from tests.support.archives import Topics, topics_in
+from tests.support.batches import MALFORMED
 
 NAMES = ("orders", "all-customers")
 
@@ -34,6 +35,7 @@ def topics(spark: SparkSession, redis_url: str, tmp_path: Path) -> Iterator[Topi
         found.produce(orders, b"1")
         assert found.archiver().round(found.run).records == 1
         found.produce(orders, b"20", None)
+        found.put(orders, MALFORMED["zeros"])
         customers = found.make("all-customers", "record", number=1, remote_storage_enable="false")
         found.produce(customers.partitions[0], b"1", b"2")
         yield found

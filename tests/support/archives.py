@@ -121,6 +121,23 @@ class Topics:
             for at, each in enumerate(made)
         ]
 
+    def put(self, partition: Partition, *sent: bytes) -> list[tuple[int, int]]:
+        """Append batches as they are, also such as do not decode; returns the first offset of each and its end."""
+        found = []
+        for data in sent:
+            header = batches.headers_of(data)[0]
+            append = AppendBatch(
+                partition=partition,
+                batch=memoryview(data),
+                codec=header.codec,
+                record_count=header.record_count,
+                max_timestamp=header.max_timestamp,
+            )
+            [appended] = self.stores.logs.append([append])
+            assert not isinstance(appended, KafkaError), appended
+            found.append((appended.base_offset, appended.base_offset + header.record_count))
+        return found
+
     def archiver(self, *, names: Sequence[str] = (), cores: int = 1, lake: Lake | None = None) -> Archiver:
         """Return an archiver of these topics, into another lake if one is given."""
         source = msgspec.structs.replace(self.source, lake=lake or self.source.lake)

@@ -139,3 +139,36 @@ def read(data: bytes | bytearray | memoryview | None) -> list[Record]:
 def values(data: bytes | bytearray | memoryview | None) -> list[bytes | None]:
     """Return the values of all records in what a fetch answered."""
     return [record.value for record in read(data)]
+
+
+_ONE = batch(Record(b"value" * 4, b"key", headers=[("h", b"v")]))[HEADER_BYTES:]
+_THREE = batch(b"a" * 20, b"b", b"c")[HEADER_BYTES:]
+
+
+def _one(at: int, new: bytes) -> bytes:
+    """Return a batch of one record with other bytes from `at` on in its 33."""
+    return raw(_ONE[:at] + new + _ONE[at + len(new) :])
+
+
+MALFORMED = {
+    "fewer records than it says": raw(_THREE, count=5),
+    "more records than it says": raw(_THREE, count=2),
+    "one offset twice": raw(_ONE * 2, count=2),
+    "a record that is cut off": raw(_ONE[:-3]),
+    "bytes after its record": raw(_ONE + b"x" * 10),
+    "zeros": raw(bytes(30)),
+    "a varint without an end": raw(b"\xff" * 30),
+    "a record of negative length": _one(0, b"\x01"),
+    "a key longer than its record": _one(4, b"\x7e"),
+    "a key of length -2": _one(4, b"\x03"),
+    "a value longer than its record": _one(8, b"\x7e"),
+    "fewer headers than none": _one(29, b"\x01"),
+    "more headers than it has": _one(29, b"\x04"),
+    "a header without a name": _one(30, b"\x01"),
+    "an offset of another batch": _one(3, b"\x08"),
+    "a CRC and a field that are wrong": raw(_THREE, count=5)[:-2] + b"\x7e\x7e",
+    "a zstd frame that is cut off": raw(compress(ZSTD, _ONE * 20)[:-3], codec=ZSTD),
+    **{f"no frame of codec {codec}": raw(b"no frame" * 3, codec=codec) for codec in CODECS[1:]},
+    "30 MB in 3 kB": batch(bytes(30_000_000), codec=ZSTD),
+}
+"""Batches that a broker which decodes nothing takes, but for the one with a wrong CRC, and that do not decode."""

@@ -21,6 +21,7 @@ from korvet.topics.registry import TopicSpec, id_text
 from tests.cli.commands import TextResult, done, failed, korvet
 from tests.lake.both import TOPIC, Both, both
 from tests.support.archives import where
+from tests.support.batches import MALFORMED
 from tests.support.iceberg import check, names, properties
 
 DAY_MS = 86_400_000
@@ -178,11 +179,13 @@ def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
 
 
 def test_verify_finds_a_sound_lake_sound_and_damage_by_its_name(topic: Both) -> None:
+    topic.topics.put(topic.partition, MALFORMED["zeros"])
+    topic.archive()
     sound = {"topic": TOPIC, "partition": 0, "files": 4, "rows": 8, "compared": 8, "findings": []}
-    assert as_json(topic, "verify")[0] == sound
-    [first, _] = [
-        line.split() for line in printed(topic, "verify").splitlines() if line.split()[:1] == [TOPIC]
-    ]
+    assert as_json(topic, "verify")[0] == sound | {"known_holes": [{"first": 8, "end": 9}]}
+    lines = printed(topic, "verify").splitlines()
+    assert f"{TOPIC}-0: known hole: batches of offsets 8 to 8 are kept as bytes" in lines
+    [first, _] = [line.split() for line in lines if line.split()[:1] == [TOPIC]]
     assert first == [TOPIC, "0", "4", "8", "8", "0"]
     file = topic.files()[2]
     topic.path_of(file.path).unlink()
