@@ -39,10 +39,12 @@ class AdminError(Exception):
     """A request failed.
 
     `retriable`: the same request may succeed later. `ends_connection`: the state of the connection is not known.
+    `next_offset`: the offset after the batch that could not be read, None if that is not what failed.
     """
 
     retriable: bool = False
     ends_connection: bool = False
+    next_offset: int | None = None
 
 
 class ConnectionFailedError(AdminError):
@@ -69,14 +71,19 @@ class AuthenticationFailedError(AdminError):
 
 
 class AnswerTooLargeError(AdminError):
-    """The response exceeds the caller's limit.
-
-    `next_offset` is the offset after the batch that is too large, None if it is not known.
-    """
+    """The response, or one batch in it, exceeds the caller's limit."""
 
     ends_connection = True
 
     def __init__(self, message: str, next_offset: int | None = None) -> None:
+        super().__init__(message)
+        self.next_offset = next_offset
+
+
+class UnreadableBatchError(AdminError):
+    """A batch of a log does not decode: its producer wrote it so."""
+
+    def __init__(self, message: str, next_offset: int) -> None:
         super().__init__(message)
         self.next_offset = next_offset
 

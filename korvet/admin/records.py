@@ -9,7 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from korvet.admin.errors import AdminError, AnswerTooLargeError, BadAnswerError, error_in, raise_error_in
+from korvet.admin.errors import (
+    AdminError,
+    AnswerTooLargeError,
+    BadAnswerError,
+    UnreadableBatchError,
+    error_in,
+    raise_error_in,
+)
 from korvet.admin.routing import Attempt, ClusterClient
 from korvet.admin.types import (
     TIME_CODED_FROM,
@@ -18,7 +25,6 @@ from korvet.admin.types import (
     Outcomes,
     TopicPartition,
     by_topic,
-    settled,
 )
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.messages.fetch import (
@@ -69,7 +75,8 @@ class Records:
         slices of a broker together have `bytes_max` at most, as compressed, or are one larger batch. A broker without
         any records waits for `wait_ms`. A slice has `records_max` records at most. All slices together end with the
         batch that brings their keys, values and headers to `decompressed_bytes_max`: a few bytes can decompress to
-        gigabytes. AnswerTooLargeError for one batch that exceeds this limit by itself.
+        gigabytes. AnswerTooLargeError for one batch that exceeds this limit by itself, UnreadableBatchError for one
+        that does not decode: both have the offset after it.
 
             >>> key = TopicPartition("orders", 0)
             >>> [record.value for record in settled(admin.records.read({key: 48}))[key].records]
@@ -112,8 +119,8 @@ class Records:
         """Return the offset of the first of the last `count` records before `end`; `begin` if there are fewer.
 
         It reads no more than it must, whatever gaps the offsets have. It waits for `wait_ms` in all for records that
-        the broker does not have at hand, such as archived ones; those that are still missing then are not counted.
-        Raises AdminError.
+        the broker does not have at hand, such as archived ones; those that are still missing then are not counted, nor
+        are those of batches that cannot be read. Raises AdminError.
         """
         until = time.monotonic() + wait_ms / 1000
 
@@ -121,14 +128,17 @@ class Records:
             found: list[int] = []
             while first < last:
                 left_ms = max(int((until - time.monotonic()) * 1000), 0)
-                slice_ = settled(
-                    self.read(
-                        {partition: first},
-                        decompressed_bytes_max=decompressed_bytes_max,
-                        records_max=count_max + 1,
-                        wait_ms=min(left_ms, _WAIT_MS),
-                    )
+                slice_ = self.read(
+                    {partition: first},
+                    decompressed_bytes_max=decompressed_bytes_max,
+                    records_max=count_max + 1,
+                    wait_ms=min(left_ms, _WAIT_MS),
                 )[partition]
+                if isinstance(slice_, AdminError):
+                    if slice_.next_offset is None:
+                        raise slice_
+                    first = slice_.next_offset
+                    continue
                 found += [each.offset for each in slice_.records if each.offset < last]
                 if len(found) > count_max:
                     return None
@@ -197,20 +207,23 @@ def _slice(key: TopicPartition, data: PartitionData, offset: int, room: _Room) -
     if error is not None:
         return error
     records: list[LogRecord] = []
-    next_offset = batch_end = offset
+    next_offset = batch_end = batch_first = offset
     try:
         for header, payload in _batches(_joined(data.records)):
             if room.bytes_left <= 0 or len(records) >= room.records_max:
                 break
+            batch_first = header.base_offset
             batch_end = max(batch_end, header.base_offset + header.last_offset_delta + 1)
             _take(records, header, payload, offset, room)
             next_offset = batch_end if len(records) < room.records_max else records[-1].offset + 1
     except KafkaError as failed:
         if next_offset > offset:
             pass  # the records before the error are a slice, and the next slice has the error
-        elif failed.code is ErrorCode.MESSAGE_TOO_LARGE:
-            message = f"partition {key}, before offset {batch_end}: {failed.message}"
-            return AnswerTooLargeError(message, batch_end)
+        elif batch_end > offset:
+            kind = AnswerTooLargeError if failed.code is ErrorCode.MESSAGE_TOO_LARGE else UnreadableBatchError
+            return kind(
+                f"partition {key}, offsets {batch_first} to {batch_end - 1}: {failed.message}", batch_end
+            )
         else:
             return BadAnswerError(f"partition {key}: {failed.message}")
     return LogSlice(records, next_offset, data.log_start_offset, data.high_watermark)

@@ -12,16 +12,19 @@ import os
 import re
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiokafka
 import click
-from aiokafka.errors import KafkaTimeoutError
+import cramjam
+from aiokafka.errors import CorruptRecordException, KafkaTimeoutError
 
 from korvet.admin.client import AdminClient
+from korvet.admin.errors import AdminError
 from korvet.admin.offsets import EARLIEST, LATEST
-from korvet.admin.types import TopicPartition, settled
+from korvet.admin.types import LogSlice, TopicPartition, settled
 from korvet.cli.options import (
     GROUP,
     TOPIC,
@@ -31,7 +34,7 @@ from korvet.cli.options import (
     partitions_option,
     with_cluster,
 )
-from korvet.cli.output import ProgressLine
+from korvet.cli.output import ProgressLine, printable
 from korvet.cli.records import (
     LONG,
     PLACEHOLDERS,
@@ -52,6 +55,15 @@ _WAIT_MS = 500
 _RECORDS_AT_ONCE = 1000
 _COMMIT_SECONDS = 1.0
 _CLIENT_ID = "korvet-consume"
+_UNREADABLE = (
+    CorruptRecordException,
+    UnicodeDecodeError,
+    cramjam.DecompressionError,
+    zlib.error,
+    OSError,
+    EOFError,
+)
+"""What aiokafka raises for a batch that does not decode, by kind of damage and codec."""
 
 _Batches = Mapping[aiokafka.TopicPartition, Sequence[Any]]
 
@@ -110,7 +122,8 @@ def consume(
 
     A number as WHERE is an offset, and -N the last N records of each partition. An offset outside the log becomes the
     nearest one inside. With --group reading continues at the committed offsets of the group, and WHERE (beginning or
-    end) applies to partitions without one. At a terminal, control characters in values are escaped.
+    end) applies to partitions without one. Batches that do not decode are skipped, with a line on stderr for each. At a
+    terminal, control characters in values are escaped.
     """
     form = _form(options)
     start = _parse_start(options["where"])
@@ -122,14 +135,13 @@ def consume(
     with connected(cluster) as admin:
         partitions = _partitions(admin, topics, options["partitions"])
         spans = {} if group is not None else _spans(admin, partitions, start, cluster.timeout)
-    client = client_options(cluster)
     progress = ProgressLine(shown=sys.stderr.isatty() and not sys.stdout.isatty())
     output = _Output(form, progress, options["max_records"])
     if group is not None:
-        member = _Membership(client, cluster.timeout, group, start is _BEGINNING)
+        member = _Membership(cluster, group, start is _BEGINNING)
         reading = _read_as_member(member, topics, output, exits=options["exits"])
     else:
-        reading = _read_partitions(client, spans, output, exits=options["exits"])
+        reading = _read_partitions(cluster, spans, output, exits=options["exits"])
     try:
         with client_errors():
             asyncio.run(reading)
@@ -247,17 +259,53 @@ class _Output:
         return some
 
 
-class _Membership(NamedTuple):
-    """How to read as a member of a group: `timeout` is the seconds that joining may take."""
+class _SkippingConsumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka carries no types
+    """A consumer that commits nothing by itself, and skips batches that do not decode."""
 
-    client: Mapping[str, Any]
-    timeout: float
+    def __init__(self, cluster: ClusterTarget, **options: Any) -> None:  # noqa: ANN401 - of many kinds, by name
+        options |= client_options(cluster)
+        super().__init__(**options, client_id=_CLIENT_ID, enable_auto_commit=False)
+        self._cluster = cluster
+
+    async def records(self, records_max: int) -> _Batches:
+        """Return the next records by partition; none after _WAIT_MS. Raises aiokafka's KafkaError, ClickException."""
+        try:
+            batches: _Batches = await self.getmany(timeout_ms=_WAIT_MS, max_records=records_max)
+        except _UNREADABLE as error:
+            # aiokafka says neither which batch that is nor where it ends: the admin client reads the next slices.
+            partitions = self.assignment() - self.paused()
+            positions = {TopicPartition(*key): await self.position(key) for key in partitions}
+            with connected(self._cluster) as admin:
+                slices = await asyncio.to_thread(admin.records.read, positions, records_max=records_max)
+                batches = {aiokafka.TopicPartition(*key): self._skip(key, slices[key]) for key in slices}
+            if all(slices[key].next_offset == offset for key, offset in positions.items()):
+                raise click.ClickException(f"a batch does not decode: {error}") from error
+        return batches
+
+    def _skip(self, key: TopicPartition, slice_: LogSlice | AdminError) -> list[ReadRecord]:
+        """Continue after a slice, or after a batch that does not decode; returns the records."""
+        if slice_.next_offset is None:
+            raise slice_
+        self.seek(aiokafka.TopicPartition(*key), slice_.next_offset)
+        if isinstance(slice_, AdminError):
+            click.echo(printable(f"skipped: {slice_}"), err=True)
+            return []
+        return [
+            ReadRecord(*key, each.offset, each.timestamp, each.key, each.value, each.headers)
+            for each in slice_.records
+        ]
+
+
+class _Membership(NamedTuple):
+    """How to read as a member of a group."""
+
+    cluster: ClusterTarget
     group: str
     from_beginning: bool
 
 
 async def _read_partitions(
-    client: Mapping[str, Any],
+    cluster: ClusterTarget,
     spans: Mapping[TopicPartition, Span],
     output: _Output,
     *,
@@ -271,13 +319,8 @@ async def _read_partitions(
         spans = {key: span for key, span in spans.items() if span.begin < span.end}
         if not spans:
             return
-    consumer = aiokafka.AIOKafkaConsumer(
-        **client,
-        client_id=_CLIENT_ID,
-        enable_auto_commit=False,
-        # Records that retention deletes while they are being read are skipped.
-        auto_offset_reset="earliest",
-    )
+    # Records that retention deletes while they are being read are skipped.
+    consumer = _SkippingConsumer(cluster, auto_offset_reset="earliest")
     ends = {aiokafka.TopicPartition(*key): span.end for key, span in spans.items()}
     begins = {aiokafka.TopicPartition(*key): span.begin for key, span in spans.items()}
     try:
@@ -290,14 +333,16 @@ async def _read_partitions(
         await consumer.stop()
 
 
-async def _follow(consumer: Any, output: _Output) -> None:  # noqa: ANN401 - aiokafka carries no types
+async def _follow(consumer: _SkippingConsumer, output: _Output) -> None:
     while not output.full:
-        batches: _Batches = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=output.records_max)
+        batches = await consumer.records(output.records_max)
         for records in batches.values():
             output.add(records)
 
 
-async def _read_to(consumer: Any, ends: dict[aiokafka.TopicPartition, int], output: _Output) -> None:  # noqa: ANN401 - the same
+async def _read_to(
+    consumer: _SkippingConsumer, ends: dict[aiokafka.TopicPartition, int], output: _Output
+) -> None:
     """Write the records before `ends`."""
     left = dict(ends)
     while not output.full:
@@ -306,7 +351,7 @@ async def _read_to(consumer: Any, ends: dict[aiokafka.TopicPartition, int], outp
             consumer.pause(partition)
         if not left:
             return
-        batches: _Batches = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=output.records_max)
+        batches = await consumer.records(output.records_max)
         for partition, records in batches.items():
             output.add([each for each in records if each.offset < ends[partition]])
 
@@ -318,11 +363,9 @@ async def _read_as_member(
 
     With `exits` it ends when it has written all that its partitions held when they were assigned.
     """
-    consumer = aiokafka.AIOKafkaConsumer(
-        **member.client,
-        client_id=_CLIENT_ID,
+    consumer = _SkippingConsumer(
+        member.cluster,
         group_id=member.group,
-        enable_auto_commit=False,
         auto_offset_reset="earliest" if member.from_beginning else "latest",
     )
     commits = _Commits(consumer)
@@ -330,7 +373,7 @@ async def _read_as_member(
     try:
         await _joined(consumer, member)
         while not output.full and not (exits and await commits.at_ends()):
-            batches: _Batches = await consumer.getmany(timeout_ms=_WAIT_MS, max_records=output.records_max)
+            batches = await consumer.records(output.records_max)
             for partition, records in batches.items():
                 # In another thread: a slow reader of the output must not stop the heartbeats.
                 commits.add(partition, await asyncio.to_thread(output.add, records))
@@ -342,12 +385,14 @@ async def _read_as_member(
             await consumer.stop()
 
 
-async def _joined(consumer: Any, member: _Membership) -> None:  # noqa: ANN401 - aiokafka carries no types
+async def _joined(consumer: _SkippingConsumer, member: _Membership) -> None:
     try:
-        async with asyncio.timeout(member.timeout):
+        async with asyncio.timeout(member.cluster.timeout):
             await consumer.start()
     except TimeoutError as error:
-        message = f"could not join group {member.group} within {member.timeout:g} s; --timeout waits longer"
+        message = (
+            f"could not join group {member.group} within {member.cluster.timeout:g} s; --timeout waits longer"
+        )
         raise KafkaTimeoutError(message) from error
 
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from korvet.admin.errors import (
     AdminError,
-    AnswerTooLargeError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
@@ -232,8 +231,8 @@ def _read(
         for partition, outcome in outcomes.items():
             if not isinstance(outcome, LogSlice):
                 problems.append(f"partition {partition.partition}: {outcome}")
-                if isinstance(outcome, AnswerTooLargeError) and outcome.next_offset is not None:
-                    # A batch that is too large to be shown must not hide the records after it.
+                if outcome.next_offset is not None:
+                    # A batch that cannot be shown must not hide the records after it.
                     at[partition] = outcome.next_offset
                 else:
                     failed.add(partition)

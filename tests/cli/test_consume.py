@@ -13,6 +13,7 @@ import pytest
 from korvet.admin.client import AdminClient
 from tests.cli.commands import Result, commit, committed, done, failed, read, refused, run, write
 from tests.cli.terminal import CTRL_C, at_terminal, exit_code
+from tests.support.batches import MALFORMED
 from tests.support.in_process import InProcessBroker
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.topic_client import Client
@@ -248,3 +249,22 @@ def test_several_topics_are_read_at_once(broker: InProcessBroker, client: Client
 )
 def test_wrong_flags_are_a_mistake(name: str, flags: tuple[str, ...]) -> None:
     refused("consume", name, *flags)
+
+
+def test_batches_that_do_not_decode_are_skipped_with_a_line_each(
+    broker: InProcessBroker, client: Client, name: str
+) -> None:
+    client.create(name, storage_format="batch")
+    kinds = ("zeros", "a zstd frame that is cut off", "no frame of codec 1", "no frame of codec 2")
+    for number, kind in enumerate(kinds):
+        assert client.produce(name, MALFORMED[kind]).error_code == 0
+        client.append(name, b"%d" % number)
+    for where, expected, holes in (
+        (("-o", "beginning"), "0123", (0, 2, 4, 6)),
+        (("-o", "-2"), "23", (6,)),
+        (("-g", name), "0123", (0, 2, 4, 6)),
+    ):
+        result = consume(broker, name, *where)
+        assert b"".join(result.stdout.split()).decode() == expected
+        lines = [line.partition(": the records")[0] for line in result.stderr.decode().splitlines()]
+        assert lines == [f"skipped: partition {name}:0, offsets {each} to {each}" for each in holes]

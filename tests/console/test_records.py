@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.console.records import content
-from korvet.protocol.records.compression import Codec
-from tests.support.batches import Record, batch
+from tests.support.batches import MALFORMED, TIMESTAMP, Record
 from tests.support.console import Caller
 from tests.support.topic_client import Client
 
@@ -128,16 +127,20 @@ def test_a_page_of_large_records_is_bounded(console: Caller, client: Client, nam
     assert reply.data["records"]
 
 
-def test_a_batch_too_large_to_decompress_does_not_hide_later_records(
-    console: Caller, client: Client, name: str
+@pytest.mark.parametrize("kind", ["30 MB in 3 kB", "zeros", "no frame of codec 1"])
+@pytest.mark.parametrize("seek", ["earliest", "newest"])
+def test_a_batch_that_cannot_be_read_does_not_hide_the_records_around_it(
+    console: Caller, client: Client, name: str, kind: str, seek: str
 ) -> None:
     client.create(name, storage_format="batch")
-    assert client.produce(name, batch(b"\0" * 20_000_000, codec=Codec.gzip)).error_code == 0
-    client.append(name, b"after")
-    page = console.data("records", topic=name, seek="earliest")
-    assert texts(page) == ["after"]
+    client.append(name, b"before")
+    assert client.produce(name, MALFORMED[kind]).error_code == 0
+    client.append(name, Record(b"after", timestamp=TIMESTAMP + 1))
+    page = console.data("records", topic=name, seek=seek)
+    assert texts(page) == ["before", "after"]
     [problem] = page["problems"]
-    assert "before offset 1" in problem
+    assert f"partition {name}:0, offsets 1 to 1: the records " in problem
+    assert texts(console.data("records", topic=name, seek="time", to=TIMESTAMP + 1)) == ["after"]
 
 
 @pytest.mark.parametrize(
