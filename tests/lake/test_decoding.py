@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from aiokafka.record.util import encode_varint
 from hypothesis import given, settings
@@ -68,15 +67,6 @@ def test_every_record_is_the_row_that_the_log_would_serve(
     assert set(rows.column("partition").to_pylist()) == {7}
     assert set(rows.column("timestamp_type").to_pylist()) == {0}
     assert rows.column("attributes").null_count == rows.num_rows
-
-
-def test_the_views_are_what_the_table_holds() -> None:
-    rows = batches_to_arrow(0, [stored(batch(Record(b"v" * 20, b"k"), Record(None, None)), 0)], BYTES_MAX)
-    plain = pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(rows.columns, SCHEMA, strict=True)], schema=SCHEMA
-    )
-    assert plain.column("value").to_pylist() == [b"v" * 20, None]
-    assert plain.column("key").to_pylist() == [b"k", None]
 
 
 def with_attributes(raw: bytes, bits: int) -> bytes:
@@ -150,13 +140,6 @@ def test_damage_is_an_error_that_names_the_batch_or_other_records(data: st.DataO
             assert caught.code is ErrorCode.CORRUPT_MESSAGE
             # Of several, the first is named if none is known: RangeReader takes each by itself then.
             assert "offset 100" in caught.message or len(batches) > 1
-
-
-def test_a_batch_larger_than_allowed_is_refused_by_name() -> None:
-    with pytest.raises(KafkaError) as caught:
-        batches_to_arrow(0, [stored(batch(Record(b"x" * 5000), codec=4), 70)], 1000)
-    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
-    assert "offset 70" in caught.value.message
 
 
 def test_many_batches_may_not_hold_more_together_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,21 +259,3 @@ def test_records_are_found_by_their_lengths(sizes: list[int]) -> None:
         out += bytes(size)
     starts, ends = record_spans(bytes(out), 0, len(out))
     assert list(zip(starts, ends, strict=True)) == expected
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x0ca",
-        b"\x0cabcdefg\x0c",
-        bytes(7),
-        b"\x0aabcde",
-        b"\x01a",
-        b"\x81\x01" + b"a" * 200,
-        b"\xff" * 11,
-        b"\x80",
-    ],
-)
-def test_lengths_that_do_not_fill_the_batch_are_refused(data: bytes) -> None:
-    with pytest.raises((ValueError, IndexError)):
-        record_spans(data, 0, len(data))

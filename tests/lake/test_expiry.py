@@ -83,13 +83,6 @@ def test_files_leave_as_long_as_all_of_the_first_is_too_old(topic: Both) -> None
     assert topic.table.next_offset(0) == 9
 
 
-def test_a_record_just_of_that_age_leaves(topic: Both) -> None:
-    [done] = expire(topic, older_than(2002))
-    assert done.start == 6
-    [done] = expire(topic, older_than(1))
-    assert (done.start, done.files) == (6, 0)
-
-
 def test_a_file_of_others_without_times_is_read(redis_url: str, tmp_path: Path) -> None:
     with both(redis_url, tmp_path / "lake") as made:
         made.archive_batches((9000, 9001), (1000, 1001))

@@ -16,7 +16,6 @@ from korvet.lake.schema import SCHEMA
 from korvet.lake.table import Advance, ArchiveTable, CommitConflictError, Lake, LakeTopic
 from korvet.protocol.records.record import StoredRecord
 from tests.lake.archives import OF, opened, path_of, record, write_file
-from tests.lake.rows import records_of
 
 
 def rows(first: int, stop: int, partition: int = 0) -> pa.RecordBatch:
@@ -48,29 +47,13 @@ def test_rows_are_in_the_table_once_they_are_committed(lake: Lake) -> None:
     table.append([file], [Advance(0, 5, 10)])
     table = opened(lake)
     assert contents(table) == [(0, 5), (0, 6), (0, 7)]
+    assert [field.type for field in DeltaTable(table.uri).to_pyarrow_table().schema] == list(SCHEMA.types)
     assert (table.next_offset(0), table.next_offset(1)) == (10, None)
     (found,) = table.files()
     assert (found.path, found.partition, found.rows) == (file.path, 0, 3)
     assert (found.first_offset, found.last_offset) == (5, 7)
     assert (found.first_timestamp, found.last_timestamp) == (1_005_000, 1_007_000)
     assert found.size_bytes == path_of(lake, file.path).stat().st_size
-
-
-def test_any_reader_gets_every_column(lake: Lake) -> None:
-    table = lake.create(OF)
-    records: list[StoredRecord] = [
-        (0, -1, None, None, []),
-        (1, 5, b"", b"", [("h", None), ("h", b"x")]),
-        (9, 2**62, b"\xff", b"v", []),
-    ]
-    file = write_file(filesystem(table.uri), 3, [records_to_arrow(3, records)], now_ms=7)
-    assert file is not None
-    table.append([file], [Advance(3, 0, 10)])
-    read = DeltaTable(table.uri).to_pyarrow_table()
-    assert read.schema.names == SCHEMA.names
-    assert [field.type for field in read.schema] == [field.type for field in SCHEMA]
-    assert records_of(read.combine_chunks().to_batches()[0]) == records
-    assert read.column("partition").to_pylist() == [3, 3, 3]
 
 
 def test_of_two_commits_from_one_offset_the_second_is_refused(lake: Lake) -> None:
@@ -84,15 +67,6 @@ def test_of_two_commits_from_one_offset_the_second_is_refused(lake: Lake) -> Non
     assert contents(opened(lake)) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_one_table_takes_one_commit_after_the_other(lake: Lake) -> None:
-    table = lake.create(OF)
-    for first in range(5):
-        table.append([written(table, first, first + 1)], [Advance(0, first, first + 1)])
-    assert contents(opened(lake)) == [(0, at) for at in range(5)]
-    with pytest.raises(CommitConflictError, match="archived up to 5, not 4"):
-        table.append([written(table, 4, 5)], [Advance(0, 4, 5)])
-
-
 def test_commits_for_different_partitions_do_not_hinder_each_other(lake: Lake) -> None:
     lake.create(OF)
     first, second = opened(lake), opened(lake)
@@ -101,21 +75,6 @@ def test_commits_for_different_partitions_do_not_hinder_each_other(lake: Lake) -
     table = opened(lake)
     assert contents(table) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [table.next_offset(each) for each in (0, 1)] == [2, 2]
-
-
-def test_a_partition_may_advance_without_rows(lake: Lake) -> None:
-    table = lake.create(OF)
-    table.append([], [Advance(0, 0, 1 << 51)])
-    assert opened(lake).next_offset(0) == 1 << 51
-    assert opened(lake).files() == []
-
-
-def test_a_recreated_topic_begins_an_empty_table(lake: Lake) -> None:
-    table = lake.create(OF)
-    table.append([written(table, 0, 2)], [Advance(0, 0, 2)])
-    other = lake.create(LakeTopic(OF.topic, "BBBBBBBBBBBBBBBBBBBBBB"))
-    assert other.next_offset(0) is None
-    assert contents(other) == []
 
 
 def test_a_table_is_made_once(lake: Lake) -> None:

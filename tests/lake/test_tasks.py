@@ -62,11 +62,6 @@ def test_a_lake_that_holds_less_than_redis_knows_is_another_one(next_offset: int
         resumed(next_offset, 7, 20, archived=10)
 
 
-def test_a_log_that_ends_before_its_table_has_lost_records() -> None:
-    with pytest.raises(PlanError, match="up to 21, but the log ends at 20"):
-        resumed(21, 7, 20)
-
-
 CUTS = [SplitPoint(10 * at, at * MIB) for at in range(1, 10)]
 
 
