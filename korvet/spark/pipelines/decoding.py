@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from korvet.spark.pipelines import avro
+from korvet.spark.pipelines.checks import checked, is_invalid, is_missing, listed
 from korvet.spark.pipelines.registry import Schema, SchemaRegistry
 from korvet.spark.pipelines.schemas import (
     NO_HEADER,
@@ -247,7 +248,7 @@ class _Json:
             .when(~is_one, f.lit(_NOT_JSON))
             .when(whole[_CORRUPT].isNotNull(), self._misfit(value, data))
             .when(value.isNull(), f.lit("null"))
-            .otherwise(_checked(value, self._schema, _is_missing, _MISSING))
+            .otherwise(checked(value, self._schema, is_missing, _MISSING))
         )
 
     def _misfit(self, value: Column, data: Column) -> Column:
@@ -345,7 +346,7 @@ class _Csv:
             f.when(~parsed["valid"], f.lit(_INVALID_TEXT))
             .when(f.coalesce(line[_END], f.lit("")) != self._end, columns)
             .when(line[_CORRUPT].isNotNull(), _once(texts, misfits))
-            .otherwise(_checked(row, self._schema, _is_missing, _MISSING))
+            .otherwise(checked(row, self._schema, is_missing, _MISSING))
         )
 
 
@@ -367,70 +368,11 @@ def _misfits(row: Column, texts: Column, schema: StructType, other: Column) -> C
         )
         for each in schema
     ]
-    return f.coalesce(_listed(named), other)
+    return f.coalesce(listed(named), other)
 
 
 def _not(kind: DataType) -> str:
     return f"not {kind.simpleString().upper()}"
-
-
-def _listed(problems: Iterable[Column]) -> Column:
-    """Return texts that are not NULL as one, NULL if all are."""
-    return f.nullif(f.concat_ws(", ", *problems), f.lit(""))
-
-
-_Check: TypeAlias = Callable[[Column, DataType, bool], Column | None]
-"""Return whether something is wrong with a place of a value, by its type and whether it may be NULL."""
-
-
-def _is_missing(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
-    return None if nullable else of.isNull()
-
-
-def _is_invalid(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
-    return ~f.is_valid_utf8(of) if isinstance(kind, StringType) else None
-
-
-def _checked(value: Column, kind: DataType, check: _Check, problem: str) -> Column:
-    """Return which fields a check finds; NULL if none."""
-    return _listed(
-        f.when(condition, f.lit(f"{path} {problem}".lstrip()))
-        for path, condition in _found(value, kind, check, "", nullable=True)
-    )
-
-
-def _found(
-    of: Column, kind: DataType, check: _Check, path: str, *, nullable: bool
-) -> Iterator[tuple[str, Column]]:
-    """Give each place of a value that is checked, and what its check is."""
-    condition = check(of, kind, nullable)
-    if condition is not None:
-        yield path, condition
-    match kind:
-        case StructType():
-            for each in kind:
-                at = f"{path}.{each.name}" if path else each.name
-                for inner, found in _found(of[each.name], each.dataType, check, at, nullable=each.nullable):
-                    yield inner, of.isNotNull() & found
-        case ArrayType():
-            yield from _of_elements(of, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)
-        case MapType():
-            yield from _of_elements(f.map_keys(of), kind.keyType, check, f"{path}[]", nullable=True)
-            values = f.map_values(of)
-            yield from _of_elements(
-                values, kind.valueType, check, f"{path}[]", nullable=kind.valueContainsNull
-            )
-
-
-def _of_elements(
-    of: Column, kind: DataType, check: _Check, path: str, *, nullable: bool
-) -> Iterator[tuple[str, Column]]:
-    def condition(at: int) -> Callable[[Column], Column]:
-        # Spark gives each function a variable of its own for an element.
-        return lambda each: list(_found(each, kind, check, path, nullable=nullable))[at][1]
-
-    for at, (inner, _) in enumerate(_found(of, kind, check, path, nullable=nullable)):
-        yield inner, f.exists(of, condition(at))
 
 
 class _Avro:
@@ -491,7 +433,7 @@ class _Avro:
         return (
             found.when(~avro.is_complete(parsed["parsed"]), malformed)
             .when(value.isNull(), f.lit("null"))
-            .otherwise(_checked(value, self._kind, _is_invalid, "is not valid UTF-8"))
+            .otherwise(checked(value, self._kind, is_invalid, "is not valid UTF-8"))
         )
 
 

@@ -1,0 +1,71 @@
+"""Checks of decoded values that Spark's parsers leave out: fields that are missing, and texts that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+
+def listed(problems: Iterable[Column]) -> Column:
+    """Return texts that are not NULL as one, NULL if all are."""
+    return f.nullif(f.concat_ws(", ", *problems), f.lit(""))
+
+
+Check: TypeAlias = Callable[[Column, DataType, bool], Column | None]
+"""Return whether something is wrong with a place of a value, by its type and whether it may be NULL."""
+
+
+def is_missing(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+    """Return whether a value is NULL that must not be."""
+    return None if nullable else of.isNull()
+
+
+def is_invalid(of: Column, kind: DataType, nullable: bool) -> Column | None:  # noqa: ARG001, FBT001 - a check
+    """Return whether a text is not valid UTF-8."""
+    return ~f.is_valid_utf8(of) if isinstance(kind, StringType) else None
+
+
+def checked(value: Column, kind: DataType, check: Check, problem: str) -> Column:
+    """Return which fields a check finds; NULL if none."""
+    return listed(
+        f.when(condition, f.lit(f"{path} {problem}".lstrip()))
+        for path, condition in _found(value, kind, check, "", nullable=True)
+    )
+
+
+def _found(
+    of: Column, kind: DataType, check: Check, path: str, *, nullable: bool
+) -> Iterator[tuple[str, Column]]:
+    """Give each place of a value that is checked, and what its check is."""
+    condition = check(of, kind, nullable)
+    if condition is not None:
+        yield path, condition
+    match kind:
+        case StructType():
+            for each in kind:
+                at = f"{path}.{each.name}" if path else each.name
+                for inner, found in _found(of[each.name], each.dataType, check, at, nullable=each.nullable):
+                    yield inner, of.isNotNull() & found
+        case ArrayType():
+            yield from _of_elements(of, kind.elementType, check, f"{path}[]", nullable=kind.containsNull)
+        case MapType():
+            yield from _of_elements(f.map_keys(of), kind.keyType, check, f"{path}[]", nullable=True)
+            values = f.map_values(of)
+            yield from _of_elements(
+                values, kind.valueType, check, f"{path}[]", nullable=kind.valueContainsNull
+            )
+
+
+def _of_elements(
+    of: Column, kind: DataType, check: Check, path: str, *, nullable: bool
+) -> Iterator[tuple[str, Column]]:
+    def condition(at: int) -> Callable[[Column], Column]:
+        # Spark gives each function a variable of its own for an element.
+        return lambda each: list(_found(each, kind, check, path, nullable=nullable))[at][1]
+
+    for at, (inner, _) in enumerate(_found(of, kind, check, path, nullable=nullable)):
+        yield inner, f.exists(of, condition(at))
