@@ -96,7 +96,8 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: 
 
     "Lag" counts the records that a pipeline has not read, archived or not, of the topics that it has read, and "Lag s"
     is the age of the first of them by its timestamp. "Records/s" is the speed of the last batch that had records, which
-    ended "Last batch s" ago. A pipeline is `completed` if it had read all there was, and `lost` if its process has not
+    ended "Last batch s" ago. A line below the table names fields that records of a schema have, and that the pipeline's
+    schema lacks. A pipeline is `completed` if it had read all there was, and `lost` if its process has not
     renewed its lease for 30 seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
     """
     with _opened(target) as store:
@@ -107,6 +108,9 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: 
     else:
         cells = [_cells(each, *lag) for each, lag in zip(found, lags, strict=True)]
         print_table(_STATUS, cells, numbers=_STATUS[2:-1], empty=_EMPTY)
+        for each in found:
+            for fields, count in each.unread_fields.items():
+                click.echo(printable(f"{each.name}: fields not read: sources.{fields}: {count} records"))
     broken = [each for each in found if each.state in ("failed", "lost")]
     for each in broken:
         place = f" (log: {each.log})" if each.log else ""

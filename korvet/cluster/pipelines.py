@@ -117,7 +117,8 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     `holder` is the process (PipelineProcess), `log` the file of its log if it has one, `tables` are the paths that it
     writes to: its target's, and that of dead letters. It was in `state` since
     `since_ms`, and was started at `started_ms`. `restarts` counts the starts after an end that nobody had asked for,
-    `records` and `dead_letters` what was read, and what did not decode; all since the first start.
+    `records` and `dead_letters` what was read, and what did not decode; `unread_fields` records with fields that the
+    pipeline's schema lacks, by the source's part, their schema and these fields; all since the first start.
     """
 
     name: str
@@ -131,6 +132,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     records: int = 0
     dead_letters: int = 0
+    unread_fields: dict[str, int] = {}
     error: str | None = None
     error_ms: int | None = None
     queries: dict[str, QueryStatus] = {}

@@ -278,6 +278,11 @@ PIPELINES = MetricTable(
         "dead_letters",
     ),
     counter(
+        "korvet_pipeline_unread_fields",
+        "Number of records that were written with fields that the schema lacks by which the pipeline reads them.",
+        "unread_fields",
+    ),
+    counter(
         "korvet_pipeline_restarts",
         "Number of starts of the pipeline after an end that nobody had asked for.",
         "restarts",

@@ -167,13 +167,14 @@ class PipelineStats(Stats, frozen=True, kw_only=True):
     """
 
     KEY = ("pipeline",)
-    SUMS = ("records", "lag_records", "dead_letters", "restarts")
+    SUMS = ("records", "lag_records", "dead_letters", "unread_fields", "restarts")
     LARGEST = ("lag_ms", "batch_ms", "batch_ended_ms")
 
     pipeline: str
     state: str | None
     records: int
     dead_letters: int
+    unread_fields: int = 0
     restarts: int
     lag_records: int
     lag_ms: int

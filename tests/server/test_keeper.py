@@ -249,7 +249,8 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     assert store.lease("a").acquire(row.holder, LEASE_MS)
     another = {"orders": QueryPosition("the id of another", {0: last}), "gone": QueryPosition("x", {0: 0})}
     queries = {"main": QueryStatus(positions=another)}
-    store.write(msgspec.structs.replace(row, name="b", dead_letters=3, restarts=2, queries=queries))
+    counts = {"dead_letters": 3, "restarts": 2, "unread_fields": {"x": 4, "y": 5}}
+    store.write(msgspec.structs.replace(row, name="b", queries=queries, **counts))
     raw_redis.hset("korvet:pipelines", "c", "{")
     keeper = Keeper(settings, tmp_path)
     assert keeper.lease.renew()
@@ -261,7 +262,7 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     assert (lagging.pipeline, lagging.state, lagging.records, lagging.lag_records) == ("a", "running", 1, 5)
     assert (lagging.batch_ended_ms, lagging.batch_ms) == (2000, 300)
     assert (other.pipeline, other.state, other.lag_records, other.lag_ms) == ("b", "lost", 0, 0)
-    assert (other.dead_letters, other.restarts, other.batch_ended_ms) == (3, 2, None)
+    assert (other.dead_letters, other.restarts, other.unread_fields, other.batch_ended_ms) == (3, 2, 9, None)
 
 
 def test_the_more_partitions_there_are_the_longer_the_pause_between_collections(

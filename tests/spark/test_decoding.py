@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,9 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from korvet.spark.pipelines import avro
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
+from korvet.spark.pipelines.registry import Schema
 from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec
 
 READ = (
@@ -352,3 +355,49 @@ def test_a_digest_says_whether_records_are_decoded_in_another_way(
         of(text, headers={"trace": "string"}),
     ]
     assert len({first, *others}) == 1 + len(others)
+
+
+def avro_record(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": each, "type": fields[each]} for each in fields],
+    }
+
+
+RENAMED = avro_record("Order", id="int") | {"namespace": "old", "aliases": ["shop.Purchase"]}
+RENAMED["fields"][0]["aliases"] = ["number"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "fields"),
+    [
+        (avro_record("A", x="int"), avro_record("A", x="int", y="int", z="int"), ["A.y", "A.z"]),
+        (avro_record("A", x="int", y="int"), avro_record("A", x="int"), []),
+        (avro_record("A"), avro_record("A", b=avro_record("B", x="int")), ["A.b"]),
+        (RENAMED, avro_record("shop.Purchase", number="int", more="int"), ["Purchase.more"]),
+        *(
+            (
+                avro_record("A", b=at(avro_record("B", x="int"))),
+                avro_record("A", b=at(avro_record("B", y="int"))),
+                ["B.y"],
+            )
+            for at in (
+                lambda of: ["null", of],
+                lambda of: {"type": "array", "items": of},
+                lambda of: {"type": "map", "values": ["null", of]},
+            )
+        ),
+        # Two records of one simple name.
+        (
+            avro_record("A", b=avro_record("b.X", x="int"), c=avro_record("c.X", y="int")),
+            avro_record("A", b=avro_record("b.X", x="int", y="int"), c="c.X"),
+            ["X.y"],
+        ),
+    ],
+)
+def test_fields_of_avro_that_are_not_read_are_known(
+    reader: dict[str, Any], writer: dict[str, Any], fields: list[str]
+) -> None:
+    texts = [avro.whole_schema(Schema(id=1, kind="AVRO", text=json.dumps(each))) for each in (reader, writer)]
+    assert avro.unread(*texts) == fields

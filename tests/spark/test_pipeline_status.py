@@ -124,18 +124,22 @@ def test_the_end_of_a_context_is_that_of_the_pipeline(source: LakeSource, store:
 
 
 def test_what_was_counted_stays_and_queries_that_are_gone_do_not(
-    source: LakeSource, store: PipelineStore
+    source: LakeSource, store: PipelineStore, caplog: pytest.LogCaptureFixture
 ) -> None:
+    fields = "schema id 3: Order.amount"
+    unread = {"observedMetrics": {"unread a.value": {fields: 2, "schema id 4: x": 0}, "more": {"rows": 1}}}
     with reporter(source) as of:
         of.started(["main", "other"])
-        of.progress("main", event(0, 5))
-        of.progress("other", event(0, 1))
+        of.progress("main", event(0, 5) | unread)
+        of.progress("other", event(0, 1) | unread)
         of.dead_letters(4)
     with reporter(source) as of:
         of.started(["main"])
-        of.progress("main", event(1, 2))
+        of.progress("main", event(1, 2) | unread)
     # Another query reads the same records again.
     assert (row(store).records, row(store).dead_letters) == (7, 4)
+    assert row(store).unread_fields == {f"a.value: {fields}": 4}
+    assert caplog.text.count("fields of records are not read") == 1
     assert list(row(store).queries) == ["main"]
 
 

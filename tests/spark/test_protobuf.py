@@ -184,6 +184,26 @@ def test_schemas_that_cannot_be_used_are_refused(
         decoded(spark, [b""], of)
 
 
+@pytest.mark.parametrize(
+    ("reader", "writer", "fields"),
+    [
+        ("int32 x = 1;", "int32 renamed = 1; int32 y = 2;", ["A.y"]),
+        ("int32 x = 1; int32 y = 2;", "int32 x = 1;", []),
+        # Two fields of one message, which has fields of its own.
+        ("B b = 1; map<string, B> m = 2;", "B b = 1; map<string, B> m = 2; B c = 3;", ["B.extra", "A.c"]),
+        # A message that contains itself.
+        ("A a = 1;", "A a = 1; int32 y = 2;", ["A.y"]),
+    ],
+)
+def test_fields_that_are_not_read_are_known(reader: str, writer: str, fields: list[str]) -> None:
+    def schema(text: str, more: str = "") -> Schema:
+        whole = f'syntax = "proto3"; message A {{ {text} }} message B {{ int32 n = 1; {more} }}'
+        return Schema(id=1, kind="PROTOBUF", text=whole)
+
+    found = protobuf.writer(schema(writer, "int32 extra = 2;"), protobuf.compiled(schema(reader)), "A")
+    assert found.unread == fields
+
+
 TEXT = 'syntax = "proto3"; message A {}'
 
 

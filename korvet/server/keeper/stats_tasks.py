@@ -215,6 +215,7 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
             state=status.state,
             records=status.records,
             dead_letters=status.dead_letters,
+            unread_fields=sum(status.unread_fields.values()),
             restarts=status.restarts,
             lag_records=sum(lag.records for lag in lags),
             lag_ms=max((lag.age_ms for lag in lags), default=0),

@@ -6,7 +6,7 @@ record is read as the first field of another one, whose second field is a mark t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -145,6 +145,36 @@ def writer(session: SparkSession, reader: str, of: Schema) -> Writer:
     except PipelineError as error:
         return Writer("", str(error))
     return Writer(schema, check(session, reader, schema))
+
+
+def unread(reader: str, writer: str) -> list[str]:
+    """Return the fields that a record of the writer's schema has, and the reader's record of that name lacks."""
+    known: dict[str, set[str]] = {}
+    for record in _records(msgspec.json.decode(reader)):
+        fields = {name for field in record["fields"] for name in (field["name"], *field.get("aliases", ()))}
+        for name in (_full_name(record, ""), *record.get("aliases", ())):
+            # Avro reads a record of another namespace too, by its simple name.
+            for each in (name, name.rpartition(".")[2]):
+                known.setdefault(each, set()).update(fields)
+    missing = []
+    for record in _records(msgspec.json.decode(writer)):
+        read = known.get(_full_name(record, ""), known.get(record["name"]))
+        # A record that the reader does not have is in a field that is missing itself.
+        if read is not None:
+            names = [field["name"] for field in record["fields"]]
+            missing += [f"{record['name']}.{name}" for name in names if name not in read]
+    return missing
+
+
+def _records(of: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - JSON
+    """Yield the records in a schema, each where it is declared."""
+    if isinstance(of, list):
+        for each in of:
+            yield from _records(each)
+    elif isinstance(of, dict):
+        if "fields" in of:
+            yield of
+        yield from _records([*of.get("fields", ()), *(of.get(name) for name in ("type", "items", "values"))])
 
 
 def limit(session: SparkSession) -> None:

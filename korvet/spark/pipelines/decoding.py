@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -43,7 +43,7 @@ from korvet.spark.pipelines.schemas import (
     id_in,
     payload,
 )
-from korvet.spark.pipelines.spec import Decoding, PipelineError, SourceSpec, text_of
+from korvet.spark.pipelines.spec import UNREAD, Decoding, PipelineError, SourceSpec, text_of
 from korvet.spark.session import JOB_ERRORS, reason_of
 
 ERROR, RAW_KEY, RAW_VALUE = "_error", "_raw_key", "_raw_value"
@@ -51,6 +51,9 @@ _PARSED = "_parsed"
 
 _INFERRED_RECORDS = 1000
 """How many records an inferred schema is taken from."""
+
+_NAMED_MAX = 20
+"""How many fields that are not read a metric names of one schema."""
 
 _OWN_OPTIONS = ("mode", "columnNameOfCorruptRecord")
 """Options of Spark's parsers that are not the user's: what becomes of errors says `on_error`."""
@@ -76,7 +79,12 @@ def _required(registry: SchemaRegistry | None, place: str) -> SchemaRegistry:
 
 
 class Decoder(Protocol):
-    """Bytes to a column. `parse` is evaluated once for each record; the others are cheap, and read its result."""
+    """Bytes to a column. `parse` is evaluated once for each record; the others are cheap, and read its result.
+
+    `unread` has the fields that are in the schemas of writers, by their ids, and not in the reader's.
+    """
+
+    unread: Mapping[int, Sequence[str]] = {}
 
     def parse(self, data: Column) -> Column:
         """Return the expensive part."""
@@ -99,6 +107,9 @@ def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFra
         for name, of in (("key", source.key), ("value", source.value))
         if (decoder := _decoder(of, f"{source.name}.{name}", frame.sparkSession, source, state)) is not None
     }
+    for name, decoder in parts.items():
+        if counts := _unread_counts(f.col(name), decoder.unread):
+            frame = frame.observe(f"{UNREAD}{source.name}.{name}", *counts)
     if parts:
         parses = [decoder.parse(f.col(name)).alias(name) for name, decoder in parts.items()]
         frame = frame.select("*", f.explode(f.array(f.struct(*parses))).alias(_PARSED))
@@ -123,6 +134,18 @@ def decode(frame: DataFrame, source: SourceSpec, state: DecoderState) -> DataFra
         f.col("key").alias(RAW_KEY),
         f.col("value").alias(RAW_VALUE),
     )
+
+
+def _unread_counts(data: Column, unread: Mapping[int, Sequence[str]]) -> list[Column]:
+    """Count the records of each schema that has fields which are not read; the names say which fields."""
+    counts = []
+    for schema_id, fields in unread.items():
+        if fields:
+            named = ", ".join(fields[:_NAMED_MAX])
+            more = f" and {len(fields) - _NAMED_MAX} more" if len(fields) > _NAMED_MAX else ""
+            count = f.count_if(header(data) == header_of(schema_id))
+            counts.append(count.alias(f"schema id {schema_id}: {named}{more}"))
+    return counts
 
 
 def digest(source: SourceSpec, decoded: DataFrame) -> str:
@@ -184,7 +207,7 @@ def _text(data: Column) -> Column:
     return data.cast("string")
 
 
-class _Text:
+class _Text(Decoder):
     """UTF-8."""
 
     def parse(self, data: Column) -> Column:
@@ -204,7 +227,7 @@ _NOT_JSON = "not one JSON text"
 _MISSING = "is missing"
 
 
-class _Json:
+class _Json(Decoder):
     """JSON texts of a schema, parsed as the first of the two fields of an object, in an object with two fields.
 
     Text that ends early or goes on is an error there, or leaves the inner object with other fields: it cannot close and
@@ -266,7 +289,7 @@ class _Json:
         return _once(self._within(data, texts), of)
 
 
-class _AfterHeader:
+class _AfterHeader(Decoder):
     """What follows the header of a schema registry, which is not asked, as another decoder has it."""
 
     def __init__(self, decoder: Decoder) -> None:
@@ -296,7 +319,7 @@ def _types(kind: DataType) -> Iterator[DataType]:
             yield from _types(kind.valueType)
 
 
-class _Csv:
+class _Csv(Decoder):
     """Lines of CSV, parsed with a column after them that has to be there, with a text that nobody knows.
 
     What has fewer or more columns, several lines, or a quote that is never closed leaves the line without it.
@@ -375,7 +398,7 @@ def _not(kind: DataType) -> str:
     return f"not {kind.simpleString().upper()}"
 
 
-class _Avro:
+class _Avro(Decoder):
     """Records of Avro, with the header of a schema registry or without, read by one schema."""
 
     def __init__(
@@ -393,6 +416,11 @@ class _Avro:
         self._lookup = None if registered is None else registered[1]
         known = {} if registered is None else registered[0].known
         self._writers = {of: avro.writer(session, self._reader, schema) for of, schema in known.items()}
+        self.unread = {
+            of: avro.unread(self._reader, writer.schema)
+            for of, writer in self._writers.items()
+            if writer.problem is None
+        }
         try:
             schema = session.range(0).select(self._record(f.lit(b""), self._reader)).schema
         except JOB_ERRORS as error:
@@ -437,7 +465,7 @@ class _Avro:
         )
 
 
-class _Protobuf:
+class _Protobuf(Decoder):
     """Messages of Protobuf, with the header of a schema registry or without."""
 
     def __init__(self, reader: Schema, of: Decoding, registered: tuple[PinnedSchemas, Lookup] | None) -> None:
@@ -453,9 +481,13 @@ class _Protobuf:
             directory = None if of.schema_file is None else Path(of.schema_file).parent
             files = protobuf.compiled(reader, directory)
         known = {} if registered is None else registered[0].known
-        writers = {each: protobuf.writer(schema) for each, schema in known.items()}
         lookup = None if registered is None else registered[1]
-        self._reader = protobuf.MessageReader(files, protobuf.chosen(files, of.message), writers, lookup)
+        name = protobuf.chosen(files, of.message)
+        writers = {each: protobuf.writer(schema, files, name) for each, schema in known.items()}
+        self._reader = protobuf.MessageReader(
+            files, name, {each: writer.messages for each, writer in writers.items()}, lookup
+        )
+        self.unread = {each: writer.unread for each, writer in writers.items()}
 
     def parse(self, data: Column) -> Column:
         return self._reader.column(data)

@@ -13,10 +13,10 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
@@ -144,14 +144,46 @@ def described(content: bytes) -> descriptor_pb2.FileDescriptorSet:
     return found
 
 
-def writer(of: Schema) -> Names | str:
-    """Return the messages of a schema, or why none can be read."""
+class MessageWriter(NamedTuple):
+    """The messages of a schema that records are written with, or why none can be read.
+
+    `unread` has the fields that the reader's messages lack.
+    """
+
+    messages: Names | str
+    unread: Sequence[str] = ()
+
+
+def writer(of: Schema, reader: descriptor_pb2.FileDescriptorSet, name: str) -> MessageWriter:
+    """Return what records of a schema are read with, of which the message `name` is read by the reader's."""
     if of.kind != "PROTOBUF":
-        return f"it is {of.kind}, not Protobuf"
+        return MessageWriter(f"it is {of.kind}, not Protobuf")
     try:
-        return message_names(compiled(of))
+        files = compiled(of)
+        names = message_names(files)
+        if name not in names.values():
+            return MessageWriter(names)
+        read, written = (
+            _pool(each.SerializeToString()).FindMessageTypeByName(name) for each in (reader, files)
+        )
+        return MessageWriter(names, list(_unread(read, written, set())))
     except PipelineError as error:
-        return str(error)
+        return MessageWriter(str(error))
+    except TypeError as error:
+        return MessageWriter(f"the schema cannot be used: {error}")
+
+
+def _unread(reader: Descriptor, writer: Descriptor, seen: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield the fields that a writer's message, or a message in it, has and the reader's lacks; `seen`: such pairs."""
+    seen.add((reader.full_name, writer.full_name))
+    for field in writer.fields:
+        there = reader.fields_by_number.get(field.number)
+        if there is None:
+            yield f"{writer.full_name}.{field.name}"
+        elif field.message_type is not None and there.message_type is not None:
+            inner = there.message_type, field.message_type
+            if (inner[0].full_name, inner[1].full_name) not in seen:
+                yield from _unread(*inner, seen)
 
 
 def message_names(of: descriptor_pb2.FileDescriptorSet) -> Names:

@@ -17,6 +17,9 @@ import msgspec
 
 from korvet.errors import LakeError
 
+UNREAD = "unread "
+"""Begins the names of Spark's metrics of fields that are not read; a source and its part follow: `orders.value`."""
+
 
 class PipelineError(LakeError):
     """A pipeline cannot be, or go on, as it is declared; the message says why and what to do, in one line."""

@@ -39,7 +39,7 @@ from korvet.log.index import Lag
 from korvet.log.types import LogPosition
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.spark.pipelines.spec import PipelineError
+from korvet.spark.pipelines.spec import UNREAD, PipelineError
 
 _RENEW_S = LEASE_MS / 1000 / 3
 _RETRY_S = 1.0
@@ -122,6 +122,7 @@ class PipelineReporter:
                     restarts=before.restarts + (before.state in ("failed", "lost")),
                     records=before.records,
                     dead_letters=before.dead_letters,
+                    unread_fields=before.unread_fields,
                     error=before.error,
                     error_ms=before.error_ms,
                     queries=before.queries,
@@ -158,8 +159,21 @@ class PipelineReporter:
         with self._changed:
             done = _done(self._status.queries.get(query, QueryStatus()), event)
             read = int(event["numInputRows"]) if query == MAIN else 0
+            unread = self._unread(event) if query == MAIN else self._status.unread_fields
             queries = self._status.queries | {query: done}
-            self._set(queries=queries, records=self._status.records + read)
+            self._set(queries=queries, records=self._status.records + read, unread_fields=unread)
+
+    def _unread(self, event: Mapping[str, Any]) -> dict[str, int]:
+        """Return the counts of records with fields that are not read, a batch's added; log schemas that are new."""
+        counts = dict(self._status.unread_fields)
+        for name, found in event.get("observedMetrics", {}).items():
+            for fields, count in found.items() if name.startswith(UNREAD) else ():
+                place = f"{name.removeprefix(UNREAD)}: {fields}"
+                if count and place not in counts:
+                    _log.warning("fields of records are not read", pipeline=self._status.name, fields=place)
+                if count:
+                    counts[place] = counts.get(place, 0) + count
+        return counts
 
     def dead_letters(self, count: int) -> None:
         """Report records that did not decode, and are in the table of dead letters."""

@@ -92,16 +92,16 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
         records_per_second=0.8,
         positions={"orders": QueryPosition(topic.id, {0: 1})},
     )
-    known = msgspec.structs.replace(
-        row, state="completed", since_ms=0, records=1, dead_letters=4, restarts=1, queries={"main": batch}
-    )
-    store.write(known)
+    unread = {"orders.value: schema id 3: Order.amount": 2}
+    known = msgspec.structs.replace(row, state="completed", since_ms=0, records=1, dead_letters=4, restarts=1)
+    store.write(msgspec.structs.replace(known, unread_fields=unread, queries={"main": batch}))
     [found] = json.loads(done(pipeline(topics, "status", "--json", NAME)))
     assert (found["lag_records"], found["state"], found["process"]) == (2, "completed", row.process.id)
     assert found["queries"]["main"]["positions"] == {"orders": {"id": topic.id, "offsets": {"0": 1}}}
     assert found["lag_ms"] > 0
     assert "holder" not in found
-    [_, line] = done(pipeline(topics, "status")).splitlines()
+    [_, line, last] = done(pipeline(topics, "status")).splitlines()
+    assert last == f"{NAME}: fields not read: sources.orders.value: schema id 3: Order.amount: 2 records"
     name, state, since, *cells = line.split()
     assert (name, state, cells[0], cells[2:4], cells[5:7]) == (
         NAME,
