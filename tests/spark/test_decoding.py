@@ -335,7 +335,7 @@ def test_a_digest_says_whether_records_are_decoded_in_another_way(
 
     def of(value: Decoding, **more: Any) -> str:
         source = SourceSpec(name="orders", value=value, **more)
-        return digest(source, decode(frame, source, DecoderState(Files(), lambda _: frame)))
+        return digest(source, decode(frame, source, DecoderState(Files(), lambda _: frame)), Files())
 
     text = Decoding(format="json", schema_file=str(file), options={"a": "1", "b": "2"})
 

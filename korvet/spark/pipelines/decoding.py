@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
@@ -29,9 +29,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from korvet import logs
 from korvet.spark.pipelines import avro
 from korvet.spark.pipelines.checks import checked, is_invalid, is_missing, listed
-from korvet.spark.pipelines.registry import Schema, SchemaRegistry
+from korvet.spark.pipelines.registry import RegistryError, Schema, SchemaRegistry
 from korvet.spark.pipelines.schemas import (
     NO_HEADER,
     Lookup,
@@ -42,12 +43,15 @@ from korvet.spark.pipelines.schemas import (
     header_of,
     id_in,
     payload,
+    reader_id,
 )
 from korvet.spark.pipelines.spec import UNREAD, Decoding, PipelineError, SourceSpec, text_of
 from korvet.spark.session import JOB_ERRORS, reason_of
 
 ERROR, RAW_KEY, RAW_VALUE = "_error", "_raw_key", "_raw_value"
 _PARSED = "_parsed"
+
+_log = logs.Log(__name__)
 
 _INFERRED_RECORDS = 1000
 """How many records an inferred schema is taken from."""
@@ -70,6 +74,24 @@ class DecoderState(NamedTuple):
         """Pin the schema that has ended a query: frames that are decoded from now on know it."""
         registry = _required(self.registry, new.place)
         PinnedSchemas(Decoding(), new.place, self.pins, registry).learn(new.schema_id)
+
+    def follow(self, sources: Iterable[SourceSpec]) -> list[str]:
+        """Read sources by the newest versions of their subjects; return what has changed.
+
+        Raises PipelineError if a schema cannot be had and none is pinned.
+        """
+        changes = []
+        for source in sources:
+            for part, of in (("key", source.key), ("value", source.value)):
+                if of.subject is None or of.schema_file is not None:
+                    continue
+                place = f"{source.name}.{part}"
+                pinned = PinnedSchemas(of, place, self.pins, _required(self.registry, place))
+                try:
+                    changes.append(pinned.follow())
+                except RegistryError as error:
+                    _log.warning("records are read by the schema that is pinned", source=place, reason=error)
+        return list(filter(None, changes))
 
 
 def _required(registry: SchemaRegistry | None, place: str) -> SchemaRegistry:
@@ -148,12 +170,15 @@ def _unread_counts(data: Column, unread: Mapping[int, Sequence[str]]) -> list[Co
     return counts
 
 
-def digest(source: SourceSpec, decoded: DataFrame) -> str:
+def digest(source: SourceSpec, decoded: DataFrame, pins: Pins) -> str:
     """Return a text that is another one if a source is decoded in another way."""
     found = hashlib.sha256(msgspec.json.encode(source.headers, order="sorted"))
-    for of in (source.key, source.value):
+    for part, of in (("key", source.key), ("value", source.value)):
         content = b"" if of.schema_file is None else Path(of.schema_file).read_bytes()
-        found.update(msgspec.json.encode(msgspec.structs.replace(of, schema_file=None), order="sorted"))
+        # Not how a version was asked for, but which one it is.
+        version = reader_id(f"{source.name}.{part}", pins) or of.version
+        same = msgspec.structs.replace(of, schema_file=None, version=version)
+        found.update(msgspec.json.encode(same, order="sorted"))
         found.update(hashlib.sha256(content).digest())
     # What files import has its part in it, too.
     found.update(decoded.schema.simpleString().encode())

@@ -48,11 +48,15 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """A schema with all that it needs, which is by name in `references`: each stands after what it needs itself."""
+    """A schema with all that it needs, which is by name in `references`: each stands after what it needs itself.
+
+    `version` is its number in the subject that was asked for, 0 of one that was asked for by id.
+    """
 
     id: int
     kind: str
     text: str
+    version: int = 0
     references: dict[str, str] = {}
 
 
@@ -61,6 +65,7 @@ class _SchemaReply(msgspec.Struct):
 
     schema: str
     id: int = 0
+    version: int = 0
     schema_type: str = msgspec.field(name="schemaType", default="AVRO")
     references: list[Reference] | None = None
 
@@ -129,7 +134,9 @@ class SchemaRegistry:
     def _with_references(self, of: int, reply: _SchemaReply) -> Schema:
         found: dict[str, str] = {}
         self._resolve(reply, found, [])
-        return Schema(id=of, kind=reply.schema_type, text=reply.schema, references=found)
+        return Schema(
+            id=of, kind=reply.schema_type, text=reply.schema, version=reply.version, references=found
+        )
 
     def _resolve(self, reply: _SchemaReply, found: dict[str, str], path: list[str]) -> None:
         for each in reply.references or ():

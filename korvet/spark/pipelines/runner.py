@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -29,7 +29,7 @@ from korvet.spark.pipelines import packages
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
 from korvet.spark.pipelines.registry import SchemaRegistry
-from korvet.spark.pipelines.schemas import NewSchemaError
+from korvet.spark.pipelines.schemas import NewSchemaError, met_unknown_schema
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec
 from korvet.spark.pipelines.state import (
     PIPELINES,
@@ -117,25 +117,33 @@ class Pipeline:
         self._starts: dict[str, str] = {}
         self._ends: dict[str, str] = {}
         """Where reading ends, once queries that are behind only have to read the same as others."""
-        with _spark_errors():
+        self._resumed: dict[str, int | None] = {}
+        """The batch that each query had begun and not committed when it was started: it may have been written."""
+        self._failures: dict[str, Exception] = {}
+        self._attempts = Attempts()
+        self._failed = ""
+        self._is_prepared = False
+        self._changes = self._decoding.follow(spec.sources.values())
+        """Schemas that are read by from now on, and were not before."""
+        self._dead: DeltaTarget | None = None
+        with self._changes_named(), _spark_errors():
             if spec.target.path is not None:
                 check_place(session, lake, spec.target.path, "target")
             if spec.has_dead_letters:
                 check_place(session, lake, spec.dead_letters_path, "dead_letters")
-            self._plan = self._make_plan()
-            self._target = self._make_target()
-            self._target.check(self._plan.rows.schema)
-            self._dead: DeltaTarget | None = None
+            self._declare()
             if spec.has_dead_letters:
                 self._dead = _delta(
                     place, TargetSpec(type="delta", path=spec.dead_letters_path), "dead_letters"
                 )
                 self._dead.check(self._dead_schema())
+            self.state.check(self._begun, self.queries, levels=bool(self._changes))
+
+    def _declare(self) -> None:
+        self._plan = self._make_plan()
+        self._target = self._make_target()
+        self._target.check(self.schema)
         self._begun = self._begin()
-        self._failures: dict[str, Exception] = {}
-        self._attempts = Attempts()
-        self._failed = ""
-        self.state.check(self._begun, self.queries)
 
     @property
     def queries(self) -> list[str]:
@@ -149,17 +157,12 @@ class Pipeline:
 
     def run(self, stopped: threading.Event, reporter: PipelineReporter) -> None:
         """Run until `stopped`, or all is read; raises PipelineError if a query fails, and not only for the moment."""
-        with _spark_errors():
-            self.state.begin(self._begun, self.queries)
-            self._pins.write_all()
-            self._decoding = self._decoding._replace(pins=self.state)
-            self._target.prepare(self._plan.rows.schema)
-            if self._dead is not None:
-                self._dead.prepare(self._dead_schema())
         learned = set[str]()
         while True:
             self._failed = ""
             try:
+                if not self._prepare(stopped, reporter):
+                    return
                 self._pin_starts()
                 self._run_queries(stopped, reporter)
             except PipelineError as error:
@@ -169,8 +172,7 @@ class Pipeline:
                     self._learn(new)
                     continue
                 attempts = self._attempts.failed(self._failed)
-                passes = any(each in str(error) for each in _PASSING)
-                if not passes or attempts > _ATTEMPTS_MAX or is_stopped(self._place.session):
+                if not _passes(error) or attempts > _ATTEMPTS_MAX or is_stopped(self._place.session):
                     raise
                 _log.warning("a query is started again", pipeline=self._spec.name, reason=error)
                 stopped.wait(2.0**attempts)
@@ -178,6 +180,67 @@ class Pipeline:
                 if self._dead is not None and reporter.has_lease:
                     self._level(reporter)
                 return
+
+    def _prepare(self, stopped: threading.Event, reporter: PipelineReporter) -> bool:
+        """Keep what the queries are begun with; return False if `stopped` before they may begin."""
+        if self._is_prepared:
+            return True
+        if self._changes and self.state.incarnation(MAIN) is not None:
+            self._finish_as_begun(stopped, reporter)
+            if stopped.is_set():
+                return False
+        with self._changes_named(), _spark_errors():
+            self.state.begin(self._begun, self.queries)
+            self._pins.write_all()
+            self._prepare_tables()
+        for change in self._changes:
+            _log.info("records are read by a new schema", pipeline=self._spec.name, change=change)
+        self._changes = []
+        self._is_prepared = True
+        return True
+
+    def _prepare_tables(self) -> None:
+        self._target.prepare(self.schema)
+        if self._dead is not None:
+            self._dead.prepare(self._dead_schema())
+
+    def _finish_as_begun(self, stopped: threading.Event, reporter: PipelineReporter) -> None:
+        """Finish batches by the schemas that they were begun with, up to where queries of one source are level.
+
+        So a batch that may have been written is repeated as it was, and no record is decoded by the old schema for one
+        query and by the new one for the other.
+        """
+        newest, self._decoding = self._decoding, self._decoding._replace(pins=UnwrittenPins(self.state))
+        try:
+            with _spark_errors():
+                self._pin_starts()
+                self._plan = self._make_plan()
+                self.state.check(self._begin(), self.queries)
+                self._prepare_tables()
+            for _ in range(2 * len(self.queries)):
+                try:
+                    self._read_the_same(reporter, partial(self._await, stopped))
+                    break
+                except PipelineError as error:
+                    new = NewSchemaError.of(error)
+                    if new is None:
+                        raise
+                    if self.state.pending(self._failed) is not None:
+                        # Its batch may have been written before a crash: it is repeated as it was begun.
+                        for decoding in (self._decoding._replace(pins=self.state), newest):
+                            decoding.learn(new)
+                        self._plan = self._make_plan()
+        except PipelineError as error:
+            if _passes(error):
+                raise
+            _log.warning(
+                "what was begun by the schema before is not finished", pipeline=self._spec.name, reason=error
+            )
+        finally:
+            self._decoding = newest
+        with _spark_errors():
+            self._ends = {}
+            self._plan = self._make_plan()
 
     def _pin_starts(self) -> None:
         """Let all queries of a source begin at the same place, whenever they do: `on_error` may add one later."""
@@ -198,38 +261,50 @@ class Pipeline:
             self._plan = self._make_plan()
 
     def _learn(self, new: NewSchemaError) -> None:
-        """Make the plan again, with a schema that records have named since; the checkpoints go on with it."""
+        """Go on with a schema that records have named since, and if it is the newest of its subject read by it."""
         _log.info("a new schema", pipeline=self._spec.name, source=new.place, id=new.schema_id)
-        with _spark_errors():
-            self._decoding.learn(new)
-            self._plan = self._make_plan()
+        self._decoding.learn(new)
+        self._changes = self._decoding.follow(self._spec.sources.values())
+        with self._changes_named(), _spark_errors():
+            self._declare()
+        self._is_prepared = False
 
     def _run_queries(self, stopped: threading.Event, reporter: PipelineReporter) -> None:
         with _spark_errors(), self._running(self.queries, reporter) as queries:
             reporter.started([query.name for query in queries])
-            while all(query.exception() is None for query in queries) and any(
-                query.isActive for query in queries
-            ):
-                if stopped.wait(_POLL_S):
-                    _stop(queries)
+            self._await(stopped, queries)
             self._raise_failure(queries)
 
-    def _level(self, reporter: PipelineReporter) -> None:
-        """Let queries that are behind read on to where another one of the same source is, for the time of a batch.
+    def _await(self, stopped: threading.Event, queries: list[StreamingQuery]) -> None:
+        """Wait until one of the queries has failed, or all have ended, which they do once `stopped`."""
+        while all(query.exception() is None for query in queries) and any(
+            query.isActive for query in queries
+        ):
+            if stopped.wait(_POLL_S):
+                _stop(queries)
 
-        Then the source may be decoded in another way: of records between them, one that decodes only by the way of the
-        query that has not read it yet would be in neither table.
-        """
+    def _level(self, reporter: PipelineReporter) -> None:
+        """Let queries read the same, for the time of a batch: then a source may be decoded in another way."""
         try:
-            with _spark_errors():
-                behind = self._behind()
-                if behind:
-                    self._plan = self._make_plan()
-                    with self._running(behind, reporter) as queries:
-                        _wait(queries, lambda query: query.isActive)
-                        self._raise_failure(queries)
+            self._read_the_same(reporter, lambda queries: _wait(queries, lambda query: query.isActive))
         except PipelineError as error:
             _log.warning("a query has read less than another", pipeline=self._spec.name, reason=error)
+
+    def _read_the_same(
+        self, reporter: PipelineReporter, wait: Callable[[list[StreamingQuery]], None]
+    ) -> None:
+        """Let queries that are behind read on to where another one of the same source is; raises PipelineError.
+
+        Of records between them, one that decodes only by the way of the query that has not read it yet would be in
+        neither table.
+        """
+        with _spark_errors():
+            behind = self._behind()
+            if behind:
+                self._plan = self._make_plan()
+                with self._running(behind, reporter) as queries:
+                    wait(queries)
+                    self._raise_failure(queries)
 
     def _behind(self) -> list[str]:
         """Return the queries that have read less of a source than another one, and set where they have to end."""
@@ -251,14 +326,34 @@ class Pipeline:
             or (not progress.positions and any(name in ends for name in self._reads[query]))
         ]
 
-    def _raise_failure(self, queries: Sequence[StreamingQuery]) -> None:
-        """Raise PipelineError with what was raised in a batch, else with what else a query ended by, if any did."""
+    def _raise_failure(self, queries: list[StreamingQuery]) -> None:
+        """Raise PipelineError with what was raised in a batch, else with what else a query ended by, if any did.
+
+        A batch that has met an unknown schema is withdrawn: queries may then be level before it.
+        """
+
+        def met_unknown(query: StreamingQuery) -> bool:
+            failure = self._failure(query)
+            return failure is not None and met_unknown_schema(failure)
+
+        if any(map(met_unknown, queries)):
+            # One that is interrupted may have written its batch, and not have met such a record yet.
+            _stop(queries)
+            for query in filter(met_unknown, queries):
+                self.state.withdraw(query.name, self._resumed[query.name])
         for query in queries:
-            failed = query._jsq.exception()  # noqa: SLF001 - Python has only its text, with the stacks
-            if failed.isDefined():
+            if (failure := self._failure(query)) is not None:
                 self._failed = query.name
-                error = self._failures.get(query.name) or Py4JJavaError("", failed.get())
-                raise PipelineError(root_reason(error)) from error
+                raise failure
+
+    def _failure(self, query: StreamingQuery) -> PipelineError | None:
+        failed = query._jsq.exception()  # noqa: SLF001 - Python has only its text, with the stacks
+        if not failed.isDefined():
+            return None
+        error = self._failures.get(query.name) or Py4JJavaError("", failed.get())
+        failure = PipelineError(root_reason(error))
+        failure.__cause__ = error
+        return failure
 
     @contextmanager
     def _running(self, names: Iterable[str], reporter: PipelineReporter) -> Iterator[list[StreamingQuery]]:
@@ -280,6 +375,16 @@ class Pipeline:
                 # What they have said arrives by a thread of its own.
                 session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # noqa: SLF001 - PySpark has no name for it
                 session.streams.removeListener(listener)
+
+    @contextmanager
+    def _changes_named(self) -> Iterator[None]:
+        """Name the schemas that are new in an error: they may be its reason."""
+        try:
+            yield
+        except PipelineError as error:
+            if not self._changes:
+                raise
+            raise PipelineError(f"{error} ({'; '.join(self._changes)})") from error
 
     def _report(self, reporter: PipelineReporter, query: str, event: Mapping[str, Any]) -> None:
         self._attempts.progressed(query)
@@ -336,6 +441,8 @@ class Pipeline:
 
     def _start(self, name: str, rows: DataFrame, sink: _Sink, mode: str) -> StreamingQuery:
         trigger = self._spec.trigger
+        # Without dead letters no batch is written that has a record of an unknown schema.
+        self._resumed[name] = self.state.pending(name) if self._lossy() else None
         writer = rows.writeStream.queryName(name).outputMode(mode)
         writer = writer.option("checkpointLocation", self.state.checkpoint(name))
         if trigger.available_now or self._ends:
@@ -403,7 +510,10 @@ class Pipeline:
             state=planned.state,
             target=target_fields({"type": target.type, "mode": target.mode, "key": target.key}, where),
             spark=self._place.session.version,
-            decoded={name: digest(spec.sources[name], planned.decoded[name]) for name in self._lossy()},
+            decoded={
+                name: digest(spec.sources[name], planned.decoded[name], self._decoding.pins)
+                for name in self._lossy()
+            },
         )
 
 
@@ -436,6 +546,10 @@ def _spark_errors() -> Iterator[None]:
         yield
     except JOB_ERRORS as error:
         raise PipelineError(root_reason(error)) from error
+
+
+def _passes(error: PipelineError) -> bool:
+    return any(each in str(error) for each in _PASSING)
 
 
 class _ProgressListener(StreamingQueryListener):

@@ -1,8 +1,11 @@
-"""Schemas that records name by ids: which are known to a plan, which are pinned, and what of one that is neither.
+"""Schemas that records name by ids: which a plan knows, which are pinned, and what becomes of an id that is new.
 
 A plan has one expression for each schema that records were written with. An id that it does not know is asked for
 where the record is found: if the registry does not know it, that is an error of the record; if it does, the query ends
 with NewSchemaError, `learn` pins that schema, and the next plan knows it.
+
+The reader's schema is pinned too, so a batch that Spark repeats is decoded as it was the first time. `follow` replaces
+it by the subject's newest version. Pins that are not written yet have the new one, those in the directory the old one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.functions import arrow_udf
 
-from korvet.spark.pipelines.registry import Schema, SchemaRegistry
+from korvet.spark.pipelines.registry import RegistryError, Schema, SchemaRegistry
 from korvet.spark.pipelines.spec import Decoding, PipelineError
 
 HEADER_BYTES = 5
@@ -31,7 +34,7 @@ _UNKNOWN_S = 60.0
 """How long a task takes an id for unknown without asking again."""
 _UNKNOWN_MAX = 10_000
 _VERSIONS_MAX = 100
-"""How many versions of a subject are fetched at the start, the newest; records with others name them."""
+"""How many versions of a subject are fetched at once, the newest; records with others name them."""
 
 
 class Pins(Protocol):
@@ -63,6 +66,11 @@ class NewSchemaError(PipelineError):
         return None if found is None else cls(found[1], int(found[2]))
 
 
+def met_unknown_schema(error: PipelineError) -> bool:
+    """Return whether a query ended at a record of a schema that its plan does not know: it has written nothing."""
+    return re.search(r"(new|unknown) schema: sources\.", str(error)) is not None
+
+
 class _Pinned(msgspec.Struct, kw_only=True):
     """The file of one place: `asked` is what the reader's schema was asked by."""
 
@@ -71,24 +79,28 @@ class _Pinned(msgspec.Struct, kw_only=True):
     known: dict[int, Schema] = {}
 
 
+_FILE = "schemas/{}.registry.json"
+
+
+def _pinned(place: str, pins: Pins) -> _Pinned:
+    content = pins.read(_FILE.format(place))
+    return _Pinned() if content is None else msgspec.json.decode(content, type=_Pinned)
+
+
 class PinnedSchemas:
     """The schemas of one place, a key or a value; raises PipelineError if the registry cannot be asked."""
 
     def __init__(self, of: Decoding, place: str, pins: Pins, registry: SchemaRegistry) -> None:
-        self._file = f"schemas/{place}.registry.json"
+        self._place = place
         self._pins = pins
         self._registry = registry
-        content = pins.read(self._file)
-        self._pinned = _Pinned() if content is None else msgspec.json.decode(content, type=_Pinned)
+        self._pinned = _pinned(place, pins)
         if of.subject is not None and self._pinned.asked != (asked := (of.subject, str(of.version))):
-            self._pinned.asked = asked
-            self._pinned.reader = registry.version(*asked)
-            versions = registry.versions(of.subject)[-_VERSIONS_MAX:]
-            self._know(*(registry.version(of.subject, each) for each in versions))
+            self._read_by(registry.version(*asked), asked)
 
     @property
     def reader(self) -> Schema | None:
-        """The schema of the subject, as it was when it was asked for first."""
+        """The version of the subject that records are read by."""
         return self._pinned.reader
 
     @property
@@ -96,15 +108,42 @@ class PinnedSchemas:
         """The schemas that records are known to have been written with, by id."""
         return self._pinned.known
 
+    def follow(self) -> str | None:
+        """Pin the newest version of the subject if `latest` was asked for; return what has changed, None if nothing."""
+        asked, before = self._pinned.asked, self._pinned.reader
+        if asked is None or before is None or asked[1] != "latest":
+            return None
+        newest = self._registry.version(*asked)
+        if newest.id == before.id:
+            return None
+        self._read_by(newest, asked, before.version)
+        return (
+            f"sources.{self._place}: {asked[0]} has version {newest.version} now;"
+            f" version = {before.version} keeps the one before"
+        )
+
     def learn(self, of: int) -> None:
         """Pin a schema that a record has named."""
         schema = self._registry.schema(of)
         if schema is not None:
             self._know(schema)
 
+    def _read_by(self, reader: Schema, asked: tuple[str, str], known: int = 0) -> None:
+        """Read by another schema; `known`: the newest version of the subject that is pinned already."""
+        subject = asked[0]
+        newer = [each for each in self._registry.versions(subject) if each > known][-_VERSIONS_MAX:]
+        self._pinned.asked, self._pinned.reader = asked, reader
+        self._know(reader, *(self._registry.version(subject, each) for each in newer))
+
     def _know(self, *schemas: Schema) -> None:
         self._pinned.known |= {each.id: each for each in schemas}
-        self._pins.write(self._file, msgspec.json.encode(self._pinned))
+        self._pins.write(_FILE.format(self._place), msgspec.json.encode(self._pinned))
+
+
+def reader_id(place: str, pins: Pins) -> int | None:
+    """Return the id of the pinned schema that the records of a place are read by, None without one."""
+    reader = _pinned(place, pins).reader
+    return None if reader is None else reader.id
 
 
 class Lookup:
@@ -119,12 +158,18 @@ class Lookup:
         """Return what is wrong with an id; raises NewSchemaError if nothing is."""
         now = time.monotonic()
         if now >= self._unknown.get(schema_id, 0):
-            if schema_id <= _ID_MAX and self._registry.schema(schema_id) is not None:
+            if schema_id <= _ID_MAX and self._exists(schema_id):
                 raise NewSchemaError(self._place, schema_id)
             if len(self._unknown) >= _UNKNOWN_MAX:
                 self._unknown.clear()
             self._unknown[schema_id] = now + _UNKNOWN_S
         return f"schema id {schema_id} is not in the registry"
+
+    def _exists(self, schema_id: int) -> bool:
+        try:
+            return self._registry.schema(schema_id) is not None
+        except RegistryError as error:
+            raise RegistryError(f"unknown schema: sources.{self._place}: id {schema_id}: {error}") from error
 
     def problems(self, schema_ids: Column) -> Column:
         """Return that as a column, NULL of NULL."""

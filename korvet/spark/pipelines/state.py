@@ -121,16 +121,19 @@ class StateDirectory:
         data = self.read(f"checkpoint/{query}/{_METADATA}")
         return None if data is None else str(msgspec.json.decode(data)["id"])
 
-    def check(self, now: Begun, queries: Sequence[str]) -> None:
-        """Raise PipelineError if the checkpoints of `queries` were begun with something that has changed."""
+    def check(self, now: Begun, queries: Sequence[str], *, levels: bool = False) -> None:
+        """Raise PipelineError if the checkpoints of `queries` were begun with something that has changed.
+
+        `levels`: the run lets queries read the same before it decodes in another way, and checks again.
+        """
         data = self.read(_BEGUN)
         if data is None or all(self.incarnation(query) is None for query in queries):
             return
         begun = msgspec.json.decode(data, type=Begun)
         problem, remedy = begun.problem(now), "undo that"
         order = [name for name, _ in now.sources]
-        apart = [name for name in begun.redecoded(now) if problem is None and not self._is_level(name, order)]
-        if apart:
+        redecoded = () if problem is not None or levels else begun.redecoded(now)
+        if apart := [name for name in redecoded if not self._is_level(name, order)]:
             problem = (
                 f"sources.{apart[0]} is decoded in another way, and the queries {MAIN} and"
                 f" {dead_letters_of(apart[0])} have not read the same of it"
@@ -166,6 +169,17 @@ class StateDirectory:
         except msgspec.DecodeError:
             return None
         return QueryProgress(list(zip(order, positions, strict=True)), begun == committed)
+
+    def pending(self, query: str) -> int | None:
+        """Return the number of the batch that a query has begun and not committed, None without one."""
+        begun, committed = (self._last(f"checkpoint/{query}/{each}") for each in ("offsets", "commits"))
+        return None if begun == committed else begun
+
+    def withdraw(self, query: str, but: int | None) -> None:
+        """Let a query begin another batch than its pending one, which has written nothing, `but` for one number."""
+        number = self.pending(query)
+        if number not in (None, but):
+            self._files.delete(self._path(f"checkpoint/{query}/offsets/{number}"), False)  # noqa: FBT003 - Java has no names: one file
 
     def _last(self, directory: str) -> int | None:
         """Return the number of the last batch that has a file in a directory, None without."""
@@ -233,6 +247,7 @@ class UnwrittenPins:
         """Write what was kept."""
         for name, data in self._unwritten.items():
             self._state.write(name, data)
+        self._unwritten.clear()
 
 
 def target_fields(values: Mapping[str, Any], place: str) -> dict[str, Any]:

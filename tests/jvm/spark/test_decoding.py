@@ -19,12 +19,11 @@ from pyspark.sql import SparkSession
 
 from korvet.spark.pipelines.decoding import DecoderState, decode
 from korvet.spark.pipelines.registry import SchemaRegistry
-from korvet.spark.pipelines.schemas import NewSchemaError
 from korvet.spark.pipelines.spec import Decoding, PipelineError, RegistrySpec, SourceSpec
-from tests.jvm.spark import jars, registry
-from tests.spark.test_decoding import READ, Files, frame_of, outcome
+from tests.jvm.spark import jars
+from tests.spark.test_decoding import Files, frame_of, outcome
 from tests.spark.test_protobuf import descriptors, files, message_of
-from tests.support.spark_driver import Driver, FailedInSparkError, spark_driver
+from tests.support.spark_driver import Driver, spark_driver
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +31,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """Give a driver with Spark's Avro."""
     with spark_driver(tmp_path_factory.mktemp("spark"), jars.prepare()) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give a registry."""
-    with registry.running(tmp_path_factory.mktemp("registry")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[SchemaRegistryClient]:
-    """Give Confluent's client; without a rule for that, any schema may follow any other."""
-    with SchemaRegistryClient({"url": url}) as found:
-        yield found
 
 
 def outcomes(
@@ -166,94 +151,31 @@ def id_of(data: bytes) -> int:
     return int.from_bytes(data[1:5], "big")
 
 
-def test_each_schema_of_a_subject_is_read_by_the_first_ones_reader(
+def test_each_schema_of_a_subject_is_read_by_the_newest(
     driver: Driver, url: str, client: SchemaRegistryClient
 ) -> None:
     subject = Subject(client, "evolving")
     amount = {"name": "amount", "type": ["null", "double"], "default": None}
-    first = subject.write(ORDER, {"id": 1, "name": "x"})
-    second = subject.write(record("Order", ID, NAME, amount), {"id": 2, "name": "y", "amount": 2.5})
-    of = Decoding(format="avro", registry=True, subject="evolving-value")
-    found, files = driver.run(outcomes, [first, second], of, {}, url)
-    assert found == [
-        {"id": 1, "name": "x", "amount": None},
-        {"id": 2, "name": "y", "amount": 2.5},
-    ]
-    # Schemas that come later: one that the reader can read, one that it cannot, one of a type that contains itself.
-    third = subject.write(
-        record("Order", ID, NAME, {"name": "more", "type": "int"}), {"id": 3, "name": "z", "more": 1}
-    )
-    other = subject.write(record("Order", NAME), {"name": "z"})
+    more = record("Order", ID, NAME, {"name": "more", "type": "int"})
     nested = record("Order", ID, NAME, {"name": "next", "type": ["null", "Order"]})
-    deep: Any = None
-    for _ in range(50):
-        deep = {"id": 4, "name": "n", "next": deep}
-    recursive = subject.write(nested, deep)
-    values = [first, third, other, recursive]
-    new = {id_of(each) for each in (third, other, recursive)}
-    while new:
-        # Tasks run side by side: any of the records may be the first.
-        with pytest.raises(FailedInSparkError, match="new schema") as raised:
-            driver.run(outcomes, values, of, files, url)
-        error = NewSchemaError.of(raised.value)
-        assert error is not None
-        assert error.place == "orders.value"
-        new.remove(error.schema_id)
-        files = driver.run(learned, files, error, url)
-    found, again = driver.run(outcomes, values, of, files, url)
+    values = [
+        subject.write(ORDER, {"id": 1, "name": "x"}),
+        subject.write(more, {"id": 2, "name": "y", "more": 1}),
+        other := subject.write(record("Order", NAME), {"name": "z"}),
+        recursive := subject.write(nested, {"id": 4, "name": "n", "next": None}),
+        subject.write(record("Order", ID, NAME, amount), {"id": 5, "name": "z", "amount": 2.5}),
+    ]
+    of = Decoding(format="avro", registry=True, subject="evolving-value")
+    found, files = driver.run(outcomes, values, of, {}, url)
     assert found == [
         {"id": 1, "name": "x", "amount": None},
-        {"id": 3, "name": "z", "amount": None},
+        {"id": 2, "name": "y", "amount": None},
         f"value: schema id {id_of(other)}: READER_FIELD_MISSING_DEFAULT_VALUE at /fields/0: id",
         f"value: schema id {id_of(recursive)}: shop.Order contains itself: recursive schemas are not supported",
+        {"id": 5, "name": "z", "amount": 2.5},
     ]
-    # What is pinned needs no registry any more, and the reader stays the same.
-    assert driver.run(outcomes, values, of, again, "http://127.0.0.1:9")[0] == found
-
-
-def learned(
-    spark: SparkSession, files: dict[str, bytes], error: NewSchemaError, url: str
-) -> dict[str, bytes]:
-    pins = Files(files)
-    DecoderState(pins, lambda _: spark.range(0), SchemaRegistry(RegistrySpec(url=url))).learn(error)
-    return pins.content
-
-
-def streamed(
-    spark: SparkSession, values: Sequence[bytes], pins: dict[str, bytes], url: str, at: Path
-) -> list[Any]:
-    """Add records to files that a stream reads, run it to their end, and return all rows that it has written."""
-    frame_of(spark, values).write.mode("append").parquet(f"{at}/records")
-    records = spark.readStream.schema(READ).parquet(f"{at}/records")
-    state = DecoderState(Files(pins), lambda _: records, SchemaRegistry(RegistrySpec(url=url)))
-    of = Decoding(format="avro", registry=True, subject="streamed-value")
-    rows = (
-        decode(records, SourceSpec(name="orders", value=of), state).where("_error IS NULL").select("value.*")
-    )
-    query = rows.writeStream.format("parquet").option("checkpointLocation", f"{at}/checkpoint")
-    query.trigger(availableNow=True).start(f"{at}/rows").awaitTermination()
-    return sorted((row.id, row.name) for row in spark.read.parquet(f"{at}/rows").collect())
-
-
-def test_a_stream_goes_on_with_a_schema_that_appears_while_it_runs(
-    driver: Driver, url: str, client: SchemaRegistryClient, tmp_path: Path
-) -> None:
-    subject = Subject(client, "streamed")
-    old = [subject.write(ORDER, {"id": 1, "name": "x"})]
-    _, pins = driver.run(
-        outcomes, old, Decoding(format="avro", registry=True, subject="streamed-value"), {}, url
-    )
-    assert driver.run(streamed, old, pins, url, tmp_path) == [(1, "x")]
-    new = subject.write(
-        record("Order", NAME, ID, {"name": "more", "type": "int"}), {"id": 2, "name": "y", "more": 1}
-    )
-    with pytest.raises(FailedInSparkError, match="new schema") as raised:
-        driver.run(streamed, [new], pins, url, tmp_path)
-    error = NewSchemaError.of(raised.value)
-    assert error is not None
-    pins = driver.run(learned, pins, error, url)
-    last = subject.write(ORDER, {"id": 3, "name": "z"})
-    assert driver.run(streamed, [last], pins, url, tmp_path) == [(1, "x"), (2, "y"), (3, "z")]
+    # What is pinned needs no registry any more.
+    assert driver.run(outcomes, values, of, files, "http://127.0.0.1:9")[0] == found
 
 
 def test_records_without_a_header_or_a_known_schema_are_errors(
@@ -346,20 +268,11 @@ def test_protobuf_is_read_by_the_message_that_its_schema_has(
         (good[:-1], "value: not a message shop.Order"),
         (b"\0\xff\xff\xff\xff\0", "value: schema id 4294967295 is not in the registry"),
     ]
+    # As text, which clients of Java register.
+    reference = SchemaReference("geo/place.proto", "geo/place.proto", 1)
+    text = client.register_schema("messages-value", RegisteredSchema(MESSAGES, "PROTOBUF", [reference]))
+    expected.append((b"\0" + text.to_bytes(4, "big") + good[5:], expected[0][1]))
     of = Decoding(format="protobuf", registry=True, subject="messages-value", message="shop.Order")
     values = [value for value, _ in expected]
-    found, pins = driver.run(outcomes, values, of, {}, url)
+    found, _ = driver.run(outcomes, values, of, {}, url)
     assert found == [result for _, result in expected]
-    # As text, which clients of Java register; and under an id that is new.
-    text = client.register_schema(
-        "messages-value",
-        RegisteredSchema(MESSAGES, "PROTOBUF", [SchemaReference("geo/place.proto", "geo/place.proto", 1)]),
-    )
-    assert text != id_of(good)
-    newer = b"\0" + text.to_bytes(4, "big") + good[5:]
-    with pytest.raises(FailedInSparkError, match="new schema") as raised:
-        driver.run(outcomes, [good, newer], of, pins, url)
-    error = NewSchemaError.of(raised.value)
-    assert error is not None
-    pins = driver.run(learned, pins, error, url)
-    assert driver.run(outcomes, [good, newer], of, pins, url)[0] == [expected[0][1]] * 2

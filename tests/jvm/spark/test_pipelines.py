@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,11 +41,18 @@ class Runs:
         self.lake = Path(topics.lake)
         self.state = self.lake / "_pipelines" / "orders"
 
-    def __call__(self, text: str, name: str = "orders", *, stopped: bool = False) -> str | None:
-        """Run the pipeline, `stopped` at once; return why it is refused or fails, None if it does its work."""
+    def __call__(
+        self, text: str, name: str = "orders", *, stopped: bool = False, before: Callable[[], object] = int
+    ) -> str | None:
+        """Run the pipeline, `stopped` at once; return why it is refused or fails, None if it does its work.
+
+        `before` is called in the driver when the pipeline has been found right, and has not begun.
+        """
         text = text if "[trigger]" in text else f"{text}\n[trigger]\navailable_now = true\n"
         self.file.write_text(f'name = "{name}"\n{text}')
-        return self._driver.run(run, source=self._topics.source, file=self.file, stopped=stopped)
+        return self._driver.run(
+            run, source=self._topics.source, file=self.file, stopped=stopped, before=before
+        )
 
     def table(self, name: str = "orders") -> list[dict[str, Any]]:
         """Return the rows of a table, in any order."""
@@ -81,7 +88,9 @@ class Runs:
         return int(position["topics"]["orders"]["offsets"]["0"])
 
 
-def run(spark: SparkSession, /, source: LakeSource, file: Path, *, stopped: bool) -> str | None:
+def run(
+    spark: SparkSession, /, source: LakeSource, file: Path, *, stopped: bool, before: Callable[[], object]
+) -> str | None:
     """Run in the driver."""
     event = threading.Event()
     if stopped:
@@ -89,9 +98,9 @@ def run(spark: SparkSession, /, source: LakeSource, file: Path, *, stopped: bool
     try:
         spec = load(file)
         with PipelineReporter(source, spec.name, file=str(file), on_lost=lambda: None) as reporter:
-            Pipeline(PipelineContext(spark, source, {"bootstrap.servers": "127.0.0.1:1"}), spec).run(
-                event, reporter
-            )
+            pipeline = Pipeline(PipelineContext(spark, source, {"bootstrap.servers": "127.0.0.1:1"}), spec)
+            before()
+            pipeline.run(event, reporter)
     except PipelineError as error:
         return str(error)
     return None
