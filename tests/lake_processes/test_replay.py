@@ -344,18 +344,6 @@ def test_a_replay_goes_on_with_transactions_or_without_as_it_began(stage: Stage)
     assert values(stage, target) == [*range(5), *range(5)]
 
 
-def test_a_transaction_that_may_not_be_open_as_long_as_its_requests_take_is_one_clear_error(
-    stage: Stage,
-) -> None:
-    source, target = numbered(stage, 5), stage.make()
-    spec = ReplaySpec(source=source.name, target=target.name)
-    with AdminClient(stage.broker.bootstrap, timeout=301) as admin:
-        patient = Replay(admin, stage.topics.stores, spec, transactional=True)
-        with pytest.raises(ReplayError, match=r"no producer id to write \S+: INVALID_TRANSACTION_TIMEOUT"):
-            patient.run(RecordRate(None), 0, lambda *_: None)
-    assert stage.run(spec, transactional=True) == [5]
-
-
 def test_a_topic_is_replayed_into_itself_up_to_an_end(stage: Stage) -> None:
     topic = numbered(stage, 5)
     itself = ReplaySpec(source=topic.name, target=topic.name)

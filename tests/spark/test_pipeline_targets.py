@@ -10,7 +10,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
 from korvet.spark.pipelines.spec import PipelineError, TargetSpec
-from korvet.spark.pipelines.targets import DeltaTarget, ParquetTarget, check_place, fitted
+from korvet.spark.pipelines.targets import DeltaTarget, check_place, fitted
 
 
 def ddl(text: str) -> StructType:
@@ -129,14 +129,3 @@ def test_a_table_does_not_lie_over_what_the_lake_has(spark: SparkSession, tmp_pa
         "s3://bucket/orders",
     ):
         check_place(spark, str(lake), path, "target")
-
-
-def test_files_of_another_checkpoint_are_not_added_to(spark: SparkSession, tmp_path: Path) -> None:
-    spec, rows = TargetSpec(type="parquet", path="files"), ddl("id INT")
-    ParquetTarget(spark, spec, str(tmp_path), begun=False).check(rows)
-    (tmp_path / "_spark_metadata").mkdir()
-    ParquetTarget(spark, spec, str(tmp_path), begun=True).check(rows)
-    with pytest.raises(
-        PipelineError, match="has files of another checkpoint: give another path, or remove it"
-    ):
-        ParquetTarget(spark, spec, str(tmp_path), begun=False).check(rows)
