@@ -317,7 +317,7 @@ class Settings:
     )
     delete_topic_enable: bool = _setting(True, "Let clients delete topics.")
     topic_reserved_names: str = _setting(
-        "__consumer_offsets,__share_group_state,__transaction_state",
+        "__cluster_metadata,__consumer_offsets,__share_group_state,__transaction_state",
         "Names of topics that clients cannot create, with shell wildcards, comma-separated; empty reserves none.",
         form=values.name_patterns,
         type=ConfigType.LIST,

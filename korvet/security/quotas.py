@@ -109,10 +109,13 @@ def _problem(entity: Entity, key: str, value: float) -> str:
         return f"Invalid configuration key {key}"
     # Rate 0 shuts an address out; of all addresses nobody could take it back. Of all else 0 allows nothing.
     may_be_zero = key == Quota.CONNECTION_CREATION_RATE and entity[0][1] is not None
-    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
+    if not math.isfinite(value) or value < 0:
         return f"Quota {key} must be greater than 0"
-    if key in _WHOLE_NUMBERS and abs(math.floor(value + _EPSILON) - value) > _EPSILON:
+    whole = math.floor(value + _EPSILON)
+    if key in _WHOLE_NUMBERS and abs(whole - value) > _EPSILON:
         return f"{key} cannot be a fractional value."
+    if not may_be_zero and (whole if key in _WHOLE_NUMBERS else value) == 0:
+        return f"Quota {key} must be greater than 0"
     return ""
 
 

@@ -6,7 +6,7 @@
 -- Errors   GROUP_ID_NOT_FOUND (shared/group_state; never here), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- For after an outage, in which members could not renew their sessions, and for when Redis' clock was set: what ends later
--- than it could by this clock ends so much earlier. An id that was given out and has not joined yet stays as it is.
+-- than it could by this clock ends so much earlier, also an id that was given out and has not joined yet.
 -- allow-oom: consumers go on when memory is full.
 
 -- @include shared/clock
@@ -60,6 +60,14 @@ each_row(redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(+inf'), function(membe
   scores[#scores + 1] = whole(now_ms + row.session_ms)
   scores[#scores + 1] = member
 end)
+local all = redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(+inf', 'WITHSCORES')
+for at = 1, #all, 2 do
+  local session_ms = not row_of(all[at]) and redis.call('HGET', members, 'w:' .. all[at])
+  if session_ms then
+    scores[#scores + 1] = whole(math.min(tonumber(all[at + 1]), now_ms + tonumber(session_ms)))
+    scores[#scores + 1] = all[at]
+  end
+end
 if deadline > 0 and extend_until == 0 then
   deadline = now_ms + rebalance_ms()
 elseif extend_until > 0 then

@@ -123,6 +123,9 @@ elseif kind == 'redis' then
     end)
   end
   each_of(acked, function(...) redis.call('XACK', stream, group, ...) end)
+  if renewed[1] and locked_ms > now_ms then
+    begin_locks_again() -- the clock was set back
+  end
   claim(member, renewed)
   claim('korvet.released', freed, 'TIME', 0)
   released, has_room = #freed > 0, pending >= in_flight_max and pending - #acked < in_flight_max
@@ -148,6 +151,9 @@ else
   for n = 1, #ranges, 5 do
     local first, last, count, owner, ends = unpack(ranges, n, n + 4)
     owner = owners[owner]
+    if ends > 0 and locked_ms > now_ms then
+      ends = ends - (locked_ms - now_ms) -- the clock was set back
+    end
     local is_members = owner == member and ends > now_ms
     while by_session and owner == member and ARGV[at] and tonumber(ARGV[at]) <= last do
       local from, to = math.max(tonumber(ARGV[at]), first), math.min(tonumber(ARGV[at + 1]), last)
@@ -196,7 +202,7 @@ else
     at = at + 3
   end
   if changed then
-    write_ranges(math.max(next_offset, log_start), math.max(locked_ms, now_ms))
+    write_ranges(math.max(next_offset, log_start), now_ms)
     has_room = in_flight >= in_flight_max and live < in_flight_max
   end
 end

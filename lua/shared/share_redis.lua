@@ -65,8 +65,10 @@ local function begin_locks_again()
   for _ = 1, 20 do
     local by_owner, rows = {}, redis.call('XPENDING', stream, group, from, '+', 1000)
     for _, row in ipairs(rows) do
-      by_owner[row[2]] = by_owner[row[2]] or {}
-      table.insert(by_owner[row[2]], row[1])
+      if row[2] ~= 'korvet.released' then
+        by_owner[row[2]] = by_owner[row[2]] or {}
+        table.insert(by_owner[row[2]], row[1])
+      end
       from = '(' .. row[1]
     end
     for owner, ids in pairs(by_owner) do

@@ -38,7 +38,7 @@ if not is_known then
 end
 
 -- The last epoch of a producer id whose transaction timed out: another id is to follow it too.
-if is_repeated and epoch > EPOCH_LAST and next_producer_id == '-1' then
+if is_repeated and not commits and epoch > EPOCH_LAST and next_producer_id == '-1' then
   next_producer_id = new_producer_id
   if is_complete then
     take_next_producer_id()

@@ -71,8 +71,10 @@ class ExpireGroups:
             _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
         self._connections, self._losses = connections, losses
         self._due.look(context, store.schedule, partial(self._look, store), check_lease)
-        listing.call("HSET", context.keys.groups_looked_at, context.node, self._due.taken.now_ms)
         self._last_turn = self._clock.monotonic()
+        self._clocks.keep()
+        with contextlib.suppress(KafkaError):  # memory is full: the next keeper begins sessions again
+            listing.call("HSET", context.keys.groups_looked_at, context.node, self._due.taken.now_ms)
 
     def _look(
         self, store: GroupStore, names: Sequence[str], back: AbstractSet[str]

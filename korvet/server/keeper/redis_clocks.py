@@ -22,9 +22,10 @@ class RedisClocks:
     def __init__(self, *, clock: Clock = CLOCK) -> None:
         self._clock = clock
         self._ahead_ms: dict[RedisNode, float] = {}
+        self._kept_ms: dict[RedisNode, float] = {}
 
     def set_since(self, nodes: Iterable[RedisNode]) -> set[RedisNode]:
-        """Return the nodes whose clock was set since the last look; of one that does not answer that shows later."""
+        """Return the nodes whose clock was set since `keep`; of one that does not answer that shows later."""
         were_set = set()
         for node in nodes:
             began = self._clock.monotonic()
@@ -36,7 +37,11 @@ class RedisClocks:
             if answered - began > _ROUND_TRIP_SECONDS_MAX:
                 continue
             ahead_ms = now_ms - (began + answered) * 500
-            if abs(ahead_ms - self._ahead_ms.get(node, ahead_ms)) > JUMP_MS:
+            if abs(ahead_ms - self._kept_ms.get(node, ahead_ms)) > JUMP_MS:
                 were_set.add(node)
             self._ahead_ms[node] = ahead_ms
         return were_set
+
+    def keep(self) -> None:
+        """Compare with the last look from now on: what was to be done because a clock was set is done."""
+        self._kept_ms.update(self._ahead_ms)

@@ -45,6 +45,7 @@ class FinishTransactions:
         if losses != self._losses or connections != self._connections or were_set:
             self._look_at_all(context, store, coordinator, check_lease)
         self._connections, self._losses = connections, losses
+        self._clocks.keep()
 
         def look(names: Sequence[str], _back: AbstractSet[str]) -> dict[str, int | KafkaError]:
             dues: dict[str, int | KafkaError] = {}
