@@ -97,10 +97,18 @@ class QueryPosition(msgspec.Struct, frozen=True):
     offsets: dict[int, int]
 
 
+class LostOffsets(msgspec.Struct, frozen=True):
+    """Offsets of a partition that a query passed over unread: how many in all, and the last range, without its end."""
+
+    count: int
+    first: int
+    end: int
+
+
 class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The last micro-batch of a query that read something: its number, when it ended, what it read, and how fast.
 
-    `positions` are by topic, after the last batch of all.
+    `positions` are by topic, after the last batch of all; `lost` by topic and partition, since its checkpoint began.
     """
 
     batch: int = -1
@@ -109,6 +117,7 @@ class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int | None = None
     records_per_second: float = 0.0
     positions: dict[str, QueryPosition] = {}
+    lost: dict[str, dict[int, LostOffsets]] = {}
 
 
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +170,17 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
                 if before.id == position.id:
                     found[topic] = QueryPosition(position.id, _smaller(before.offsets, position.offsets))
         return found
+
+    def lost_offsets(self) -> dict[tuple[str, int], int]:
+        """Return how many offsets of each partition were passed over unread: by the query that lost the most."""
+        counts: dict[tuple[str, int], int] = {}
+        for query in self.queries.values():
+            for topic, position in query.positions.items():
+                for partition in position.offsets:
+                    lost = query.lost.get(topic, {}).get(partition)
+                    count = 0 if lost is None else lost.count
+                    counts[topic, partition] = max(count, counts.get((topic, partition), 0))
+        return counts
 
 
 def _smaller(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:

@@ -44,6 +44,9 @@ _log = logs.Log(__name__)
 PART_BYTES = 64 * 1024 * 1024
 """Of one part at least, if there is that much: less is not worth a task of Spark's."""
 
+LOSS_REMEDY = "(failOnDataLoss=false goes on with what there is)"
+"""Ends the error for records that were deleted before they were read."""
+
 T = TypeVar("T")
 
 Tiers: TypeAlias = Literal["both", "hot", "archived"]
@@ -407,10 +410,11 @@ def data_loss_error(topic: str, partition: int, bounds: Bounds | PartitionSnapsh
         if isinstance(bounds, PartitionSnapshot)
         else (bounds.log_start, bounds.high_watermark)
     )
-    return LakeError(
-        f"{topic}-{partition} holds offsets {start} to {end - 1}, not {first}: records were deleted before they were"
-        " read (failOnDataLoss=false goes on with what there is)"
-    )
+    held = f"offsets {start} to {end - 1}" if start < end else f"no records before its end at {end}"
+    why = "records were deleted before they were read"
+    if first > end:
+        why = "records that were read are gone, as after Redis has lost its last writes"
+    return LakeError(f"{topic}-{partition} holds {held}, not {first}: {why} {LOSS_REMEDY}")
 
 
 def select_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -44,8 +45,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import ArrayType, StructType
 
+from korvet.cluster.pipelines import QueryPosition
 from korvet.errors import LakeError
 from korvet.lake.scan import (
+    LOSS_REMEDY,
     PartitionSnapshot,
     PartReader,
     ScanPart,
@@ -72,6 +75,14 @@ from korvet.spark.options import (
     TopicChoice,
     read_options,
     sink_options,
+)
+from korvet.spark.position import (
+    DataLoss,
+    PartitionKey,
+    StreamPosition,
+    counts_losses,
+    lost_before,
+    lost_within,
 )
 from korvet.spark.sink import BatchSink, StreamSink, checked_options
 from korvet.topics.types import Partition
@@ -292,7 +303,7 @@ class _BatchReader(DataSourceReader):
             ends = _edge_offsets(stores, logs, options.ending, after_end=True)
             found: list[ScanPart] = []
             for log in logs:
-                key = _key(log)
+                key = PartitionKey.of(log)
                 if not low <= log.partition.index <= high or key.topic not in (wanted.topics or [key.topic]):
                     continue
                 first = int(max(starts[key], wanted.offset[0]))
@@ -314,22 +325,14 @@ def _inputs(stores: LakeStores, parts: Iterable[ScanPart]) -> list[InputPartitio
     return [InputPartition(part) for part in alternating(stores.by_node(parts))]
 
 
-class _Key(NamedTuple):
-    """A partition by its topic's name and its number."""
+def _topics(stores: LakeStores, choice: TopicChoice, *, may_lack: bool = False) -> list[SourceTopic]:
+    """Return the topics that are read, with those of their partitions.
 
-    topic: str
-    number: int
-
-
-def _key(log: PartitionSnapshot) -> _Key:
-    return _Key(log.topic.name, log.partition.index)
-
-
-def _topics(stores: LakeStores, choice: TopicChoice) -> list[SourceTopic]:
-    """Return the topics that are read, with those of their partitions; raises ValueError for one that is not there."""
+    Raises ValueError for a partition that is not there, and unless some topics `may_lack` for a topic.
+    """
     if choice.pattern is not None:
         return stores.matching(choice.pattern)
-    topics = stores.named(choice.names)
+    topics = stores.matching(_any_of(choice.names)) if may_lack else stores.named(choice.names)
     if choice.partitions is None:
         return topics
     for topic in topics:
@@ -344,9 +347,13 @@ def _topics(stores: LakeStores, choice: TopicChoice) -> list[SourceTopic]:
     ]
 
 
+def _any_of(names: Iterable[str]) -> str:
+    return "|".join(map(re.escape, names))
+
+
 def _edge_offsets(
     stores: LakeStores, logs: Sequence[PartitionSnapshot], place: ReadEdge, *, after_end: bool
-) -> dict[_Key, int]:
+) -> dict[PartitionKey, int]:
     """Return where reading begins or ends in each partition.
 
     Raises ValueError if offsets or timestamps of some are missing, or of some that are not read are given; and without
@@ -354,15 +361,15 @@ def _edge_offsets(
     """
     given = place.offsets or place.timestamps
     if given is not None:
-        keys = {_Key(topic, index) for topic, of in given.items() for index in of}
-        if other := sorted(keys ^ {_key(log) for log in logs}):
+        keys = {PartitionKey(topic, index) for topic, of in given.items() for index in of}
+        if other := sorted(keys ^ {PartitionKey.of(log) for log in logs}):
             problem = "is not read" if other[0] in keys else "is missing"
             raise ValueError(
                 f"offsets and timestamps are given for all partitions: {'-'.join(map(str, other[0]))} {problem}"
             )
-    found: dict[_Key, int] = {}
+    found: dict[PartitionKey, int] = {}
     for log in logs:
-        key = _key(log)
+        key = PartitionKey.of(log)
         timestamp = place.timestamp if place.timestamps is None else place.timestamps[key.topic][key.number]
         if timestamp is not None:
             offset = first_offset_from(stores, log, timestamp)
@@ -380,92 +387,38 @@ def _edge_offsets(
     return found
 
 
-class _TopicPosition(NamedTuple):
-    """How far one incarnation of a topic was read: the offset that follows, for each partition."""
-
-    id: str
-    offsets: dict[int, int]
-
-
-class _StreamPosition(NamedTuple):
-    """How far a stream has read, by the names of its topics."""
-
-    topics: dict[str, _TopicPosition]
-
-    @classmethod
-    def of(cls, checkpoint: Mapping[str, object], names: Sequence[str]) -> _StreamPosition:
-        """Return the position in a checkpoint of a stream over `names`; raises ValueError for one of another source."""
-        match checkpoint:
-            case {"topics": dict() as topics}:
-                return cls(
-                    {
-                        name: _TopicPosition(each["id"], _numbered(each["offsets"]))
-                        for name, each in topics.items()
-                    }
-                )
-            case {"topic_id": str() as topic_id, "offsets": dict() as offsets} if len(names) == 1:
-                # As streams over one topic wrote it until 0.1.
-                return cls({names[0]: _TopicPosition(topic_id, _numbered(offsets))})
-        raise ValueError(f"a checkpoint of another source: {checkpoint}")
-
-    @classmethod
-    def at(cls, logs: Iterable[PartitionSnapshot], offsets: Mapping[_Key, int]) -> _StreamPosition:
-        """Return the position at these offsets of logs."""
-        topics: dict[str, _TopicPosition] = {}
-        for log in logs:
-            of = topics.setdefault(log.topic.name, _TopicPosition(log.topic.id, {}))
-            of.offsets[log.partition.index] = offsets[_key(log)]
-        return cls(topics)
-
-    def offset(self, key: _Key, otherwise: int) -> int:
-        """Return the offset that follows in a partition, `otherwise` if the stream did not know it."""
-        of = self.topics.get(key.topic)
-        return otherwise if of is None else of.offsets.get(key.number, otherwise)
-
-    def checkpoint(self) -> dict[str, object]:
-        """Return the position for a checkpoint: the same position is the same text."""
-        return {
-            "topics": {
-                name: {"id": of.id, "offsets": {str(at): offset for at, offset in sorted(of.offsets.items())}}
-                for name, of in sorted(self.topics.items())
-            }
-        }
-
-
-def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in offsets.items()}
-
-
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows topics. Commits do nothing: positions are in Spark's checkpoints only."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._rows = _Rows(options, schema)
-        self._last: _StreamPosition | None = None
-        self._held: _StreamPosition | None = None
+        self._last: StreamPosition | None = None
+        self._held: StreamPosition | None = None
         """The newest offsets of the checkpoint: replicas of Redis had what is below."""
+        self._passed: Mapping[PartitionKey, DataLoss] = {}
+        """What was lost of the last batch after it was planned: the next one counts it."""
         self._triggered_at = monotonic()
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         with self._options.source.opened() as stores:
-            logs = self._logs(stores)
+            logs = self._snapshots(stores, _topics(stores, self._options.topics))
             if self._options.position is not None:
                 return self._from(json.loads(self._options.position), logs).checkpoint()
             begin = self._options.starting or ReadEdge("latest")
             offsets = _edge_offsets(stores, logs, begin, after_end=self._options.after_end)
-            return _StreamPosition.at(logs, offsets).checkpoint()
+            return StreamPosition.at(logs, offsets).checkpoint()
 
-    def _from(self, position: Mapping[str, object], logs: Sequence[PartitionSnapshot]) -> _StreamPosition:
-        """Return a position of before for a stream that begins now: what was deleted since is gone, not lost."""
+    def _from(self, position: Mapping[str, object], logs: Sequence[PartitionSnapshot]) -> StreamPosition:
+        """Return a position of before for a stream that begins now: what was deleted since is lost."""
         began = self._position(position)
-        starts = {_key(log): max(began.offset(_key(log), log.start), log.start) for log in logs}
-        now = _StreamPosition.at(logs, starts).topics
-        # A topic that was created again is found by its id.
-        ids = {name: of.id for name, of in began.topics.items()}
-        return _StreamPosition(
-            began.topics | {name: of._replace(id=ids.get(name, of.id)) for name, of in now.items()}
-        )
+        starts = {PartitionKey.of(log): began.offset(PartitionKey.of(log), log.start) for log in logs}
+        # A topic that was re-created is found by its id.
+        now = {
+            name: QueryPosition(began.topics.get(name, topic).id, topic.offsets)
+            for name, topic in StreamPosition.at(logs, starts).topics.items()
+        }
+        return StreamPosition(began.topics | now)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         trigger = self._options.trigger
@@ -481,12 +434,14 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = self._position(start)
         self._held = began
         count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        ends: dict[_Key, int] = {}
+        ends: dict[PartitionKey, int] = {}
         logs: list[PartitionSnapshot] = []
+        losses: Mapping[PartitionKey, DataLoss] = {}
         with self._options.source.opened() as stores:
             for attempts_left in reversed(range(_ATTEMPTS_MAX)):
                 logs = self._logs(stores, began)
-                left, ends = self._left(logs, began)
+                losses = self._allowed(lost_before(began, logs))
+                left, ends = self._left(logs, began, losses)
                 # Once a stream is to read all there is, Spark waits for no more.
                 if not isinstance(limit, ReadAllAvailable) and self._waits(stores, left):
                     break
@@ -497,9 +452,19 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._triggered_at = monotonic()
                     break
                 # The records to count have moved to the lake meanwhile.
-        return _StreamPosition.at(logs, ends).checkpoint()
+        lost = began.losses()
+        for key, loss in (*self._passed.items(), *losses.items()):
+            if loss.first != loss.end:
+                lost[key] = loss.counted(lost.get(key))
+        return StreamPosition.at(logs, ends, lost).checkpoint()
 
-    def _waits(self, stores: LakeStores, left: Mapping[_Key, _Range]) -> bool:
+    def _allowed(self, losses: Mapping[PartitionKey, DataLoss]) -> Mapping[PartitionKey, DataLoss]:
+        """Return losses that a stream goes on with; raises LakeError if it must not."""
+        if losses and self._options.fail_on_data_loss:
+            raise next(iter(losses.values())).error()
+        return losses
+
+    def _waits(self, stores: LakeStores, left: Mapping[PartitionKey, _Range]) -> bool:
         """Return whether too few records are left for a batch, and the last one was not long ago."""
         trigger = self._options.trigger
         if trigger.records_min is None or self._last is not None:
@@ -514,24 +479,30 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def _left(
-        self, logs: Sequence[PartitionSnapshot], began: _StreamPosition
-    ) -> tuple[dict[_Key, _Range], dict[_Key, int]]:
+        self,
+        logs: Sequence[PartitionSnapshot],
+        began: StreamPosition,
+        losses: Mapping[PartitionKey, DataLoss],
+    ) -> tuple[dict[PartitionKey, _Range], dict[PartitionKey, int]]:
         """Return the ranges that are left to read, and the position of each partition."""
-        left: dict[_Key, _Range] = {}
-        ends: dict[_Key, int] = {}
+        left: dict[PartitionKey, _Range] = {}
+        ends: dict[PartitionKey, int] = {}
         for log in logs:
-            key = _key(log)
-            first = ends[key] = max(began.offset(key, 0), log.start)
+            key = PartitionKey.of(log)
+            first = ends[key] = losses[key].end if key in losses else began.offset(key, log.start)
             end = log.end if self._last is None else min(self._last.offset(key, 0), log.end)
-            if first < end:
+            # A batch that counts losses of a partition reads nothing of it.
+            if first < end and key not in losses and key not in self._passed:
                 left[key] = (log, first, end)
         return left, ends
 
-    def _shares(self, stores: LakeStores, left: Mapping[_Key, _Range], count: int | None) -> dict[_Key, int]:
+    def _shares(
+        self, stores: LakeStores, left: Mapping[PartitionKey, _Range], count: int | None
+    ) -> dict[PartitionKey, int]:
         """Return how far to read each range for `count` records together, None for all of them."""
         if count is None:
             return {key: end for key, (_, _, end) in left.items()}
-        ends: dict[_Key, int] = {}
+        ends: dict[PartitionKey, int] = {}
         ranges = sorted(left.items(), key=lambda each: each[1][2] - each[1][1])
         for place, (key, (log, first, end)) in enumerate(ranges):
             # Each gets its share, and what those before it did not need; none is ever left out.
@@ -549,8 +520,13 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         with options.source.opened() as stores:
             found: list[ScanPart] = []
-            for log in self._logs(stores, began):
-                key = _key(log)
+            logs = self._logs(stores, began)
+            self._passed = self._allowed(lost_within(began, ended, logs))
+            for log in logs:
+                key = PartitionKey.of(log)
+                topic = ended.topics.get(key.topic)
+                if topic is None or topic.id != log.topic.id or counts_losses(began, ended, key):
+                    continue
                 first, stop = began.offset(key, log.start), ended.offset(key, 0)
                 wanted_range = ScanRange(first, stop, records_max=options.records_per_partition)
                 found += scan_parts(stores, log, wanted_range)
@@ -559,42 +535,41 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
 
-    def _position(self, checkpoint: Mapping[str, object]) -> _StreamPosition:
-        return _StreamPosition.of(checkpoint, self._options.topics.names)
+    def _position(self, checkpoint: Mapping[str, object]) -> StreamPosition:
+        return StreamPosition.of(checkpoint, self._options.topics.names)
 
-    def _end(self) -> _StreamPosition:
+    def _end(self) -> StreamPosition:
         with self._options.source.opened() as stores:
-            logs = self._logs(stores)
-            return _StreamPosition.at(logs, {_key(log): log.end for log in logs})
+            logs = self._snapshots(stores, _topics(stores, self._options.topics, may_lack=True))
+            return StreamPosition.at(logs, {PartitionKey.of(log): log.end for log in logs})
 
-    def _logs(self, stores: LakeStores, began: _StreamPosition | None = None) -> list[PartitionSnapshot]:
-        """Return the logs of the topics; raises LakeError if one is not that with which a stream has begun."""
-        options = self._options
-        topics = _topics(stores, options.topics)
-        known = {} if began is None else began.topics
-        for topic in topics:
-            if topic.name in known and known[topic.name].id != topic.id:
-                message = (
-                    f"{topic.name} was deleted and re-created (id {topic.id}, not {known[topic.name].id})"
+    def _logs(self, stores: LakeStores, began: StreamPosition) -> list[PartitionSnapshot]:
+        """Return the logs of the topics that are there; raises LakeError if one is gone that has to be there.
+
+        One of a pattern may be deleted; one that is named may not.
+        """
+        choice = self._options.topics
+        topics = _topics(stores, choice, may_lack=True)
+        gone = sorted({*began.topics, *choice.names} - {topic.name for topic in topics})
+        if gone and self._options.fail_on_data_loss:
+            if choice.pattern is not None:
+                gone = [topic.name for topic in stores.matching(_any_of(gone))]
+            if gone:
+                raise LakeError(
+                    f"{gone[0]} was deleted, or is not read any more: what was not read of it is lost {LOSS_REMEDY}"
                 )
-                raise LakeError(f"{message}: begin with a new checkpoint")
-        gone = sorted(known.keys() - {topic.name for topic in topics})
-        if gone and options.fail_on_data_loss:
-            raise LakeError(
-                f"{gone[0]} was deleted, or is not read any more: begin with a new checkpoint"
-                " (failOnDataLoss=false goes on without it)"
-            )
+        return self._snapshots(stores, topics)
+
+    def _snapshots(self, stores: LakeStores, topics: Iterable[SourceTopic]) -> list[PartitionSnapshot]:
         held = {} if self._held is None else self._held.topics
-        logs = [
+        return [
             log
             for topic in topics
             for log in snapshots(
-                stores, topic, held[topic.name].offsets if topic.name in held else None, options.tiers
+                stores,
+                topic,
+                # Offsets of a topic that was deleted mean nothing in one of the same name.
+                held[topic.name].offsets if topic.name in held and held[topic.name].id == topic.id else None,
+                self._options.tiers,
             )
         ]
-        if began is not None and options.fail_on_data_loss:
-            for log in logs:
-                first = began.offset(_key(log), log.start)
-                if not log.start <= first <= log.end:
-                    raise data_loss_error(*_key(log), log, first)
-        return logs

@@ -11,8 +11,6 @@ from deltalake import write_deltalake
 from korvet.errors import LakeError
 from korvet.lake.registration import CatalogEntry, plain_name, plan
 from korvet.lake.table import LakeTopic
-from korvet.redis.keys import Keys
-from korvet.topics.deletion import TopicDeletion
 from tests.support.archives import Topics, topic_id
 
 
@@ -53,12 +51,6 @@ def make(topics: Topics, name: str, number: int) -> LakeTopic:
     return of
 
 
-def delete(topics: Topics, name: str) -> None:
-    """Delete a topic, and not its table."""
-    for _ in TopicDeletion(topics.stores.redis, Keys("korvet")).delete(name, topics.stores.topic(name).id):
-        pass
-
-
 def test_a_name_leads_to_the_topic_as_it_is_and_history_has_one_of_its_own(
     topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +58,7 @@ def test_a_name_leads_to_the_topic_as_it_is_and_history_has_one_of_its_own(
     first = make(topics, "orders", 0)
     assert catalog.sync() == {"orders": "add"}
     assert catalog.sync() == {}
-    delete(topics, "orders")
+    topics.delete("orders")
     topics.make("others", "batch", number=5)
     assert catalog.sync() == {"orders__aa0": "add"}
     # Until there is a table of its successor, the name leads where it did.
@@ -78,7 +70,7 @@ def test_a_name_leads_to_the_topic_as_it_is_and_history_has_one_of_its_own(
     assert (catalog.topic("orders"), catalog.topic("orders__aa0")) == (second, first)
     topics.source.lake.remove_table(first)
     assert catalog.sync() == {"orders__aa0": "drop"}
-    delete(topics, "orders")
+    topics.delete("orders")
     assert catalog.sync() == {"orders__aa1": "add"}
     make(topics, "kept", 6)
     assert catalog.sync() == {"kept": "add"}
@@ -119,7 +111,7 @@ def test_a_redis_without_topics_changes_no_name(topics: Topics, catalog: Catalog
     assert catalog.sync() == {}
     make(topics, "orders", 0)
     catalog.sync()
-    delete(topics, "orders")
+    topics.delete("orders")
     with pytest.raises(LakeError, match="there is no topic at all"):
         catalog.sync()
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,24 +25,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
 )
 
-from korvet.errors import KafkaError, LakeError
 from korvet.lake.compaction import compact
-from korvet.lake.scan import ScanPart, offset_after
+from korvet.lake.scan import ScanPart
 from korvet.lake.schema import SCHEMA
 from korvet.lake.source import SourceTopic
 from korvet.protocol.records.record import StoredRecord
-from korvet.spark import source
 from korvet.spark.source import COLUMNS, FilterBounds, KorvetDataSource, filter_bounds
 from tests.lake.archives import committed_in_the_past
-from tests.support import redis_servers
-from tests.support.archives import FORMATS, Format, Topics, all_kinds, topics_in
+from tests.support.archives import FORMATS, Format, Topics, all_kinds
 from tests.support.batches import Record
-from tests.support.processes import wait_until
 from tests.support.trimming import archive, trim
 
 
@@ -366,177 +357,6 @@ def test_a_stream_that_is_started_again_has_read_each_record_once(
         archive(topics)
         for partition in topic.partitions:
             trim(topics, partition)
-
-
-def test_what_a_stream_cannot_go_on_with_is_one_clear_error(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], *(b"1" for _ in range(10)))
-    reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
-    began = reader.initialOffset()
-    assert began == position(topic, 0)
-    with pytest.raises(Exception, match="was deleted and re-created"):
-        reader.partitions({"topics": {"orders": {"id": "B" * 22, "offsets": {"0": 0}}}}, began)
-    with pytest.raises(Exception, match="holds offsets 0 to 9, not 11"):
-        reader.partitions(position(topic, 11), began)
-    with pytest.raises(ValueError, match="a checkpoint of another source"):
-        reader.partitions({"index": 1}, began)
-    with pytest.raises(Exception, match="bills was deleted, or is not read any more"):
-        reader.partitions({"topics": {"bills": {"id": topic.id, "offsets": {"0": 0}}}}, began)
-    two = '{"orders": {"0": 1, "1": 1}}'
-    wrong = KorvetDataSource(options(topics, startingOffsets=two)).reader(COLUMNS)
-    with pytest.raises(ValueError, match="given for all partitions: orders-1 is not read"):
-        wrong.partitions()
-
-
-def position(topic: SourceTopic, offset: int) -> dict[str, object]:
-    """Return a checkpoint at an offset of partition 0."""
-    return {"topics": {topic.name: {"id": topic.id, "offsets": {"0": offset}}}}
-
-
-def test_a_stream_goes_on_from_a_checkpoint_of_the_version_before(topics: Topics) -> None:
-    topic = topics.make("orders", "batch")
-    topics.produce(topic.partitions[0], b"1", b"2")
-    reader = KorvetDataSource(options(topics)).streamReader(COLUMNS)
-    former: dict[str, object] = {"topic_id": topic.id, "offsets": {"0": 1}}
-    latest = reader.latestOffset(former, ReadAllAvailable())
-    assert latest == position(topic, 2)
-    assert [each.value.first for each in reader.partitions(former, latest)] == [1]
-
-
-def test_a_stream_begins_at_a_position_of_before_with_what_came_and_went_since(topics: Topics) -> None:
-    topic = topics.make("orders", "batch", partitions=2)
-    topics.produce(topic.partitions[0], b"1", b"2", b"3")
-    now = KorvetDataSource(options(topics, startingOffsets="latest")).streamReader(COLUMNS)
-    began = now.initialOffset()
-    topics.produce(topic.partitions[0], b"4")
-    for kept, expected in ((began, {"0": 3, "1": 0}), ({"topics": {}}, {"0": 0, "1": 0})):
-        given = options(topics, startingOffsets="latest", startingPosition=json.dumps(kept))
-        found = KorvetDataSource(given).streamReader(COLUMNS).initialOffset()
-        assert found == {"topics": {"orders": {"id": topic.id, "offsets": expected}}}
-    other: Any = {"topics": {"orders": {"id": "another", "offsets": {"0": 1}}}}
-    reader = KorvetDataSource(options(topics, startingPosition=json.dumps(other))).streamReader(COLUMNS)
-    with pytest.raises(LakeError, match="orders was deleted and re-created"):
-        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-
-
-def test_a_stream_that_reads_all_there_is_ends_at_a_position_if_one_is_given(topics: Topics) -> None:
-    topic = topics.make("orders", "batch", partitions=2)
-    for partition in topic.partitions:
-        topics.produce(partition, b"1", b"2", b"3")
-    given = options(topics, endingPosition=json.dumps(position(topic, 2)))
-    reader: Any = KorvetDataSource(given).streamReader(COLUMNS)
-    reader.prepareForTriggerAvailableNow()
-    for begin, end in ((0, 2), (2, 2), (3, 3)):
-        latest = reader.latestOffset(position(topic, begin), ReadAllAvailable())
-        assert latest["topics"]["orders"]["offsets"] == {"0": end, "1": 0}
-
-
-def test_a_stream_takes_topics_that_begin_to_match_its_pattern_from_their_start(topics: Topics) -> None:
-    given = options(topics, topic="", subscribePattern="order.*")
-    reader = KorvetDataSource(given).streamReader(COLUMNS)
-    began = reader.initialOffset()
-    assert began == {"topics": {}}
-    for number, name in enumerate(("orders", "order-items", "bills")):
-        topics.produce(topics.make(name, "batch", number=number).partitions[0], b"1", b"2")
-    latest = reader.latestOffset(began, ReadAllAvailable())
-    assert sorted(latest["topics"]) == ["order-items", "orders"]
-    parts = [each.value for each in reader.partitions(began, latest)]
-    assert sorted((each.topic.name, each.first, each.end) for each in parts) == [
-        ("order-items", 0, 2),
-        ("orders", 0, 2),
-    ]
-
-
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_a_stream_waits_for_its_least_records_but_not_for_long(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch, storage_format: Format
-) -> None:
-    topic = topics.make("orders", storage_format)
-    [partition] = topic.partitions
-    given = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "7", "maxTriggerDelay": "2m"}
-    now = 1000.0
-    monkeypatch.setattr(source, "monotonic", lambda: now)
-    reader = KorvetDataSource(options(topics, **given)).streamReader(COLUMNS)
-    began, limit = reader.initialOffset(), reader.getDefaultReadLimit()
-    assert limit == ReadMinRows(7)
-    for at in range(3):
-        topics.produce(partition, b"1", b"2")
-        if at == 1:
-            archive(topics)
-        assert reader.latestOffset(began, limit) == began
-    # All there is: not what this trigger waits for.
-    assert reader.latestOffset(began, ReadAllAvailable()) != began
-    topics.produce(partition, b"7")
-    first = reader.latestOffset(began, limit)
-    assert first == reader.reportLatestOffset()
-    topics.produce(partition, b"8")
-    assert reader.latestOffset(first, limit) == first
-    now += 120
-    second = reader.latestOffset(first, limit)
-    assert second == reader.reportLatestOffset() != first
-    # With both limits, and none of them where Spark is to read what there is, and to end.
-    given["maxOffsetsPerTrigger"] = "8"
-    reader = KorvetDataSource(options(topics, **given)).streamReader(COLUMNS)
-    assert reader.getDefaultReadLimit() == ReadMaxRows(8)
-    assert reader.latestOffset(second, ReadMaxRows(8)) == second
-    topics.produce(partition, b"9")
-    assert isinstance(reader, SupportsTriggerAvailableNow)
-    reader.prepareForTriggerAvailableNow()
-    assert reader.latestOffset(second, ReadMaxRows(8)) == reader.reportLatestOffset() != second
-
-
-@pytest.mark.parametrize("storage_format", FORMATS)
-def test_a_stream_reads_what_replicas_have_and_waits_while_they_are_away(
-    tmp_path: Path, storage_format: Format
-) -> None:
-    with redis_servers.master() as master, topics_in(master.url, tmp_path / "lake") as topics:
-        topic = topics.make("orders", storage_format, min_insync_replicas="2")
-        [partition] = topic.partitions
-        source_of_orders = KorvetDataSource(options(topics, startingOffsets="earliest"))
-        reader = source_of_orders.streamReader(COLUMNS)
-        began = reader.initialOffset()
-        with master.replica():
-            topics.produce(partition, b"held")
-            held = position(topic, topics.produced[topic.id, 0][0][0] + 1)
-            # One question waits for half a second only; a stream asks again.
-            wait_until(lambda: reader.latestOffset(began, ReadAllAvailable()) == held, "the replica has it")
-        topics.produce(partition, b"of the master only")
-        assert reader.latestOffset(held, ReadAllAvailable()) == reader.reportLatestOffset() == held
-        # A stream that is started again reads the batch that it had begun.
-        reader = source_of_orders.streamReader(COLUMNS)
-        [part] = reader.partitions(began, held)
-        [rows] = reader.read(part)
-        assert isinstance(rows, pa.RecordBatch)
-        assert rows.num_rows == 1
-        with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
-            source_of_orders.reader(COLUMNS).partitions()
-        newest = position(topic, topics.produced[topic.id, 0][1][0] + 1)
-        with master.replica():
-            wait_until(lambda: reader.latestOffset(held, ReadAllAvailable()) == newest, "it has that too")
-
-
-def test_a_stream_gets_on_though_what_it_counts_goes_to_the_lake_meanwhile(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = topics.make("orders", "record")
-    [partition] = topic.partitions
-    topics.produce(partition, *(b"%d" % at for at in range(10)))
-    reader = KorvetDataSource(options(topics, startingOffsets="earliest")).streamReader(COLUMNS)
-    began = reader.initialOffset()
-    counted = offset_after
-
-    def late(*args: Any) -> int:
-        monkeypatch.setattr(source, "offset_after", counted)
-        archive(topics)
-        trim(topics, partition)
-        return counted(*args)
-
-    monkeypatch.setattr(source, "offset_after", late)
-    fourth = topics.produced[topic.id, 0][3][0]
-    assert reader.latestOffset(began, ReadMaxRows(4)) == position(topic, fourth + 1)
-    # Where it goes again and again, all is one batch.
-    monkeypatch.setattr(source, "offset_after", lambda _stores, _log, first, _count: first)
-    assert reader.latestOffset(began, ReadMaxRows(4)) == reader.reportLatestOffset()
 
 
 def test_a_plan_shows_no_keys_of_an_object_store(spark: SparkSession, topics: Topics) -> None:

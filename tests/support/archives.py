@@ -27,6 +27,8 @@ from korvet.log.types import AppendBatch, AppendRecords, Bounds
 from korvet.protocol.records.batch import produced_batch
 from korvet.protocol.records.record import StoredRecord
 from korvet.redis.client import Redis
+from korvet.redis.keys import Keys
+from korvet.topics.deletion import TopicDeletion
 from korvet.topics.types import AtRest, Partition, TopicRow
 from tests.lake.rows import records_of
 from tests.support import batches
@@ -74,6 +76,12 @@ class Topics:
         )
         self.stores.topics.create(row)
         return self.stores.topic(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic, and not its table."""
+        deletion = TopicDeletion(self.stores.redis, Keys(self.source.namespace))
+        for _ in deletion.delete(name, self.stores.topic(name).id):
+            pass
 
     def produce(
         self,
