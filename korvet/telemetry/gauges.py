@@ -295,6 +295,14 @@ PIPELINES = MetricTable(
     ),
     gauge("korvet_pipeline_last_batch_seconds", "Duration of that batch.", "batch_ms", divisor=1000),
 )
+PIPELINE_LOSSES = MetricTable(
+    ("pipeline", "topic", "partition"),
+    counter(
+        "korvet_pipeline_lost_offsets",
+        f"Number of offsets that were deleted before the pipeline read them, and that it passed over.{_SUMMED}",
+        "offsets",
+    ),
+)
 
 
 def _states(pipeline: PipelineStats) -> Iterator[tuple[str, str, bool]]:
@@ -317,6 +325,7 @@ _SHOWN: dict[type[Snapshot], Sequence[tuple[MetricTable, Callable[[Any], Iterabl
     PipelinesSnapshot: (
         (PIPELINE_STATE, lambda snapshot: (each for row in snapshot.pipelines for each in _states(row))),
         (PIPELINES, attrgetter("pipelines")),
+        (PIPELINE_LOSSES, attrgetter("losses")),
     ),
     ArchiverTotals: (
         (ROUNDS, lambda totals: totals.rounds.items()),

@@ -19,7 +19,15 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, PipelineStats, TableSize
+from korvet.telemetry.stats import (
+    GroupLag,
+    GroupStats,
+    LakeLag,
+    LogStats,
+    PipelineLoss,
+    PipelineStats,
+    TableSize,
+)
 
 _INTERVALS_VALID = 3
 _SECONDS_VALID_MIN = 30.0
@@ -66,6 +74,7 @@ class PipelinesSnapshot(Snapshot, kw_only=True):
 
     FILE = "pipelines_keeper.live"
     pipelines: list[PipelineStats]
+    losses: list[PipelineLoss] = []
 
 
 class TablesSnapshot(Snapshot, kw_only=True):

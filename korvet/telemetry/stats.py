@@ -180,3 +180,15 @@ class PipelineStats(Stats, frozen=True, kw_only=True):
     lag_ms: int
     batch_ended_ms: int | None
     batch_ms: int | None
+
+
+class PipelineLoss(Stats, frozen=True, kw_only=True):
+    """Offsets of a partition, or of all of a topic, that a pipeline passed over because they were gone."""
+
+    KEY = ("pipeline", "topic")
+    SUMS = ("offsets",)
+
+    pipeline: str
+    topic: str
+    partition: int | None
+    offsets: int

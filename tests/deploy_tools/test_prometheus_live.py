@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from korvet.cluster.pipelines import PipelineStatus, PipelineStore, QueryStatus
+from korvet.cluster.pipelines import PipelineStatus, PipelineStore, QueryPosition, QueryStatus
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from tests.deploy.files import DEPLOY
@@ -129,7 +129,8 @@ def _expressions() -> Iterator[str]:
 def test_every_panel_shows_something_of_a_broker_with_clients_and_a_pipeline(
     broker: Broker, prometheus: Prometheus, server: Server
 ) -> None:
-    queries = {"main": QueryStatus(batch=1, ended_ms=1, duration_ms=1)}
+    positions = {"orders": QueryPosition("id", {0: 1})}
+    queries = {"main": QueryStatus(batch=1, ended_ms=1, duration_ms=1, positions=positions)}
     pipeline = PipelineStatus(
         name="a", state="running", since_ms=1, started_ms=1, holder="h/1/m/1", queries=queries
     )

@@ -15,7 +15,14 @@ import msgspec
 import pytest
 
 from korvet.cluster.leases import LeaseStore
-from korvet.cluster.pipelines import LEASE_MS, PipelineStatus, PipelineStore, QueryPosition, QueryStatus
+from korvet.cluster.pipelines import (
+    LEASE_MS,
+    LostOffsets,
+    PipelineStatus,
+    PipelineStore,
+    QueryPosition,
+    QueryStatus,
+)
 from korvet.config.settings import Settings
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
@@ -244,7 +251,8 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     store = PipelineStore(here.redis, Keys("korvet"))
     known = {"orders": QueryPosition(id_text(topic.id), {0: first + 1})}
     row = PipelineStatus(name="a", state="running", since_ms=1, started_ms=1, holder="h/1/m/1", records=1)
-    query = QueryStatus(batch=4, ended_ms=2000, duration_ms=300, positions=known)
+    lost = {"orders": {0: LostOffsets(7, 1, 5)}}
+    query = QueryStatus(batch=4, ended_ms=2000, duration_ms=300, positions=known, lost=lost)
     store.write(msgspec.structs.replace(row, queries={"main": query}))
     assert store.lease("a").acquire(row.holder, LEASE_MS)
     another = {"orders": QueryPosition("the id of another", {0: last}), "gone": QueryPosition("x", {0: 0})}
@@ -263,6 +271,9 @@ def test_a_round_publishes_what_pipelines_report_and_what_they_have_not_read(
     assert (lagging.batch_ended_ms, lagging.batch_ms) == (2000, 300)
     assert (other.pipeline, other.state, other.lag_records, other.lag_ms) == ("b", "lost", 0, 0)
     assert (other.dead_letters, other.restarts, other.unread_fields, other.batch_ended_ms) == (3, 2, 9, None)
+    # Each partition is there before it has lost anything.
+    lost_offsets = [(loss.pipeline, loss.topic, loss.partition, loss.offsets) for loss in found.losses]
+    assert lost_offsets == [("a", "orders", 0, 7), ("b", "orders", 0, 0), ("b", "gone", 0, 0)]
 
 
 def test_the_more_partitions_there_are_the_longer_the_pause_between_collections(

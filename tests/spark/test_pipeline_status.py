@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from korvet.cluster.pipelines import (
     LEASE_MS,
+    LostOffsets,
     PipelineProcess,
     PipelineStatus,
     PipelineStore,
@@ -66,20 +67,25 @@ def comes(store: PipelineStore, state: str) -> PipelineStatus:
     return row(store)
 
 
-def event(batch: int, count: int, **offsets: int) -> dict[str, Any]:
+def event(batch: int, count: int, *, lost: int = 0, **offsets: int) -> dict[str, Any]:
     """Return what is used of a StreamingQueryProgress, in the form of its JSON."""
-    end = {"topics": {"orders": {"id": "i", "offsets": offsets}}}
+    end: dict[str, Any] = {"topics": {"orders": {"id": "i", "offsets": offsets}}}
+    if lost:
+        end["lost"] = {"orders": {"0": {"count": lost, "first": 10, "end": 10 + lost}}}
+    before = {"topics": {"orders": {"id": "h", "offsets": {}}, "bills": {"id": "j", "offsets": {}}}}
     return {
         "batchId": batch,
         "numInputRows": count,
         "timestamp": "2026-11-27T01:00:00.000Z",
         "durationMs": {"triggerExecution": 2500},
         "processedRowsPerSecond": count / 2.5,
-        "sources": [{"endOffset": json.dumps(end)}],
+        "sources": [{"startOffset": json.dumps(before), "endOffset": json.dumps(end)}],
     }
 
 
-def test_a_pipeline_reports_what_it_does(source: LakeSource, store: PipelineStore, raw_redis: Any) -> None:
+def test_a_pipeline_reports_what_it_does(
+    source: LakeSource, store: PipelineStore, raw_redis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     with reporter(source) as of:
         begun = row(store)
         assert (begun.state, begun.file, begun.restarts) == ("starting", "/sales.toml", 0)
@@ -89,7 +95,7 @@ def test_a_pipeline_reports_what_it_does(source: LakeSource, store: PipelineStor
         assert comes(store, "running").started_ms == begun.started_ms
         of.progress("main", event(0, 5, **{"0": 7, "1": 4}))
         of.progress("main", event(1, 3, **{"0": 8, "1": 6}))
-        of.progress("main", event(2, 0, **{"0": 9, "1": 6}))
+        of.progress("main", event(2, 0, lost=4, **{"0": 9, "1": 6}))
         of.dead_letters(2)
         wait_until(lambda: row(store).dead_letters == 2, "it is written")
         found = row(store)
@@ -102,9 +108,17 @@ def test_a_pipeline_reports_what_it_does(source: LakeSource, store: PipelineStor
             duration_ms=2500,
             records_per_second=1.2,
             positions={"orders": QueryPosition("i", {0: 9, 1: 6})},
+            lost={"orders": {0: LostOffsets(4, 10, 14)}},
         )
+        assert found.lost_offsets() == {("orders", 0): 4, ("orders", 1): 0}
     assert row(store).state == "stopped"
     assert not raw_redis.exists(LEASE)
+    lines = {record.getMessage(): vars(record)["korvet_fields"] for record in caplog.records}
+    where = {"pipeline": "sales", "query": "main", "topic": "orders"}
+    assert lines["a topic was deleted: it is not read any more"] == where | {"topic": "bills"}
+    assert lines["a topic was re-created: it is read from its start"] == where | {"id": "i"}
+    lost = where | {"partition": 0, "from": 10, "to": 14}
+    assert lines["offsets were lost before they were read"] == lost
 
 
 def test_the_end_of_a_context_is_that_of_the_pipeline(source: LakeSource, store: PipelineStore) -> None:

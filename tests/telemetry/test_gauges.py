@@ -17,7 +17,16 @@ from korvet.telemetry.snapshot import (
     TablesSnapshot,
     publish,
 )
-from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, PipelineStats, TableSize, limited
+from korvet.telemetry.stats import (
+    GroupLag,
+    GroupStats,
+    LakeLag,
+    LogStats,
+    PipelineLoss,
+    PipelineStats,
+    TableSize,
+    limited,
+)
 
 
 def shown(directory: Path, *snapshots: Snapshot) -> list[str]:
@@ -161,7 +170,8 @@ def test_a_pipeline_is_in_one_state_and_has_no_batch_before_the_first(tmp_path: 
     begun = msgspec.structs.replace(
         read, pipeline="bills", state="starting", lag_records=0, batch_ended_ms=None, batch_ms=None
     )
-    lines = shown(tmp_path, PipelinesSnapshot(pipelines=[read, begun]))
+    lost = PipelineLoss(pipeline="sales", topic="orders", partition=1, offsets=3)
+    lines = shown(tmp_path, PipelinesSnapshot(pipelines=[read, begun], losses=[lost]))
     assert [line for line in lines if "_state" in line] == [
         'korvet_pipeline_state{pipeline="sales",state="lost"} 1.0',
         'korvet_pipeline_state{pipeline="bills",state="starting"} 1.0',
@@ -175,6 +185,7 @@ def test_a_pipeline_is_in_one_state_and_has_no_batch_before_the_first(tmp_path: 
         'korvet_pipeline_restarts_total{pipeline="sales"} 1.0',
         'korvet_pipeline_last_batch_timestamp_seconds{pipeline="sales"} 7.0',
         'korvet_pipeline_last_batch_seconds{pipeline="sales"} 0.25',
+        'korvet_pipeline_lost_offsets_total{partition="1",pipeline="sales",topic="orders"} 3.0',
     ]
     assert not [line for line in lines if "bills" in line and "last_batch" in line]
     # The sum of several pipelines has no state.

@@ -31,7 +31,15 @@ from korvet.telemetry.snapshot import (
     publish,
     valid_until,
 )
-from korvet.telemetry.stats import GroupLag, GroupStats, LakeLag, LogStats, PipelineStats, limited
+from korvet.telemetry.stats import (
+    GroupLag,
+    GroupStats,
+    LakeLag,
+    LogStats,
+    PipelineLoss,
+    PipelineStats,
+    limited,
+)
 from korvet.topics.registry import id_text
 from korvet.transactions.store import TransactionStore
 from korvet.transactions.types import STATES, UNDECIDED
@@ -201,8 +209,12 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
     """Publish in `directory` what pipelines report, and their lag; raises KafkaError, StorageUnavailableError."""
     context.topics.refresh()
     index = IndexStore(context.redis)
-    taken = []
+    taken, losses = [], []
     for status in PipelineStore(context.redis, context.keys).read():
+        losses += [
+            PipelineLoss(pipeline=status.name, topic=topic, partition=partition, offsets=count)
+            for (topic, partition), count in status.lost_offsets().items()
+        ]
         lags: list[Lag] = []
         for _, outcome in lags_in_steps(index, _positions(context, status), check_lease):
             if isinstance(outcome, Lag):
@@ -226,6 +238,7 @@ def collect_pipelines(directory: Path, context: Context, check_lease: CheckLease
     snapshot = PipelinesSnapshot(
         valid_until=valid_until(figures_ms(context)),
         pipelines=limited(taken, context.settings.metrics_partitions_max),
+        losses=limited(losses, context.settings.metrics_partitions_max),
     )
     check_lease()
     _publish(directory, snapshot, "status of pipelines not published")

@@ -115,6 +115,7 @@ def _options(place: LakeSource, spec: SourceSpec) -> dict[str, str]:
         "lake.storage.options": storage_text(place.lake),
         "min.insync.replicas": str(place.min_insync_replicas),
         "tiers": spec.tiers,
+        "failOnDataLoss": str(spec.on_data_loss == "fail"),
     }
     if place.replicas:
         options["replicas"] = str(place.replicas)

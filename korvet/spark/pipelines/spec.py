@@ -62,6 +62,7 @@ class SourceSpec(_Table, frozen=True):
     max_records_per_trigger: int | None = None
     watermark: tuple[str, str] | None = None
     on_error: Literal["fail", "dead_letters"] = "fail"
+    on_data_loss: Literal["fail", "continue"] = "fail"
     key: Decoding = Decoding()
     value: Decoding = Decoding()
     headers: dict[str, Literal["string", "bytes"]] = {}

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +26,7 @@ from korvet import logs
 from korvet.cluster.pipelines import (
     LEASE_MS,
     MAIN,
+    LostOffsets,
     PipelineProcess,
     PipelineStatus,
     PipelineStore,
@@ -62,6 +64,38 @@ def opened(source: LakeSource) -> Iterator[PipelineStore]:
         yield PipelineStore(redis, Keys(source.namespace))
     finally:
         redis.close()
+
+
+class PipelineLease:
+    """The right of this process to run a pipeline, or to change where it goes on; a context manager of LEASE_MS."""
+
+    def __init__(self, store: PipelineStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self.holder = str(PipelineProcess.own())
+
+    def acquire(self) -> None:
+        """Take or renew the lease; raises PipelineError if another process has it."""
+        lease = self._store.lease(self._name)
+        while lease.acquire(self.holder, LEASE_MS) is None:
+            holder = self._store.holder(self._name)
+            # One that was killed here has no need of its lease any more.
+            if holder is not None and not PipelineProcess.parse(holder).has_ended:
+                process = PipelineProcess.parse(holder)
+                raise PipelineError(
+                    f"pipeline {self._name} runs already: process {process.id} on {process.host}"
+                )
+            if holder is not None:
+                lease.release(holder)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._store.lease(self._name).release(self.holder)
 
 
 class PipelineReporter:
@@ -104,17 +138,7 @@ class PipelineReporter:
         """Acquire the lease; raises PipelineError if another process has it."""
         status = self._status
         with opened(self._source) as store:
-            lease = store.lease(status.name)
-            while lease.acquire(status.holder, LEASE_MS) is None:
-                holder = store.holder(status.name)
-                # One that was killed here has no need of its lease any more.
-                if holder is not None and not PipelineProcess.parse(holder).has_ended:
-                    process = PipelineProcess.parse(holder)
-                    raise PipelineError(
-                        f"pipeline {status.name} runs already: process {process.id} on {process.host}"
-                    )
-                if holder is not None:
-                    lease.release(holder)
+            PipelineLease(store, status.name).acquire()
             before = next((each for each in store.read() if each.name == status.name), None)
             if before is not None:
                 self._status = msgspec.structs.replace(
@@ -156,6 +180,7 @@ class PipelineReporter:
 
     def progress(self, query: str, event: Mapping[str, Any]) -> None:
         """Report the end of a micro-batch of a query, by its StreamingQueryProgress as JSON has it."""
+        self._log_losses(query, event)
         with self._changed:
             done = _done(self._status.queries.get(query, QueryStatus()), event)
             read = int(event["numInputRows"]) if query == MAIN else 0
@@ -174,6 +199,29 @@ class PipelineReporter:
                 if count:
                     counts[place] = counts.get(place, 0) + count
         return counts
+
+    def _log_losses(self, query: str, event: Mapping[str, Any]) -> None:
+        log = partial(_log.warning, pipeline=self._status.name, query=query)
+        for source in event["sources"]:
+            began, ended = (_offset(source.get(each)) for each in ("startOffset", "endOffset"))
+            before, after = (each.get("topics", {}) for each in (began, ended))
+            for topic in sorted(before.keys() - after.keys()):
+                log("a topic was deleted: it is not read any more", topic=topic)
+            for topic in sorted(before.keys() & after.keys()):
+                if before[topic]["id"] != after[topic]["id"]:
+                    log(
+                        "a topic was re-created: it is read from its start",
+                        topic=topic,
+                        id=after[topic]["id"],
+                    )
+            known = _lost(began)
+            for topic, partitions in _lost(ended).items():
+                for partition, lost in partitions.items():
+                    if lost != known.get(topic, {}).get(partition):
+                        log(
+                            "offsets were lost before they were read",
+                            **{"topic": topic, "partition": partition, "from": lost.first, "to": lost.end},
+                        )
 
     def dead_letters(self, count: int) -> None:
         """Report records that did not decode, and are in the table of dead letters."""
@@ -238,9 +286,13 @@ def _log_file() -> str | None:
 
 def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
     """Return the status of a query after an event, which may be one without records."""
-    positions = {name: each for source in event["sources"] for name, each in _positions(source["endOffset"])}
+    ends = [_offset(source["endOffset"]) for source in event["sources"]]
+    positions = {name: each for end in ends for name, each in _positions(end)}
+    lost = {topic: each for end in ends for topic, each in _lost(end).items()}
     if not event["numInputRows"]:
-        return msgspec.structs.replace(before, positions=positions or before.positions)
+        return msgspec.structs.replace(
+            before, positions=positions or before.positions, lost=lost or before.lost
+        )
     return QueryStatus(
         batch=int(event["batchId"]),
         ended_ms=_ended_ms(event),
@@ -248,6 +300,7 @@ def _done(before: QueryStatus, event: Mapping[str, Any]) -> QueryStatus:
         duration_ms=int(event["durationMs"].get("triggerExecution", 0)),
         records_per_second=float(event.get("processedRowsPerSecond") or 0.0),
         positions=positions,
+        lost=lost,
     )
 
 
@@ -256,12 +309,21 @@ def _ended_ms(event: Mapping[str, Any]) -> int:
     return int(began.timestamp() * 1000) + int(event["durationMs"].get("triggerExecution", 0))
 
 
-def _positions(offset: object) -> Iterator[tuple[str, QueryPosition]]:
-    """Yield how far a source has read its topics; nothing of one that is not of the format `korvet`."""
+def _offset(offset: object) -> dict[str, Any]:
+    """Return an offset of the format `korvet`, empty for one of another source."""
     found = json.loads(offset) if isinstance(offset, str) else offset
-    topics = found.get("topics") if isinstance(found, dict) else None
-    for name, each in (topics or {}).items():
+    return found if isinstance(found, dict) and isinstance(found.get("topics"), dict) else {}
+
+
+def _positions(offset: Mapping[str, Any]) -> Iterator[tuple[str, QueryPosition]]:
+    """Yield how far a source has read its topics."""
+    for name, each in offset.get("topics", {}).items():
         yield name, msgspec.convert(each, QueryPosition, strict=False)
+
+
+def _lost(offset: Mapping[str, Any]) -> dict[str, dict[int, LostOffsets]]:
+    """Return what a source has passed over, by topic and partition."""
+    return msgspec.convert(offset.get("lost", {}), dict[str, dict[int, LostOffsets]], strict=False)
 
 
 def lag_of(stores: LakeStores, status: PipelineStatus) -> Lag:
