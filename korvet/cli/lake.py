@@ -19,6 +19,7 @@ import msgspec
 from korvet.cli.lake_options import LakeTarget, rounds, rounds_options, started_spark, with_lake
 from korvet.cli.lake_pipeline import pipeline
 from korvet.cli.lake_pipeline_control import list_pipelines, pipeline_status, start, stop
+from korvet.cli.lake_pipeline_reset import reset
 from korvet.cli.lake_query import query, replay
 from korvet.cli.lake_register import register
 from korvet.cli.options import yes_option
@@ -459,5 +460,5 @@ def lake() -> None:
 
 for each in (archive, compact, expire, pipeline, query, register, replay, status, verify):
     lake.add_command(each)
-for each in (list_pipelines, pipeline_status, start, stop):
+for each in (list_pipelines, pipeline_status, start, stop, reset):
     pipeline.add_command(each)

@@ -64,7 +64,7 @@ def run(place: LakeTarget, cluster: ClusterTarget, file: Path, master: str | Non
         PipelineReporter(
             place.source, spec.name, file=str(file.absolute()), tables=tables, on_lost=on_lost
         ) as reporter,
-        _spark(spec, master, place.source.lake) as session,
+        spark_of(spec, master, place.source.lake) as session,
     ):
         Pipeline(PipelineContext(session, place.source, _brokers(cluster)), spec).run(stopped, reporter)
         if lost.is_set():
@@ -91,7 +91,7 @@ def validate(
     from korvet.spark.pipelines.spec import load  # noqa: PLC0415 - the same
 
     spec = load(file)
-    with _spark(spec, master, place.source.lake) as session:
+    with spark_of(spec, master, place.source.lake) as session:
         context = PipelineContext(session, place.source, _brokers(cluster))
         schema = Pipeline(context, spec).schema
     columns = {field.name: field.dataType.simpleString() for field in schema}
@@ -102,7 +102,8 @@ def validate(
         click.echo(f"{name} {kind}")
 
 
-def _spark(spec: PipelineSpec, master: str | None, lake: Lake) -> AbstractContextManager[Any]:
+def spark_of(spec: PipelineSpec, master: str | None, lake: Lake) -> AbstractContextManager[Any]:
+    """Give a session for a pipeline, with the packages that it needs."""
     from korvet.spark.pipelines.packages import configs  # noqa: PLC0415 - other commands start without Spark
 
     master = master or spec.spark.master

@@ -32,7 +32,8 @@ _LOG_DIR, _WAIT = "--log-dir", "--wait"
 
 
 @contextlib.contextmanager
-def _opened(target: LakeTarget) -> Iterator[PipelineStore]:
+def opened_store(target: LakeTarget) -> Iterator[PipelineStore]:
+    """Give the store of what pipelines report."""
     from korvet.spark.pipelines.status import opened  # noqa: PLC0415 - other commands start without Delta
 
     with opened(target.source) as store:
@@ -60,7 +61,7 @@ def _row(store: PipelineStore, name: str) -> PipelineStatus:
 @with_place
 def list_pipelines(target: LakeTarget, *, as_json: bool) -> None:
     """List the pipelines that have run: state, process, file and log."""
-    with _opened(target) as store:
+    with opened_store(target) as store:
         found = store.read()
     rows: list[dict[str, Any]] = [
         {
@@ -84,7 +85,7 @@ def list_pipelines(target: LakeTarget, *, as_json: bool) -> None:
 
 _STATUS = (
     *("Pipeline", "State", "Since s", "Lag", "Lag s", "Records", "Records/s", "Last batch s"),
-    *("Dead letters", "Restarts", "Process"),
+    *("Dead letters", "Lost", "Restarts", "Process"),
 )
 
 
@@ -96,11 +97,13 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: 
 
     "Lag" counts the records that a pipeline has not read, archived or not, of the topics that it has read, and "Lag s"
     is the age of the first of them by its timestamp. "Records/s" is the speed of the last batch that had records, which
-    ended "Last batch s" ago. A line below the table names fields that records of a schema have, and that the pipeline's
-    schema lacks. A pipeline is `completed` if it had read all there was, and `lost` if its process has not
-    renewed its lease for 30 seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
+    ended "Last batch s" ago. "Lost" counts the offsets that were deleted before they were read, and that it passed over
+    (`on_data_loss = "continue"`); --json has them by partition. A line below the table names fields that records of a
+    schema have, and that the pipeline's schema lacks. A pipeline is `completed` if it had read all there was, and
+    `lost` if its process has not renewed its lease for 30 seconds. Exit code 1 if one has failed or is lost; its last
+    error is a line on stderr.
     """
-    with _opened(target) as store:
+    with opened_store(target) as store:
         found = [_row(store, _name_of(each)) for each in pipelines] if pipelines else store.read()
     lags = _lags(target, found)
     if as_json:
@@ -159,6 +162,7 @@ def _cells(each: PipelineStatus, lag_records: int | None, lag_ms: int | None) ->
         cell(None if batch.ended_ms is None else f"{batch.records_per_second:.1f}"),
         cell(None if batch.ended_ms is None else max(now_ms - batch.ended_ms, 0) // 1000),
         str(each.dead_letters),
+        str(sum(each.lost_offsets().values())),
         str(each.restarts),
         f"{each.process.id} on {each.process.host}",
     )
@@ -214,7 +218,7 @@ def start(
     name = load(file).name
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / f"{name}.log"
-    with _opened(target) as store, log.open("ab") as lines:
+    with opened_store(target) as store, log.open("ab") as lines:
         _refuse_running(store, name)
         at = lines.tell()
         process = subprocess.Popen(  # noqa: S603 - this program
@@ -307,12 +311,9 @@ def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool, as_
 
     Its checkpoint and its tables stay: when it is started again, it continues where it was.
     """
-    with _opened(target) as store:
+    with opened_store(target) as store:
         found = _row(store, _name_of(pipeline))
-        # A process that cannot reach Redis has lost its lease, but runs.
-        runs = found.is_active or (
-            found.state == "lost" and found.process.is_here and not found.process.has_ended
-        )
+        runs = may_run(found)
         if runs:
             _end(store, found, timeout)
         elif not forget:
@@ -329,6 +330,12 @@ def stop(target: LakeTarget, pipeline: str, timeout: float, *, forget: bool, as_
         click.echo(printable(f"stopped {found.name}"))
     if forget:
         click.echo(printable(f"removed {found.name} from the list"))
+
+
+def may_run(status: PipelineStatus) -> bool:
+    """Return whether the process of a pipeline may run: one that cannot reach Redis has lost its lease only."""
+    process = status.process
+    return status.is_active or (status.state == "lost" and process.is_here and not process.has_ended)
 
 
 def _end(store: PipelineStore, found: PipelineStatus, seconds_max: float) -> None:

@@ -21,8 +21,8 @@ from korvet.spark.pipelines.state import (
     SourcePosition,
     StateDirectory,
     UnwrittenPins,
-    furthest,
     location,
+    merged,
     target_fields,
 )
 
@@ -110,7 +110,7 @@ def test_files_are_replaced_whole_and_checkpoints_have_an_id(spark: SparkSession
     metadata.write_text('{"id": "0815"}')
     assert state.incarnation("main") == "0815"
     state.begin(other, ["main"])
-    with pytest.raises(PipelineError, match=f"keeps state.*remove {state.path}"):
+    with pytest.raises(PipelineError, match=r"keeps state.*`korvet lake pipeline reset orders`"):
         state.check(BEGUN, ["main"])
 
 
@@ -188,7 +188,7 @@ def test_the_furthest_position_is_that_of_each_partition() -> None:
         "b": QueryPosition("j", {0: 1}),
         "c": QueryPosition("k", {0: 2}),
     }
-    assert furthest(first, second) == furthest(second, first) == SourcePosition(both)
+    assert merged(max, first, second) == merged(max, second, first) == SourcePosition(both)
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,13 @@ from pyspark.sql.types import StructType
 from korvet import logs
 from korvet.cluster.pipelines import MAIN
 from korvet.errors import ErrorCode
+from korvet.lake.scan import LOSS_REMEDY
 from korvet.lake.source import LakeSource
 from korvet.spark.pipelines import packages
 from korvet.spark.pipelines.decoding import DecoderState, decode, digest
 from korvet.spark.pipelines.plan import Plan, bad, batch_frame, plan, source_frame, start_of, storage_text
 from korvet.spark.pipelines.registry import SchemaRegistry
+from korvet.spark.pipelines.reset import kept
 from korvet.spark.pipelines.schemas import NewSchemaError, met_unknown_schema
 from korvet.spark.pipelines.spec import PipelineError, PipelineSpec, SourceSpec, TargetSpec
 from korvet.spark.pipelines.state import (
@@ -39,8 +41,9 @@ from korvet.spark.pipelines.state import (
     StateDirectory,
     UnwrittenPins,
     dead_letters_of,
-    furthest,
     location,
+    merged,
+    start_file,
     target_fields,
 )
 from korvet.spark.pipelines.status import PipelineReporter
@@ -251,14 +254,22 @@ class Pipeline:
             begun = self.state.incarnation(MAIN) is not None
             starts = {}
             for name, source in self._spec.sources.items():
-                file = f"starting/{name}.json"
-                data = self.state.read(file) if begun else None
+                data = self.state.start(name) if begun or name in self.state.last_reset.starts else None
                 if data is None:
                     data = start_of(self._place.source, source).encode()
-                    self.state.write(file, data)
-                starts[name] = data.decode()
+                    self.state.write(start_file(name), data)
+                starts[name] = self._late_start(name, data).decode() if begun else data.decode()
             self._starts = starts
             self._plan = self._make_plan()
+
+    def _late_start(self, name: str, start: bytes) -> bytes:
+        """Return where dead letters begin that were declared since: what was deleted before that is no loss."""
+        main = self.state.progress(MAIN, self._plan.order)
+        is_late = name in self._lossy() and self.state.incarnation(dead_letters_of(name)) is None
+        if not is_late or (main is not None and not main.positions):
+            return start
+        began = msgspec.json.decode(start, type=SourcePosition)
+        return msgspec.json.encode(kept(self._place.source, self._spec.sources[name], began, {}))
 
     def _learn(self, new: NewSchemaError) -> None:
         """Go on with a schema that records have named since, and if it is the newest of its subject read by it."""
@@ -316,8 +327,8 @@ class Pipeline:
                 return []
             found[query] = progress
             for name, position in progress.positions:
-                ends[name] = furthest(ends.get(name, position), position)
-        self._ends = {name: msgspec.json.encode(each).decode() for name, each in ends.items()}
+                ends[name] = merged(max, ends.get(name, position), position)
+        self._ends = {name: _text(each) for name, each in ends.items()}
         return [
             query
             for query, progress in found.items()
@@ -351,7 +362,7 @@ class Pipeline:
         if not failed.isDefined():
             return None
         error = self._failures.get(query.name) or Py4JJavaError("", failed.get())
-        failure = PipelineError(root_reason(error))
+        failure = PipelineError(_with_ways_out(root_reason(error), self._spec.name))
         failure.__cause__ = error
         return failure
 
@@ -515,6 +526,19 @@ class Pipeline:
                 for name in self._lossy()
             },
         )
+
+
+def _text(position: SourcePosition) -> str:
+    return msgspec.json.encode(position).decode()
+
+
+def _with_ways_out(reason: str, name: str) -> str:
+    """Return why a query has failed, if records were lost with what a pipeline can do then."""
+    remedy = (
+        '(on_data_loss = "continue" in its source goes on with what there is, and `korvet lake pipeline reset'
+        f" {name}` sets where it goes on)"
+    )
+    return reason.replace(LOSS_REMEDY, remedy)
 
 
 def _read_by(spec: SourceSpec) -> str:

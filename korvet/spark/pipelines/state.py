@@ -5,7 +5,7 @@ Files are read and written by Hadoop, as Spark does its checkpoints, so they may
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from korvet.spark.pipelines.spec import PipelineError
 
 PIPELINES = "_pipelines"
 _BEGUN = "pipeline.json"
+_RESET = "reset.json"
+_CHECKPOINTS = "checkpoint"
 _METADATA = "metadata"
 """Spark's file with the id of a query, which a checkpoint has from its first batch to its removal."""
 _OFFSETS_VERSION = "v1"
@@ -26,6 +28,11 @@ _OFFSETS_VERSION = "v1"
 def dead_letters_of(source: str) -> str:
     """Return the name of the query that brings records of a source, which do not decode, to their table."""
     return f"dead_letters_{source}"
+
+
+def start_file(source: str) -> str:
+    """Return the file that the first run notes the start of a source in."""
+    return f"starting/{source}.json"
 
 
 def location(lake: str, path: str) -> str:
@@ -82,15 +89,32 @@ class SourcePosition(msgspec.Struct, frozen=True):
     topics: dict[str, QueryPosition]
 
 
-def furthest(first: SourcePosition, second: SourcePosition) -> SourcePosition:
-    """Return how far any of two queries has read, partition by partition."""
+def merged(
+    choose: Callable[[int, int], int], first: SourcePosition, second: SourcePosition
+) -> SourcePosition:
+    """Return how far two queries have read, `choose` (max or min) of each partition that both have read."""
     topics = dict(first.topics)
     for topic, of in second.topics.items():
         offsets = dict(topics[topic].offsets) if topic in topics else {}
         for partition, offset in of.offsets.items():
-            offsets[partition] = max(offset, offsets.get(partition, 0))
+            offsets[partition] = choose(offset, offsets.get(partition, offset))
         topics[topic] = QueryPosition(of.id, offsets)
     return SourcePosition(topics)
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The last reset of a pipeline: how many there were, and where each source begins since.
+
+    Checkpoints of another number are of before. So one file resets all queries at once.
+    """
+
+    number: int = 0
+    starts: dict[str, SourcePosition] = {}
+
+    @property
+    def directory(self) -> str:
+        """Where the checkpoints are."""
+        return f"{_CHECKPOINTS}-{self.number}" if self.number else _CHECKPOINTS
 
 
 class QueryProgress(NamedTuple):
@@ -108,28 +132,49 @@ class StateDirectory:
 
     def __init__(self, session: SparkSession, lake: str, name: str) -> None:
         self.path = location(lake, f"{PIPELINES}/{name}")
+        self._name = name
         self._jvm: Any = session._jvm  # noqa: SLF001 - Hadoop has no interface in Python
         self._configuration = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - the same
         self._files = self._path("").getFileSystem(self._configuration)
+        data = self.read(_RESET)
+        self.last_reset = Reset() if data is None else msgspec.json.decode(data, type=Reset)
 
     def checkpoint(self, query: str) -> str:
         """Return where the checkpoint of a query is."""
-        return f"{self.path}/checkpoint/{query}"
+        return f"{self.path}/{self._directory(query)}"
+
+    def reset(self, starts: dict[str, SourcePosition]) -> None:
+        """Let all queries begin at these positions of their sources, with new checkpoints; remove those of before."""
+        self.last_reset = Reset(self.last_reset.number + 1, starts)
+        self.write(_RESET, msgspec.json.encode(self.last_reset))
+        for file in self._files.listStatus(self._path("")):
+            name = str(file.getPath().getName())
+            if name.startswith(_CHECKPOINTS) and name != self.last_reset.directory:
+                self._files.delete(file.getPath(), True)  # noqa: FBT003 - Java has no names: recursive
+
+    def start(self, source: str) -> bytes | None:
+        """Return where queries of a source begin, by the last reset, or as the first run has noted it."""
+        position = self.last_reset.starts.get(source)
+        return self.read(start_file(source)) if position is None else msgspec.json.encode(position)
 
     def incarnation(self, query: str) -> str | None:
         """Return the id of a query, which is another one if its checkpoint was removed; None before its first batch."""
-        data = self.read(f"checkpoint/{query}/{_METADATA}")
+        data = self.read(f"{self._directory(query)}/{_METADATA}")
         return None if data is None else str(msgspec.json.decode(data)["id"])
+
+    def begun(self) -> Begun | None:
+        """Return what checkpoints were begun with last, None before the first run."""
+        data = self.read(_BEGUN)
+        return None if data is None else msgspec.json.decode(data, type=Begun)
 
     def check(self, now: Begun, queries: Sequence[str], *, levels: bool = False) -> None:
         """Raise PipelineError if the checkpoints of `queries` were begun with something that has changed.
 
         `levels`: the run lets queries read the same before it decodes in another way, and checks again.
         """
-        data = self.read(_BEGUN)
-        if data is None or all(self.incarnation(query) is None for query in queries):
+        begun = self.begun()
+        if begun is None or all(self.incarnation(query) is None for query in queries):
             return
-        begun = msgspec.json.decode(data, type=Begun)
         problem, remedy = begun.problem(now), "undo that"
         order = [name for name, _ in now.sources]
         redecoded = () if problem is not None or levels else begun.redecoded(now)
@@ -141,8 +186,8 @@ class StateDirectory:
             remedy = "undo that, and run the pipeline once more until it has read all or is stopped"
         if problem is not None:
             raise PipelineError(
-                f"{problem}: {remedy}, or give the pipeline another name and target, or remove {self.path} to"
-                " begin with a new checkpoint (rows that the target has already are then written again)"
+                f"{problem}: {remedy}, or give the pipeline another name and target, or begin with new checkpoints"
+                f" by `korvet lake pipeline reset {self._name}` (rows that are read again are then written again)"
             )
 
     def _is_level(self, source: str, order: Sequence[str]) -> bool:
@@ -155,12 +200,17 @@ class StateDirectory:
             position == read[0] for position in read
         )
 
-    def progress(self, query: str, order: Sequence[str]) -> QueryProgress | None:
-        """Return how far a query has come, which reads these sources; None if its checkpoint is of another format."""
-        begun, committed = (self._last(f"checkpoint/{query}/{each}") for each in ("offsets", "commits"))
-        data = None if begun is None else self.read(f"checkpoint/{query}/offsets/{begun}")
+    def progress(self, query: str, order: Sequence[str], *, committed: bool = False) -> QueryProgress | None:
+        """Return how far a query has come, which reads these sources; None if its checkpoint is of another format.
+
+        With `committed` a batch that Spark will repeat does not count.
+        """
+        directory = self._directory(query)
+        begun, done = (self._last(f"{directory}/{each}") for each in ("offsets", "commits"))
+        last = done if committed else begun
+        data = None if last is None else self.read(f"{directory}/offsets/{last}")
         if data is None:
-            return QueryProgress([], committed is None)
+            return QueryProgress([], begun == done)
         lines = data.decode(errors="replace").splitlines()
         if lines[:1] != [_OFFSETS_VERSION] or len(lines) != 2 + len(order):
             return None
@@ -168,18 +218,22 @@ class StateDirectory:
             positions = [msgspec.json.decode(each, type=SourcePosition) for each in lines[2:]]
         except msgspec.DecodeError:
             return None
-        return QueryProgress(list(zip(order, positions, strict=True)), begun == committed)
+        return QueryProgress(list(zip(order, positions, strict=True)), begun == done)
 
     def pending(self, query: str) -> int | None:
         """Return the number of the batch that a query has begun and not committed, None without one."""
-        begun, committed = (self._last(f"checkpoint/{query}/{each}") for each in ("offsets", "commits"))
+        begun, committed = (self._last(f"{self._directory(query)}/{each}") for each in ("offsets", "commits"))
         return None if begun == committed else begun
 
     def withdraw(self, query: str, but: int | None) -> None:
         """Let a query begin another batch than its pending one, which has written nothing, `but` for one number."""
         number = self.pending(query)
         if number not in (None, but):
-            self._files.delete(self._path(f"checkpoint/{query}/offsets/{number}"), False)  # noqa: FBT003 - Java has no names: one file
+            file = self._path(f"{self._directory(query)}/offsets/{number}")
+            self._files.delete(file, False)  # noqa: FBT003 - Java has no names: one file
+
+    def _directory(self, query: str) -> str:
+        return f"{self.last_reset.directory}/{query}"
 
     def _last(self, directory: str) -> int | None:
         """Return the number of the last batch that has a file in a directory, None without."""

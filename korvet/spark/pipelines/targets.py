@@ -292,9 +292,14 @@ class ParquetTarget:
         for name in self._spec.partition_by:
             if name not in schema.names:
                 raise PipelineError(f"target.partition_by: the result has no column {name}")
+        if not self._begun:
+            self.check_new()
+
+    def check_new(self) -> None:
+        """Raise PipelineError if the files are of another checkpoint."""
         files, metadata = _hadoop(self._session, f"{self._path}/_spark_metadata")
         # Spark leaves out a batch whose number is there already, whichever query wrote that.
-        if not self._begun and files.exists(metadata):
+        if files.exists(metadata):
             raise PipelineError(
                 f"target.path: {self._path} has files of another checkpoint: give another path, or remove it"
             )

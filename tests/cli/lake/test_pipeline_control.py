@@ -1,4 +1,4 @@
-"""`korvet lake pipeline` list, status, start and stop as an operator runs them; pipelines run in real processes."""
+"""`korvet lake pipeline` list, status, start, stop and reset; pipelines run in real processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from korvet.cluster.pipelines import LEASE_MS, PipelineProcess, PipelineStore, QueryPosition, QueryStatus
+from korvet.cluster.pipelines import (
+    LEASE_MS,
+    LostOffsets,
+    PipelineProcess,
+    PipelineStore,
+    QueryPosition,
+    QueryStatus,
+)
 from korvet.spark.pipelines.status import PipelineReporter, opened
 from tests.cli.commands import SPARK_SECONDS_MAX, done, failed, korvet, korvet_process
 from tests.support.archives import Topics, where
@@ -91,6 +99,7 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
         duration_ms=2500,
         records_per_second=0.8,
         positions={"orders": QueryPosition(topic.id, {0: 1})},
+        lost={"orders": {0: LostOffsets(3, 5, 8)}},
     )
     unread = {"orders.value: schema id 3: Order.amount": 2}
     known = msgspec.structs.replace(row, state="completed", since_ms=0, records=1, dead_letters=4, restarts=1)
@@ -103,12 +112,12 @@ def test_the_status_shows_what_is_left_to_read_and_the_last_batch(
     [_, line, last] = done(pipeline(topics, "status")).splitlines()
     assert last == f"{NAME}: fields not read: sources.orders.value: schema id 3: Order.amount: 2 records"
     name, state, since, *cells = line.split()
-    assert (name, state, cells[0], cells[2:4], cells[5:7]) == (
+    assert (name, state, cells[0], cells[2:4], cells[5:8]) == (
         NAME,
         "completed",
         "2",
         ["1", "0.8"],
-        ["4", "1"],
+        ["4", "3", "1"],
     )
     assert all(float(age) > 0 for age in (since, cells[1], cells[4]))
     assert line.endswith(f"{row.process.id} on {row.process.host}")
@@ -163,6 +172,24 @@ def test_a_pipeline_is_stopped_in_order_and_by_its_file_too(
             assert state(store) == "stopped"
         message = failed(pipeline(topics, "stop", given))
         assert message == f"Error: pipeline {NAME} does not run: it is stopped\n"
+
+
+def test_a_reset_is_refused_while_the_pipeline_runs_or_if_its_flags_do_not_fit(
+    topics: Topics, store: PipelineStore, file: Path
+) -> None:
+    with running(topics, store) as process:
+        message = failed(pipeline(topics, "reset", str(file), "--from", "earliest"))
+        where_it_runs = f"process {process.pid} on {PipelineProcess.own().host}"
+        assert message == f"Error: pipeline {NAME} runs: {where_it_runs}; stop it first\n"
+    message = failed(pipeline(topics, "reset", "bills", "--from", "latest"))
+    assert message == "Error: pipeline bills: none of that name has run; give its file in place of its name\n"
+    for problem, *flags in (
+        ("--from offsets and --offsets need each other", "offsets"),
+        ("--from time and --time need each other", "earliest", "--time", "2026-01-01"),
+        ("--offsets takes orders:0=23,orders:1=42, not 'orders=1'", "offsets", "--offsets", "orders=1"),
+        ("--offsets names orders:0 twice", "offsets", "--offsets", "orders:0=1,orders:0=2"),
+    ):
+        assert problem in pipeline(topics, "reset", str(file), "--from", *flags).stderr
 
 
 def test_one_that_was_killed_is_stopped_without_waiting_for_its_lease(
@@ -256,6 +283,20 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
         {"value": "1", "offset": 0},
         {"value": "2", "offset": 1},
     ]
+    reset = partial(
+        korvet_process, "lake", "pipeline", "reset", *where(topics), NAME, seconds_max=SPARK_SECONDS_MAX
+    )
+    flags = ("--from", "offsets", "--offsets", "orders:0=1")
+    assert failed(reset(*flags)).endswith("files of another checkpoint: give another path, or remove it\n")
+    file.write_text(file.read_text().replace("tables/sales", "tables/again"))
+    for more in (["--dry-run"], []):
+        head, row_of_0, *notes = reset(*flags, *more).stdout.splitlines()
+        assert head.split() == ["Source", "Topic", "Partition", "Before", "After", "Skipped", "Again"]
+        assert row_of_0.split() == ["orders", "orders", "0", "2", "1", "0", "1"]
+        assert notes[0] == "Rows of records that are read again are appended once more."
+        assert notes[1:] == ["Dry run: nothing is changed."] * len(more)
+        [found] = json.loads(done(pipeline(topics, "status", "--json", NAME)))
+        assert (found["lag_records"], found["state"]) == (0 if more else 1, "stopped")
     # One that reads all there is and ends is started, too; a flag with `=` is understood as well.
     file.write_text(file.read_text().replace('interval = "1s"', "available_now = true"))
     ended = started(topics, str(file), f"--log-dir={tmp_path / 'logs'}", "--json")
@@ -264,6 +305,7 @@ def test_a_pipeline_runs_in_the_background_until_it_is_stopped(
     wait_until(lambda: state(store) == "completed", "it has read all", 120)
     # Spark ends after that.
     wait_until(lambda: not alive(answer["process"]), "its process has ended", 120)
+    assert pq.read_table(tmp_path / "lake/tables/again").to_pylist() == [{"value": "2", "offset": 1}]
 
 
 def test_a_pipeline_that_has_not_started_in_time_goes_on(topics: Topics, file: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,9 +18,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from korvet.lake.source import LakeSource
+from korvet.spark.pipelines.reset import PipelineReset
 from korvet.spark.pipelines.runner import Pipeline, PipelineContext
 from korvet.spark.pipelines.spec import PipelineError, load
-from korvet.spark.pipelines.status import PipelineReporter
+from korvet.spark.pipelines.status import PipelineReporter, opened
 from tests.support.archives import Topics
 from tests.support.batches import Record
 from tests.support.spark_driver import Driver
@@ -62,9 +64,15 @@ class Runs:
     def version(self, name: str = "orders") -> int:
         return DeltaTable(self.lake / "tables" / name).version()
 
+    def reset(
+        self, to: str | dict[tuple[str, int], int]
+    ) -> tuple[list[tuple[int, int | None, int]], list[str]]:
+        """Reset the pipeline; return partition, offset before and after of each, and the notes."""
+        return self._driver.run(reset, source=self._topics.source, file=self.file, to=to)
+
     def forget_last_batch(self, query: str = "main") -> None:
         """Let Spark repeat the last batch, as after a crash when it was written and before that was noted."""
-        commits = self.state / "checkpoint" / query / "commits"
+        [commits] = self.state.glob(f"checkpoint*/{query}/commits")
         last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
@@ -104,6 +112,15 @@ def run(
     except PipelineError as error:
         return str(error)
     return None
+
+
+def reset(
+    spark: SparkSession, /, source: LakeSource, file: Path, to: str | dict[tuple[str, int], int]
+) -> tuple[list[tuple[int, int | None, int]], list[str]]:
+    """Reset in the driver."""
+    planned = PipelineReset(spark, source, load(file), to)
+    planned.execute()
+    return [(each.partition, each.before, each.after) for each in planned.partitions], planned.notes()
 
 
 @pytest.fixture
@@ -222,19 +239,71 @@ def test_partitions_are_overwritten_as_a_whole(runs: Runs, topics: Topics) -> No
     ]
 
 
-def test_a_checkpoint_that_was_removed_begins_again(runs: Runs, topics: Topics) -> None:
-    """Batches of the new one have the numbers of those before, and are others."""
-    [partition] = topics.make("orders", "batch").partitions
-    topics.produce(partition, order(1, 1.0), order(2, 2.0))
-    assert runs(APPEND) is None
-    for path in sorted((runs.state / "checkpoint").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    topics.produce(partition, order(3, 3.0))
-    assert runs(APPEND) is None
-    assert sorted(row["id"] for row in runs.table()) == [1, 1, 2, 2, 3]
-
-
 LOSSY = source('on_error = "dead_letters"')
+
+
+@pytest.mark.parametrize("way", ["continue", "reset"])
+def test_a_pipeline_that_has_lost_records_goes_on_by_either_way_out(
+    runs: Runs, topics: Topics, way: str
+) -> None:
+    [partition] = topics.make("orders", "batch").partitions
+    topics.produce(partition, order(0, 0.0), order(1, 1.0))
+    assert runs(APPEND) is None
+    topics.produce(partition, *(order(at, at) for at in range(2, 8)))
+    topics.trim(partition, 5)
+    for _ in range(2):
+        refused = runs(APPEND) or ""
+        assert "orders-0 holds offsets 5 to 7, not 2: records were deleted before they were read" in refused
+        assert 'on_data_loss = "continue"' in refused
+        assert "`korvet lake pipeline reset orders`" in refused
+    if way == "reset":
+        assert runs.reset("earliest") == ([(0, 2, 5)], [])
+        topics.trim(partition, 6)
+        # Also what is lost between a reset and the next run.
+        assert "orders-0 holds offsets 6 to 7, not 5" in (runs(APPEND) or "")
+        assert runs.reset("earliest") == ([(0, 5, 6)], [])
+        assert runs(APPEND) is None
+    else:
+        assert runs(APPEND.replace("topics =", 'on_data_loss = "continue"\ntopics =')) is None
+    rows = [0, 1, *range(5 if way == "continue" else 6, 8)]
+    assert sorted(row["offset"] for row in runs.table()) == rows
+    with opened(topics.source) as store:
+        [status] = store.read()
+    assert status.lost_offsets() == {("orders", 0): 3 if way == "continue" else 0}
+    runs.forget_last_batch()
+    assert runs(APPEND) is None
+    assert len(runs.table()) == len(rows)
+
+
+def test_a_pipeline_goes_on_where_it_was_reset_to_with_its_dead_letters(runs: Runs, topics: Topics) -> None:
+    """Batches of the new checkpoint have the numbers of those before, and are others."""
+    lossy = source('on_error = "dead_letters"\nmax_records_per_trigger = 3')
+    lossy += sql("SELECT partition, offset FROM orders") + target()
+    for partition in topics.make("orders", "batch", partitions=2).partitions:
+        topics.produce(partition, *(order(at, at, minute=at) for at in range(4)), Record(b"?", None, START))
+    assert runs(lossy) is None
+    wanted, ends = Counter((part, at) for part in (0, 1) for at in range(5)), {0: 5, 1: 5}
+    time = datetime.fromtimestamp((START + 2 * MINUTE) / 1000, UTC).isoformat()
+    for to, starts in (
+        ("earliest", {0: 0, 1: 0}),
+        ({("orders", 0): 99, ("orders", 1): 3}, {0: 5, 1: 3}),
+        (time, {0: 2, 1: 2}),
+        ("latest", ends),
+    ):
+        found, notes = runs.reset(to)
+        assert found == [(part, 5, starts[part]) for part in (0, 1)]
+        assert len(notes) == (2 if starts != ends else 0)
+        wanted.update((part, at) for part, start in starts.items() for at in range(start, 5))
+        assert runs(lossy) is None
+        if to == "earliest":
+            # A crash after a batch of the new checkpoint, and before that was noted.
+            for query in ("main", "dead_letters_orders"):
+                runs.forget_last_batch(query)
+            assert runs(lossy) is None
+        rows = [*runs.table(), *runs.table("orders_dead_letters")]
+        assert Counter((row["partition"], row["offset"]) for row in rows) == wanted
+    with pytest.raises(PipelineError, match="orders reads no partition orders:2"):
+        runs.reset({("orders", 2): 0})
 
 
 def test_records_that_do_not_decode_are_kept_apart_or_end_the_run(runs: Runs, topics: Topics) -> None:
@@ -294,13 +363,13 @@ def test_an_aggregate_is_continued_by_the_next_run(runs: Runs, topics: Topics) -
     rows = sorted(map(str, runs.table()))
     refused = runs(HOURLY.replace("'1 hour'", "'2 hours'")) or ""
     assert "keeps state" in refused
-    assert f"remove {runs.state}" in refused
+    assert "`korvet lake pipeline reset orders`" in refused
     runs.forget_last_batch()
     assert runs(HOURLY) is None
     assert sorted(map(str, runs.table())) == rows
 
 
-def test_dead_letters_that_are_declared_later_begin_where_the_pipeline_did(
+def test_dead_letters_that_are_declared_later_begin_where_the_pipeline_did_or_at_what_is_left(
     runs: Runs, topics: Topics
 ) -> None:
     """With "latest" of its own, their query would begin after the record that had ended the one before."""
@@ -308,11 +377,14 @@ def test_dead_letters_that_are_declared_later_begin_where_the_pipeline_did(
     topics.produce(partition, order(1, 1.0), Record(b"before", None, START))
     latest = APPEND.replace('topics = ["orders"]', 'topics = ["orders"]\nstarting = "latest"')
     assert runs(latest) is None
-    topics.produce(partition, Record(b"?", None, START), order(2, 2.0))
-    assert "orders-0@2" in (runs(latest) or "")
+    topics.produce(partition, order(2, 2.0), order(3, 3.0))
+    assert runs(latest) is None
+    topics.trim(partition, 3)
+    topics.produce(partition, Record(b"?", None, START), order(4, 4.0))
+    assert "orders-0@4" in (runs(latest) or "")
     assert runs(latest.replace("starting =", 'on_error = "dead_letters"\nstarting =')) is None
-    assert [row["id"] for row in runs.table()] == [2]
-    assert [row["offset"] for row in runs.table("orders_dead_letters")] == [2]
+    assert sorted(row["id"] for row in runs.table()) == [2, 3, 4]
+    assert [row["offset"] for row in runs.table("orders_dead_letters")] == [4]
 
 
 TEXT_AMOUNT = b'{"id": 2, "amount": "much"}'
