@@ -39,7 +39,7 @@ class AdminError(Exception):
     """A request failed.
 
     `retriable`: the same request may succeed later. `ends_connection`: the state of the connection is not known.
-    `next_offset`: the offset after the batch that could not be read, None if that is not what failed.
+    `next_offset`: where to continue after a batch that does not decode; None with any other error.
     """
 
     retriable: bool = False

@@ -122,7 +122,7 @@ def consume(
 
     A number as WHERE is an offset, and -N the last N records of each partition. An offset outside the log becomes the
     nearest one inside. With --group reading continues at the committed offsets of the group, and WHERE (beginning or
-    end) applies to partitions without one. Batches that do not decode are skipped, with a line on stderr for each. At a
+    end) applies to partitions without one. A batch that does not decode is skipped, with a line on stderr. At a
     terminal, control characters in values are escaped.
     """
     form = _form(options)
@@ -291,8 +291,8 @@ class _SkippingConsumer(aiokafka.AIOKafkaConsumer):  # type: ignore[misc]  # aio
             click.echo(printable(f"skipped: {slice_}"), err=True)
             return []
         return [
-            ReadRecord(*key, each.offset, each.timestamp, each.key, each.value, each.headers)
-            for each in slice_.records
+            ReadRecord(*key, record.offset, record.timestamp, record.key, record.value, record.headers)
+            for record in slice_.records
         ]
 
 

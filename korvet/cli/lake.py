@@ -201,9 +201,9 @@ def verify(target: LakeTarget, *, as_json: bool) -> int:
             for each in found
         ]
         print_table(titles, rows, numbers=titles[1:], empty=_NO_TOPICS)
-        for each in found:
-            for hole in each.known_holes:
-                name = f"{each.topic}-{each.partition}"
+        for partition in found:
+            for hole in partition.known_holes:
+                name = f"{partition.topic}-{partition.partition}"
                 click.echo(
                     f"{name}: known hole: batches of offsets {hole.first} to {hole.end - 1} are kept as bytes"
                 )
@@ -458,7 +458,7 @@ def lake() -> None:
     """Archive topics with remote.storage.enable to Delta tables, and maintain the tables; needs korvet[lake]."""
 
 
-for each in (archive, compact, expire, pipeline, query, register, replay, status, verify):
-    lake.add_command(each)
-for each in (list_pipelines, pipeline_status, start, stop, reset):
-    pipeline.add_command(each)
+for command in (archive, compact, expire, pipeline, query, register, replay, status, verify):
+    lake.add_command(command)
+for command in (list_pipelines, pipeline_status, start, stop, reset):
+    pipeline.add_command(command)

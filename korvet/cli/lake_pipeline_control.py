@@ -95,13 +95,12 @@ _STATUS = (
 def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: bool) -> int:
     """Show how pipelines get on; all that have run, or those named.
 
-    "Lag" counts the records that a pipeline has not read, archived or not, of the topics that it has read, and "Lag s"
-    is the age of the first of them by its timestamp. "Records/s" is the speed of the last batch that had records, which
-    ended "Last batch s" ago. "Lost" counts the offsets that were deleted before they were read, and that it passed over
-    (`on_data_loss = "continue"`); --json has them by partition. A line below the table names fields that records of a
-    schema have, and that the pipeline's schema lacks. A pipeline is `completed` if it had read all there was, and
-    `lost` if its process has not renewed its lease for 30 seconds. Exit code 1 if one has failed or is lost; its last
-    error is a line on stderr.
+    "Lag" counts the records that a pipeline has not read yet, archived or not; "Lag s" is the age of the first of them
+    by its timestamp. "Records/s" is the speed of the last batch with records, and "Last batch s" the time since its
+    end. "Lost" counts offsets that were deleted before the pipeline read them (`on_data_loss = "continue"`); --json
+    has them by partition. A line below the table names the fields of records that the pipeline's schema lacks. A
+    pipeline is `completed` if it had read all there was, and `lost` if its process has not renewed its lease for 30
+    seconds. Exit code 1 if one has failed or is lost; its last error is a line on stderr.
     """
     with opened_store(target) as store:
         found = [_row(store, _name_of(each)) for each in pipelines] if pipelines else store.read()
@@ -111,9 +110,9 @@ def pipeline_status(target: LakeTarget, pipelines: tuple[str, ...], *, as_json: 
     else:
         cells = [_cells(each, *lag) for each, lag in zip(found, lags, strict=True)]
         print_table(_STATUS, cells, numbers=_STATUS[2:-1], empty=_EMPTY)
-        for each in found:
-            for fields, count in each.unread_fields.items():
-                click.echo(printable(f"{each.name}: fields not read: sources.{fields}: {count} records"))
+        for row in found:
+            for fields, count in row.unread_fields.items():
+                click.echo(printable(f"{row.name}: fields not read: sources.{fields}: {count} records"))
     broken = [each for each in found if each.state in ("failed", "lost")]
     for each in broken:
         place = f" (log: {each.log})" if each.log else ""
@@ -281,7 +280,7 @@ def _await_begin(
     def is_over() -> bool:
         nonlocal begun
         ended = process.poll()
-        found = next((each for each in store.read() if each.name == name and _is(each, process)), None)
+        found = next((row for row in store.read() if row.name == name and _is(row, process)), None)
         if found is not None and (found.state == "running" or (ended == 0 and not found.is_active)):
             begun = found
         return begun is not None or ended is not None

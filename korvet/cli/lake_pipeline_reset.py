@@ -75,14 +75,16 @@ def reset(
                 lease.acquire()
                 positions = planned.execute()
                 _report(store, spec.name, positions)
-    found = [each._asdict() | {"skipped": each.skipped, "again": each.again} for each in planned.partitions]
+    partitions = [row._asdict() | {"skipped": row.skipped, "again": row.again} for row in planned.partitions]
     if as_json:
         print_json(
-            {"name": spec.name, "executed": not dry_run, "partitions": found, "notes": planned.notes()}
+            {"name": spec.name, "executed": not dry_run, "partitions": partitions, "notes": planned.notes()}
         )
         return
-    titles = {name: name.capitalize() for name in found[0]} if found else {}
-    print_rows(titles, found, ("Partition", "Before", "After", "Skipped", "Again"), empty="no partitions")
+    titles = {name: name.capitalize() for name in partitions[0]} if partitions else {}
+    print_rows(
+        titles, partitions, ("Partition", "Before", "After", "Skipped", "Again"), empty="no partitions"
+    )
     for note in planned.notes():
         click.echo(note)
     if dry_run:

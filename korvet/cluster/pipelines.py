@@ -126,8 +126,8 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     `holder` is the process (PipelineProcess), `log` the file of its log if it has one, `tables` are the paths that it
     writes to: its target's, and that of dead letters. It was in `state` since
     `since_ms`, and was started at `started_ms`. `restarts` counts the starts after an end that nobody had asked for,
-    `records` and `dead_letters` what was read, and what did not decode; `unread_fields` records with fields that the
-    pipeline's schema lacks, by the source's part, their schema and these fields; all since the first start.
+    `records` the records read, `dead_letters` those that did not decode, `unread_fields` those with fields that the
+    pipeline's schema lacks, by part of the source, schema id and field; all since the first start.
     """
 
     name: str

@@ -136,11 +136,11 @@ class ArchiveRound(msgspec.Struct, kw_only=True):
 
     def passed(self, unreadable: Sequence[UnreadableBatches]) -> None:
         """Add and log batches that the archive holds as bytes only."""
-        for each in unreadable:
+        for batches in unreadable:
             _log.error(
                 "batches do not decode: they are archived as bytes, not as records",
-                **msgspec.structs.asdict(each),
-                directory=f"{DIRECTORY}/partition={each.partition}",
+                **msgspec.structs.asdict(batches),
+                directory=f"{DIRECTORY}/partition={batches.partition}",
             )
         self.unreadable = [*self.unreadable, *unreadable]
 

@@ -191,11 +191,11 @@ class Expiry:
             self._remove(topic, starts, now_ms)
             with lake_errors(table.uri):
                 data_files = self._lake.filesystem(topic.of)
-                for each in kept:
-                    if each.end_offset <= starts.get(each.partition, 0):
+                for file in kept:
+                    if file.end_offset <= starts.get(file.partition, 0):
                         # Another one may expire them at the same time.
                         with contextlib.suppress(FileNotFoundError):
-                            data_files.delete_file(each.path)
+                            data_files.delete_file(file.path)
         return outcomes
 
     def vacuum(self, topic: SourceTopic, hours: int) -> VacuumedFiles:

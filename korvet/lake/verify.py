@@ -73,8 +73,7 @@ class DiscrepancyError(Exception):
 class _PartitionView(NamedTuple):
     """A partition by table and log; `start` is where the log starts in the lake.
 
-    Below `sparse_end` offsets may be missing: of what was compacted, of markers, and of what was aborted; those of
-    `holes`, too.
+    Offsets may be missing in `holes`, and below `sparse_end`: there records were compacted or aborted, or are markers.
     """
 
     partition: Partition

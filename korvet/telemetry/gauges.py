@@ -279,7 +279,7 @@ PIPELINES = MetricTable(
     ),
     counter(
         "korvet_pipeline_unread_fields",
-        "Number of records that were written with fields that the schema lacks by which the pipeline reads them.",
+        "Number of records with fields that the pipeline's schema lacks.",
         "unread_fields",
     ),
     counter(
