@@ -77,19 +77,21 @@ if is_new and size >= size_max then
   return redis.error_reply('GROUP_MAX_SIZE_REACHED group ' .. group_id .. ' has ' .. whole(size) .. ' members already')
 end
 
--- What a member may take where memory is full, however little it had.
+-- What a member may take where memory is full, however little it had, besides its target: what it owns stands in its row.
 local SMALL = 4096
 if memory_is_full then
   local had = before and member or replaced
   local held = is_new and {} or redis.call('HMGET', members, 'm:' .. had, 'p:' .. had)
-  if is_new or #row_text + #protocols > math.max(#(held[1] or '') + #(held[2] or ''), SMALL) then
+  local target = is_new and '' or redis.call('HGET', assignments, 't:' .. had) or ''
+  local bytes_max = math.max(#(held[1] or '') + #(held[2] or ''), SMALL + 2 * #target)
+  if is_new or #row_text + #protocols > bytes_max then
     return redis.error_reply('OOM memory is full, and the member would take more of it')
   end
 end
 
 if is_new_group then
   redis.call('UNLINK', members, deadlines, assignments)
-  redis.call('HDEL', group, 'leader', 'protocol', 'deadline', 'extend_until', 'delay', 'added')
+  redis.call('HDEL', group, 'leader', 'protocol', 'assigned', 'deadline', 'extend_until', 'delay', 'added')
 end
 if replaced ~= '' then
   local target = redis.call('HGET', assignments, 't:' .. replaced)

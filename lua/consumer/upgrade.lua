@@ -52,7 +52,7 @@ for _, member in ipairs(gone) do
   redis.call('ZREM', deadlines, member)
 end
 redis.call('HDEL', assignments, 'token')
-redis.call('HDEL', group, 'leader', 'protocol', 'deadline', 'extend_until', 'delay', 'added')
+redis.call('HDEL', group, 'leader', 'protocol', 'assigned', 'deadline', 'extend_until', 'delay', 'added')
 kind, assignment_epoch, size, stable, classic, announced = 'consumer', generation, count, count, count, true
 finish()
 return 1

@@ -93,12 +93,14 @@ elseif not supported() then
     .. ', or no protocol is one that all its members support')
 end
 
--- What a member may take where memory is full, however little it had: what it owns stands in its metadata.
+-- What a member may take where memory is full, however little it had, besides what it was assigned: what it owns stands in
+-- its metadata, of two protocols often.
 local SMALL = 4096
 if memory_is_full then
   local had = before and asked or replaced
-  local held = had and redis.call('HMGET', members, 'm:' .. had, 'p:' .. had) or {}
-  if not had or #row_text + #protocols > math.max(#(held[1] or '') + #(held[2] or ''), SMALL) then
+  local held = had and redis.call('HMGET', members, 'm:' .. had, 'p:' .. had, 'a:' .. had) or {}
+  local bytes_max = math.max(#(held[1] or '') + #(held[2] or ''), SMALL + 2 * #(held[3] or ''))
+  if not had or #row_text + #protocols > bytes_max then
     return redis.error_reply('OOM memory is full, and the member would take more of it')
   end
 end

@@ -12,8 +12,8 @@
 --          OOM (shared/memory_is_full)
 --
 -- Until then the assignments of the last sync stay: they say what the members own if the group becomes one of the consumer
--- protocol (consumer/upgrade). Where memory is full all assignments together take no more than those before, or than
--- 1 KiB for each member.
+-- protocol (consumer/upgrade). Where memory is full all assignments together take no more than those of the last sync with
+-- room (`assigned`, bytes), or than 1 KiB for each member: what a member has left goes to the others.
 
 -- @include shared/lease
 -- @include shared/memory_is_full
@@ -35,15 +35,13 @@ elseif state == 'PreparingRebalance' then
   return redis.error_reply('REBALANCE_IN_PROGRESS the members must join again')
 end
 
+local bytes = 0 -- of all assignments
+for at = 8, #ARGV, 2 do
+  bytes = bytes + #ARGV[at]
+end
 if memory_is_full and member == leader and state == 'CompletingRebalance' then
-  local all, bytes, bytes_max = redis.call('ZRANGE', deadlines, 0, -1), 0, 0
-  for at = 8, #ARGV, 2 do
-    bytes = bytes + #ARGV[at]
-  end
-  for _, each in ipairs(all) do
-    bytes_max = bytes_max + #(redis.call('HGET', members, 'a:' .. each) or '')
-  end
-  if bytes > math.max(bytes_max, 1024 * #all) then
+  local bytes_max = tonumber(redis.call('HGET', group, 'assigned') or 0)
+  if bytes > math.max(bytes_max, 1024 * redis.call('ZCARD', deadlines)) then
     return redis.error_reply('OOM memory is full, and the assignment would take more of it')
   end
 end
@@ -72,6 +70,9 @@ if state == 'CompletingRebalance' then
   end
   in_thousands(old, function(...) redis.call('HDEL', members, ...) end)
   in_thousands(fields, function(...) redis.call('HSET', members, ...) end)
+  if not memory_is_full then
+    redis.call('HSET', group, 'assigned', whole(bytes))
+  end
   state = 'Stable'
   unpark()
   finish()

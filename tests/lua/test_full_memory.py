@@ -152,8 +152,12 @@ def test_transactions_end_and_groups_can_be_deleted(raw_redis: Any) -> None:
 
 def test_members_of_groups_go_on_and_nobody_joins(raw_redis: Any) -> None:
     group = Group(raw_redis)
-    generation = group.stable("a", "b")
+    group.stable("a", "b", "large" * 800)
     with memory_left(raw_redis, -1):
+        assert group.leave(("large" * 800, "")) == [b"NONE"]
+        group.join("b")
+        generation = int(group.join("a")[2])
+        assert group.sync("a", generation, "a", "b", "x" * 3990)[0] == b"SYNCED"  # what has left is free for others
         assert group.heartbeat("a", generation) == 1
         for how in ({}, {"require_known_member_id": True}, {"instance": "i"}):
             with unchanged(raw_redis), pytest.raises(redis.OutOfMemoryError):
@@ -164,7 +168,7 @@ def test_members_of_groups_go_on_and_nobody_joins(raw_redis: Any) -> None:
         generation = int(group.join("a")[2])
         assert group.sync("b", generation)[0] == b"WAIT"
         with unchanged(raw_redis), pytest.raises(redis.OutOfMemoryError):
-            group.sync("a", generation, "x" * 3000, "b")
+            group.sync("a", generation, "x" * 5000, "b")
         assert group.sync("a", generation, "a", "b")[0] == b"SYNCED"
         assert group.advance() > 0
         assert group.leave(("b", "")) == [b"NONE"]
