@@ -13,8 +13,10 @@ pytestmark = pytest.mark.slow
 TESTS = """
 import pytest
 from tests.support.broker import echo_broker
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
+KEEPER = "started child=keeper"
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory):
@@ -22,10 +24,11 @@ def broker(tmp_path_factory):
         yield running
 
 def test_passes(broker):
-    assert "started child=keeper" in broker.log()
+    assert KEEPER in broker.log()
 
 def test_fails(broker):
     broker.reload()
+    wait_until(lambda: broker.log().count(KEEPER) == 2, "the keeper runs")
     raise AssertionError
 """
 

@@ -157,7 +157,9 @@ def test_members_of_groups_go_on_and_nobody_joins(raw_redis: Any) -> None:
         assert group.leave(("large" * 800, "")) == [b"NONE"]
         group.join("b")
         generation = int(group.join("a")[2])
-        assert group.sync("a", generation, "a", "b", "x" * 3990)[0] == b"SYNCED"  # what has left is free for others
+        assert (
+            group.sync("a", generation, "a", "b", "x" * 3990)[0] == b"SYNCED"
+        )  # what has left is free for others
         assert group.heartbeat("a", generation) == 1
         for how in ({}, {"require_known_member_id": True}, {"instance": "i"}):
             with unchanged(raw_redis), pytest.raises(redis.OutOfMemoryError):

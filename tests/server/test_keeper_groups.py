@@ -13,11 +13,13 @@ from korvet.groups.types import Waiting
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
 from korvet.server.keeper import group_tasks
+from korvet.server.keeper.context import LeaseLostError
 from korvet.server.keeper.due import OUTAGE_MS
 from korvet.server.keeper.group_tasks import ExpireGroups
 from korvet.server.keeper.keeper import Keeper
 from korvet.server.keeper.redis_clocks import JUMP_MS
 from tests.groups.support import KEYS, Group
+from tests.lua.support import memory_left
 from tests.support.redis_cluster import RedisCluster
 from tests.support.virtual_clock import VirtualClock
 
@@ -50,6 +52,11 @@ def time_is_up(group: Group) -> None:
     """Let the session of the member `a` end, and the list of groups know of it."""
     group.time_is_up_for("a")
     group.raw.zadd("korvet:groups", {group.name: 1})
+
+
+def lease_is_lost() -> None:
+    """Fail as the keeper's check does in the middle of a turn."""
+    raise LeaseLostError
 
 
 @pytest.mark.usefixtures("no_outage")
@@ -156,6 +163,15 @@ def test_a_keeper_after_an_outage_begins_sessions_again(
     assert group.ids() == set()
 
 
+def test_sessions_end_while_memory_is_full(settings: Settings, redis: Redis, raw_redis: Any) -> None:
+    context, task = Keeper(settings).context, ExpireGroups()
+    task(context, lambda: None)
+    late = expired(redis, raw_redis, "late")
+    with memory_left(raw_redis, -1):
+        task(context, lambda: None)
+    assert late.ids() == set()
+
+
 def test_a_keeper_begins_sessions_again_when_the_clock_of_redis_was_set(
     settings: Settings, redis: Redis, raw_redis: Any
 ) -> None:
@@ -167,6 +183,8 @@ def test_a_keeper_begins_sessions_again_when_the_clock_of_redis_was_set(
     hour_s = 3600
     raw_redis.zadd(Keys("korvet").group_deadlines("long"), {"a": (raw_redis.time()[0] + hour_s) * 1000})
     clock.advance(JUMP_MS / 1000 + 1)  # Redis' clock stands where it was
+    with pytest.raises(LeaseLostError):
+        task(context, lease_is_lost)
     task(context, lambda: None)
     assert (late.ids(), long.ids()) == ({"a"}, {"a"})
     assert (

@@ -281,12 +281,15 @@ def test_only_a_release_wakes_those_that_wait(part: Part, type_: int) -> None:
         assert part.acknowledged(offsets[1], type_=RELEASE)
 
 
+@pytest.mark.parametrize("renews", [False, True])
 @pytest.mark.parametrize("ahead_ms", [30_000, 3_600_000])
-def test_locks_that_began_in_the_future_begin_again(part: Part, ahead_ms: int) -> None:
+def test_locks_that_began_in_the_future_begin_again(part: Part, ahead_ms: int, *, renews: bool) -> None:
     part.bench.append(b"a", b"b")
     part.begin()
     [(first, _), (second, _)] = part.take("m1")
     part.set_clock_back(ahead_ms)
+    if renews:
+        assert not part.acknowledged(second, type_=RENEW)
     assert part.take("m2") == []
     lock_ms = part.asked("m2", at=first).wake_ms
     assert lock_ms is not None

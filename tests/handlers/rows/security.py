@@ -173,7 +173,10 @@ QUOTA_ROWS: Rows = {
                 (limits(RATE | {"key": "no_such_rate"}), "Invalid configuration key no_such_rate"),
                 (limits(RATE | {"value": 1000.5}), "producer_byte_rate cannot be a fractional value."),
                 (limits(RATE | {"value": 0.5}, validate_only=True), "cannot be a fractional value."),
-                (limits(CONNECTIONS | {"value": 0}, entity=entity(("ip", None))), "must be greater than 0"),
+                *(
+                    (limits(CONNECTIONS | {"value": value}, entity=entity(("ip", None))), "greater than 0")
+                    for value in (0, 1e-9)
+                ),
                 *((limits(RATE | {"value": value}), "must be greater than 0") for value in (-1, 0)),
                 *((limits(PERCENT | {"value": value}), "must be greater than 0") for value in (nan, inf)),
                 (limits(PERCENT, PERCENT | {"value": 6}), "Duplicate quota key"),

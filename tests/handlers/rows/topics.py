@@ -268,6 +268,7 @@ CREATIONS = (
     cannot_be_created(ErrorCode.TOPIC_ALREADY_EXISTS, created("orders", 0)),
     cannot_be_created(NO_NAME, created("a b")),
     cannot_be_created(NO_NAME, created("__transaction_state"), "topic.reserved.names"),
+    cannot_be_created(NO_NAME, created("__cluster_metadata"), "topic.reserved.names"),
     *(cannot_be_created(ErrorCode.INVALID_PARTITIONS, created(count=n), text) for n, text in COUNTS),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=0)),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=-2), "not -2"),

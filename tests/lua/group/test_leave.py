@@ -132,5 +132,8 @@ def test_waiting_members_stay_and_a_phase_begins_again(group: Group) -> None:
         resume(group)
         assert 0 < int(group.client.hget(GROUP, "deadline")) - group.now_ms() <= REBALANCE_MS
     assert (group.deadline("b"), group.deadline("c")) == (INFINITE, pending)
+    group.client.zadd(DEADLINES, {"c": group.now_ms() + HOUR_MS})
+    resume(group)
+    assert (group.deadline("c") or 0) <= group.now_ms() + SESSION_MS
     assert group.advance() > 0
     assert group.state() == "PreparingRebalance"

@@ -61,6 +61,8 @@ def test_a_timeout_in_the_last_epoch_of_a_producer_id_leads_to_another(
     number = timed_out(transaction, by)
     if done:
         transaction.complete(number)
+        with unchanged(transaction.client), refused(transaction.client, "^INVALID_TXN_STATE "):
+            transaction.end(by, "commit", bumps=True)
         _, *then = transaction.end(by, "abort", bumps=True)
     else:
         then = [*transaction.end(by, "abort", bumps=True).then]
