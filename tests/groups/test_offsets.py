@@ -65,6 +65,7 @@ def test_what_was_committed_is_returned_as_it_was(offsets: Offsets) -> None:
     assert offsets.fetch() == []
 
 
+@pytest.mark.embedded  # the memory of one server
 def test_a_commit_goes_on_where_memory_is_full_and_a_longer_one_is_refused(offsets: Offsets) -> None:
     offsets.commit(5)
     longer = [Commit(offsets.bench.at(index), 6, 3, "x" * 4096) for index in range(3)]
