@@ -18,6 +18,7 @@ from korvet.cluster.features import Features
 from korvet.cluster.group_configs import GroupConfigs
 from korvet.config.definition import INT32_MAX
 from korvet.groups.consumer.coordinator import ConsumerGroups
+from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.listing import GroupAdmin
 from korvet.groups.membership import GroupCoordinator
 from korvet.groups.offsets import CommittedOffsets
@@ -143,6 +144,7 @@ class ShareApi(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicRegistry
     features: Features
     policies: SharePolicies
+    members: ConsumerStore
     sessions: ShareSessions
     fetcher: ShareFetcher
     acknowledger: Acknowledger

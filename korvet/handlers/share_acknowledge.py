@@ -47,11 +47,9 @@ def handle(
     outcomes = acknowledge(
         (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
     )
-    if session is None and all(
-        error_code(outcome) == ErrorCode.INVALID_RECORD_STATE for outcome in outcomes.values()
-    ):
-        # No other worker has it either: the member has nothing of this.
-        raise not_found()
+    has_nothing = all(error_code(each) == ErrorCode.INVALID_RECORD_STATE for each in outcomes.values())
+    if session is None and has_nothing and (api.sessions.is_alone or not api.members.has(group, member)):
+        raise not_found()  # else another worker may have it, and only the records are late
     if session is not None and request.share_session_epoch == FINAL_EPOCH:
         api.sessions.end(session)
     return wire.ShareAcknowledgeResponse(

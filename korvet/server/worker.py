@@ -492,9 +492,8 @@ def _share_api(
 ) -> ShareApi:
     store = SharePartitions(storage.redis)
     policies = SharePolicies(configs, settings)
-    offsets = ShareGroupOffsets(
-        store, groups.share_groups.store, IndexStore(storage.redis), of.topics, policies
-    )
+    members = groups.share_groups.store
+    offsets = ShareGroupOffsets(store, members, IndexStore(storage.redis), of.topics, policies)
     positions = Positions(store, of.offsets, storage.replicas, offsets.reset)
     workers = worker_count(settings)
     slots = math.ceil(settings.group_share_max_share_sessions / workers)
@@ -503,6 +502,7 @@ def _share_api(
         topics=of.topics,
         features=groups.features,
         policies=policies,
+        members=members,
         sessions=ShareSessions(
             storage.subscriptions,
             slots,

@@ -7,7 +7,7 @@ connection. What a member acquires by a new session stays when the old one ends,
 
 Another connection may lead to another worker, which does not know the session. It takes acknowledgements all the same,
 by the locks that Redis has (share/acknowledge.lua); so the epoch may have risen by more than one when the next request
-comes here.
+comes here. A session that is ended (epoch -1) there ends here with its connection.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ShareSessions:
         self._subscriptions = subscriptions
         self._slots = slots
         self._release = release
-        self._epochs_ahead_max = 0 if is_alone else _ELSEWHERE_MAX
+        self.is_alone = is_alone
         self._clock = clock
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._owned: dict[Owner, dict[ShareSession, None]] = {}
@@ -147,7 +147,8 @@ class ShareSessions:
         if session is None:
             return None
         if epoch != FINAL_EPOCH:
-            if not 0 <= (epoch - session.epoch) % INT32_MAX <= self._epochs_ahead_max:
+            ahead_max = 0 if self.is_alone else _ELSEWHERE_MAX
+            if not 0 <= (epoch - session.epoch) % INT32_MAX <= ahead_max:
                 raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The share session epoch is invalid.")
             session.epoch = 1 if epoch == INT32_MAX else epoch + 1
         session.used_at = self._clock.monotonic()

@@ -155,6 +155,12 @@ class ConsumerStore:
         other = stored.get(names[-1]) if isinstance(holder, bytes) and instance else None
         return GroupView(fields, member, other)
 
+    def has(self, group: str, member_id: str) -> bool:
+        """Return whether a group has a member."""
+        members = self._keys.group_members(group)
+        with errors_about(members):
+            return self._redis.call("HEXISTS", members, f"e:{member_id}") == 1
+
     def fields(self, group: str) -> GroupFields:
         """Return the group without its members."""
         state = self._keys.group_state(group)

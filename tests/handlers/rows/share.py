@@ -329,10 +329,14 @@ ACKNOWLEDGE = (
         )
     ),
     Row(acknowledging(5), {"responses": []}, OTHER_EPOCH, before=acquired, settings={"workers": 1}),
-    # Another worker may have served the requests between.
+    Row(acknowledging(), {"responses": []}, NO_SESSION, before=sharing, settings={"workers": 1}),
+    Row(acknowledging(), {"responses": []}, NO_SESSION),
+    # Another worker may have served the requests between, and may have the session.
     Row(acknowledging(5), before=acquired, settings={"workers": 2}),
-    Row(acknowledging(), {"responses": []}, NO_SESSION, before=sharing),
-    Row(acknowledging(acks=[(0, 2, ACCEPT)]), {"responses": []}, NO_SESSION, before=sharing),
+    Row(
+        acknowledging(), {}, ErrorCode.INVALID_RECORD_STATE, FETCHED, before=sharing, settings={"workers": 2}
+    ),
+    Row(acknowledging(-1, topics=[]), {"responses": []}, before=sharing, settings={"workers": 2}),
     # To root, which serves this row first, the session is that of another connection.
     Row(
         acknowledging(acks=[(0, 2, ACCEPT)]),
