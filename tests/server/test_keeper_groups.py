@@ -85,15 +85,20 @@ def test_after_a_time_without_a_keeper_sessions_begin_again(
     rebalancing = expired(redis, raw_redis, "rebalancing")
     waiting = rebalancing.waits(new="b")
     rebalancing.phase_is_over()
-    raw_redis.set(Keys("korvet").group_members("group-0"), "no hash")
+    raw_redis.rename(groups[0].members, "{group-0}")
+    raw_redis.set(groups[0].members, "no hash")
     keeper = watching(settings)
+    raw_redis.rename("{group-0}", groups[0].members)
     assert [group.summary() for group in groups[1:]] == [("Stable", 1, {"a"})] * (GROUPS - 1)
     assert rebalancing.summary() == ("PreparingRebalance", 1, {"a", "b"})
     assert isinstance(rebalancing.store.poll_join("rebalancing", "", waiting), Waiting)
     groups[1].heartbeat("a", 1)
     time_is_up(groups[2])
     keeper.round()
-    assert (groups[1].ids(), groups[2].ids()) == ({"a"}, set())
+    assert [group.ids() for group in groups[:3]] == [{"a"}, {"a"}, set()]
+    time_is_up(groups[0])
+    keeper.round()
+    assert groups[0].ids() == set()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ class ExpireGroups:
         # How many connections to each node there had been at the last turn.
         self._connections: dict[RedisNode, int] = {}
         self._losses = 0
+        # Groups whose sessions could not begin again yet, for instance while their slot moves.
+        self._unresumed: set[str] = set()
         self._clocks = RedisClocks(clock=clock)
 
     def __call__(self, context: Context, check_lease: CheckLease) -> None:
@@ -68,7 +70,9 @@ class ExpireGroups:
         if losses != self._losses or is_late:
             renewed = set(connections)
         if renewed and (last is not None or not _were_served(context, listing)):
-            _resume_all(context, store, check_lease, renewed, looks_at_all=listing in renewed)
+            self._unresumed |= _resume_all(
+                context, store, check_lease, renewed, looks_at_all=listing in renewed
+            )
         self._connections, self._losses = connections, losses
         self._due.look(context, store.schedule, partial(self._look, store), check_lease)
         self._last_turn = self._clock.monotonic()
@@ -79,11 +83,12 @@ class ExpireGroups:
     def _look(
         self, store: GroupStore, names: Sequence[str], back: AbstractSet[str]
     ) -> dict[str, int | KafkaError]:
-        """Advance groups, or resume those whose node was away when something was due in them."""
-        away = [name for name in names if name in back]
-        present = [name for name in names if name not in back]
-        outcomes = [*store.resume_all(away), *store.advance_all(present)]
-        return dict(zip([*away, *present], outcomes, strict=True))
+        """Advance groups, or resume those that were not, or whose node was away when something was due in them."""
+        away = [name for name in names if name in back or name in self._unresumed]
+        present = [name for name in names if name not in away]
+        resumed = dict(zip(away, store.resume_all(away), strict=True))
+        self._unresumed -= {name for name, due in resumed.items() if not isinstance(due, KafkaError)}
+        return resumed | dict(zip(present, store.advance_all(present), strict=True))
 
 
 def connect(context: Context, listing: RedisNode) -> dict[RedisNode, int]:
@@ -123,8 +128,12 @@ def _resume_all(
     nodes: set[RedisNode],
     *,
     looks_at_all: bool,
-) -> None:
-    """Begin the sessions of the groups of some nodes again; advance the run's others if all are to be looked at."""
+) -> set[str]:
+    """Begin the sessions of the groups of some nodes again; advance the run's others if all are to be looked at.
+
+    Returns the groups of those nodes that it could not resume.
+    """
+    failed: set[str] = set()
 
     def is_there(group: str) -> bool:
         with contextlib.suppress(StorageUnavailableError):
@@ -141,9 +150,11 @@ def _resume_all(
                 if isinstance(due, KafkaError):
                     # It is logged again when something is due in it.
                     _log.debug("sessions of a group not resumed", group=group, reason=due)
+                    failed |= {group} & set(resumed)
                 else:
                     store.schedule.lower_soon(group, due)
     store.schedule.flush()
+    return failed
 
 
 def _groups(context: Context) -> Iterator[list[str]]:
