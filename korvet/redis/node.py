@@ -284,10 +284,12 @@ class RedisNode:
             replies[place] = reply
 
     def note_failed(self, calls: Sequence[ScriptCall], places: Iterable[int], replies: list[Reply]) -> None:
-        """Report which of the calls at `places` have failed."""
+        """Report which of the calls at `places` have failed, but for what is run again."""
         for place in places:
             reply = replies[place]
-            if isinstance(reply, RespError | KafkaError) and not is_missing(reply):
+            if isinstance(reply, MemoryFullError) and calls[place][0].when_full:
+                self.memory_refused = True
+            elif isinstance(reply, RespError | KafkaError) and not is_missing(reply):
                 self._observer.script_failed(calls[place][0].name, name_of(reply))
                 self.lease_ended = self.lease_ended or isinstance(reply, LeaseEndedError)
                 self.memory_refused = self.memory_refused or isinstance(reply, MemoryFullError)

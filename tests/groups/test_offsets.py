@@ -12,6 +12,8 @@ from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Commit, Committed, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
+from korvet.redis.client import Redis
+from korvet.redis.connection import Observer
 from korvet.redis.keys import Keys
 from korvet.topics.registry import PARTITIONS_AT_ONCE, TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
@@ -63,6 +65,23 @@ def test_what_was_committed_is_returned_as_it_was(offsets: Offsets) -> None:
     assert offsets.store.fetch_all("nobody") == {}
     assert offsets.store.fetch("nobody", [TopicPartition("orders", 1)]) == [None]
     assert offsets.fetch() == []
+
+
+@pytest.mark.embedded  # the memory of one server
+def test_a_commit_that_full_memory_takes_counts_as_no_failed_script(offsets: Offsets, redis_url: str) -> None:
+    failed: list[str] = []
+
+    class Failures(Observer):
+        def script_failed(self, script: str, error: str) -> None:
+            failed.append(f"{script} {error}")
+
+    redis = Redis(redis_url, timeout_ms=5000, connect_timeout_ms=5000, observer=Failures())
+    offsets.store = OffsetStore(redis, KEYS, mirror=True)
+    assert offsets.commit(5)
+    with memory_left(offsets.raw, -1):
+        assert offsets.commit(6)
+    assert not failed
+    redis.close()
 
 
 @pytest.mark.embedded  # the memory of one server
