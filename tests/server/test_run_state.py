@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,18 @@ def test_two_brokers_with_one_port_have_a_directory_each(base: Path) -> None:
             assert len({one, other, third}) == 3
         assert list(base.iterdir()) == [one]
         assert [each.name for each in one.iterdir()] == ["counter.db"]
+
+
+def test_a_broker_starts_while_another_one_removes_the_directory(base: Path) -> None:
+    def start_and_stop() -> None:
+        for _ in range(500):
+            with directory_for(ADDRESS):
+                pass
+
+    with ThreadPoolExecutor() as pool:
+        for started in [pool.submit(start_and_stop) for _ in range(4)]:
+            started.result()
+    assert list(base.iterdir()) == []
 
 
 def test_a_directory_that_others_may_read_is_refused(base: Path) -> None:

@@ -28,7 +28,8 @@ _SERVICE = "/run/korvet"
 
 def make_private(path: Path) -> None:
     """Make the directory `path`, or take the one there; raises ConfigError unless it is this user's alone."""
-    path.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
     # In a directory open to all users the name may be somebody else's, who would then read what is put there.
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
@@ -66,14 +67,19 @@ def directory_for(address: Address) -> Iterator[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a directory, made if it is not there, opened and locked; None if another broker has the lock."""
-    make_private(path)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Return a directory, made if it is not there, opened and locked; None if another broker has or removes it."""
+    try:
+        make_private(path)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if not path.parent.exists():
+            raise
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(fd), path.lstat()):
             return fd
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):
         pass
     except OSError:
         os.close(fd)
