@@ -16,8 +16,9 @@ from tests.support.broker import korvet_cluster
 
 
 @pytest.mark.slow
-def test_the_cluster_is_described_with_its_brokers(redis_url: str, tmp_path: Path) -> None:
-    with korvet_cluster(tmp_path, redis_url) as (zero, one), AdminClient(one.bootstrap) as admin:
+def test_the_cluster_is_described_with_its_brokers(redis_server: str, tmp_path: Path) -> None:
+    apart = ("--set", "namespace=described")
+    with korvet_cluster(tmp_path, redis_server, *apart) as (zero, one), AdminClient(one.bootstrap) as admin:
         described = admin.cluster.describe()
         assert described.brokers == [
             BrokerNode(broker_id, *broker.address, rack=None, fenced=False)

@@ -45,10 +45,11 @@ def test_what_cannot_be_changed_keeps_nothing_else_from_it(
 
 @pytest.mark.slow
 def test_a_broker_is_asked_about_itself_and_all_follow_what_is_set_for_all(
-    redis_url: str, tmp_path: Path
+    redis_server: str, tmp_path: Path
 ) -> None:
     everybody, zero, one = Resource.cluster(), Resource.broker(0), Resource.broker(1)
-    with korvet_cluster(tmp_path, redis_url) as (first, _), AdminClient(first.bootstrap) as admin:
+    apart = ("--set", "namespace=apart")  # the broker of this process has id 0 in the other one
+    with korvet_cluster(tmp_path, redis_server, *apart) as (first, _), AdminClient(first.bootstrap) as admin:
 
         def described_as(wanted: dict[Resource, str]) -> bool:
             found = settled(admin.configs.describe(wanted, names=["log.retention.ms"]))

@@ -113,6 +113,7 @@ def found(**fields: Any) -> Fields:
 
 
 def leader_epoch(distance: int) -> Any:
+    # In seconds: in a cluster one that a client claims to know begins if it lies in the past.
     def epoch(scene: Scene) -> int:
         answer = scene.do(apis.ListOffsets, **asked(SpecialTimestamp.LATEST))
         return int(answer.topics[0].partitions[0].leader_epoch) + distance
@@ -268,7 +269,7 @@ FETCH = (
     *errors(
         FETCHED,
         {},
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(1)), (9, 18)),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(10**6)), (9, 18)),
         (ErrorCode.FENCED_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(-1)), (9, 18)),
         (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, fetched(topic="zstd"), (4, 9), zstd),
         (ErrorCode.INVALID_REQUEST, fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]}),
@@ -317,7 +318,7 @@ LIST_OFFSETS = (
         {},
         (UNKNOWN, asked(-1, partition=7)),
         (UNKNOWN, asked(-1, topic="missing")),
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, asked(-1, epoch=leader_epoch(1)), (4, 11)),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, asked(-1, epoch=leader_epoch(10**6)), (4, 11)),
         (ErrorCode.FENCED_LEADER_EPOCH, asked(-1, epoch=leader_epoch(-1)), (4, 11)),
         (ErrorCode.INVALID_REQUEST, {"replica_id": -1, "topics": asked(-1)["topics"] * 2}),
         (ErrorCode.LEADER_NOT_AVAILABLE, asked(-1, topic="held"), (1, 4), unconfirmed),
@@ -341,7 +342,7 @@ EPOCH_ENDS = (
         IN_PARTITIONS,
         {},
         (UNKNOWN, epoch_end(1, topic="missing")),
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, epoch_end(1, leader_epoch(1))),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, epoch_end(1, leader_epoch(10**6))),
         (ErrorCode.FENCED_LEADER_EPOCH, epoch_end(1, leader_epoch(-1))),
     ),
 )
