@@ -73,7 +73,7 @@ def test_another_gets_what_was_held_too_long(bootstrap: str, topic: str, share: 
     quick.accept(*first)
     came = first | quick.take(len(VALUES) - 1 - len(first))
     assert came.keys() == set(VALUES[1:])
-    assert min(came.values()) == 2
+    assert min(came.values()) >= 2  # more where this one too was slow
 
 
 def test_a_renewed_record_stays_with_its_consumer(bootstrap: str, topic: str, share: Start) -> None:
