@@ -57,6 +57,7 @@ class CommitMirror:
     def destroy(self, group: str, streams: Sequence[str]) -> None:
         """Delete the Redis groups of these streams; raises StorageUnavailableError."""
         if self._enabled and streams:
+            self._redis.announce([self._keys.group_offsets(group), *streams])
             self._moved.flush()
             for some in in_parts(streams, _AT_ONCE):
                 self._redis.pipeline([("XGROUP", "DESTROY", stream, group) for stream in some])

@@ -172,14 +172,17 @@ class Redis:
 
         With one server this raises StorageUnavailableError if it cannot be reached.
         """
+        self.announce([keys[0] for _, keys, _ in calls])  # all of them before anything is sent
+        if self._cluster:
+            return self._cluster.begin_scripts(calls, _BEFORE.get())
+        return self._only.begin_scripts(calls)
+
+    def announce(self, keys: Sequence[str]) -> None:
+        """Call what `before_scripts` has for the nodes of keys that are written next; raises what it raises."""
         before = _BEFORE.get()
         if before is not None:
-            # All of them before anything is sent.
-            for node in {self.node_of(keys[0]) for _, keys, _ in calls}:
+            for node in {self.node_of(key) for key in keys}:
                 before(node)
-        if self._cluster:
-            return self._cluster.begin_scripts(calls, before)
-        return self._only.begin_scripts(calls)
 
     def script_failed(self, script: Script, error: KafkaError) -> None:
         """Report an error that a script returned among other results."""
