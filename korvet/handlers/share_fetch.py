@@ -1,10 +1,10 @@
 """ShareFetch (key 78), versions 1-2: a member of a share group acquires records, and acknowledges others before.
 
 A session knows the partitions of the member (share/sessions.py); a request names those that are new, or of which it
-acknowledges something. It is answered with those that have records, an error or the outcome of acknowledgements. The
-first request of a session acknowledges nothing; the last one (epoch -1) acquires nothing, and neither does one that
-renews locks (KIP-1222): a wait for records could outlast them. Whether the member is one of the group is not asked, as
-in Kafka.
+acknowledges something. The response has the partitions with records, an error or the outcome of acknowledgements, and
+those that are new in the session or had an error in the last response. The first request of a session acknowledges
+nothing; the last one (epoch -1) acquires nothing, and neither does one that renews locks (KIP-1222): a wait for records
+could outlast them. As in Kafka, the member need not be one of the group.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _fetch(
 ) -> dict[SessionRef, ShareResult]:
     """Acquire for the member what its session is about."""
     if request.max_records <= 0 or request.max_bytes <= 0:
-        return {}
+        return {(part.ref, part.index): ShareResult() for part in session.parts if not part.answered}
     group = session.group
     ask = ShareAsk(
         group,
@@ -165,7 +165,7 @@ def _fetch(
 def _limits(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi, *, waits: bool) -> FetchLimits:
     settings = api.live.settings
     bytes_max = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
-    wait_ms = request.max_wait_ms if waits else 0
+    wait_ms = request.max_wait_ms if waits and request.min_bytes > 0 else 0
     if settings.connections_max_idle_ms >= 0:
         # That a peer has gone is noticed only when it is answered: it is kept no longer than one that says nothing.
         wait_ms = min(wait_ms, settings.connections_max_idle_ms)
@@ -194,16 +194,15 @@ def _topics(
     results: Mapping[SessionRef, ShareResult],
     outcomes: Mapping[SessionRef, KafkaError | None],
 ) -> list[wire.ShareFetchableTopicResponse]:
-    """Return what the client is answered: what has records, an error, or none any more, and what it acknowledged."""
-    failed = {(part.ref, part.index): part for part in session.parts}
+    parts = {(part.ref, part.index): part for part in session.parts}
     topics: dict[TopicRef, list[wire.PartitionData]] = {}
     for ref in in_turns({**results, **outcomes}):
         result = results.get(ref) or ShareResult()
-        part = failed.get(ref)
-        had_failed = part is not None and part.failed
+        part = parts.get(ref)
+        is_due = part is not None and (part.failed or not part.answered)
         if part is not None:
-            part.failed = result.error is not None
-        if result.acquired or result.error or had_failed or ref in outcomes:
+            part.failed, part.answered = result.error is not None, True
+        if result.acquired or result.error or is_due or ref in outcomes:
             topics.setdefault(ref[0], []).append(_data(ref[1], result, outcomes.get(ref)))
     return [
         wire.ShareFetchableTopicResponse(topic_id=topic.id or ZERO_UUID, partitions=partitions)

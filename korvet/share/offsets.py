@@ -68,8 +68,12 @@ class ShareGroupOffsets:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group} is not empty.")
 
     def reset(self, group: str) -> str | int:
-        """Return where a group begins in a partition; raises KafkaError as `check_group` does."""
-        self.check_group(group)
+        """Return where a group begins in a partition (SharePolicies.reset).
+
+        Kafka serves a ShareFetch for a group that nobody has joined: it is created, so administrators see its offsets.
+        Raises KafkaError GROUP_ID_NOT_FOUND for a group of another type.
+        """
+        self._ensure_group(group)
         return self._policies.reset(group)
 
     def describe(
@@ -103,13 +107,16 @@ class ShareGroupOffsets:
 
         A group that does not exist is created, as in Kafka.
         """
-        if not self._groups.fields(group).state:
-            self._create(group)
-        self.check_group(group, empty=True)
+        self._ensure_group(group, empty=True)
         policy = self._policies.of(group)
         return self._store.alter(
             [begin_ask(topic, partition, group, start, policy) for topic, partition, start in starts]
         )
+
+    def _ensure_group(self, group: str, *, empty: bool = False) -> None:
+        if not self._groups.fields(group).state:
+            self._create(group)
+        self.check_group(group, empty=empty)
 
     def _create(self, group: str) -> None:
         """Create an empty group: what a member that joins and leaves leaves behind."""

@@ -46,11 +46,12 @@ class SharePart:
     `due`: it is to be looked at. If not, nothing was available, and all that changes this is announced, but for a lock
     that ends at `wake_at`, and for what other Redis clients do: the log, which ended at `end`, is searched at the end
     of a wait, and all is read again at `search_at` (monotonic time of the clock). `blocked`: so much is in flight
-    that nothing else can be acquired. `withheld`: the log goes on past the high watermark. `failed`: the client was
-    answered an error.
+    that nothing else can be acquired. `withheld`: the log goes on past the high watermark. `answered`: the partition
+    was in a response of the session; `failed`: in the last of these with an error.
     """
 
     __slots__ = (
+        "answered",
         "blocked",
         "due",
         "end",
@@ -70,7 +71,7 @@ class SharePart:
         self.topic: Topic | None = None
         self.partition: Partition | None = None
         self.due = True
-        self.blocked = self.withheld = self.failed = False
+        self.blocked = self.withheld = self.answered = self.failed = False
         self.end = -1
         self.wake_at = self.search_at = math.inf
 

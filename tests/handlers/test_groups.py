@@ -150,9 +150,12 @@ def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> No
     ]
 
 
-@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
-def test_a_member_of_a_share_group_that_wants_nothing_does_not_wait(scene: Scene, limit: str) -> None:
+@pytest.mark.parametrize("limit", ["max_records", "max_bytes", "min_bytes"])
+def test_a_share_fetch_that_wants_nothing_or_waits_for_nothing_is_answered_at_once(
+    scene: Scene, limit: str
+) -> None:
     sharing(scene)
     scene.begin(apis.ShareFetch, **fetching(max_wait_ms=600_000, min_bytes=1) | {limit: 0})
     scene.until(lambda: bool(listed(scene)) and scene.waiting[0].ready())
-    assert scene.waiting[0].get().responses == []
+    [topic] = scene.waiting[0].get().responses
+    assert topic.partitions[0].acquired_records == []

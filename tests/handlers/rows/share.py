@@ -234,7 +234,12 @@ FETCH = (
         },
         before=from_the_start,
     ),
-    Row(fetching(), {"responses": []}, before=sharing, rights=[(READ, GROUP), (READ, TOPIC)]),
+    Row(fetching(), acquires(), rights=[(READ, GROUP), (READ, TOPIC)]),
+    Row(
+        fetching(1, place(1)),
+        {"responses.partitions": {"partition_index": 1, "acquired_records": []}},
+        before=acquired,
+    ),
     Row(
         fetching(1, place(acks=[(0, 2, ACCEPT)])),
         {"responses.partitions": {"acquired_records": [], "records": b""}},
@@ -248,7 +253,7 @@ FETCH = (
         before=acquired,
     ),
     Row(fetching(), acquires((0, 2)), before=begins("by_duration:P36500D")),
-    Row(fetching(), {"responses": []}, before=begins("by_duration:PT1H")),
+    Row(fetching(), acquires(), before=begins("by_duration:PT1H")),
     Row(fetching(max_records=2), acquires((0, 2)), before=from_the_start),
     Row(
         fetching(max_records=2, share_acquire_mode=1),
@@ -256,15 +261,12 @@ FETCH = (
         versions=(2, 2),
         before=from_the_start,
     ),
-    *(
-        Row(fetching(**{name: 0}), {"responses": []}, before=from_the_start)
-        for name in ("max_records", "max_bytes")
-    ),
+    *(Row(fetching(**{name: 0}), acquires(), before=from_the_start) for name in ("max_records", "max_bytes")),
     *(
         Row(fetching(topics=place(1)), answer, before=steps(begins("earliest", isolation), write_uncommitted))
         for isolation, answer in (
             ("read_uncommitted", acquires((0, 0))),
-            ("read_committed", {"responses": []}),
+            ("read_committed", acquires()),
         )
     ),
     Row(fetching(1, []), acquires((3, 3)), before=forgets),
