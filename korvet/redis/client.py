@@ -172,12 +172,14 @@ class Redis:
 
         With one server this raises StorageUnavailableError if it cannot be reached.
         """
-        self.announce([keys[0] for _, keys, _ in calls])  # all of them before anything is sent
+        before = _BEFORE.get()
+        if before is not None:
+            self.announce(keys[0] for _, keys, _ in calls)  # all of them before anything is sent
         if self._cluster:
-            return self._cluster.begin_scripts(calls, _BEFORE.get())
+            return self._cluster.begin_scripts(calls, before)
         return self._only.begin_scripts(calls)
 
-    def announce(self, keys: Sequence[str]) -> None:
+    def announce(self, keys: Iterable[str | bytes]) -> None:
         """Call what `before_scripts` has for the nodes of keys that are written next; raises what it raises."""
         before = _BEFORE.get()
         if before is not None:
