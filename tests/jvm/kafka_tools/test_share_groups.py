@@ -54,13 +54,13 @@ def consume(tools: AtBroker, topic: str, count: int, *more: str) -> list[str]:
     return sorted(outcome.out.splitlines())
 
 
-def test_the_console_consumer_accepts_releases_and_rejects(
-    tools: AtBroker, topic: str, bootstrap: str
-) -> None:
-    wanted = sorted(f"{partition}{number}" for partition in range(2) for number in range(3))
+def test_the_console_consumer_accepts_releases_and_rejects(tools: AtBroker, bootstrap: str) -> None:
+    topic = topic_name(PREFIX)  # of one partition: what it releases of one may come before another's
+    configure(bootstrap, topic, share_auto_offset_reset="earliest")
+    send(bootstrap, topic, ["a", "b"])
     counted = ("--formatter-property", "print.delivery=true")
-    assert consume(tools, topic, 6, "--release", *counted) == [f"Delivery:1\t{each}" for each in wanted]
-    assert consume(tools, topic, 6, *counted) == [f"Delivery:2\t{each}" for each in wanted]
+    assert consume(tools, topic, 2, "--release", *counted) == ["Delivery:1\ta", "Delivery:1\tb"]
+    assert consume(tools, topic, 2, *counted) == ["Delivery:2\ta", "Delivery:2\tb"]
     send(bootstrap, topic, ["bad"])
     assert consume(tools, topic, 1, "--reject", *counted) == ["Delivery:1\tbad"]
     send(bootstrap, topic, ["next"])
