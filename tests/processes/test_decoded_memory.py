@@ -41,6 +41,7 @@ def test_many_small_records_in_one_request_take_bounded_memory(
         client.create("many", BATCHES, **configs)
         [pid] = broker.worker_pids()
         before = psutil.Process(pid).memory_info().rss
+        client.socket.settimeout(300)  # millions of records are decoded
         [answer] = client.call(request, 8).responses
         assert {each.error_code for each in answer.partition_responses} == {ErrorCode.NONE}
         # The largest ever, of which the system keeps account.
