@@ -10,7 +10,7 @@ from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import Layers
 from korvet.config.group_configs import GROUP_CONFIGS
-from korvet.config.topic_configs import SLOT_TAGS, TOPIC_CONFIGS
+from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
 from korvet.protocol.types import ConfigSource
 
 
@@ -51,17 +51,29 @@ def inherited_entries(layers: Layers) -> tuple[ConfigEntry, ...]:
     )
 
 
-def with_overrides(inherited: Sequence[ConfigEntry], overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return the entries of a topic with `overrides`; entries without one are the same objects as in `inherited`."""
+def with_overrides(
+    inherited: Sequence[ConfigEntry], overrides: Mapping[str, str], named: Sequence[str]
+) -> list[ConfigEntry]:
+    """Return the entries of a topic with `overrides`; entries without one are the same objects as in `inherited`.
+
+    Overrides that are fixed at creation and not `named` are no entries of the topic's own: a client that copies a
+    topic, or deletes all that is set on it, must leave them out.
+    """
     return [
-        ConfigEntry(
-            entry.definition,
-            (_synonym(entry.definition, overrides[name], ConfigSource.TOPIC), *entry.synonyms),
-        )
+        _with_override(entry, overrides[name], named)
         if (name := entry.definition.name) in overrides
         else entry
         for entry in inherited
     ]
+
+
+def _with_override(inherited: ConfigEntry, text: str, named: Sequence[str]) -> ConfigEntry:
+    definition = inherited.definition
+    if definition.name not in FIXED_AT_CREATION or definition.name in named:
+        return ConfigEntry(definition, (_synonym(definition, text, ConfigSource.TOPIC), *inherited.synonyms))
+    if text == inherited.synonyms[0].value:
+        return inherited
+    return ConfigEntry(definition, (_synonym(definition, text, ConfigSource.DEFAULT),))
 
 
 def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEntry]:

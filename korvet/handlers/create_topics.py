@@ -92,7 +92,7 @@ def _result(topic: Topic, api: TopicApi) -> wire.CreatableTopicResult:
             config_source=entry.synonyms[0].source,
             is_sensitive=entry.definition.secret,
         )
-        for entry in with_overrides(inherited_entries(api.live.layers), topic.overrides)
+        for entry in with_overrides(inherited_entries(api.live.layers), topic.overrides, topic.named)
     ]
     return wire.CreatableTopicResult(
         name=topic.name,

@@ -37,6 +37,7 @@ from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.protocol.types import ConfigOperation, ConfigSource, ConfigType, ResourceType
 from korvet.topics import config as topic_config
 from korvet.topics.registry import Topic, TopicRegistry, check_name
+from korvet.topics.types import TopicRow
 
 _log = logs.Log(__name__)
 
@@ -110,7 +111,7 @@ class ConfigAdmin:
             case ResourceType.TOPIC:
                 check_name(resource.name)
                 topic = self._topics.get(resource.name)
-                entries = with_overrides(self._of_every_topic(), topic.overrides)
+                entries = with_overrides(self._of_every_topic(), topic.overrides, topic.named)
                 tags = _slot_tags(topic)
                 return sorted([*entries, slot_tags(tags)], key=_by_name) if tags else entries
             case ResourceType.BROKER if not resource.name:
@@ -161,9 +162,9 @@ class ConfigAdmin:
         changes = [each for each in changes if (each.name, each.value) != as_described]
         altered = partial(altered_topic, changes=changes, layers=self._live.layers, reset=reset)
         if validate_only:
-            altered(topic.overrides)
+            altered(topic.row)
         else:
-            self._topics.alter(topic, lambda row: msgspec.structs.replace(row, configs=altered(row.configs)))
+            self._topics.alter(topic, altered)
 
     def _alter_broker(
         self, name: str, changes: Sequence[ConfigChange], *, reset: bool, validate_only: bool
@@ -227,21 +228,25 @@ def _check_form(changes: Sequence[ConfigChange]) -> None:
 
 
 def altered_topic(
-    configs: Mapping[str, str], changes: Sequence[ConfigChange], layers: Layers, *, reset: bool = False
-) -> dict[str, str]:
-    """Return the configs of a topic after `changes`; raises KafkaError INVALID_CONFIG for one that is refused.
+    row: TopicRow, changes: Sequence[ConfigChange], layers: Layers, *, reset: bool = False
+) -> TopicRow:
+    """Return a topic with its configs after `changes`; raises KafkaError INVALID_CONFIG for one that is refused.
 
     With `reset`, of the others only those stay that are fixed at creation. APPEND and SUBTRACT start from the value in
-    effect, be it the topic's own or not.
+    effect, be it the topic's own or not. DELETE of a fixed config keeps its value, and is refused if the broker's
+    differs.
     """
+    configs = row.configs
     result = {name: value for name, value in configs.items() if name in FIXED_AT_CREATION or not reset}
+    named = set() if reset else set(row.named)
     for change in changes:
         name = change.name
         if change.operation is ConfigOperation.DELETE:
-            if name not in TOPIC_CONFIGS and name not in configs:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-            _keep_fixed(name, configs, None)
-            result.pop(name, None)
+            if name in named:
+                _keep_fixed(name, configs, str(topic_config.value(name, {}, layers.settings)))
+            named.discard(name)
+            if name not in FIXED_AT_CREATION:
+                result.pop(name, None)
             continue
         value = change.value
         if change.operation is not ConfigOperation.SET and name in TOPIC_CONFIGS:
@@ -249,12 +254,14 @@ def altered_topic(
             value = _combined(str(topic_config.value(name, configs, layers.settings)), change)
         value = topic_config.normalize(name, value)
         _keep_fixed(name, configs, value)
+        if name in FIXED_AT_CREATION:
+            named.add(name)
         result[name] = value
     if configs.get(_ARCHIVED) == "true" and result.get(_ARCHIVED) != "true":
         message = f"{_ARCHIVED} cannot be switched off: consumers would lose what only the archive holds"
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     topic_config.check_together(result, layers.settings)
-    return result
+    return msgspec.structs.replace(row, configs=result, named=sorted(named))
 
 
 def altered_group(row: GroupRow, changes: Sequence[ConfigChange], *, reset: bool = False) -> GroupRow:
@@ -265,7 +272,7 @@ def altered_group(row: GroupRow, changes: Sequence[ConfigChange], *, reset: bool
     result = {} if reset else row
     for change in changes:
         definition = GROUP_CONFIGS.get(change.name)
-        if definition is None and (change.operation is not ConfigOperation.DELETE or change.name not in row):
+        if definition is None and change.operation is not ConfigOperation.DELETE:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {change.name}")
         if definition is None or change.operation is ConfigOperation.DELETE:
             result.pop(change.name, None)
@@ -294,7 +301,7 @@ def altered_broker(
     brokers run, and for a value out of range.
     """
     result = {} if reset else dict(row)
-    _check_names(changes, row)
+    _check_names(changes)
     # What counts for a setting that is not set in this layer.
     if layer == CLUSTER_WIDE:
         below = Layers(settings=layers.static, static=layers.static)
@@ -324,13 +331,12 @@ def altered_broker(
     return result
 
 
-def _check_names(changes: Sequence[ConfigChange], row: Mapping[str, str]) -> None:
-    for change in changes:
-        # What another version of Korvet has set may be deleted.
-        of_another = change.operation is ConfigOperation.DELETE and change.name in row
-        if change.name not in BROKER_CONFIGS and not of_another:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {change.name}")
-    names = [each.name for each in changes if each.name in BROKER_CONFIGS]
+def _check_names(changes: Sequence[ConfigChange]) -> None:
+    """Raise KafkaError if a config is set that clients cannot alter; as in Kafka a DELETE may name anything."""
+    names = [change.name for change in changes if change.operation is not ConfigOperation.DELETE]
+    for name in names:
+        if name not in BROKER_CONFIGS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
     fixed = [name for name in names if name not in DYNAMIC_CONFIGS]
     if fixed:
         message = f"Cannot update these configs dynamically: {', '.join(fixed)}"

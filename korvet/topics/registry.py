@@ -86,14 +86,30 @@ def check_collisions(name: str, others: Iterable[str]) -> None:
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic of the registry. `id` are the 16 bytes of the wire; `partitions` are in order of their index."""
+    """A topic of the registry. `id` are the 16 bytes of the wire; `partitions` are in order of their index.
+
+    `overrides` and `named` are `configs` and `named` of its row.
+    """
 
     name: str
     id: bytes
     partitions: Sequence[Partition]
     overrides: Mapping[str, str]
     config: TopicConfig
+    named: Sequence[str] = ()
     assignment: Assignment = None
+
+    @property
+    def row(self) -> TopicRow:
+        """What its row in Redis says, for a change that is only validated."""
+        return TopicRow(
+            name=self.name,
+            id=id_text(self.id),
+            partitions=len(self.partitions),
+            configs=dict(self.overrides),
+            named=list(self.named),
+            assignment=None if self.assignment is None else [list(brokers) for brokers in self.assignment],
+        )
 
     def partition(self, index: int) -> Partition:
         """Return the partition `index`; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if there is none."""
@@ -413,7 +429,7 @@ class TopicRegistry:
         return self._topic(row)
 
     def alter(self, topic: Topic, change: Callable[[TopicRow], TopicRow]) -> Topic:
-        """Replace configs and assignment by those of the row that `change` returns; returns the altered topic.
+        """Replace configs, named ones and assignment by those of the row that `change` returns; returns the topic.
 
         `change` may be called more than once. Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if the topic was deleted or
         created again, and what `change` raises.
@@ -431,14 +447,7 @@ class TopicRegistry:
         created again, INVALID_CONFIG (format `batch` over streams that exist already), and what `change` raises.
         """
         if validate_only:
-            row = TopicRow(
-                name=topic.name,
-                id=id_text(topic.id),
-                partitions=len(topic.partitions),
-                configs=dict(topic.overrides),
-                assignment=None if topic.assignment is None else [list(each) for each in topic.assignment],
-            )
-            return self._topic(change(row))
+            return self._topic(change(topic.row))
         row = self._store.add_partitions(topic.name, id_text(topic.id), change)
         self.refresh()
         return self._topic(row)
@@ -521,6 +530,7 @@ class TopicRegistry:
             id=id_text(new_id()),
             partitions=partitions,
             configs=configs,
+            named=sorted(FIXED_AT_CREATION & new.configs.keys()),
             assignment=assignment,
         )
 
@@ -570,5 +580,6 @@ class TopicRegistry:
             ),
             overrides=overrides,
             config=config,
+            named=row.named,
             assignment=row.assignment,
         )

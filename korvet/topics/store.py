@@ -133,7 +133,7 @@ class TopicStore:
                 pass
 
     def alter(self, name: str, topic_id: str, change: RowChange) -> TopicRow:
-        """Replace configs and assignment of a topic by those of the row that `change` returns; returns the new row.
+        """Replace configs, named ones and assignment by those of the row that `change` returns; returns the new row.
 
         `change` is called again if another process changed the row meanwhile; an equal row is not written. Raises
         KafkaError UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id).
@@ -141,7 +141,9 @@ class TopicStore:
         for _ in range(_ATTEMPTS_MAX):
             row, text = self._live(name, topic_id)
             wanted = change(row)
-            changed = msgspec.structs.replace(row, configs=wanted.configs, assignment=wanted.assignment)
+            changed = msgspec.structs.replace(
+                row, configs=wanted.configs, named=wanted.named, assignment=wanted.assignment
+            )
             if changed == row or self._rows.replace(name, text, changed):
                 return changed
         raise self._keeps_changing(name)

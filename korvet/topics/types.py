@@ -111,6 +111,8 @@ class PartitionRef(NamedTuple, Generic[A_co]):
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """One topic. `configs` are those set on it; `assignment` lists the brokers of each partition, None: any.
 
+    `configs` has all that are fixed at creation, and `named` the names of those that a client has set.
+
     Clients find topics in state `live` alone: of one that is `creating` partitions are missing, one that is `deleting`
     is gone. `growing` is the number that partitions were to grow to: some beyond `partitions` may exist already.
     `claim` and `claim_until` (ms) belong to the process that may create partitions (lua/topic/claim.lua).
@@ -120,6 +122,7 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, msgspec.Meta(min_length=1)]
     partitions: Annotated[int, msgspec.Meta(ge=1)]
     configs: dict[str, str] = {}
+    named: list[str] = []
     assignment: list[list[int]] | None = None
     state: Literal["live", "creating", "deleting"] = "live"
     growing: int = 0
@@ -138,7 +141,7 @@ def encode(row: TopicRow) -> bytes:
     """Return the row as JSON; a topic whose partitions are all there has no more fields than it needs."""
     fields = msgspec.structs.asdict(row)
     del fields["name"]
-    for name in ("growing", "claim", "claim_until", "tags"):
+    for name in ("named", "growing", "claim", "claim_until", "tags"):
         if not fields[name]:
             del fields[name]
     return msgspec.json.encode(fields)

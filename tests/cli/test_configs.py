@@ -67,17 +67,13 @@ def test_settings_of_a_topic_are_changed_all_or_none(
 
 
 def test_settings_of_all_brokers_are_changed(cluster: InProcessBroker) -> None:
-    assert (
-        done(configs(cluster, "alter", "--cluster", "--set", "log.retention.ms=123456789"))
-        == "altered cluster\n"
-    )
+    altered = configs(cluster, "alter", "--cluster", "--set", "log.retention.ms=123456789")
+    assert done(altered) == "altered cluster\n"
     result = configs(cluster, "describe", "--cluster")
     assert result.stdout.splitlines()[0] == "cluster"
     assert ["log.retention.ms", "123456789", "cluster"] in table(result.stdout)
-    assert (
-        described(cluster, "--broker", "0", "--name", "log.retention.ms")["log.retention.ms"]["source"]
-        == "cluster"
-    )
+    found = described(cluster, "--broker", "0", "--name", "log.retention.ms")
+    assert found["log.retention.ms"]["source"] == "cluster"
 
 
 def test_what_is_sensitive_or_fixed_is_marked(broker: InProcessBroker) -> None:
@@ -89,9 +85,7 @@ def test_what_is_sensitive_or_fixed_is_marked(broker: InProcessBroker) -> None:
 
 
 def test_several_are_shown_and_unknown_ones_reported(broker: InProcessBroker, topic: str) -> None:
-    result = configs(
-        broker, "describe", "--topic", topic, "--topic", "nothing", "--broker", "0", "--broker", "9"
-    )
+    result = configs(broker, "describe", "-t", topic, "-t", "nothing", "--broker", "0", "--broker", "9")
     message = failed(result)
     assert "Error: topic nothing: UNKNOWN_TOPIC_OR_PARTITION" in message
     assert "Error: broker 9: " in message

@@ -200,14 +200,12 @@ def test_what_is_only_validated_is_not_changed(scene: Scene) -> None:
 def test_a_replacement_deletes_what_it_does_not_name_but_what_is_fixed(scene: Scene) -> None:
     assert replaced(scene, TOPIC, "orders", {"retention.bytes": "5000"}) == 0
     own = {name for name, config in described(scene).items() if config.config_source == DYNAMIC_TOPIC}
-    assert own == {"retention.bytes", "offset.sequence.bits", "redis.placement", "storage.format"}
+    assert own == {"retention.bytes"}
     every = {name: config.value for name, config in described(scene).items()}
     assert replaced(scene, TOPIC, "orders", every) == 0
     assert {name: config.value for name, config in described(scene).items()} == every
-    assert changed(scene, BROKER, OWN, ("log.roll.ms", SET, "5"), ("log.retention.bytes", SET, "6")) == (
-        0,
-        None,
-    )
+    changes = (("log.roll.ms", SET, "5"), ("log.retention.bytes", SET, "6"))
+    assert changed(scene, BROKER, OWN, *changes) == (0, None)
     assert replaced(scene, BROKER, OWN, {"log.roll.ms": "7"}) == 0
     assert value(scene, BROKER, OWN, "log.roll.ms") == ("7", DYNAMIC_BROKER)
     assert value(scene, BROKER, OWN, "log.retention.bytes")[1] == DEFAULT
@@ -218,13 +216,30 @@ def test_a_replacement_deletes_what_it_does_not_name_but_what_is_fixed(scene: Sc
         assert value(scene, TOPIC, "orders", "retention.bytes") == ("5000", DYNAMIC_TOPIC)
 
 
+def test_the_layout_of_a_topic_is_set_on_it_only_if_a_client_named_it(scene: Scene) -> None:
+    def own(name: str) -> dict[str, str | None]:
+        configs = described(scene, name=name).values()
+        return {each.name: each.value for each in configs if each.config_source == DYNAMIC_TOPIC}
+
+    scene.create("plain")
+    scene.create("named", storage_format="record")
+    assert (own("plain"), own("named")) == ({}, {"storage.format": "record"})
+    assert own("orders") == {"segment.ms": "9", "offset.sequence.bits": "10"}
+    assert changed(scene, TOPIC, "named", ("storage.format", DELETE, None))[0] == NO_CONFIG, "it would change"
+    assert changed(scene, TOPIC, "orders", ("offset.sequence.bits", DELETE, None)) == (0, None)
+    assert own("orders") == {"segment.ms": "9"}
+    assert changed(scene, TOPIC, "plain", ("storage.format", SET, "batch")) == (0, None), "it is that"
+    assert own("plain") == {"storage.format": "batch"}
+    assert changed(scene, BROKER, ALL, ("offset.sequence.bits", SET, "9")) == (0, None)
+    assert value(scene, TOPIC, "orders", "offset.sequence.bits") == ("10", DEFAULT)
+
+
 def test_a_change_is_made_whole_or_not_at_all(scene: Scene) -> None:
     long, once = ("retention.ms", SET, "long"), ("retention.ms", SET, "1")
     assert changed(scene, TOPIC, "orders", ("segment.ms", SET, "77"), long)[0] == NO_CONFIG
     code, message = changed(scene, TOPIC, "orders", ("segment.ms", SET, "77"), once, once)
     assert (code, message) == (INVALID, "Named more than once: retention.ms")
     assert value(scene, TOPIC, "orders", "segment.ms") == ("9", DYNAMIC_TOPIC)
-    assert changed(scene, TOPIC, "orders", ("storage.format", SET, "batch")) == (0, None), "it is that"
 
 
 def test_a_refusal_keeps_no_other_resource_from_its_change(scene: Scene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ OWN = """
 def entries(overrides: dict[str, str], settings: Settings) -> dict[str, ConfigEntry]:
     """Return the configs of a topic at a broker on which nothing was altered since its start."""
     layers = Layers(settings=settings, static=settings)
-    return {each.definition.name: each for each in with_overrides(inherited_entries(layers), overrides)}
+    return {each.definition.name: each for each in with_overrides(inherited_entries(layers), overrides, ())}
 
 
 def refusal(name: str, value: str | None) -> str:
@@ -133,41 +134,30 @@ def test_the_brokers_defaults_are_kafkas() -> None:
     assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (INT64_MAX, 3_600_000)
 
 
-def test_what_an_override_or_the_broker_says_of_retention_and_compaction_is_acted_upon() -> None:
-    overrides = {
-        "delete.retention.ms": "1",
-        "local.retention.bytes": "2",
-        "local.retention.ms": "3",
-        "max.compaction.lag.ms": "4",
-        "message.timestamp.after.max.ms": "5",
-        "message.timestamp.before.max.ms": "6",
-        "message.timestamp.type": "LogAppendTime",
-        "min.cleanable.dirty.ratio": "0.75",
-        "min.compaction.lag.ms": "1",
-        "segment.ms": "8",
-    }
-    settings = Settings(
-        log_cleaner_delete_retention_ms=1,
-        log_local_retention_bytes=2,
-        log_local_retention_ms=3,
-        log_cleaner_max_compaction_lag_ms=4,
-        log_message_timestamp_after_max_ms=5,
-        log_message_timestamp_before_max_ms=6,
-        log_message_timestamp_type="LogAppendTime",
-        log_cleaner_min_cleanable_ratio=0.75,
-        log_cleaner_min_compaction_lag_ms=1,
-        log_roll_ms=8,
-    )
-    of_topic, of_broker = topic_config.effective(overrides, Settings()), topic_config.effective({}, settings)
-    assert of_topic == of_broker
-    assert (of_topic.delete_retention_ms, of_topic.local_retention_bytes, of_topic.local_retention_ms) == (
-        1,
-        2,
-        3,
-    )
-    assert (of_topic.max_compaction_lag_ms, of_topic.min_compaction_lag_ms, of_topic.segment_ms) == (4, 1, 8)
-    assert (of_topic.timestamp_after_max_ms, of_topic.timestamp_before_max_ms) == (5, 6)
-    assert (of_topic.min_cleanable_dirty_ratio, of_topic.log_append_time) == (0.75, True)
+@pytest.mark.parametrize(
+    ("name", "value", "attribute", "acted_upon"),
+    [
+        ("delete.retention.ms", 1, "delete_retention_ms", 1),
+        ("local.retention.bytes", 2, "local_retention_bytes", 2),
+        ("local.retention.ms", 3, "local_retention_ms", 3),
+        ("max.compaction.lag.ms", 4, "max_compaction_lag_ms", 4),
+        ("message.timestamp.after.max.ms", 5, "timestamp_after_max_ms", 5),
+        ("message.timestamp.before.max.ms", 6, "timestamp_before_max_ms", 6),
+        ("message.timestamp.type", "LogAppendTime", "log_append_time", True),
+        ("min.cleanable.dirty.ratio", 0.75, "min_cleanable_dirty_ratio", 0.75),
+        ("min.compaction.lag.ms", 1, "min_compaction_lag_ms", 1),
+        ("segment.ms", 8, "segment_ms", 8),
+    ],
+)
+def test_a_topics_config_and_the_setting_that_it_inherits_are_acted_upon(
+    name: str, value: Any, attribute: str, acted_upon: object
+) -> None:
+    setting: dict[str, Any] = {TOPIC_CONFIGS[name].attribute: value}
+    for config in (
+        topic_config.effective({name: str(value)}, Settings()),
+        topic_config.effective({}, Settings(**setting)),
+    ):
+        assert getattr(config, attribute) == acted_upon
 
 
 def test_local_retention_follows_retention_where_nothing_else_is_said() -> None:

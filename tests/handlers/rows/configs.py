@@ -112,12 +112,8 @@ CANNOT_BE_ALTERED = (
 )
 NO_OPERATIONS = (
     (INVALID, altered(operation=4), "Unknown operation type 4"),
-    (NO_CONFIG, altered(key="no.such", operation=ConfigOperation.DELETE), "Unknown topic config name"),
-    (NO_CONFIG, altered(key="offset.sequence.bits", operation=ConfigOperation.DELETE), "fixed when a topic"),
     (NO_CONFIG, altered(value="1", operation=ConfigOperation.APPEND), "Can't APPEND to key retention.ms"),
     (NO_CONFIG, altered(key="cleanup.policy", operation=ConfigOperation.APPEND), "a list of compact, delete"),
-    (NO_CONFIG, of_broker("", "no.such", None, ConfigOperation.DELETE), "Unknown broker config name"),
-    (INVALID, of_broker("0", "num.partitions", None, ConfigOperation.DELETE), "dynamically: num.partitions"),
     (NO_CONFIG, of_broker("0", "log.roll.ms", "1", ConfigOperation.APPEND), "type is not LIST"),
 )
 ALTERATIONS = tuple(
@@ -186,6 +182,11 @@ CONFIG_ROWS: Rows = {
     apis.IncrementalAlterConfigs: (
         *ALTERATIONS,
         Row(altered(value="soon", operation=ConfigOperation.DELETE), before=has_retention),
+        *(
+            Row(altered(kind, name, key, None, ConfigOperation.DELETE))
+            for kind, name, _key in RESOURCES.values()
+            for key in ("no.such", "offset.sequence.bits", "num.partitions")
+        ),
         Row(altered(key="cleanup.policy", value="compact", operation=ConfigOperation.APPEND)),
         *(cannot_be_altered(*row) for row in (*CANNOT_BE_ALTERED, *NO_OPERATIONS)),
         Row({"resources": altered()["resources"] * 2}, error=INVALID, at=ALTERED),
