@@ -3,8 +3,10 @@
 `transaction.version`: at level 2 clients use the second protocol of transactions (KIP-890): the epoch of a producer
 rises with each transaction, and partitions join one by being written to. Below it clients add partitions by requests of
 their own. `group.version`: at level 1 groups may use the consumer protocol (KIP-848). `share.version`: at level 1 there
-are share groups (KIP-932). `streams.version`: at level 1 there are streams groups (KIP-1071). A cluster on which
-nothing was set has every feature at its highest level.
+are share groups (KIP-932). `streams.version`: at level 1 there are streams groups (KIP-1071). The other features change
+nothing here. Clients conclude Kafka's version from `metadata.version` (KIP-778), and `kafka-features upgrade
+--release-version` sets all features of a release. A cluster on which nothing was set has every feature at its highest
+level.
 """
 
 from __future__ import annotations
@@ -26,13 +28,28 @@ GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 STREAMS_VERSION = "streams.version"
 
-SUPPORTED: Mapping[str, int] = {
-    GROUP_VERSION: 1,
-    SHARE_VERSION: 1,
-    STREAMS_VERSION: 1,
-    TRANSACTION_VERSION: 2,
+
+class SupportedLevels(NamedTuple):
+    """The lowest and highest level of a feature, and the lowest one that a downgrade may set."""
+
+    lowest: int
+    highest: int
+    downgrade_lowest: int = 0
+
+
+SUPPORTED: Mapping[str, SupportedLevels] = {
+    "eligible.leader.replicas.version": SupportedLevels(0, 1),
+    GROUP_VERSION: SupportedLevels(0, 1),
+    "kraft.version": SupportedLevels(0, 1, downgrade_lowest=1),
+    # 3.3-IV3 to 4.2-IV1; below 4.0-IV1 Kafka's metadata has fewer fields, and it refuses to lose them.
+    "metadata.version": SupportedLevels(7, 29, downgrade_lowest=23),
+    SHARE_VERSION: SupportedLevels(0, 1),
+    STREAMS_VERSION: SupportedLevels(0, 1),
+    TRANSACTION_VERSION: SupportedLevels(0, 2),
 }
-"""The highest level of each feature; the lowest is 0, without it."""
+"""The features of Kafka 4.2, with its levels; one at level 0 is off."""
+
+_UNSUPPORTED = SupportedLevels(0, 0)
 
 _ROW = "finalized"
 """Name of the one row: so several features change together or not at all."""
@@ -76,7 +93,8 @@ class Features:
     def finalized(self) -> dict[str, int]:
         """The level of each supported feature; what a later version has set beyond it counts as the highest here."""
         return {
-            name: max(0, min(self._levels.get(name, highest), highest)) for name, highest in SUPPORTED.items()
+            name: max(supported.lowest, min(self._levels.get(name, supported.highest), supported.highest))
+            for name, supported in SUPPORTED.items()
         }
 
     @property
@@ -107,13 +125,14 @@ class Features:
         """
 
         def updated(row: Levels | None) -> Levels:
-            levels = {**SUPPORTED, **(row or {})}
+            levels = row or {}
             for name, update in updates.items():
-                _check(name, levels.get(name, 0), update)
+                supported = SUPPORTED.get(name, _UNSUPPORTED)
+                _check(name, levels.get(name, supported.highest), update, supported)
             # An unknown feature has passed with level 0, which it has already.
             return {
-                **(row or {}),
-                **{name: each.level for name, each in updates.items() if name in SUPPORTED},
+                **levels,
+                **{name: update.level for name, update in updates.items() if name in SUPPORTED},
             }
 
         if validate_only:
@@ -123,18 +142,17 @@ class Features:
         self.refresh()
 
 
-def _check(name: str, before: int, update: FeatureUpdate) -> None:
-    highest = SUPPORTED.get(name, 0)
+def _check(name: str, before: int, update: FeatureUpdate, supported: SupportedLevels) -> None:
     downgrade = update.kind in (FeatureUpgradeType.SAFE_DOWNGRADE, FeatureUpgradeType.UNSAFE_DOWNGRADE)
     problem = ""
     if not downgrade and update.kind != FeatureUpgradeType.UPGRADE:
         problem = "The controller does not support the given upgrade type."
     elif update.level < 0:
         problem = "A feature version cannot be less than 0."
-    elif update.level > highest:
+    elif not supported.lowest <= update.level <= supported.highest:
         problem = (
-            f"Korvet only supports versions 0-{highest}"
-            if highest
+            f"Korvet only supports versions {supported.lowest}-{supported.highest}"
+            if supported.highest
             else "Korvet does not support this feature."
         )
     elif update.level < before and not downgrade:
@@ -142,6 +160,8 @@ def _check(name: str, before: int, update: FeatureUpdate) -> None:
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
             " downgrade."
         )
+    elif update.level < before and update.level < supported.downgrade_lowest:
+        problem = f"Can't downgrade the version of this feature below {supported.downgrade_lowest}."
     elif update.level > before and downgrade:
         problem = "Can't downgrade to a newer version."
     if problem:

@@ -1,4 +1,4 @@
-"""The configs of a broker as clients know them: every setting, and those of Kafka's that have no effect here."""
+"""The configs of a broker as clients know them: every setting, and configs of Kafka that have no effect here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ WITHOUT_EFFECT = {
 }
 """Kafka's tools set and delete these at brokers: they are accepted, kept and listed."""
 
-BROKER_CONFIGS = dict(sorted((SETTINGS | WITHOUT_EFFECT).items()))
+_PROTOCOL_VERSION = ConfigDef(
+    "Version of Kafka whose protocol brokers speak: the highest level of `metadata.version`. Cannot be set.",
+    name="inter.broker.protocol.version",
+    default="4.2-IV1",
+)
+"""Of Kafka before 4.0: tools conclude from it what they may ask, as kafka-ui, which without it uses AlterConfigs."""
+
+BROKER_CONFIGS = dict(
+    sorted((SETTINGS | WITHOUT_EFFECT | {_PROTOCOL_VERSION.name: _PROTOCOL_VERSION}).items())
+)
 """All that a broker describes to clients, by name."""
 
 DYNAMIC_CONFIGS = {name: each for name, each in BROKER_CONFIGS.items() if each.dynamic}

@@ -1,9 +1,9 @@
 """ApiVersions (key 18), versions 0-4: the APIs this broker serves, from the registry of handlers.
 
 From version 3 on the client names its software, and a malformed name is refused (KIP-511), and the features of the
-cluster are listed (KIP-584). Their lowest level is 0, which clients that do not send version 4 take for malformed: they
-get only what is finalized, as from Kafka (KAFKA-17492). A version that is not served never comes here: dispatch answers
-it in version 0 with `unsupported`.
+cluster are listed (KIP-584). Version 3 leaves out the supported levels of features whose lowest level is 0, which older
+clients take for malformed (KAFKA-17492). A version that is not served never comes here: dispatch answers it in version
+0 with `unsupported`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def handle(request: wire.ApiVersionsRequest, caller: Caller, api: ClusterApi) ->
         for name, level in api.features.finalized.items()
         if level
     ]
-    if caller.version >= FEATURE_LEVEL_0_VERSION_FIRST:
-        response.supported_features = [
-            wire.SupportedFeatureKey(name=name, min_version=0, max_version=highest)
-            for name, highest in SUPPORTED.items()
-        ]
+    response.supported_features = [
+        wire.SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in SUPPORTED.items()
+        if levels.lowest or caller.version >= FEATURE_LEVEL_0_VERSION_FIRST
+    ]
     return response
 
 

@@ -16,7 +16,6 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.admin import OffsetSpec as Special
-from kafka.errors import UnknownTopicOrPartitionError
 
 from korvet.errors import ErrorCode
 from tests.clients.client_library import Admin, Library, RefusedError, read, written
@@ -183,39 +182,7 @@ def test_kafka_python_resets_configs_and_lists_what_has_some(
     assert topic in listed["topic"]
 
 
-def test_kafka_python_describes_partitions_in_pieces_and_where_they_lie(
-    broker: Broker, python: Any, topic: str
-) -> None:
-    python.create_partitions({topic: 4})
-    found: list[int] = []
-    cursor: Any = None
-    while cursor is not None or not found:
-        answer = python.describe_topic_partitions([topic], response_partition_limit=3, cursor=cursor)
-        found += [each["partition_index"] for one in answer["topics"] for each in one["partitions"]]
-        cursor = answer["next_cursor"]
-    assert found == [0, 1, 2, 3]
-    reading_sizes = {
-        each["partition_index"]: each["partition_size"]
-        for answer in python.describe_log_dirs({topic: found})
-        for directory in answer["log_dirs"]
-        for reported in directory["topics"]
-        for each in reported["partitions"]
-    }
-    assert reading_sizes == dict.fromkeys(found, 0)
-
-
 @pytest.mark.embedded
 def test_the_embedded_servers_log_directory_is_where_its_data_is(broker: Broker, python: Any) -> None:
     [answer] = python.describe_log_dirs()
     assert [each["log_dir"] for each in answer["log_dirs"]] == [str(broker.data_dir)]
-
-
-def test_kafka_python_describes_producers(broker: Broker, python: Any, topic: str) -> None:
-    with closing(LIBRDKAFKA.producer(broker.bootstrap, {"enable.idempotence": True})) as producer:
-        for _ in range(5):
-            written(producer.send(topic, [record(0)]))
-    [active] = python.describe_producers([Partition(topic, 0)])[Partition(topic, 0)].active_producers
-    reported = (active.producer_epoch, active.last_sequence, active.current_transaction_start_offset)
-    assert reported == (0, 4, -1)
-    with pytest.raises(UnknownTopicOrPartitionError):
-        python.describe_producers([Partition(topic, 9)], broker_id=0)

@@ -18,7 +18,10 @@ from korvet.topics.types import TopicRow
 
 KEYS = Keys("korvet")
 NAME = "transaction.version"
-OTHERS = {"group.version": 1, "share.version": 1, "streams.version": 1}
+METADATA, KRAFT = "metadata.version", "kraft.version"
+OTHERS = {"eligible.leader.replicas.version": 1, KRAFT: 1, METADATA: 29} | dict.fromkeys(
+    ("group.version", "share.version", "streams.version"), 1
+)
 """What was not set, at its highest level."""
 UPGRADE, SAFE, UNSAFE = (
     FeatureUpgradeType.UPGRADE,
@@ -71,7 +74,13 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
 @pytest.mark.parametrize(
     ("name", "level", "kind", "said"),
     [
-        ("kraft.version", 1, UPGRADE, "does not support this feature"),
+        ("zk.version", 1, UPGRADE, "does not support this feature"),
+        (METADATA, 30, UPGRADE, "only supports versions 7-29"),
+        (METADATA, 0, UNSAFE, "only supports versions 7-29"),
+        (METADATA, 28, UPGRADE, "without setting the upgrade type"),
+        (METADATA, 22, SAFE, "Can't downgrade the version of this feature below 23"),
+        (METADATA, 22, UNSAFE, "Can't downgrade the version of this feature below 23"),
+        (KRAFT, 0, UNSAFE, "Can't downgrade the version of this feature below 1"),
         (NAME, 3, UPGRADE, "only supports versions 0-2"),
         (NAME, -1, UPGRADE, "cannot be less than 0"),
         (NAME, 0, UPGRADE, "without setting the upgrade type"),
@@ -98,7 +107,8 @@ def test_a_change_that_is_not_allowed_changes_nothing(
 def test_the_level_that_there_is_may_be_set_by_any_kind(redis: Redis) -> None:
     features = features_of(redis)
     for kind in (UPGRADE, SAFE, UNSAFE):
-        features.update({NAME: FeatureUpdate(2, kind), "kraft.version": FeatureUpdate(0, kind)})
+        same = {METADATA: FeatureUpdate(29, kind), KRAFT: FeatureUpdate(1, kind)}
+        features.update({NAME: FeatureUpdate(2, kind), "zk.version": FeatureUpdate(0, kind), **same})
         assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 1)
 
 
@@ -118,7 +128,7 @@ def test_a_change_is_checked_against_what_another_worker_has_set(redis: Redis) -
 
 
 def test_levels_of_a_later_version_stay_and_count_as_the_highest_here(redis: Redis, raw_redis: Any) -> None:
-    later = {NAME: 3, "kraft.version": 1}
+    later = {NAME: 3, "later.version": 1, METADATA: 40}
     raw_redis.hset(KEYS.features, "finalized", json.dumps(later))
     raw_redis.zadd(KEYS.topic_changes, {FEED_MEMBER: 5})
     features = features_of(redis)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.settings import SETTINGS
 from korvet.config.topic_configs import TOPIC_CONFIGS
@@ -108,7 +109,7 @@ def test_synonyms_are_the_places_that_a_value_may_come_from(scene: Scene) -> Non
 
 def test_a_broker_describes_all_its_settings_but_no_secret(scene: Scene) -> None:
     found = described(scene, BROKER, OWN, include_documentation=True)
-    fixed = {name for name, definition in SETTINGS.items() if not definition.dynamic}
+    fixed = BROKER_CONFIGS.keys() - DYNAMIC_CONFIGS.keys()
     assert {name for name, config in found.items() if config.read_only} == fixed
     assert all(config.documentation and config.synonyms for config in found.values())
     assert chain(found["group.initial.rebalance.delay.ms"]) == [
@@ -248,10 +249,3 @@ def test_a_refusal_keeps_no_other_resource_from_its_change(scene: Scene) -> None
     assert (bad.error_code, good.error_code) == (NO_CONFIG, 0)
     assert value(scene, TOPIC, "orders", "segment.ms") == ("60000", DYNAMIC_TOPIC)
     assert described(scene, BROKER, ALL) == {}
-
-
-def test_throttles_that_tools_set_for_a_reassignment_are_kept_without_a_meaning(scene: Scene) -> None:
-    rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-    assert changed(scene, BROKER, OWN, *((rate, DELETE, None) for rate in rates)) == (0, None)
-    assert changed(scene, BROKER, OWN, *((rate, SET, "1000") for rate in rates)) == (0, None)
-    assert [value(scene, BROKER, OWN, rate) for rate in rates] == [("1000", DYNAMIC_BROKER)] * 2

@@ -12,14 +12,20 @@ from tests.handlers.table import Fields, Row, Rows, Where
 
 DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
 SOFTWARE = {"client_software_name": "wire", "client_software_version": "1.0"}
-LEVELS = {"group.version": 1, "share.version": 1, "streams.version": 1, "transaction.version": 2}
+METADATA, ONE_LEVEL = "metadata.version", ("eligible.leader.replicas", "group", "kraft", "share", "streams")
+LEVELS = {**{f"{name}.version": 1 for name in ONE_LEVEL}, METADATA: 29, "transaction.version": 2}
 EVERYTHING = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Every operation on the cluster, by the numbers of AclOperation."""
 KINDS = {"endpoint_type": 1}
 FINALIZED = [
-    {"name": name, "max_version_level": level, "min_version_level": level} for name, level in LEVELS.items()
+    {"name": name, "max_version_level": level, "min_version_level": level}
+    for name, level in sorted(LEVELS.items())
 ]
-SUPPORTED = [{"name": name, "min_version": 0, "max_version": level} for name, level in LEVELS.items()]
+SUPPORTED = [
+    {"name": name, "min_version": 7 if name == METADATA else 0, "max_version": level}
+    for name, level in sorted(LEVELS.items())
+]
+FROM_1 = [feature for feature in SUPPORTED if feature["name"] == METADATA]
 
 
 def sized(partition: int) -> Where:
@@ -47,7 +53,7 @@ def changed(level: int, name: str = "transaction.version", **fields: Any) -> Fie
 NOT_DOWN: Fields = {"upgrade_type": FeatureUpgradeType.UPGRADE, "allow_downgrade": False}
 CLUSTER_ROWS: Rows = {
     apis.ApiVersions: (
-        Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": []}, versions=(0, 3)),
+        Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": FROM_1}, versions=(0, 3)),
         Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": SUPPORTED}, versions=(4, 4)),
         *(
             Row(SOFTWARE | fields, {"api_keys": []}, ErrorCode.INVALID_REQUEST, versions=(3, 4))
@@ -106,15 +112,19 @@ CLUSTER_ROWS: Rows = {
             {"error_message": None, "results.feature": "transaction.version"},
             rights=[(ALTER, CLUSTER)],
         ),
-        Row(changed(2), {"error_message": None}),
+        *(
+            Row(changed(level, name), {"error_message": None})
+            for name, level in (("transaction.version", 2), (METADATA, 29), (METADATA, 23))
+        ),
         Row({**changed(0), "validate_only": True}, versions=(1, 2)),
         *(
             Row(request, {"error_message": Where(bool), "results": []}, ErrorCode.INVALID_UPDATE_VERSION)
             for request in (
                 changed(1, **NOT_DOWN),
                 changed(3),
-                changed(7, "metadata.version"),
-                changed(-1, "metadata.version"),
+                changed(7, METADATA),
+                changed(30, METADATA),
+                changed(-1, "zk.version"),
             )
         ),
     ),

@@ -95,6 +95,7 @@ CANNOT_BE_ALTERED = (
     (INVALID, of_broker("77", "log.roll.ms", "1"), "received 77"),
     (NO_CONFIG, of_broker("0", "no.such", "1"), "Unknown broker config name: no.such"),
     (INVALID, of_broker("0", "redis.url", "redis://x"), "dynamically: redis.url"),
+    (INVALID, of_broker("", "inter.broker.protocol.version", "3.9"), "dynamically: inter.broker"),
     (INVALID, of_broker("", "log.retention.ms", "-2"), "a whole number from -1"),
     (INVALID, of_broker("0", "log.retention.ms", ""), "a whole number from -1"),
     (INVALID, of_broker("0", "compression.type", "best"), "one of producer, uncompressed"),
@@ -150,6 +151,10 @@ CONFIG_ROWS: Rows = {
                 }
             },
             before=has_retention,
+        ),
+        Row(
+            described(ResourceType.BROKER, "0", "inter.broker.protocol.version"),
+            {"results.configs": {"value": "4.2-IV1", "read_only": True, "config_source": DEFAULT}},
         ),
         *(
             Row(

@@ -23,6 +23,17 @@ def described(tools: AtBroker) -> tuple[str, str, str, int]:
     return found[1], found[2], found[3], int(found[4])
 
 
+def test_features_of_a_release_are_those_that_there_are(tools: AtBroker) -> None:
+    said = tools.done("kafka-features", "describe")
+    metadata = "Feature: metadata.version\tSupportedMinVersion: 3.3-IV3\tSupportedMaxVersion: 4.2-IV1\t"
+    assert metadata + "FinalizedVersionLevel: 4.2-IV1\t" in said
+    upgraded = tools.done("kafka-features", "upgrade", "--release-version", "4.2").splitlines()
+    assert "metadata.version was upgraded to 29." in upgraded
+    assert len(upgraded) == len(said.splitlines())
+    refused = tools.refused("kafka-features", "downgrade", "--feature", "metadata.version=22")
+    assert "Can't downgrade the version of this feature below 23" in refused
+
+
 def wait_for_level(tools: AtBroker, level: int) -> None:
     """Wait for both brokers: the tool asks either, and the one that was not asked for a change follows it."""
     wait_until(lambda: described(tools)[2] == str(level), f"the level is {level}")
