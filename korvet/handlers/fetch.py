@@ -3,8 +3,9 @@
 Since version 7 a client may have a session, and name only the partitions that are new or at another offset (KIP-227,
 log/fetch_sessions.py). Versions up to 12 name topics, later ones give ids; INCONSISTENT_TOPIC_ID is never answered,
 for an id alone says which topic is meant. Leader epochs are checked since version 9, and since version 12 the epoch
-of the last record that a client has (KIP-320, KIP-595). zstd batches need version 10 (KIP-110). A read_committed
-client gets what lies below the last stable offset, and which transactions of that were aborted (KIP-98).
+of the last record that a client has (KIP-320, KIP-595). zstd batches are handed out in every version, as Apache Kafka
+4 does. A read_committed client gets what lies below the last stable offset, and which transactions of that were aborted
+(KIP-98).
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from korvet.turns import in_turns
 
-ZSTD_VERSION_FIRST = 10
 SESSION_ERRORS = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -128,7 +128,6 @@ class _RequestReads:
         self._caller, self._traffic = caller, api.traffic
         self._bytes_left = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._bytes_left)
-        self._zstd_known = caller.version >= ZSTD_VERSION_FIRST
         self.committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._waited = False
         self.wait_ms = request.max_wait_ms
@@ -143,7 +142,6 @@ class _RequestReads:
             partition,
             asked.fetch_offset,
             asked.partition_max_bytes,
-            zstd_known=self._zstd_known,
             leader_epoch=asked.current_leader_epoch,
             last_fetched_epoch=asked.last_fetched_epoch,
             committed=self.committed,
@@ -236,6 +234,5 @@ register(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     },
 )

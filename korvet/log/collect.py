@@ -24,13 +24,11 @@ from korvet.protocol.wire import Buffer
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition
 
-_ZSTD = int(Codec.zstd)
-
 
 def collector_for(
     spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool
 ) -> RecordCollector | BatchCollector:
-    """Return an empty collector for a partition; raises as RecordCollector."""
+    """Return an empty collector for a partition."""
     collector = BatchCollector if spec.partition.format == "batch" else RecordCollector
     return collector(spec, bytes_max, at_least_one=at_least_one)
 
@@ -84,8 +82,8 @@ def merge_aborted(
 class FetchPartitionSpec(msgspec.Struct, frozen=True):
     """One partition of a fetch: the offset to read from, and its limit in bytes.
 
-    `zstd_known`: the version of the request may be answered with zstd (KIP-110). `leader_epoch` is the current one by
-    what the client knows, `last_fetched_epoch` that of the record before the offset; NO_EPOCH: the client gives none.
+    `leader_epoch` is the current one by what the client knows, `last_fetched_epoch` that of the record before the
+    offset; NO_EPOCH: the client gives none.
     `committed`: what lies past the last stable offset is not asked for (read_committed).
     """
 
@@ -93,16 +91,14 @@ class FetchPartitionSpec(msgspec.Struct, frozen=True):
     partition: Partition
     offset: int
     bytes_max: int
-    zstd_known: bool = True
     leader_epoch: int = NO_EPOCH
     last_fetched_epoch: int = NO_EPOCH
     committed: bool = False
 
     @property
     def codec(self) -> Codec:
-        """The codec of batches that are built for the consumer, if it knows that of the topic."""
-        codec = self.topic.config.codec
-        return Codec.none if codec is Codec.zstd and not self.zstd_known else codec
+        """The codec of batches that are built for the consumer."""
+        return self.topic.config.codec
 
 
 class FetchResult(msgspec.Struct):
@@ -142,12 +138,8 @@ class RecordCollector(BatchesBuilder):
     """Builds batches of the records of format `record`."""
 
     def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
-        """Raise KafkaError UNSUPPORTED_COMPRESSION_TYPE if the topic's codec is not known to the consumer."""
-        codec = spec.topic.config.codec
-        if codec is Codec.zstd and not spec.zstd_known:
-            raise _zstd_unknown()
         super().__init__(
-            codec=codec,
+            codec=spec.codec,
             leader_epoch=FIRST_EPOCH,
             bytes_max=bytes_max,
             at_least_one=at_least_one,
@@ -210,7 +202,6 @@ class BatchCollector:
     def __init__(self, spec: FetchPartitionSpec, bytes_max: int, *, at_least_one: bool) -> None:
         self._bytes_left = bytes_max
         self._take_next = at_least_one
-        self._zstd_known = spec.zstd_known
         self._chunks: list[Buffer] = []
         self.next_offset = spec.offset
         self.full = False
@@ -221,18 +212,13 @@ class BatchCollector:
         self._bytes_left = min(self._bytes_left, bytes_left)
 
     def take(self, fetched: Fetched) -> tuple[int, int]:
-        """Take what fits; returns the bytes and the entries taken.
-
-        Raises KafkaError UNSUPPORTED_COMPRESSION_TYPE for a zstd batch if the consumer does not know that.
-        """
+        """Take what fits; returns the bytes and the entries taken."""
         left, taken, begin = self._bytes_left, 0, len(self._chunks)
         epoch, epoch_stop = FIRST_EPOCH, -math.inf
         for batch in fetched.batches:
             if batch.size_bytes > left and not self._take_next:
                 self.full = True
                 break
-            if batch.codec == _ZSTD and not self._zstd_known:
-                raise _zstd_unknown()
             self._take_next = False
             if batch.base_offset >= epoch_stop:
                 epoch = epoch_at(fetched.epochs, batch.base_offset)
@@ -271,7 +257,6 @@ class PreparedCollector(msgspec.Struct, frozen=True):
             self.entries > 0
             and room == expected.bytes_max
             and spec.topic is expected.topic
-            and spec.zstd_known == expected.zstd_known
             and spec.committed == expected.committed
             # Unless it was cut at the high watermark, or the last stable offset.
             and fetched.records is found.records
@@ -279,14 +264,7 @@ class PreparedCollector(msgspec.Struct, frozen=True):
         )
 
 
-def prepare(spec: FetchPartitionSpec, fetched: Fetched) -> PreparedCollector | None:
-    """Return a collector that has taken `fetched` for a fetch like that of `spec`; None if it cannot be given that."""
-    try:
-        collector = collector_for(spec, spec.bytes_max, at_least_one=False)
-        return PreparedCollector(spec, collector, fetched, *collector.take(fetched))
-    except KafkaError:
-        return None
-
-
-def _zstd_unknown() -> KafkaError:
-    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 10 of Fetch")
+def prepare(spec: FetchPartitionSpec, fetched: Fetched) -> PreparedCollector:
+    """Return a collector that has taken `fetched`, for a fetch like that of `spec`."""
+    collector = collector_for(spec, spec.bytes_max, at_least_one=False)
+    return PreparedCollector(spec, collector, fetched, *collector.take(fetched))
