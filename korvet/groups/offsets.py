@@ -306,14 +306,12 @@ class OffsetStore:
         return [_stored(*each) for each in self._rows(group)]
 
     def check_reader(self, group: str, member: str, epoch: int) -> None:
-        """Raise KafkaError GROUP_ID_NOT_FOUND, and what a member of the consumer protocol may not do (KIP-848)."""
+        """Raise KafkaError if a group of the consumer protocol has the member not at all or at another epoch."""
         keys = self._keys.group_state(group), self._keys.group_members(group)
-        fields = ("state", "type"), (f"m:{member}", f"e:{member}")
+        fields = ("type",), (f"m:{member}", f"e:{member}")
         replies = self._redis.pipeline([("HMGET", keys[at], *each) for at, each in enumerate(fields)])
         found = [*listed(keys[0], replies[0]), *listed(keys[1], replies[1])]
-        state, kind, row, epoch_row = cast("list[bytes | None]", found)
-        if state is None and epoch >= 0:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group}.")
+        kind, row, epoch_row = cast("list[bytes | None]", found)
         if kind not in (CONSUMER.encode(), STREAMS.encode()):
             return  # a share group commits nothing, and Kafka says no more than that
         if row is None or epoch_row is None:

@@ -1,10 +1,8 @@
 """OffsetFetch (key 9), versions 1-10: the committed offsets of groups.
 
-A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; only a request with a member
-epoch for a group that does not exist gets GROUP_ID_NOT_FOUND, and in a group of the consumer protocol the member must
-have that epoch (KIP-848). From version 7 on a client may ask for stable
-offsets only (KIP-447): an offset that an open transaction is to replace gets UNSTABLE_OFFSET_COMMIT, and the client
-asks again.
+A group, topic or partition without a commit gets offset -1 and no error, as in Kafka; in a group of the consumer
+protocol a member must have the epoch that it gives (KIP-848). From version 7 on a client may ask for stable offsets
+only (KIP-447): an offset that an open transaction is to replace gets UNSTABLE_OFFSET_COMMIT, and the client asks again.
 """
 
 from __future__ import annotations
@@ -77,10 +75,12 @@ def _group(
             if _may_describe(at.topic, caller, log=False)
         }
         return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found, unstable))
-    names = [_name(topic, caller, api) for topic in asked.topics]
+    named = [(_name(topic, caller, api), topic) for topic in asked.topics]
+    # As in Apache Kafka, topics that are refused come last.
+    named.sort(key=lambda pair: isinstance(pair[0], KafkaError))
     asked_for = [
         TopicPartition(name, index)
-        for name, topic in zip(names, asked.topics, strict=True)
+        for name, topic in named
         if isinstance(name, str)
         for index in topic.partition_indexes
     ]
@@ -95,7 +95,7 @@ def _group(
                 for index in topic.partition_indexes
             ],
         )
-        for name, topic in zip(names, asked.topics, strict=True)
+        for name, topic in named
     ]
     return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
@@ -178,7 +178,6 @@ register(
     handle,
     refuse,
     errors={
-        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNKNOWN_TOPIC_ID,

@@ -129,6 +129,7 @@ FETCH = (
     Row(fetched(None), offsets(), versions=(2, 10)),
     Row(fetched(require_stable=True), offsets(FOUND), before=commit, versions=(7, 10)),
     Row(fetched(member_id="m", member_epoch=1), offsets(FOUND), before=subscribed, versions=(9, 10)),
+    Row(fetched(member_id="m", member_epoch=1), offsets(NOTHING), versions=(9, 10)),
     *(
         Row(
             fetched(member_id=who, member_epoch=epoch),
@@ -139,14 +140,20 @@ FETCH = (
             before,
         )
         for code, who, epoch, before in (
-            (NO_GROUP, "m", 0, lambda _scene: None),
             (NO_MEMBER, "nobody", 1, subscribed),
             (OTHER_EPOCH, "m", 7, subscribed),
         )
     ),
     Row(
-        fetched(["missing"]),
-        {"groups.topics.partitions": [NOTHING]},
+        fetched(["missing", "orders"]),
+        {
+            "groups": {
+                "topics": [
+                    {"topic_id": topic_id()},
+                    {"topic_id": topic_id("missing"), "partitions": [NOTHING]},
+                ]
+            }
+        },
         UNKNOWN_ID,
         "groups.topics.partitions.error_code",
         (10, 10),
