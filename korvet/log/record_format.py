@@ -34,7 +34,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.columns import Columns, Contents
 from korvet.protocol.records.control import ABORT, COMMIT, control_record
 from korvet.protocol.records.encoding import NATIVE
-from korvet.protocol.records.record import Header, Record, StoredRecord
+from korvet.protocol.records.record import Header, Record, StoredRecord, text_of
 from korvet.topics.types import AtRest
 
 if NATIVE:
@@ -323,11 +323,6 @@ def _read_fields(
         else:
             value = plain
     return offset, offset >> bits if timestamp is None else timestamp, key, value, headers
-
-
-def text_of(name: bytes) -> str:
-    """Return a header's name; what is not UTF-8 stays readable, and encodes to UTF-8 again."""
-    return name.decode("utf-8", "backslashreplace")
 
 
 def timestamp_of(content: bytes) -> int | None:

@@ -7,17 +7,18 @@ records are decompressed. Source: the Kafka documentation, "Record Batch"; KIP-9
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import google_crc32c
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.util import decode_varint_py
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec, compress, decompress
-from korvet.protocol.records.record import Record
+from korvet.protocol.records.record import DecodedRecord, Record, text_of
 from korvet.protocol.wire import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -44,6 +45,8 @@ CONTROL_BIT = 0x20
 NO_PRODUCER_ID = -1
 SEQUENCES = 2**31
 """Sequences wrap from the largest int32 to 0 (KIP-98)."""
+
+_INT64_HALF = 2**63
 
 RECORD_BYTES_MIN = 7
 """A record without key, value and headers: length, attributes, two deltas, two lengths and a count, a byte each."""
@@ -106,21 +109,74 @@ def with_producer(
     return HEADER.pack(*with_payload(header, payload, header.codec)) + payload
 
 
-def plain_batch(header: BatchHeader, base_offset: int, payload: bytes) -> DefaultRecordBatch:
-    """Return a reader of the records in `payload`, which are uncompressed.
+def each_record(header: BatchHeader, base_offset: int, payload: bytes) -> Iterator[Record]:
+    """Yield the records in `payload`, which is uncompressed; raises KafkaError CORRUPT_MESSAGE.
 
-    The header says so then: the reader would undo the compression itself, without a bound.
+    The name of a header may be no UTF-8 (record.text_of).
+    """
+    count = 0
+    try:
+        for record in _compiled_reader(header, base_offset, payload):
+            count += 1
+            yield record
+    except UnicodeDecodeError:
+        try:
+            yield from islice(_any_names(header, base_offset, payload), count, None)
+        except (IndexError, ValueError) as error:
+            raise _unreadable(error) from error
+    except CorruptRecordException as error:
+        raise _unreadable(error) from error
+
+
+def _compiled_reader(header: BatchHeader, base_offset: int, payload: bytes) -> DefaultRecordBatch:
+    """Return a reader that raises UnicodeDecodeError if the name of a header is no UTF-8.
+
+    The header says that nothing is compressed then: the reader would undo that itself, without a bound.
     """
     attributes = header.attributes & ~CODEC_MASK
     head = HEADER.pack(base_offset, header.batch_length, 0, header.magic, header.crc, attributes, *header[6:])
     return DefaultRecordBatch(head + payload)
 
 
-def unreadable(error: CorruptRecordException | UnicodeDecodeError) -> KafkaError:
-    """Return the error, CORRUPT_MESSAGE or INVALID_RECORD, for one that the reader of records raised."""
-    if isinstance(error, UnicodeDecodeError):
-        return KafkaError(ErrorCode.INVALID_RECORD, "a header's name is not UTF-8")
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {error.args[-1:]}")
+def _any_names(header: BatchHeader, base_offset: int, payload: bytes) -> Iterator[DecodedRecord]:
+    """Yield what the compiled reader does, but decode the names of headers by `text_of`.
+
+    Raises IndexError or ValueError if the records cannot be read.
+    """
+    position = 0
+
+    def field() -> bytes | None:
+        nonlocal position
+        size, position = decode_varint_py(payload, position)
+        if size < 0:
+            return None
+        position += size
+        return payload[position - size : position]
+
+    def name() -> str:
+        if (encoded := field()) is None:
+            raise ValueError("a header without a name")
+        return text_of(encoded)
+
+    for _ in range(header.record_count):
+        size, begin = decode_varint_py(payload, position)
+        since, position = decode_varint_py(payload, begin + 1)
+        delta, position = decode_varint_py(payload, position)
+        key, value = field(), field()
+        count, position = decode_varint_py(payload, position)
+        headers = [(name(), field()) for _ in range(count)]
+        if count < 0 or position - begin != size:
+            raise ValueError(f"a record of {size} bytes and {count} headers takes {position - begin}")
+        timestamp = (header.base_timestamp + since + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            timestamp = header.max_timestamp
+        yield DecodedRecord(base_offset + delta, timestamp, key, value, headers)
+    if position != len(payload):
+        raise ValueError(f"{len(payload) - position} bytes follow the records")
+
+
+def _unreadable(reason: object) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be read: {reason}")
 
 
 class ProducedBatch:
@@ -152,23 +208,24 @@ class ProducedBatch:
         yield from self._parts(payload, size)
 
     def _parts(self, payload: bytes, size: int) -> Iterator[list[Record]]:
-        # Base offset 0 makes the reader's offsets the deltas.
+        # Base offset 0 makes the reader's offsets the deltas. Through a generator the reader costs more.
         header = self.header
-        reader = plain_batch(header, 0, payload)
-        # The reader can be iterated over but once; through a generator it costs more.
-        left = reader if size >= header.record_count else (record for record in reader)
+        in_one = size >= header.record_count
+        left: Iterable[Record] = (_compiled_reader if in_one else each_record)(header, 0, payload)
         for start in range(0, header.record_count, size):
             stop = min(start + size, header.record_count)
             try:
                 # The reader checks at its end that nothing is left.
                 decoded = list(left if stop == header.record_count else islice(left, size))
-            except (CorruptRecordException, UnicodeDecodeError) as error:
-                raise unreadable(error) from error
+            except UnicodeDecodeError:
+                decoded = list(each_record(header, 0, payload))
+            except CorruptRecordException as error:
+                raise _unreadable(error) from error
             if [record.offset for record in decoded] != list(range(start, stop)):
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
                 )
-            yield cast("list[Record]", decoded)
+            yield decoded
 
     def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
         """Return the same batch in another codec; `bytes_max` and errors as for `decode`."""

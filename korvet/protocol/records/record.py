@@ -7,7 +7,7 @@ plain tuples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Header = tuple[str, bytes | None]
 """Name and value; a null value is not the same as an empty one, and a name may repeat."""
@@ -38,3 +38,18 @@ class Record(Protocol):
     @property
     def headers(self) -> Sequence[Header]:
         """Names and values in the producer's order; a name may repeat."""
+
+
+class DecodedRecord(NamedTuple):
+    """A record of a batch that the compiled reader does not read; the fields are those of Record."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+def text_of(name: bytes) -> str:
+    """Return a header's name; what is not UTF-8 stays readable, and encodes to UTF-8 again."""
+    return name.decode("utf-8", "backslashreplace")

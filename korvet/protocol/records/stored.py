@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from korvet.protocol.records.batch import (
@@ -17,9 +16,8 @@ from korvet.protocol.records.batch import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
     BatchHeader,
+    each_record,
     patched_header,
-    plain_batch,
-    unreadable,
     with_payload,
 )
 from korvet.protocol.records.compression import Codec, compress, decompress
@@ -34,7 +32,7 @@ def stored_records(
 ) -> list[StoredRecord]:
     """Return the records of a batch that begins at `base_offset`, `bytes_max` bytes of them uncompressed at the most.
 
-    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD (a header's name is not UTF-8).
+    Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE.
     """
     return list(each_stored_record(header, payload, base_offset, bytes_max))
 
@@ -44,11 +42,8 @@ def each_stored_record(
 ) -> Iterator[StoredRecord]:
     """Yield what `stored_records` returns, for a reader that may need only some of millions; raises as it does."""
     plain = decompress(header.codec, bytes(payload), bytes_max)
-    try:
-        for record in plain_batch(header, base_offset, plain):
-            yield record.offset, record.timestamp, record.key, record.value, list(record.headers)
-    except (CorruptRecordException, UnicodeDecodeError) as error:
-        raise unreadable(error) from error
+    for record in each_record(header, base_offset, plain):
+        yield record.offset, record.timestamp, record.key, record.value, list(record.headers)
 
 
 def retained_batch(header: BatchHeader, base_offset: int, records: Sequence[StoredRecord]) -> bytes:

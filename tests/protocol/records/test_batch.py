@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, patched_header, produced_batch
-from tests.support.batches import CODECS, Record, batch, forged, old_message, raw, read
+from tests.support.batches import CODECS, Record, batch, forged, old_message, raw, read, sealed
 from tests.support.refusals import refusal
 
 LIMIT = 1_000_000
@@ -31,6 +33,16 @@ def test_every_batch_of_a_producer_passes_and_keeps_its_records(sent: list[Recor
         Record(each.value, each.key, each.timestamp, tuple(each.headers)) for each in passed.records(LIMIT)
     ]
     assert got == [each._replace(offset=-1) for each in sent]
+
+
+@given(sent=st.lists(RECORDS, max_size=9), size=st.integers(1, 10))
+def test_the_name_of_a_header_may_be_no_utf_8(sent: list[Record], size: int) -> None:
+    good = batch(*sent, Record(headers=(("name", b"x"),)))
+    passed = produced_batch(sealed(good.replace(b"name", b"\xffame")), LIMIT)
+    got = [each for part in passed.parts(LIMIT, size) for each in part]
+    fields = attrgetter("offset", "timestamp", "key", "value")
+    assert list(map(fields, got)) == list(map(fields, produced_batch(good, LIMIT).records(LIMIT)))
+    assert got[-1].headers == [("\\xffame", b"x")]
 
 
 @given(data=st.binary(max_size=150))
@@ -78,7 +90,7 @@ UNREADABLE: list[tuple[str, bytes, ErrorCode]] = [
     ("plain records called snappy", forged(GOOD, attributes=2), CORRUPT),
     ("plain records called lz4", forged(GOOD, attributes=3), CORRUPT),
     ("plain records called zstd", forged(GOOD, attributes=4), CORRUPT),
-    ("a header's name in no UTF-8", raw(b"\x18\0\0\0\x01\x02v\x02\x02\xff\x02v"), INVALID),
+    ("a size that lies beside a name in no UTF-8", raw(b"\x1a\0\0\0\x01\x02v\x02\x02\xff\x02v"), CORRUPT),
     ("a record of a negative size", raw(b"\x01\0\0\0\x01\x02v\0"), CORRUPT),
     ("a value longer than its record", raw(b"\x0e\0\0\0\x01\x7fv\0"), CORRUPT),
     ("an endless varint", raw(b"\xff" * 50), CORRUPT),
