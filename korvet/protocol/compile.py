@@ -39,12 +39,12 @@ def decode(
 ) -> M:
     """Decode a `cls` of `version` that begins at `position`; bytes after it are ignored, as in Kafka.
 
-    Raises ProtocolError for short, negative or impossible lengths, text that is not UTF-8, and null in a version that
-    allows none.
+    Raises ProtocolError for short, negative or impossible lengths, long text that is not UTF-8, and null in a version
+    that allows none.
     """
     try:
         message: M = decoder(cls, version)(buffer, position, long_array)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError) as error:
         raise ProtocolError(f"{cls.__name__} v{version}: {error}") from error
     return message
 

@@ -110,7 +110,7 @@ class DecoderWriter(FunctionWriter):
         )
         stop = self.name("stop")
         taken = {
-            "string": f"str(buf[pos:{stop}], 'utf-8')",
+            "string": f"str(buf[pos:{stop}], 'utf-8', {wire.REPLACE_MALFORMED!r})",
             "bytes": f"bytes(buf[pos:{stop}])",
             "records": f"memoryview(buf)[pos:{stop}]",
         }[kind.kind]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from korvet.errors import ProtocolError
 from korvet.protocol.schema import RequestHeader
-from korvet.protocol.wire import Buffer, raise_length, raise_short, skip_tagged_fields
+from korvet.protocol.wire import REPLACE_MALFORMED, Buffer, raise_length, raise_short, skip_tagged_fields
 
 SIZE_BYTES = 4
 """A frame opens with its size as int32; the size does not count itself."""
@@ -66,7 +66,7 @@ def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | No
     the client id is a plain nullable string with an int16 length, so that a broker can read it before it knows the
     version (KIP-511); the tagged fields after it are skipped, since none is defined.
 
-    Raises ProtocolError if the header ends too early or its client id is not UTF-8.
+    Raises ProtocolError if the header ends too early, or a long client id is not UTF-8.
     """
     try:
         api_key, api_version, correlation_id = _REQUEST.unpack_from(buffer)
@@ -78,7 +78,7 @@ def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | No
             stop = position + length
             if stop > len(buffer):
                 raise_short(stop, buffer)
-            client_id = str(buffer[position:stop], "utf-8")
+            client_id = str(buffer[position:stop], "utf-8", REPLACE_MALFORMED)
             position = stop
         elif length < -1:
             raise_length("client_id", length)
@@ -86,8 +86,6 @@ def read_request_header(buffer: Buffer, flexible: Callable[[int, int], bool | No
             position = skip_tagged_fields(buffer, position)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"a frame of {len(buffer)} bytes ends within its request header") from error
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"client_id is not UTF-8: {error.reason} at byte {error.start}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 

@@ -7,6 +7,7 @@ flexible versions use.
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -61,6 +62,9 @@ TAGGED_FIELDS_MAX = 1024
 
 STRING_BYTES_MAX = 32767
 """Bytes of a string in any version: what the int16 of the plain form holds, clients take of the compact form too."""
+
+MALFORMED_BYTES_MAX = STRING_BYTES_MAX // 3
+"""Bytes of a string that is not UTF-8: as many replacement characters still fit into a string of a response."""
 
 SHORT_ARRAY_MAX = 8
 """Elements of an array of fixed width up to which its codecs have one layout per length."""
@@ -159,3 +163,20 @@ def raise_length(name: str, length: int) -> None:
 def raise_tag_size(name: str, size: int, read: int) -> None:
     """Raise the ProtocolError of a tagged field that is not as long as its size says."""
     raise ProtocolError(f"tagged field {name} has size {size} but takes {read} bytes")
+
+
+def replace_malformed(error: UnicodeError) -> tuple[str, int]:
+    """Read what is not UTF-8 in a string as a replacement character, as Kafka does.
+
+    Raises ProtocolError for a string of more than MALFORMED_BYTES_MAX bytes.
+    """
+    assert isinstance(error, UnicodeDecodeError)  # noqa: S101 - registered for decoding alone
+    if len(error.object) > MALFORMED_BYTES_MAX:
+        raise ProtocolError(f"a string of {len(error.object)} bytes is not UTF-8")
+    return "\N{REPLACEMENT CHARACTER}", error.end
+
+
+REPLACE_MALFORMED = "korvet.replace_malformed"
+"""The name of that handler of errors, for `str`."""
+
+codecs.register_error(REPLACE_MALFORMED, replace_malformed)

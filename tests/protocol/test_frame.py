@@ -89,7 +89,8 @@ def test_a_client_id_of_negative_length_is_refused(length: bytes) -> None:
         read_request_header(HEAD + length + bytes(100), plain)
 
 
-def test_a_client_id_that_is_no_utf_8_is_refused_without_repeating_it() -> None:
+def test_a_client_id_that_is_no_utf_8_has_replacement_characters_and_a_long_one_is_refused() -> None:
+    assert read_request_header(HEAD + b"\0\3a\xff\xfe", plain).client_id == "a\ufffd\ufffd"
     with pytest.raises(ProtocolError, match="not UTF-8") as caught:
         read_request_header(HEAD + struct.pack(">h", 20_000) + b"\xff" * 20_000, plain)
     assert len(str(caught.value)) < 100
