@@ -128,6 +128,7 @@ def _fetch(
         group,
         session.member,
         request.max_records,
+        max(1, request.batch_size),
         request.share_acquire_mode == RECORD_LIMIT,
         policy,
         api.policies.is_committed(group),

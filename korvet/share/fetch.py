@@ -31,7 +31,7 @@ from korvet.log.types import Fetched, FetchLimits, LogPosition, Read, RemoteRang
 from korvet.redis.pubsub import Watch
 from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
 from korvet.share.positions import PartKey, Positions, part_key
-from korvet.share.reading import SharePiece, batches_of, chunks, offsets_in, piece
+from korvet.share.reading import SharePiece, batches_of, chunks, joined, offsets_in, piece
 from korvet.share.store import SharePartitions
 from korvet.share.types import Acquire, Acquired, AcquiredRange, Readable
 from korvet.telemetry.request_timer import ENCODE, NO_TIMER, REDIS, WAIT, RequestTimer
@@ -279,7 +279,7 @@ class _ShareFetch:
             if part is None:
                 continue
             topic, partition = part.resolved()
-            ranges = [each for _, some in taken for each in some]
+            ranges = joined(taken, None if self._ask.exact else self._ask.batch_size)
             spec = FetchPartitionSpec(topic, partition, ranges[0].first, INT32_MAX)
             found, count = chunks(taken, spec)
             self.results[place] = ShareResult(None, found, ranges, sum(map(len, found)), count)

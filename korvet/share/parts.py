@@ -19,12 +19,14 @@ from korvet.topics.types import Partition, TopicRef
 class ShareAsk(NamedTuple):
     """What a member wants: up to `records_max` records, more only to take batches whole unless `exact`.
 
-    With `committed` it gets nothing of transactions that are open, or were aborted.
+    Unless `exact`, ranges of acquired records are cut after at least `batch_size` of them. With `committed` it gets
+    nothing of transactions that are open, or were aborted.
     """
 
     group: str
     member: str
     records_max: int
+    batch_size: int
     exact: bool
     policy: SharePolicy
     committed: bool

@@ -135,6 +135,39 @@ def chunks(
     return found, count
 
 
+def joined(
+    taken: Sequence[tuple[SharePiece, Sequence[AcquiredRange]]], batch_size: int | None
+) -> list[AcquiredRange]:
+    """Return what was acquired of some pieces; neighbours of one delivery count are one range.
+
+    A range of at least `batch_size` records ends with a batch, in format `record` with any record; None: with none.
+    """
+    ranges: list[AcquiredRange] = []
+    for acquired in chain.from_iterable(some for _, some in taken):
+        last = ranges[-1] if ranges else None
+        if last and (last.last + 1, last.delivery_count) == (acquired.first, acquired.delivery_count):
+            ranges[-1] = last._replace(last=acquired.last)
+        else:
+            ranges.append(acquired)
+    if batch_size is None:
+        return ranges
+    starts = [batch.base_offset for each, _ in taken for batch in each.fetched.batches]
+    return [part for whole in ranges for part in _cut(whole, starts, batch_size)]
+
+
+def _cut(whole: AcquiredRange, starts: Sequence[int], size: int) -> Iterator[AcquiredRange]:
+    while whole.last - whole.first >= size:
+        start = whole.first + size
+        if starts:
+            at = bisect_left(starts, start)
+            start = starts[at] if at < len(starts) else whole.last + 1
+        if start > whole.last:
+            break
+        yield whole._replace(last=start - 1)
+        whole = whole._replace(first=start)
+    yield whole
+
+
 def _runs(fetched: Fetched) -> Sequence[Span]:
     if fetched.batches:
         return [(each.base_offset, each.next_offset - 1) for each in fetched.batches]

@@ -58,6 +58,7 @@ class Member:
             group=GROUP,
             member=f"m{next(self.names)}",
             records_max=500,
+            batch_size=500,
             exact=True,
             policy=policy,
             committed=False,

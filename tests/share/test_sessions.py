@@ -96,21 +96,10 @@ def test_a_member_that_has_come_over_another_connection_keeps_what_it_has(sessio
     assert sessions.released == [("g", "m", [0])]
 
 
-def test_the_epoch_after_the_largest_is_one(sessions: Sessions) -> None:
-    owner = Session("10.0.0.1:1")
-    session = sessions.cache.open(owner, "g", "m", REFS)
-    session.epoch = INT32_MAX
-    assert sessions.cache.resume("g", "m", INT32_MAX) is session
-    assert session.epoch == 1
-    # The last request may have any.
-    assert sessions.cache.resume("g", "m", FINAL_EPOCH) is session
-    assert session.epoch == 1
-
-
 @pytest.mark.parametrize(
-    ("ahead", "is_served"), [(0, True), (1, True), (100_000, True), (100_001, False), (-1, False)]
+    ("ahead", "is_served"), [(0, True), (1, True), (5, True), (100_000, True), (100_001, False), (-1, False)]
 )
-def test_the_epoch_may_be_ahead_by_what_other_workers_have_served(
+def test_the_epoch_may_be_ahead_by_what_other_workers_have_served_and_the_last_request_has_any(
     sessions: Sessions, ahead: int, *, is_served: bool
 ) -> None:
     session = sessions.cache.open(Session("10.0.0.1:1"), "g", "m", REFS)
@@ -118,7 +107,8 @@ def test_the_epoch_may_be_ahead_by_what_other_workers_have_served(
     epoch = INT32_MAX - 5 + ahead if ahead < 6 else ahead - 5
     if is_served:
         assert sessions.cache.resume("g", "m", epoch) is session
-        assert session.epoch == epoch + 1
+        assert sessions.cache.resume("g", "m", FINAL_EPOCH) is session
+        assert session.epoch == epoch % INT32_MAX + 1
     else:
         refused = code_of(sessions.cache.resume, "g", "m", epoch)
         assert refused is ErrorCode.INVALID_SHARE_SESSION_EPOCH

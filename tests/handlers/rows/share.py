@@ -165,6 +165,12 @@ def from_the_start(scene: Scene) -> None:
     sharing(scene)
 
 
+def three_batches(scene: Scene) -> None:
+    from_the_start(scene)
+    for value in (b"3", b"4"):
+        scene.append(value)
+
+
 def begins(reset: str, isolation: str = "read_uncommitted") -> Any:
     """Return what sets where a group begins, and what it reads."""
 
@@ -222,14 +228,12 @@ FETCH = (
         {
             "error_message": None,
             "acquisition_lock_timeout_ms": 30_000,
-            "responses": {
-                "topic_id": topic_id(),
-                "partitions": {
-                    "partition_index": 0,
-                    "records": Where(lambda records: len(records) > 0),
-                    "acquired_records": {"first_offset": 0, "last_offset": 2, "delivery_count": 1},
-                    "current_leader": {"leader_id": 0, "leader_epoch": 0},
-                },
+            "responses.topic_id": topic_id(),
+            "responses.partitions": {
+                "partition_index": 0,
+                "records": Where(bool),
+                "acquired_records": {"first_offset": 0, "last_offset": 2, "delivery_count": 1},
+                "current_leader": {"leader_id": 0, "leader_epoch": 0},
             },
         },
         before=from_the_start,
@@ -254,14 +258,22 @@ FETCH = (
     ),
     Row(fetching(), acquires((0, 2)), before=begins("by_duration:P36500D")),
     Row(fetching(), acquires(), before=begins("by_duration:PT1H")),
-    Row(fetching(max_records=2), acquires((0, 2)), before=from_the_start),
-    Row(
-        fetching(max_records=2, share_acquire_mode=1),
-        acquires((0, 1)),
-        versions=(2, 2),
-        before=from_the_start,
+    *(
+        Row(fetching(**fields), acquires(*ranges), versions=versions, before=three_batches)
+        for versions, fields, ranges in (
+            ((1, 2), {}, [(0, 4)]),
+            ((1, 2), {"batch_size": 4}, [(0, 3), (4, 4)]),
+            ((2, 2), {"batch_size": 1, "share_acquire_mode": 1}, [(0, 4)]),
+            ((1, 2), {"max_records": 2}, [(0, 2)]),
+            ((2, 2), {"max_records": 2, "share_acquire_mode": 1}, [(0, 1)]),
+        )
     ),
-    *(Row(fetching(**{name: 0}), acquires(), before=from_the_start) for name in ("max_records", "max_bytes")),
+    Row(
+        fetching(batch_size=1),
+        {"responses.partitions.acquired_records": [{}, {}, {}]},
+        before=from_the_start,
+        settings={"storage_format": "record"},
+    ),
     *(
         Row(fetching(topics=place(1)), answer, before=steps(begins("earliest", isolation), write_uncommitted))
         for isolation, answer in (
@@ -313,10 +325,8 @@ ACKNOWLEDGE = (
         {
             "error_message": None,
             "acquisition_lock_timeout_ms": 30_000,
-            "responses": {
-                "topic_id": topic_id(),
-                "partitions": {"partition_index": 0, "error_message": None},
-            },
+            "responses.topic_id": topic_id(),
+            "responses.partitions": {"partition_index": 0, "error_message": None},
         },
         before=acquired,
     ),
