@@ -120,7 +120,7 @@ def markdown_table(table: Iterable[ConfigDef]) -> str:
 def _altered_by(definition: ConfigDef) -> str:
     """Return what applies a new value of a setting: clients may alter what is dynamic, at once and without SIGHUP."""
     if definition.dynamic:
-        return "clients, SIGHUP"
+        return "clients, SIGHUP" if definition.reload else "clients"
     return "SIGHUP" if definition.reload else "restart"
 
 

@@ -47,7 +47,7 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
 
     doc: str
     least: int = 0
-    most: int = INT32_MAX
+    most: float = INT32_MAX
     form: values.Form | None = None
     reload: bool = True
     """Whether SIGHUP applies a new value: it replaces the workers, not what the supervisor holds open."""
@@ -126,7 +126,8 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         elif isinstance(value, bool):
             allowed = self.allowed if self.format(value) in self.not_yet else ""
         else:
-            allowed = "" if self.least <= value <= self.most else self.allowed
+            known = not self.choices or self.format(value) in self.choices
+            allowed = "" if known and self.least <= value <= self.most else self.allowed
         if allowed:
             raise self.refusal(value, origin, allowed)
         if isinstance(value, str) and self.type is ConfigType.LIST:

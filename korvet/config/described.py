@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
+from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS, ONLY_IF_SET, OTHER_UNITS
 from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import Layers
 from korvet.config.group_configs import GROUP_CONFIGS
@@ -23,21 +23,50 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """A config and its synonyms: the first one is in effect, and each other one would be without those before it."""
+    """A config, its value in effect (None for a sensitive one), and where that comes from.
+
+    `synonyms` has the places with a value as Kafka lists them, the one in effect first: none for a default that is no
+    setting of brokers, or one in other units (OTHER_UNITS).
+    """
 
     definition: ConfigDef
-    synonyms: tuple[Synonym, ...]
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...] = ()
 
 
 def broker_entries(layers: Layers) -> list[ConfigEntry]:
     """Return all settings of a broker by name."""
-    return [ConfigEntry(each, synonyms(each, layers)) for each in BROKER_CONFIGS.values()]
+    entries = [broker_entry(each, layers) for each in BROKER_CONFIGS.values()]
+    return [each for each in entries if each.synonyms or each.definition.name not in ONLY_IF_SET]
+
+
+def broker_entry(definition: ConfigDef, layers: Layers) -> ConfigEntry:
+    """Return one setting of a broker.
+
+    A setting that was given at the start with its default's value does not differ from one that was not given.
+    """
+    name = definition.name
+    found = []
+    if name in layers.broker:
+        found.append(_synonym(definition, layers.broker[name], ConfigSource.BROKER))
+    if name in layers.cluster:
+        found.append(_synonym(definition, layers.cluster[name], ConfigSource.CLUSTER))
+    if (given := definition.value(layers.static)) != definition.default:
+        found.append(_synonym(definition, definition.format(given), ConfigSource.STATIC))
+    default = _synonym(definition, definition.format(definition.default), ConfigSource.DEFAULT)
+    first = (*found, default)[0]
+    if name in OTHER_UNITS:
+        found += [Synonym(*OTHER_UNITS[name], ConfigSource.DEFAULT)] if found else []
+    elif name not in ONLY_IF_SET:
+        found.append(default)
+    return ConfigEntry(definition, first.value, first.source, tuple(found))
 
 
 def cluster_entries(layers: Layers) -> list[ConfigEntry]:
     """Return what was set for all brokers, by name, and nothing of any broker's own."""
     return [
-        ConfigEntry(each, (_synonym(each, layers.cluster[name], ConfigSource.CLUSTER),))
+        _set(each, layers.cluster[name], ConfigSource.CLUSTER)
         for name, each in DYNAMIC_CONFIGS.items()
         if name in layers.cluster
     ]
@@ -45,10 +74,14 @@ def cluster_entries(layers: Layers) -> list[ConfigEntry]:
 
 def inherited_entries(layers: Layers) -> tuple[ConfigEntry, ...]:
     """Return every topic config by name, as it is on a topic on which none is set."""
-    return tuple(
-        ConfigEntry(each, synonyms(BROKER_CONFIGS[each.inherits] if each.inherits else each, layers))
-        for each in TOPIC_CONFIGS.values()
-    )
+    return tuple(_inherited(each, layers) for each in TOPIC_CONFIGS.values())
+
+
+def _inherited(definition: ConfigDef, layers: Layers) -> ConfigEntry:
+    if definition.inherits:
+        setting = broker_entry(BROKER_CONFIGS[definition.inherits], layers)
+        return msgspec.structs.replace(setting, definition=definition)
+    return ConfigEntry(definition, definition.format(definition.default), ConfigSource.DEFAULT)
 
 
 def with_overrides(
@@ -70,22 +103,16 @@ def with_overrides(
 def _with_override(inherited: ConfigEntry, text: str, named: Sequence[str]) -> ConfigEntry:
     definition = inherited.definition
     if definition.name not in FIXED_AT_CREATION or definition.name in named:
-        return ConfigEntry(definition, (_synonym(definition, text, ConfigSource.TOPIC), *inherited.synonyms))
-    if text == inherited.synonyms[0].value:
-        return inherited
-    return ConfigEntry(definition, (_synonym(definition, text, ConfigSource.DEFAULT),))
+        return _set(definition, text, ConfigSource.TOPIC, *inherited.synonyms)
+    return inherited if text == inherited.value else ConfigEntry(definition, text, ConfigSource.DEFAULT)
 
 
 def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return every group config by name, as it is on a group with `overrides`."""
+    """Return every group config by name, as it is on a group with `overrides`; Kafka 4.2 lists one synonym of each."""
     return [
-        ConfigEntry(
-            each,
-            (
-                *((_synonym(each, overrides[name], ConfigSource.GROUP),) if name in overrides else ()),
-                *synonyms(BROKER_CONFIGS[each.inherits] if each.inherits else each, layers),
-            ),
-        )
+        _set(each, overrides[name], ConfigSource.GROUP)
+        if name in overrides
+        else _set(each, _inherited(each, layers).value or "", ConfigSource.DEFAULT)
         for name, each in GROUP_CONFIGS.items()
     ]
 
@@ -95,23 +122,13 @@ def slot_tags(tags: str) -> ConfigEntry:
 
     As a default: clients that set again what they found set on a topic must leave it out.
     """
-    return ConfigEntry(SLOT_TAGS, (_synonym(SLOT_TAGS, tags, ConfigSource.DEFAULT),))
+    return ConfigEntry(SLOT_TAGS, tags, ConfigSource.DEFAULT)
 
 
-def synonyms(definition: ConfigDef, layers: Layers) -> tuple[Synonym, ...]:
-    """Return the places that the value of a setting comes from, the one in effect first.
-
-    A setting that was given at the start with its default's value does not differ from one that was not given.
-    """
-    found = []
-    if definition.name in layers.broker:
-        found.append((layers.broker[definition.name], ConfigSource.BROKER))
-    if definition.name in layers.cluster:
-        found.append((layers.cluster[definition.name], ConfigSource.CLUSTER))
-    if (given := definition.value(layers.static)) != definition.default:
-        found.append((definition.format(given), ConfigSource.STATIC))
-    found.append((definition.format(definition.default), ConfigSource.DEFAULT))
-    return tuple(_synonym(definition, text, source) for text, source in found)
+def _set(definition: ConfigDef, text: str, source: ConfigSource, *others: Synonym) -> ConfigEntry:
+    """Return the entry of a config that is set to `text`; `others` are the places that counted without it."""
+    first = _synonym(definition, text, source)
+    return ConfigEntry(definition, first.value, source, (first, *others))
 
 
 def _synonym(definition: ConfigDef, text: str, source: ConfigSource) -> Synonym:

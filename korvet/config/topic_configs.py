@@ -11,15 +11,22 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef
-from korvet.config.settings import SETTINGS
+from korvet.config.broker_configs import BROKER_CONFIGS
+from korvet.config.definition import ConfigDef
 from korvet.protocol.types import ConfigType
 
 # Config of a topic -> setting of the broker.
 _INHERITED = {
     "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
     "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
     "local.retention.bytes": "log.local.retention.bytes",
     "local.retention.ms": "log.local.retention.ms",
     "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
@@ -32,12 +39,17 @@ _INHERITED = {
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
     "offset.sequence.bits": "offset.sequence.bits",
+    "preallocate": "log.preallocate",
     "redis.placement": "redis.placement",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
     "segment.ms": "log.roll.ms",
     "storage.compression": "storage.compression",
     "storage.format": "storage.format",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 _OWN_DOC = {
     "local.retention.bytes": "Bytes that a partition with a remote tier keeps in Redis; -2 is retention.bytes.",
@@ -58,7 +70,7 @@ SLOT_TAGS = ConfigDef(
 
 def _inherited() -> Iterator[ConfigDef]:
     for name, setting in _INHERITED.items():
-        definition = SETTINGS[setting]
+        definition = BROKER_CONFIGS[setting]
         yield replace(
             definition,
             name=name,
@@ -79,21 +91,10 @@ def _flag(name: str, doc: str, *, not_yet: bool = False) -> ConfigDef:
     )
 
 
-def _without_effect(definition: ConfigDef) -> ConfigDef:
-    return replace(definition, doc=f"{definition.doc} Has no effect here.")
-
-
-def _number(name: str, doc: str, default: int, least: int, most: int = INT64_MAX) -> ConfigDef:
-    config_type = ConfigType.INT if most == INT32_MAX else ConfigType.LONG
-    return _without_effect(
-        ConfigDef(doc, least, most, name=name, type=config_type, default=default, dynamic=True)
-    )
-
-
 def _throttled(role: str) -> ConfigDef:
-    doc = f"Replicas whose copying Kafka throttles at the {role}."
+    doc = f"Replicas whose copying Kafka throttles at the {role}. Has no effect here."
     name = f"{role}.replication.throttled.replicas"
-    return _without_effect(ConfigDef(doc, name=name, type=ConfigType.LIST, dynamic=True))
+    return ConfigDef(doc, name=name, type=ConfigType.LIST, dynamic=True)
 
 
 _OWN = (
@@ -115,23 +116,8 @@ _OWN = (
         "remote.storage.enable",
         "Whether the topic is archived, so that Redis need keep only its newest records.",
     ),
-    # What follows belongs to segments and replicas of Kafka's own log.
-    _number("compression.gzip.level", "Kafka's effort with gzip.", -1, -1, INT32_MAX),
-    _number("compression.lz4.level", "Kafka's effort with lz4.", 9, 1, INT32_MAX),
-    _number("compression.zstd.level", "Kafka's effort with zstd.", 3, -131072, INT32_MAX),
-    _number("file.delete.delay.ms", "How long Kafka keeps files of deleted logs.", 60000, 0),
-    _number("flush.messages", "Records after which Kafka writes its log to disk.", INT64_MAX, 1),
-    _number("flush.ms", "Time after which Kafka writes its log to disk.", INT64_MAX, 0),
     _throttled("follower"),
-    _number("index.interval.bytes", "Bytes between two rows of Kafka's index.", 4096, 0, INT32_MAX),
     _throttled("leader"),
-    _without_effect(_flag("preallocate", "Whether Kafka allocates the whole file of a segment at once.")),
-    _number("segment.bytes", "Size of the files of Kafka's log.", 1073741824, 14, INT32_MAX),
-    _number("segment.index.bytes", "Size of the files of Kafka's index.", 10485760, 4, INT32_MAX),
-    _number("segment.jitter.ms", "How far Kafka spreads the ages of segments.", 0, 0),
-    _without_effect(
-        _flag("unclean.leader.election.enable", "Whether a replica of Kafka's that lacks records may lead.")
-    ),
 )
 
 TOPIC_CONFIGS = {each.name: each for each in sorted((*_inherited(), *_OWN), key=lambda each: each.name)}

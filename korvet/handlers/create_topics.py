@@ -87,9 +87,9 @@ def _result(topic: Topic, api: TopicApi) -> wire.CreatableTopicResult:
     configs = [
         wire.CreatableTopicConfigs(
             name=entry.definition.name,
-            value=entry.synonyms[0].value,
+            value=entry.value,
             read_only=not entry.definition.dynamic,
-            config_source=entry.synonyms[0].source,
+            config_source=entry.source,
             is_sensitive=entry.definition.secret,
         )
         for entry in with_overrides(inherited_entries(api.live.layers), topic.overrides, topic.named)

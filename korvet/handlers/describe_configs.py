@@ -71,16 +71,16 @@ def _result(
 def _described(
     entry: ConfigEntry, request: wire.DescribeConfigsRequest
 ) -> wire.DescribeConfigsResourceResult:
-    definition, synonyms = entry.definition, entry.synonyms
+    definition = entry.definition
     return wire.DescribeConfigsResourceResult(
         name=definition.name,
-        value=synonyms[0].value,
+        value=entry.value,
         read_only=not definition.dynamic,
-        config_source=synonyms[0].source,
+        config_source=entry.source,
         is_sensitive=definition.secret,
         synonyms=[
             wire.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
-            for each in (synonyms if request.include_synonyms else ())
+            for each in (entry.synonyms if request.include_synonyms else ())
         ],
         config_type=definition.type,
         documentation=definition.doc if request.include_documentation else None,

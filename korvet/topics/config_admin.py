@@ -22,11 +22,11 @@ from korvet.config.described import (
     ConfigEntry,
     Synonym,
     broker_entries,
+    broker_entry,
     cluster_entries,
     group_entries,
     inherited_entries,
     slot_tags,
-    synonyms,
     with_overrides,
 )
 from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, Layers, merge, normalize
@@ -192,11 +192,12 @@ class ConfigAdmin:
 
     def _as_it_is(self, entry: ConfigEntry) -> ConfigEntry:
         """Return a setting of this broker with the value that it has in effect."""
-        name, given = entry.definition.name, entry.synonyms
+        name = entry.definition.name
         value = self._listening.get(name)
-        if value is None or given[0].value == value:
+        if value is None or entry.value == value:
             return entry
-        return ConfigEntry(entry.definition, (Synonym(name, value, ConfigSource.STATIC), *given))
+        synonyms = (Synonym(name, value, ConfigSource.STATIC), *entry.synonyms)
+        return ConfigEntry(entry.definition, value, ConfigSource.STATIC, synonyms)
 
     def _check_own(self, name: str) -> None:
         own = self._live.settings.broker_id
@@ -316,7 +317,7 @@ def altered_broker(
             if change.operation is not ConfigOperation.SET:
                 definition = DYNAMIC_CONFIGS[change.name]
                 _check_is_list(change, definition.type)
-                present = row.get(change.name, synonyms(definition, below)[0].value)
+                present = row.get(change.name, broker_entry(definition, below).value)
                 value = _combined(present or "", change)
             result[change.name] = normalize(change.name, value, layer)
         known = {name: text for name, text in result.items() if name in DYNAMIC_CONFIGS}

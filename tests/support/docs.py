@@ -16,6 +16,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from korvet.cli import cluster, config
 from korvet.cli.main import korvet
+from korvet.config.broker_configs import WITHOUT_EFFECT
 from korvet.config.described import inherited_entries
 from korvet.config.dynamic import Layers
 from korvet.config.settings import SETTINGS
@@ -67,7 +68,7 @@ def topic_config_table() -> str:
         taken = ", ".join(f"`{choice}`" for choice in definition.taken)
         if definition.not_yet:
             taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.not_yet)})"
-        line = f"| `{definition.name}` | `{entry.synonyms[0].value}` | {taken} | {definition.doc} |"
+        line = f"| `{definition.name}` | `{entry.value}` | {taken} | {definition.doc} |"
         lines.append(line.replace("``", ""))
     return "\n".join(lines) + "\n"
 
@@ -109,6 +110,7 @@ def missing_apis_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: config.markdown_table(SETTINGS.values()),
+    "without-effect": lambda: config.markdown_table(WITHOUT_EFFECT.values()),
     "apis": lambda: cluster.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "missing-apis": missing_apis_table,
     "topic-configs": topic_config_table,

@@ -52,7 +52,7 @@ def test_every_topic_config_of_kafka_is_known_and_ours_are_named_apart() -> None
 
 @pytest.mark.parametrize("name", sorted(TOPIC_CONFIGS))
 def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
-    default = entries({}, Settings())[name].synonyms[0]
+    default = entries({}, Settings())[name]
     assert default.source == ConfigSource.DEFAULT
     assert topic_config.normalize(name, default.value) == default.value
 
@@ -119,7 +119,7 @@ def test_the_cleanup_policy_is_a_list_of_two_policies_and_kept_without_blanks(va
 
 def test_the_brokers_cleanup_policy_is_listed_without_blanks() -> None:
     settings = load(None, {}, {"log.cleanup.policy": "delete , compact"}).settings
-    assert entries({}, settings)["cleanup.policy"].synonyms[0].value == "delete,compact"
+    assert entries({}, settings)["cleanup.policy"].value == "delete,compact"
 
 
 def test_the_brokers_defaults_are_kafkas() -> None:
@@ -218,7 +218,7 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
     overrides = {"max.message.bytes": "9", "compression.type": "lz4", "retention.bytes": "-1"}
     of_topic = topic_config.effective(overrides, settings)
     assert (of_topic.max_message_bytes, of_topic.codec, of_topic.retention_ms) == (9, Codec.lz4, 7)
-    sources = {name: each.synonyms[0].source for name, each in entries(overrides, settings).items()}
+    sources = {name: each.source for name, each in entries(overrides, settings).items()}
     dynamic = {name for name, source in sources.items() if source == ConfigSource.TOPIC}
     assert dynamic == set(overrides)
     static = {name for name, source in sources.items() if source == ConfigSource.STATIC}

@@ -141,10 +141,7 @@ CONFIG_ROWS: Rows = {
                         "read_only": False,
                         "config_source": DYNAMIC_TOPIC,
                         "is_sensitive": False,
-                        "synonyms": [
-                            {"name": "retention.ms", "value": "5", "source": DYNAMIC_TOPIC},
-                            {"name": "log.retention.ms", "value": "604800000", "source": DEFAULT},
-                        ],
+                        "synonyms": {"name": "retention.ms", "value": "5", "source": DYNAMIC_TOPIC},
                         "config_type": ConfigType.LONG,
                         "documentation": None,
                     },
