@@ -41,6 +41,8 @@ def handle(
         message = "a share session does not begin with acknowledgements"
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, message)
     session = api.sessions.resume(group, member, request.share_session_epoch)
+    if session is None and api.sessions.is_alone:
+        raise not_found()
     given = acknowledged_in(request)
     policy = api.policies.of(group)
     refused = unreadable_topics(caller, api.topics, (ref for ref, _ in given))
@@ -48,7 +50,7 @@ def handle(
         (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
     )
     has_nothing = all(error_code(each) == ErrorCode.INVALID_RECORD_STATE for each in outcomes.values())
-    if session is None and has_nothing and (api.sessions.is_alone or not api.members.has(group, member)):
+    if session is None and has_nothing and not api.members.has(group, member):
         raise not_found()  # else another worker may have it, and only the records are late
     if session is not None and request.share_session_epoch == FINAL_EPOCH:
         api.sessions.end(session)

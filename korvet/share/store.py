@@ -105,10 +105,10 @@ class SharePartitions:
     def acknowledge(self, given: Sequence[Acknowledgement]) -> list[Acknowledged | KafkaError]:
         """Take what members say of records that they have acquired: all of a partition or none of it.
 
-        INVALID_RECORD_STATE: of one of them the lock has ended, or it was never this member's. Records that have left
-        the log meanwhile are passed over. A record that is released after its last delivery is archived. Who waits for
-        records is notified of those that are released, and when no more so much is in flight that nothing else is
-        delivered, on the partition's channel.
+        INVALID_RECORD_STATE: of one of them the lock has ended, or it was never this member's. INVALID_REQUEST: one of
+        them is past all that was acquired. Records before the group's start are passed over. A record that is released
+        after its last delivery is archived. Who waits for records is notified of those that are released, and when no
+        more so much is in flight that nothing else is delivered, on the partition's channel.
         """
         return self._acknowledge(given, "")
 

@@ -7,9 +7,11 @@
 -- Returns  1 if something is available again, else 0; that is announced, and that no more so much is in flight that nothing
 --          else is delivered
 -- Errors   STALE_BROKER_EPOCH (shared/lease), UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part),
---          INVALID_RECORD_STATE (the member does not have one of them, or its lock has ended; there is no part)
+--          INVALID_RECORD_STATE (the member does not have one of them, or its lock has ended; there is no part),
+--          INVALID_REQUEST (one of them is past all that was acquired, and something is in flight)
 --
--- What is released after its last delivery is done with. Records that have left the log are passed over.
+-- What is released after its last delivery is done with. Offsets before the group's start are passed over, as in Kafka: those
+-- of records that are done with, and that have left the log.
 -- allow-oom: what is acknowledged is to be delivered no more, and frees memory.
 
 -- @include shared/lease
@@ -26,15 +28,18 @@ local is_replaced = false
 -- @include shared/share_ranges
 -- @include shared/share_redis
 
+local acquired_end -- the offset after the last one that was acquired; nil with nothing in flight
 local function refuse(offset)
-  return redis.error_reply(string.format('INVALID_RECORD_STATE %s of group %s does not have offset %d of %s',
-    member, group, offset, stream))
+  local code = acquired_end and offset >= acquired_end and 'INVALID_REQUEST' or 'INVALID_RECORD_STATE'
+  return redis.error_reply(string.format('%s %s of group %s does not have offset %d of %s', code, member, group, offset,
+    stream))
 end
 
 if not ARGV[first_range] then
   return 0
 end
 local released, has_room = false, false
+local floor = math.max(start or 0, log_start)
 if not header then
   if by_session then
     return 0
@@ -45,6 +50,7 @@ elseif kind == 'redis' then
   if not undelivered then
     return by_session and 0 or refuse(tonumber(ARGV[first_range]))
   end
+  acquired_end = redis.call('XPENDING', stream, group, id_of(log_start), '+', 1)[1] and undelivered
   local acked, freed, renewed = {}, {}, {}
   local at, checked = first_range, tonumber(ARGV[first_range]) -- all before it is the member's, or is gone
   -- Passes over what the member does not have up to `to`, exclusive; returns the offset of a record that is there.
@@ -52,8 +58,8 @@ elseif kind == 'redis' then
     while ARGV[at] and checked < to do
       local last = tonumber(ARGV[at + 1])
       local stop = math.min(last + 1, to)
-      if checked < stop and stop > log_start then
-        local entry = redis.call('XRANGE', stream, id_of(math.max(checked, log_start)), id_of(stop - 1), 'COUNT', 1)[1]
+      if checked < stop and stop > floor then
+        local entry = redis.call('XRANGE', stream, id_of(math.max(checked, floor)), id_of(stop - 1), 'COUNT', 1)[1]
         if entry or stop > undelivered then
           return entry and offset_of(entry[1]) or stop - 1
         end
@@ -139,6 +145,7 @@ else
   if not owners then
     return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
   end
+  acquired_end = ranges[1] and ranges[#ranges - 3] >= log_start and next_offset
   local at, changed = first_range, false
   local function put_as(answer, first, last, count)
     if answer == RENEW then
@@ -169,13 +176,13 @@ else
     end
     while not by_session and first <= last and ARGV[at] and tonumber(ARGV[at]) <= last do
       local from, to = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-      if math.max(from, log_start) < first and to >= log_start then
-        return refuse(math.max(from, log_start))
+      if math.max(from, floor) < first and to >= floor then
+        return refuse(math.max(from, floor))
       end
       from = math.max(from, first)
       if to >= from then
-        if not is_members and math.min(to, last) >= log_start then
-          return refuse(math.max(from, log_start))
+        if not is_members and math.min(to, last) >= floor then
+          return refuse(math.max(from, floor))
         end
         if first < from then
           put(first, from - 1, count, owner, ends)
@@ -196,8 +203,8 @@ else
     end
   end
   while not by_session and ARGV[at] do
-    if tonumber(ARGV[at + 1]) >= log_start then
-      return refuse(math.max(tonumber(ARGV[at]), log_start))
+    if tonumber(ARGV[at + 1]) >= floor then
+      return refuse(math.max(tonumber(ARGV[at]), floor))
     end
     at = at + 3
   end

@@ -62,7 +62,7 @@ def test_what_was_acknowledged_is_not_delivered_again(
     there = connected(stack, f"unix://{replica.connection_pool.connection_kwargs['path']}")
     part.bench.logs, part.store, part.raw = LogStore(there, there, KEYS), SharePartitions(there), replica
     assert part.state() == before
-    assert code_of(part.acknowledge(offsets[0])) is ErrorCode.INVALID_RECORD_STATE
+    assert code_of(part.acknowledge(offsets[2])) is ErrorCode.INVALID_RECORD_STATE
     assert part.take("m3", 1) == [(offsets[4], 2)]
     assert not part.acknowledged(offsets[1], offsets[3])
     part.expire()

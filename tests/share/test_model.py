@@ -86,16 +86,14 @@ class Model:
 
     def acknowledge_wrongly(self, member: str, choice: int, other: int) -> None:
         has = [offset for offset, (owner, _) in sorted(self.flight.items()) if owner == member]
-        wrong = [
-            offset
-            for offset in (*self.offsets, self.offsets[-1] + 1)
-            if offset >= self.start and offset not in has
-        ]
-        if wrong:
+        start = min(self.flight, default=self.next)
+        offsets = (*self.offsets, self.offsets[-1] + 1)
+        if wrong := [offset for offset in offsets if offset >= start and offset not in has]:
             picked = {offset for at, offset in enumerate(has) if choice >> at % 40 & 1}
-            picked.add(wrong[other % len(wrong)])
-            outcome = self.part.acknowledge(*sorted(picked), member=member)
-            assert code_of(outcome) is ErrorCode.INVALID_RECORD_STATE
+            picked.add(one := wrong[other % len(wrong)])
+            is_acquired = one < self.next or not self.flight
+            code = ErrorCode.INVALID_RECORD_STATE if is_acquired else ErrorCode.INVALID_REQUEST
+            assert code_of(self.part.acknowledge(*sorted(picked), member=member)) is code
 
     def release(self, member: str) -> None:
         self.part.release(member)

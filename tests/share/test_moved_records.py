@@ -101,18 +101,13 @@ def test_retention_that_leaves_records_to_the_remote_tier_converts_it_first(queu
     assert queue.raw.hget(queue.share, f"h:{GROUP}").startswith(b"ranges ")
 
 
-def test_a_plain_worker_learns_that_the_group_is_converted(queue: Part) -> None:
-    in_flight(queue)
-    queue.begin(None, "ranges")
-    with pytest.raises(redis_py.ResponseError, match="NOGROUP"):
-        queue.raw.xreadgroup(GROUP, "worker", {queue.stream: ">"})
-
-
-def test_only_the_groups_that_are_converted_lose_their_redis_group(queue: Part) -> None:
+def test_a_group_that_is_converted_loses_its_redis_group_and_no_other_does(queue: Part) -> None:
     in_flight(queue)
     queue.raw.xgroup_create(queue.stream, "their-own", "0")
     convert_redis_groups(queue.bench.redis, queue.partition)
     assert [each["name"] for each in queue.raw.xinfo_groups(queue.stream)] == [b"their-own"]
+    with pytest.raises(redis_py.ResponseError, match="NOGROUP"):
+        queue.raw.xreadgroup(GROUP, "worker", {queue.stream: ">"})
 
 
 def test_a_group_with_too_much_pending_keeps_its_records_where_they_are(queue: Part) -> None:

@@ -53,22 +53,15 @@ def test_types_of_one_range_may_differ(part: Part) -> None:
     assert not part.acknowledged(first + 2)
 
 
-def test_the_worker_learns_where_to_read_next(part: Part) -> None:
+def test_the_worker_learns_where_to_read_next_and_what_it_read_is_not_acquired_twice(part: Part) -> None:
     offsets = filled(part, 4)
     readable = part.readable(offsets[0])
     assert part.asked("m1", 2, readable=readable).read_next == offsets[2]
     assert part.asked("m1", readable=readable).read_next == offsets[-1] + 1
+    assert not part.asked("m2", readable=readable).ranges
     part.acknowledged(offsets[1], type_=RELEASE)
     late = part.asked("m2", at=offsets[-1] + 1)
     assert (late.ranges, late.read_next) == ([], offsets[1])
-
-
-def test_what_was_read_long_ago_is_not_acquired_twice(part: Part) -> None:
-    filled(part, 4)
-    readable = part.readable(part.next())
-    first = part.asked("m1", readable=readable)
-    assert len(offsets_in(first)) == 4
-    assert not part.asked("m2", readable=readable).ranges
 
 
 def test_a_session_releases_what_it_has_acquired_and_not_what_the_next_one_has(part: Part) -> None:
@@ -95,11 +88,17 @@ def test_a_session_releases_what_lies_within_ranges_of_others(ranges: Part) -> N
         assert not ranges.acknowledged(mine)
 
 
-def test_who_says_nothing_releases_nothing(part: Part) -> None:
-    offsets = filled(part, 2)
-    part.take()
-    assert not part.acknowledged()
-    assert not part.acknowledged(AckRange(offsets[0], offsets[0], []))
+def test_an_acknowledgement_may_come_again_once_all_records_before_it_are_done_with(part: Part) -> None:
+    offsets = filled(part, 4)
+    part.take("m1")
+    for nothing in ((), (AckRange(offsets[1], offsets[1], []),)):
+        assert not part.acknowledged(*nothing)
+    part.acknowledged(*offsets[1:3])
+    assert code_of(part.acknowledge(offsets[1])) is ErrorCode.INVALID_RECORD_STATE
+    part.acknowledged(offsets[0])
+    for type_ in (ACCEPT, RELEASE, RENEW):
+        assert not part.acknowledged(*offsets[:3], type_=type_, member="m2")
+    assert not part.acknowledged(*offsets)
     assert not part.acknowledged(*offsets)
 
 

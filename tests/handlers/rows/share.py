@@ -213,6 +213,12 @@ def acquired(scene: Scene) -> None:
     scene.do(apis.ShareFetch, **fetching())
 
 
+def accepted(first: int, last: int) -> Any:
+    return steps(
+        acquired, lambda scene: scene.do(apis.ShareAcknowledge, **acknowledging(1, [(first, last, ACCEPT)]))
+    )
+
+
 def acquired_by_alice(scene: Scene) -> None:
     from_the_start(scene)
     for resource in (GROUP, TOPIC):
@@ -314,8 +320,12 @@ FETCH = (
         fetching(topics=place(topic="missing")), error=ErrorCode.UNKNOWN_TOPIC_ID, at=FETCHED, before=sharing
     ),
     *(
-        Row(fetching(1, place(acks=acks)), error=code, at=ACKNOWLEDGED, versions=(2, 2), before=acquired)
-        for code, acks in ((ErrorCode.INVALID_RECORD_STATE, [(5, 9, ACCEPT)]), (INVALID, [(5, 4, ACCEPT)]))
+        Row(fetching(epoch, place(acks=acks)), error=code, at=ACKNOWLEDGED, versions=(2, 2), before=before)
+        for code, before, epoch, acks in (
+            (ErrorCode.INVALID_RECORD_STATE, accepted(2, 2), 2, [(2, 2, ACCEPT)]),
+            (INVALID, acquired, 1, [(2, 3, ACCEPT)]),
+            (INVALID, acquired, 1, [(5, 4, ACCEPT)]),
+        )
     ),
 )
 
@@ -331,6 +341,7 @@ ACKNOWLEDGE = (
         before=acquired,
     ),
     Row(acknowledging(acks=[(0, 2, RENEW)], is_renew_ack=True), versions=(2, 2), before=acquired),
+    Row(acknowledging(2, [(0, 1, ACCEPT)]), versions=(2, 2), before=accepted(0, 1)),
     *(
         Row(request, {"responses": []}, code, before=before)
         for code, request, before in (
@@ -357,19 +368,21 @@ ACKNOWLEDGE = (
         refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
     ),
     *(
-        Row(request, error=code, at=FETCHED, versions=(2, 2), before=acquired)
-        for code, request in (
-            (INVALID, acknowledging(acks=[(5, 4, ACCEPT)])),
-            (INVALID, acknowledging(acks=[(0, 1, ACCEPT), (1, 2, ACCEPT)])),
-            (INVALID, acknowledging(acks=[(0, 0, 5)])),
-            (INVALID, acknowledging(acks=[(-1, 0, ACCEPT)])),
-            (INVALID, acknowledging(acks=[(0, 0, RENEW)])),
-            (ErrorCode.INVALID_RECORD_STATE, acknowledging(acks=[(5, 9, ACCEPT)])),
+        Row(request, error=code, at=FETCHED, versions=(2, 2), before=before)
+        for before, code, request in (
+            (accepted(1, 2), ErrorCode.INVALID_RECORD_STATE, acknowledging(2, [(1, 2, ACCEPT)])),
+            (acquired, INVALID, acknowledging(acks=[(5, 4, ACCEPT)])),
+            (acquired, INVALID, acknowledging(acks=[(0, 1, ACCEPT), (1, 2, ACCEPT)])),
+            (acquired, INVALID, acknowledging(acks=[(0, 0, 5)])),
+            (acquired, INVALID, acknowledging(acks=[(-1, 0, ACCEPT)])),
+            (acquired, INVALID, acknowledging(acks=[(0, 0, RENEW)])),
+            (acquired, INVALID, acknowledging(acks=[(0, 2, ACCEPT), (5, 9, ACCEPT)])),
             (
+                acquired,
                 ErrorCode.UNKNOWN_TOPIC_ID,
                 acknowledging() | {"topics": place(topic="missing", acks=[(0, 0, ACCEPT)])},
             ),
-            (UNKNOWN, acknowledging() | {"topics": place(7, acks=[(0, 0, ACCEPT)])}),
+            (acquired, UNKNOWN, acknowledging() | {"topics": place(7, acks=[(0, 0, ACCEPT)])}),
         )
     ),
 )
