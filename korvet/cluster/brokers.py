@@ -35,6 +35,8 @@ _UNREGISTER = scripts.get("broker/unregister")
 _LOOK = scripts.get("broker/look")
 _HOLDER = scripts.get("keeper/look")
 
+_NO_HOLDER: Reply = [b"", b"0"]
+
 NOBODY = -1
 """In the place of a leader, or controller, that cannot be reached by a client's listener."""
 
@@ -55,10 +57,14 @@ class RegisteredBroker(NamedTuple):
 
 
 class RegisteredBrokers(NamedTuple):
-    """The brokers at one moment, in order of their ids; `keeper` is the broker whose keeper holds the lease."""
+    """The brokers at one moment, in order of their ids; `keeper` is the broker whose keeper holds the lease.
+
+    `keeper_epoch` rises with each new holder of the lease.
+    """
 
     brokers: tuple[RegisteredBroker, ...]
     keeper: int | None
+    keeper_epoch: int = 0
 
 
 class _BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,10 +86,11 @@ class BrokerStore:
     def __init__(self, redis: Redis, keys: Keys, *, clock: Clock = CLOCK) -> None:
         self._redis = redis
         self._keys = keys
+        self._lease = (keys.keeper_lease, keys.keeper_fence)
         self._clock = clock
         self._unreadable: dict[bytes, bytes] = {}
         # In a cluster: who holds the keeper's lease, as far as is known, and the greenlet that asks.
-        self._holder: Reply = b""
+        self._holder: Reply = _NO_HOLDER
         self._asking: gevent.Greenlet[[], None] | None = None
 
     def register(self, registration: Registration, lease_ms: int) -> None:
@@ -107,7 +114,7 @@ class BrokerStore:
         In a Redis Cluster the keeper's lease may lie on a node that hangs, and nobody waits for it: the holder is the
         one that was known before, or none if the node does not answer.
         """
-        look, holder = (_LOOK, (self._keys.brokers,), ()), (_HOLDER, (self._keys.keeper_lease,), ())
+        look, holder = (_LOOK, (self._keys.brokers,), ()), (_HOLDER, self._lease, ())
         if not self._redis.is_cluster:
             return self._redis.begin_scripts([look, holder])
         if self._asking is None or self._asking.ready():
@@ -116,9 +123,9 @@ class BrokerStore:
 
     def _ask_holder(self) -> None:
         try:
-            self._holder = self._redis.script(_HOLDER, (self._keys.keeper_lease,), ())
+            self._holder = self._redis.script(_HOLDER, self._lease, ())
         except (KafkaError, RespError):
-            self._holder = b""
+            self._holder = _NO_HOLDER
 
     def read(self, replies: Sequence[Reply]) -> RegisteredBrokers:
         """Return the brokers in the replies to `begin_read`; raises KafkaError for other replies."""
@@ -142,9 +149,13 @@ class BrokerStore:
             if row.until > now_ms:
                 address = Endpoint(row.host, row.port)
                 live.append(RegisteredBroker(broker_id, address, row.listeners, row.started))
-        keeper, _, _ = holder.partition(b":") if isinstance(holder, bytes) else (b"", b"", b"")
+        match holder:
+            case [bytes() as name, bytes() as token] if token.isdigit():
+                keeper, epoch = name.partition(b":")[0], int(token)
+            case _:
+                keeper, epoch = b"", 0
         live.sort(key=lambda broker: broker.broker_id)
-        return RegisteredBrokers(tuple(live), int(keeper) if keeper.isdigit() else None)
+        return RegisteredBrokers(tuple(live), int(keeper) if keeper.isdigit() else None, epoch)
 
 
 class LiveBroker(msgspec.Struct, frozen=True):
@@ -179,10 +190,11 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 class LiveBrokers:
     """The live brokers at one moment, at least one, and what follows from who they are. Never changes."""
 
-    def __init__(self, brokers: Sequence[LiveBroker], keeper: int | None) -> None:
-        """`keeper` is the broker whose keeper holds the lease, as far as is known."""
+    def __init__(self, brokers: Sequence[LiveBroker], keeper: int | None, keeper_epoch: int = 0) -> None:
+        """`keeper` is the broker whose keeper holds the lease, as far as is known, since its number `keeper_epoch`."""
         self.all = tuple(sorted(brokers, key=lambda broker: broker.broker_id))
         self.keeper = keeper
+        self.keeper_epoch = keeper_epoch
         self._by_id = {each.broker_id: each for each in self.all}
         self._ids = tuple(self._by_id)
         self._reachable: dict[str, ReachableBrokers] = {}
@@ -244,6 +256,11 @@ class ReachableBrokers:
         self._live = live
         self._listener = listener
         self._by_id = {each.broker_id: each for each in self.all}
+
+    @property
+    def controller_epoch(self) -> int:
+        """How often the keeper's lease has had a new holder."""
+        return self._live.keeper_epoch
 
     @property
     def controller_id(self) -> int:
@@ -317,7 +334,7 @@ class ClusterView:
             if each.broker_id != self.this.broker_id:
                 listeners = each.listeners or {DEFAULT_LISTENER: each.address}
                 brokers.setdefault(each.address, LiveBroker(each.broker_id, listeners))
-        self.live = LiveBrokers(list(brokers.values()), registered.keeper)
+        self.live = LiveBrokers(list(brokers.values()), registered.keeper, registered.keeper_epoch)
 
 
 @lru_cache(maxsize=_TOPICS_REMEMBERED)

@@ -240,6 +240,7 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     49: (_cluster(ALTER_CONFIGS),),  # AlterClientQuotas
     50: (_cluster(DESCRIBE),),  # DescribeUserScramCredentials
     51: (_cluster(ALTER),),  # AlterUserScramCredentials
+    55: (_cluster(DESCRIBE),),  # DescribeQuorum
     57: (_cluster(ALTER),),  # UpdateFeatures
     60: (Own([(DESCRIBE, CLUSTER)]),),  # DescribeCluster
     61: (_topics(READ),),  # DescribeProducers

@@ -189,6 +189,11 @@ class TopicRegistry:
         """Changes whenever a topic of this registry does."""
         self._refreshing = RLock()
 
+    @property
+    def epoch(self) -> int:
+        """Number of the newest change in Redis, of topics, settings, features or rights, as of the last refresh."""
+        return self._epoch
+
     def reload(self) -> None:
         """Read the whole registry."""
         with self._refreshing:

@@ -1,8 +1,10 @@
 #!lua flags=no-writes
 -- Reads who holds the lease of the keeper.
--- KEYS     lease
+-- KEYS     lease, fence
 -- ARGV     none
--- Returns  the lease's holder or ""
+-- Returns  {the lease's holder or "", the last fencing token or "0"}
 -- Errors   none
 
-return redis.call('GET', KEYS[1]) or ''
+local lease, fence = KEYS[1], KEYS[2]
+
+return {redis.call('GET', lease) or '', redis.call('GET', fence) or '0'}

@@ -53,7 +53,7 @@ ONE_STRUCT = {
 }
 """Structs upstream that are the same on the wire as another one, which is declared here for both."""
 
-OWN_NAMES = {"EntryResult": "EntryData"}
+OWN_NAMES = {"EntryResult": "EntryData", "AskedTopic": "TopicData", "AskedPartition": "PartitionData"}
 """Structs whose name upstream, the value, is that of another one in the same file here."""
 
 

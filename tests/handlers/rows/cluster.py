@@ -1,4 +1,4 @@
-"""Rows of ApiVersions, DescribeCluster, DescribeLogDirs and UpdateFeatures."""
+"""Rows of ApiVersions, DescribeCluster, DescribeLogDirs, DescribeQuorum and UpdateFeatures."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ LEVELS = {**{f"{name}.version": 1 for name in ONE_LEVEL}, METADATA: 29, "transac
 EVERYTHING = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Every operation on the cluster, by the numbers of AclOperation."""
 KINDS = {"endpoint_type": 1}
+METADATA_LOG, POSITIVE = "__cluster_metadata", Where(lambda given: given > 0)
 FINALIZED = [
     {"name": name, "max_version_level": level, "min_version_level": level}
     for name, level in sorted(LEVELS.items())
@@ -48,6 +49,10 @@ def changed(level: int, name: str = "transaction.version", **fields: Any) -> Fie
     kind = FeatureUpgradeType.SAFE_DOWNGRADE if down else FeatureUpgradeType.UPGRADE
     update = {"feature": name, "max_version_level": level, "upgrade_type": kind, "allow_downgrade": down}
     return {"feature_updates": [update | fields]}
+
+
+def quorum(topic: str = METADATA_LOG, partition: int = 0) -> Fields:
+    return {"topics": [{"topic_name": topic, "partitions": [{"partition_index": partition}]}]}
 
 
 NOT_DOWN: Fields = {"upgrade_type": FeatureUpgradeType.UPGRADE, "allow_downgrade": False}
@@ -105,6 +110,48 @@ CLUSTER_ROWS: Rows = {
             {"results": sized(0)},
         ),
         Row({"topics": []}, {"results": Where(without_topics)}),
+    ),
+    apis.DescribeQuorum: (
+        Row(
+            quorum(),
+            {
+                "error_message": None,
+                "topics": {
+                    "topic_name": METADATA_LOG,
+                    "partitions": {
+                        "partition_index": 0,
+                        "error_message": None,
+                        "leader_id": 0,
+                        "high_watermark": POSITIVE,
+                        "current_voters": [
+                            {
+                                "replica_id": broker_id,
+                                "log_end_offset": POSITIVE,
+                                "last_fetch_timestamp": POSITIVE,
+                                "last_caught_up_timestamp": POSITIVE,
+                            }
+                            for broker_id in (0, 7)
+                        ],
+                        "observers": [],
+                    },
+                },
+                "nodes": [
+                    {"node_id": 0, "listeners": {"name": "PLAINTEXT", "host": "127.0.0.1", "port": 9092}},
+                    {"node_id": 7, "listeners.host": "other.example"},
+                ],
+            },
+            before=lambda scene: scene.other_broker(7),
+            rights=[(DESCRIBE, CLUSTER)],
+        ),
+        *(
+            Row(
+                request,
+                {"topics.partitions": {"error_message": Where(bool), "current_voters": []}, "nodes": []},
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "topics.partitions.error_code",
+            )
+            for request in (quorum("orders"), quorum(METADATA_LOG, 1))
+        ),
     ),
     apis.UpdateFeatures: (
         Row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from korvet.errors import ErrorCode
@@ -106,6 +107,17 @@ def described(**fields: Any) -> Fields:
 OWNED = {"topic_partitions": [{"topic_id": topic_id(), "topic_name": "orders", "partitions": [0, 1]}]}
 ASKED = {"group_ids": ["billing", "billing"]}
 
+
+def described_by_rights(before: Callable[[Scene], object]) -> tuple[Row, Row]:
+    """Return rows of the rights that the description of a group needs, and of those that it reports."""
+    rights = [(DESCRIBE, TOPIC), (DESCRIBE, GROUP)]
+    reported = described(authorized_operations=Where(lambda given: given > 0))
+    return (
+        Row(ASKED, before=before, rights=rights, refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED]),
+        Row(ASKED | {"include_authorized_operations": True}, reported, before=before),
+    )
+
+
 CONSUMER_GROUP_ROWS: Rows = {
     apis.ConsumerGroupHeartbeat: HEARTBEAT,
     apis.ConsumerGroupDescribe: (
@@ -136,17 +148,7 @@ CONSUMER_GROUP_ROWS: Rows = {
             ),
             before=static,
         ),
-        Row(
-            ASKED,
-            before=joined,
-            rights=[(DESCRIBE, TOPIC), (DESCRIBE, GROUP)],
-            refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
-        ),
-        Row(
-            ASKED | {"include_authorized_operations": True},
-            described(authorized_operations=Where(lambda given: given > 0)),
-            before=joined,
-        ),
+        *described_by_rights(joined),
         *(
             Row(
                 ASKED,

@@ -10,7 +10,7 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.share.types import ACCEPT, RENEW
 from tests.handlers import apis
 from tests.handlers.rows.configs import altered
-from tests.handlers.rows.consumer_groups import lowered
+from tests.handlers.rows.consumer_groups import ASKED, described, described_by_rights, lowered
 from tests.handlers.rows.groups import sharing, stable
 from tests.handlers.rows.records import transactional
 from tests.handlers.scene import ALICE, GROUP, TOPIC, Scene, topic_id
@@ -67,13 +67,6 @@ HEARTBEAT = (
     no_heartbeat(NO_FEATURE, beating(), lowered("share.version")),
 )
 
-ASKED = {"group_ids": ["billing", "billing"]}
-
-
-def described(**fields: Any) -> Fields:
-    return {"groups": [{"group_id": "billing"} | fields]}
-
-
 DESCRIBE_GROUP = (
     Row(
         ASKED,
@@ -102,17 +95,7 @@ DESCRIBE_GROUP = (
         ),
         before=sharing,
     ),
-    Row(
-        ASKED,
-        before=sharing,
-        rights=[(DESCRIBE, TOPIC), (DESCRIBE, GROUP)],
-        refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
-    ),
-    Row(
-        ASKED | {"include_authorized_operations": True},
-        described(authorized_operations=Where(lambda given: given > 0)),
-        before=sharing,
-    ),
+    *described_by_rights(sharing),
     *(
         Row(ASKED, described(error_message=Where(bool), members=[]), code, "groups.error_code", before=before)
         for code, before in ((NO_GROUP, lambda _scene: None), (NO_GROUP, stable))

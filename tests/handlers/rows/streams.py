@@ -8,7 +8,7 @@ from korvet.errors import ErrorCode
 from korvet.groups.streams.types import GroupStatus
 from korvet.protocol.types import AclOperation
 from tests.handlers import apis
-from tests.handlers.rows.consumer_groups import lowered
+from tests.handlers.rows.consumer_groups import described_by_rights, lowered
 from tests.handlers.rows.groups import stable
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, Scene
 from tests.handlers.table import Fields, Row, Rows, Where
@@ -210,17 +210,7 @@ STREAMS_ROWS: Rows = {
                 client_tags=[{"key": "zone", "value": "a"}],
             ),
         ),
-        Row(
-            {"group_ids": ["billing"]},
-            before=joined,
-            rights=[(DESCRIBE, TOPIC), (DESCRIBE, GROUP)],
-            refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED],
-        ),
-        Row(
-            {"group_ids": ["billing"], "include_authorized_operations": True},
-            {"groups.authorized_operations": Where(lambda given: given > 0)},
-            before=joined,
-        ),
+        *described_by_rights(joined),
         *(
             Row(
                 {"group_ids": ["billing"]},

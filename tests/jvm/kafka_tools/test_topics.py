@@ -70,14 +70,6 @@ def test_partitions_that_lack_something_are_none(tools: AtBroker, topic: str) ->
     assert f"Topic: {topic}\t" in overridden
 
 
-def test_a_topic_is_read_in_pieces(tools: AtBroker, topic: str) -> None:
-    whole = tools.done("kafka-topics", "--describe", "--topic", topic)
-    pieces = tools.done(
-        "kafka-topics", "--describe", "--topic", topic, "--partition-size-limit-per-response", "1"
-    )
-    assert pieces == whole
-
-
 @pytest.mark.parametrize(
     ("flags", "error", "said"),
     [

@@ -10,7 +10,7 @@ import pytest
 from tests.lua.support import now_ms, refused, run
 
 BROKERS = "korvet:brokers"
-LEASE = "korvet:keeper"
+LEASE, FENCE = "korvet:keeper", "{korvet:keeper}:fence"
 LEASE_MS = 60_000
 DAY_MS = 86_400_000
 PAST = {"host": "old", "port": 9092, "incarnation": "old"}
@@ -142,10 +142,10 @@ def test_a_look_returns_the_time_and_every_row(raw_redis: Any) -> None:
     assert rows == [b"1", raw_redis.hget(BROKERS, 1)]
 
 
-def test_a_look_at_the_lease_returns_its_holder(raw_redis: Any) -> None:
-    assert run(raw_redis, "keeper/look", (LEASE,), ()) == b""
-    raw_redis.set(LEASE, "1:x")
-    assert run(raw_redis, "keeper/look", (LEASE,), ()) == b"1:x"
+def test_a_look_at_the_lease_returns_its_holder_and_the_last_token(raw_redis: Any) -> None:
+    assert run(raw_redis, "keeper/look", (LEASE, FENCE), ()) == [b"", b"0"]
+    run(raw_redis, "keeper/lease", (LEASE, FENCE), ("1:x", 1000))
+    assert run(raw_redis, "keeper/look", (LEASE, FENCE), ()) == [b"1:x", b"1"]
 
 
 def test_a_registration_that_a_clock_set_back_made_long_ends_soon(raw_redis: Any) -> None:
