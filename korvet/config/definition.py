@@ -23,6 +23,7 @@ Value = str | int | float | bool
 VARIABLE_PREFIX = "KORVET_"
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
 
 TEXT_BYTES_MAX = 32_767
 """Kafka's limit for a text on the wire: no response could carry a longer value, as a list with many appends may be."""
@@ -32,6 +33,7 @@ _REFUSED_CHARS_MAX = 80  # of a wrong value in an error: enough to recognise it
 # Python reads more as a number than the clients that read a value back: 1_000, or the digits of other scripts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
+_NAN = "NaN"  # as Java reads and writes it
 _BOOLEANS = {"true": True, "false": False}
 PythonType = type[str | int | float | bool]
 _NUMERIC: dict[ConfigType, PythonType] = {
@@ -59,8 +61,6 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
     per_mechanism: bool = False
     """Whether one of its mechanisms may have another one, by `listener.name.<name>.<mechanism>.<setting>`."""
     choices: tuple[str, ...] = ()
-    not_yet: tuple[str, ...] = ()
-    """Values of Kafka's whose behaviour is not built."""
     type: ConfigType = ConfigType.STRING
     name: str = ""
     default: Value = ""
@@ -82,17 +82,15 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
     @property
     def taken(self) -> tuple[str, ...]:
         """The values that it may have, if they can be listed."""
-        every = tuple(_BOOLEANS) if self.type is ConfigType.BOOLEAN else self.choices
-        return tuple(each for each in every if each not in self.not_yet)
+        return tuple(_BOOLEANS) if self.type is ConfigType.BOOLEAN else self.choices
 
     @property
     def allowed(self) -> str:
         """Its range in words."""
         if self.type is ConfigType.LIST and self.choices:
-            return f"a list of {', '.join(self.choices)}, comma-separated, each at most once"
+            return f"a list of {', '.join(self.choices)}, comma-separated"
         if self.type is ConfigType.BOOLEAN:
-            missing = f" ({', '.join(self.not_yet)} is not supported yet)" if self.not_yet else ""
-            return f"{' or '.join(self.taken)}{missing}"
+            return " or ".join(self.taken)
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         kind = "number" if self.type is ConfigType.DOUBLE else "whole number"
@@ -110,7 +108,7 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         if self.type is ConfigType.BOOLEAN:
             value = _BOOLEANS.get(bare.lower())
         elif self.type is ConfigType.DOUBLE:
-            value = float(bare) if _NUMBER.fullmatch(bare) else None
+            value = float(bare) if bare == _NAN or _NUMBER.fullmatch(bare) else None
         elif self.python_type is int:
             value = int(bare) if _WHOLE_NUMBER.fullmatch(bare) else None
         elif self.choices and self.type is not ConfigType.LIST:
@@ -120,18 +118,22 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         return self.check(value, origin)
 
     def check(self, value: Value, origin: str = "") -> Value:
-        """Return a value of the right type as it is kept, a list without blanks; raises ConfigError out of range."""
+        """Return a value of the right type as it is kept; raises ConfigError out of range.
+
+        A list is kept without blanks, and without what it names again if there are `choices`, as Kafka reads it.
+        """
+        allowed = ""
         if isinstance(value, str):
             allowed = self._text_allowed(value)
-        elif isinstance(value, bool):
-            allowed = self.allowed if self.format(value) in self.not_yet else ""
-        else:
-            known = not self.choices or self.format(value) in self.choices
-            allowed = "" if known and self.least <= value <= self.most else self.allowed
+        elif not isinstance(value, bool):
+            unknown = self.choices and self.format(value) not in self.choices
+            # As in Kafka, NaN is within every range.
+            allowed = self.allowed if unknown or value < self.least or value > self.most else ""
         if allowed:
             raise self.refusal(value, origin, allowed)
         if isinstance(value, str) and self.type is ConfigType.LIST:
-            return ",".join(values.listed(value))
+            parts = values.listed(value)
+            return ",".join(dict.fromkeys(parts) if self.choices else parts)
         return value
 
     def _text_allowed(self, text: str) -> str:
@@ -140,8 +142,7 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
             return f"at most {TEXT_BYTES_MAX} bytes long"
         if self.choices:
             parts = values.listed(text) if self.type is ConfigType.LIST else [text]
-            known = set(parts) <= set(self.choices) and len(set(parts)) == len(parts)
-            return "" if known else self.allowed
+            return "" if set(parts) <= set(self.choices) else self.allowed
         # What the system cannot decode arrives from the environment as lone surrogates. PEM has lines.
         if not (text.replace("\n", "") if self.form is values.pem else text).isprintable():
             return "a text without control characters"
@@ -151,6 +152,8 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         """Write a value as text that `parse` reads, without its secret part."""
         if isinstance(value, bool):
             return "true" if value else "false"
+        if value != value:  # noqa: PLR0124 - NaN alone
+            return _NAN
         return self._masked(str(value)) if self.secret else str(value)
 
     def refusal(self, value: object, origin: str, allowed: str) -> ConfigError:

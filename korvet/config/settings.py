@@ -13,7 +13,7 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 
 from korvet.config import values
-from korvet.config.definition import INT32_MAX, INT64_MAX, ConfigDef, Value, definition_of
+from korvet.config.definition import INT32_MAX, INT64_MAX, INT64_MIN, ConfigDef, Value, definition_of
 from korvet.config.definition import dynamic as _dynamic
 from korvet.config.definition import fixed as _fixed
 from korvet.config.definition import of_listener as _of_listener
@@ -390,7 +390,7 @@ class Settings:
         7 * _DAY_MS, "How long records are kept; -1 is without limit.", -1, INT64_MAX
     )
     log_retention_bytes: int = _dynamic(
-        -1, "Bytes that a partition keeps; -1 is without limit.", -1, INT64_MAX
+        -1, "Bytes that a partition keeps; a negative number is without limit.", INT64_MIN, INT64_MAX
     )
     log_retention_check_interval_ms: int = _setting(
         300_000, "Pause between two rounds of the keeper.", 1, INT64_MAX
@@ -444,8 +444,8 @@ class Settings:
     log_message_timestamp_after_max_ms: int = _dynamic(
         3_600_000, "How far a producer's timestamp may lie in the future.", 0, INT64_MAX
     )
-    compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd", "none"] = _dynamic(
-        "producer", "Codec of the batches that consumers get; `none` is an older name of `producer`."
+    compression_type: Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"] = _dynamic(
+        "producer", "Codec of the batches that consumers get."
     )
     storage_format: Literal["record", "batch"] = _dynamic(
         "record", "Layout of a new topic in Redis: a stream entry for each record, or for each batch."

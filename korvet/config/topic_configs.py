@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from korvet.config import values
 from korvet.config.broker_configs import BROKER_CONFIGS
 from korvet.config.definition import ConfigDef
 from korvet.protocol.types import ConfigType
@@ -80,21 +81,18 @@ def _inherited() -> Iterator[ConfigDef]:
         )
 
 
-def _flag(name: str, doc: str, *, not_yet: bool = False) -> ConfigDef:
-    return ConfigDef(
-        doc,
-        name=name,
-        type=ConfigType.BOOLEAN,
-        default=False,
-        dynamic=True,
-        not_yet=("true",) if not_yet else (),
-    )
+def _flag(name: str, doc: str) -> ConfigDef:
+    return ConfigDef(doc, name=name, type=ConfigType.BOOLEAN, default=False, dynamic=True)
 
 
 def _throttled(role: str) -> ConfigDef:
-    doc = f"Replicas whose copying Kafka throttles at the {role}. Has no effect here."
-    name = f"{role}.replication.throttled.replicas"
-    return ConfigDef(doc, name=name, type=ConfigType.LIST, dynamic=True)
+    return ConfigDef(
+        f"Replicas whose copying Kafka throttles at the {role}. Has no effect here.",
+        name=f"{role}.replication.throttled.replicas",
+        form=values.throttled_replicas,
+        type=ConfigType.LIST,
+        dynamic=True,
+    )
 
 
 _OWN = (
@@ -106,11 +104,13 @@ _OWN = (
         choices=("partition", "date"),
         dynamic=True,
     ),
-    _flag("remote.log.copy.disable", "Whether nothing more is copied to the remote tier.", not_yet=True),
+    _flag(
+        "remote.log.copy.disable",
+        "Whether nothing more is archived; Redis keeps records by retention.* then.",
+    ),
     _flag(
         "remote.log.delete.on.disable",
-        "Whether the remote tier is emptied when it is switched off.",
-        not_yet=True,
+        "Whether Kafka empties the remote tier when it is switched off. Has no effect here.",
     ),
     _flag(
         "remote.storage.enable",

@@ -185,6 +185,14 @@ archive = _matching(
     r"(?!.*://)[^\0]+|(s3|gs|abfss)://.+",
     "a directory, s3://BUCKET/PATH, gs://BUCKET/PATH, abfss://CONTAINER@ACCOUNT.HOST/PATH",
 )
+_replicas = _list_of(r"([0-9]+:[0-9]+)?", "*, or a list of PARTITION:BROKER, comma-separated")
+
+
+def throttled_replicas(text: str) -> str:
+    """Allow PARTITION:BROKER, comma-separated, or `*`."""
+    return "" if text.strip() == "*" else _replicas(text)
+
+
 # As Spark's "Submitting Applications" lists them under Master URLs.
 spark_master = _matching(
     r"local(\[([1-9][0-9]*|\*)(,[1-9][0-9]*)?\])?|yarn|(spark|k8s)://\S+",

@@ -69,16 +69,11 @@ def _new_topic(topic: wire.CreatableTopic, api: TopicApi) -> TopicSpec:
         given = [(each.partition_index, each.broker_ids) for each in topic.assignments]
         assignment = new_assignment(topic.name, given, live)
         partitions = len(assignment)
-    configs: dict[str, str | None] = {}
-    for config in topic.configs:
-        if config.name in configs:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} is given twice")
-        configs[config.name] = config.value
     return TopicSpec(
         name=topic.name,
         partitions=partitions,
         replication_factor=topic.replication_factor,
-        configs=configs,
+        configs={config.name: config.value for config in topic.configs},  # as in Kafka the last value counts
         assignment=assignment,
     )
 

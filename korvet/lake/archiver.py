@@ -250,7 +250,7 @@ class Archiver:
         return done
 
     def _plan(self, stores: LakeStores, ends: EndOffsets, done: ArchiveRound) -> list[TopicPlan]:
-        topics = stores.remote_topics(self._names)
+        topics = [topic for topic in stores.remote_topics(self._names) if topic.copied]
         # What replicas do not have a failover may take back, and put other records at its offsets.
         bounds = iter(stores.held_bounds([each for topic in topics for each in topic.partitions]))
         found: list[TopicPlan] = []

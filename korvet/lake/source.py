@@ -54,7 +54,7 @@ class SourceTopic(NamedTuple):
     """A topic to archive: its id as the text of 22 characters, its partitions in order.
 
     `log_append_time`: timestamps of records are those of their appends. `by_date`: so a table is partitioned that is
-    created for it.
+    created for it. `copied`: archiving goes on (remote.log.copy.disable).
     """
 
     name: str
@@ -62,6 +62,7 @@ class SourceTopic(NamedTuple):
     partitions: tuple[Partition, ...]
     log_append_time: bool
     by_date: bool = False
+    copied: bool = True
 
     @property
     def of(self) -> LakeTopic:
@@ -319,7 +320,8 @@ def _topic(row: TopicRow, logs: LogStore, timestamp_type: str, insync: str) -> S
     )
     kind = row.configs.get(_TIMESTAMP_TYPE, timestamp_type)
     by_date = row.configs.get("lake.partitioning") == "date"
-    return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime", by_date)
+    copied = row.configs.get("remote.log.copy.disable") != "true"
+    return SourceTopic(row.name, row.id, tuple(partitions), kind == "LogAppendTime", by_date, copied)
 
 
 def _same_store(uri: str) -> str:

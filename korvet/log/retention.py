@@ -65,9 +65,9 @@ def policy_of(config: TopicConfig) -> Policy:
     With an empty cleanup.policy the remote tier keeps everything, and Redis what is local
     (UnifiedLog.deleteOldSegments).
     """
-    if not config.delete and (config.compact or not config.remote_storage):
+    if not config.delete and (config.compact or not config.remote_copy):
         return Policy()
-    if not config.remote_storage:
+    if not config.remote_copy:
         return Policy(config.retention_ms, config.retention_bytes)
     return Policy(config.local_retention_ms, config.local_retention_bytes, archived_only=True)
 

@@ -28,7 +28,7 @@ AS_RETENTION = -2
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the broker acts on, typed. Sizes in bytes, times in milliseconds; retention -1 is without a limit."""
+    """What the broker acts on, typed. Sizes in bytes, times in milliseconds; a retention below 0 is without a limit."""
 
     codec: Codec
     max_message_bytes: int
@@ -50,6 +50,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     local_retention_bytes: int
     remote_storage: bool
     """Whether the topic has a remote tier."""
+    remote_copy: bool
+    """Whether records are copied to the remote tier."""
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
@@ -120,11 +122,14 @@ def check_together(overrides: Mapping[str, str], settings: Settings) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     for unit in ("ms", "bytes"):
         local, whole = f"local.retention.{unit}", f"retention.{unit}"
-        limit = value(whole, overrides, settings)
-        # -1 is without a limit; -2 stands for the limit of the whole.
-        if limit != -1 and value(local, overrides, settings) == -1:
+        limit, kept = int(value(whole, overrides, settings)), value(local, overrides, settings)
+        if value("remote.log.copy.disable", overrides, settings) and kept not in (limit, AS_RETENTION):
+            message = f"remote.log.copy.disable=true: {local}={kept} must be -2 or that of {whole}, {limit}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        # A negative limit is none; -2 stands for the limit of the whole.
+        if limit >= 0 and kept == -1:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{local}=-1 is more than {whole}={limit}")
-        if limit != -1:
+        if limit >= 0:
             _check_at_most(local, whole, overrides, settings)
 
 
@@ -148,13 +153,13 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
     retention_ms, retention_bytes = int(found("retention.ms")), int(found("retention.bytes"))
     local_ms, local_bytes = int(found("local.retention.ms")), int(found("local.retention.bytes"))
     return TopicConfig(
-        # The stored records do not show which codec each producer used; both of these mean uncompressed here.
+        # The stored records do not show which codec each producer used: `producer` means uncompressed here too.
         codec=Codec.none if compression in ("producer", "uncompressed") else Codec[compression],
         max_message_bytes=int(found("max.message.bytes")),
         max_message_records=int(found("max.message.records")),
         sequence_bits=int(found("offset.sequence.bits")),
         format="batch" if found("storage.format") == "batch" else "record",
-        recompress=compression not in ("none", "producer"),
+        recompress=compression != "producer",
         at_rest=AtRest(_AT_REST_CODECS[found("storage.compression")], settings.storage_compression_min_bytes),
         compact="compact" in policies,
         delete="delete" in policies,
@@ -163,6 +168,7 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
         local_retention_ms=retention_ms if local_ms == AS_RETENTION else local_ms,
         local_retention_bytes=retention_bytes if local_bytes == AS_RETENTION else local_bytes,
         remote_storage=bool(found("remote.storage.enable")),
+        remote_copy=bool(found("remote.storage.enable")) and not found("remote.log.copy.disable"),
         delete_retention_ms=int(found("delete.retention.ms")),
         min_cleanable_dirty_ratio=float(found("min.cleanable.dirty.ratio")),
         min_compaction_lag_ms=int(found("min.compaction.lag.ms")),

@@ -74,12 +74,7 @@ def test_each_setting_has_an_environment_variable_of_its_own_and_a_sentence() ->
 
 def test_the_later_source_wins_and_the_origin_says_which(tmp_path: Path) -> None:
     file = write(tmp_path, '"num.partitions" = 2\n"workers" = 2\n"broker.id" = 2\n')
-    environ = {
-        "KORVET_NUM_PARTITIONS": "3",
-        "KORVET_WORKERS": "3",
-        "PATH": "/bin",
-        "TEST_KORVET_REDIS": "docker",
-    }
+    environ = {"KORVET_NUM_PARTITIONS": "3", "KORVET_WORKERS": "3", "TEST_KORVET_REDIS": "docker"}
     configuration = load(file, environ, {"num.partitions": "4"})
     settings, origins = configuration.settings, configuration.origins
     assert (settings.num_partitions, origins["num.partitions"]) == (4, "command line")
@@ -91,11 +86,8 @@ def test_the_later_source_wins_and_the_origin_says_which(tmp_path: Path) -> None
 def test_a_file_gives_texts_numbers_and_booleans(tmp_path: Path) -> None:
     file = write(tmp_path, '"log.format" = "json"\n"log.retention.ms" = -1\n"delete.topic.enable" = false\n')
     settings = load(file, {}, {}).settings
-    assert (settings.log_format, settings.log_retention_ms, settings.delete_topic_enable) == (
-        "json",
-        -1,
-        False,
-    )
+    given = (settings.log_format, settings.log_retention_ms, settings.delete_topic_enable)
+    assert given == ("json", -1, False)
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.25", 0.25), ("1", 1.0), ("0", 0.0)])
@@ -187,7 +179,6 @@ def test_an_unquoted_name_is_refused_with_the_quoted_forms_that_exist(
         ('"workers" = "2"', "Invalid value '2' for configuration workers"),
         ('"workers" = true', "Invalid value 'true' for configuration workers"),
         ('"workers" = 2.0', "a whole number from 0 to 1024"),
-        ('"log.cleaner.min.cleanable.ratio" = nan', "a number from 0 to 1"),
         ('"log.cleaner.min.cleanable.ratio" = 2', "a number from 0 to 1"),
         ('"log.cleaner.min.cleanable.ratio" = true', "a number from 0 to 1"),
         ('"log.cleaner.min.cleanable.ratio" = "0.5"', "a number from 0 to 1"),
@@ -225,19 +216,11 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("log.cleaner.min.cleanable.ratio", "inf", "a number from 0 to 1"),
         ("log.cleaner.min.cleanable.ratio", "-0.1", "a number from 0 to 1"),
         ("log.cleaner.min.cleanable.ratio", "", "a number from 0 to 1"),
-        ("log.cleanup.policy", "keep", "a list of compact, delete, comma-separated, each at most once"),
-        ("log.cleanup.policy", "delete,", "a list of compact, delete, comma-separated, each at most once"),
-        ("log.cleanup.policy", ",", "a list of compact, delete, comma-separated"),
-        ("log.cleanup.policy", "compact delete", "a list of compact, delete, comma-separated"),
+        ("log.cleanup.policy", "delete,", "a list of compact, delete, comma-separated"),
         ("log.cleanup.policy", "Compact", "a list of compact, delete, comma-separated"),
         ("log.cleanup.policy", "compact,,delete", "a list of compact, delete, comma-separated"),
-        (
-            "log.cleanup.policy",
-            "delete,delete",
-            "a list of compact, delete, comma-separated, each at most once",
-        ),
         ("log.message.timestamp.type", "append", "one of CreateTime, LogAppendTime"),
-        ("compression.type", "brotli", "one of producer, uncompressed, gzip, snappy, lz4, zstd, none"),
+        ("compression.type", "brotli", "one of producer, uncompressed, gzip, snappy, lz4, zstd"),
         ("storage.format", "columns", "it must be one of record, batch"),
         *(
             ("max.connections.per.ip.overrides", text, "ADDRESS:COUNT, comma-separated")

@@ -84,6 +84,16 @@ def test_topics_without_a_remote_tier_are_left_alone(topics: Topics) -> None:
         topics.archiver(names=["other"]).round(topics.run)
 
 
+def test_a_topic_is_archived_while_its_copying_is_not_disabled(topics: Topics) -> None:
+    topic = topics.make("orders", "batch", remote_log_copy_disable="true")
+    topics.produce(topic.partitions[0], b"v", b"v")
+    archiver = topics.archiver()
+    assert archiver.round(topics.run).records == 0
+    enabled = {"storage.format": "batch", "remote.storage.enable": "true"}
+    topics.stores.topics.alter("orders", topic.id, lambda row: msgspec.structs.replace(row, configs=enabled))
+    assert archiver.round(topics.run).records == 2
+
+
 def test_only_the_topics_named_are_archived(topics: Topics) -> None:
     orders, others = topics.make("orders", "batch"), topics.make("others", "batch", number=1)
     for each in (orders, others):

@@ -112,6 +112,9 @@ def test_a_record_from_the_future_keeps_nothing_in_redis_that_is_archived(tail: 
     assert found == Trimming(1000 if tail < NOW_MS else 20, "time")
 
 
+REMOTE = {"remote.storage.enable": "true"}
+
+
 @pytest.mark.parametrize(
     ("configs", "policy"),
     [
@@ -121,14 +124,12 @@ def test_a_record_from_the_future_keeps_nothing_in_redis_that_is_archived(tail: 
         ({"cleanup.policy": "compact,delete", "retention.ms": "5"}, Policy(5, -1)),
         ({"local.retention.ms": "5"}, Policy(604_800_000, -1)),
         (
-            {"remote.storage.enable": "true", "local.retention.ms": "5", "local.retention.bytes": "6"},
+            REMOTE | {"local.retention.ms": "5", "local.retention.bytes": "6"},
             Policy(5, 6, archived_only=True),
         ),
-        ({"cleanup.policy": "", "remote.storage.enable": "true"}, Policy(7 * DAY_MS, archived_only=True)),
-        (
-            {"remote.storage.enable": "true", "retention.bytes": "9"},
-            Policy(604_800_000, 9, archived_only=True),
-        ),
+        (REMOTE | {"cleanup.policy": ""}, Policy(7 * DAY_MS, archived_only=True)),
+        (REMOTE | {"retention.bytes": "9"}, Policy(7 * DAY_MS, 9, archived_only=True)),
+        (REMOTE | {"remote.log.copy.disable": "true", "retention.ms": "5"}, Policy(5)),
     ],
 )
 def test_a_topics_configuration_is_a_policy(configs: dict[str, str], policy: Policy) -> None:

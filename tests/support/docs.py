@@ -66,8 +66,6 @@ def topic_config_table() -> str:
     for entry in inherited_entries(Layers(settings=settings, static=settings)):
         definition = entry.definition
         taken = ", ".join(f"`{choice}`" for choice in definition.taken)
-        if definition.not_yet:
-            taken += f" (not yet: {', '.join(f'`{value}`' for value in definition.not_yet)})"
         line = f"| `{definition.name}` | `{entry.value}` | {taken} | {definition.doc} |"
         lines.append(line.replace("``", ""))
     return "\n".join(lines) + "\n"

@@ -189,7 +189,7 @@ class CollectLakeLag:
         reader.begin_round()
 
         def read(of_node: Context) -> Iterator[LakeLag]:
-            archived = (partition for _, partition in of_node.logs(attrgetter("remote_storage")))
+            archived = (partition for _, partition in of_node.logs(attrgetter("remote_copy")))
             for some in in_steps(archived):
                 check_lease()
                 lags, errors = reader.read(some, int(context.clock.time() * 1000))

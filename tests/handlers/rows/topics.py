@@ -47,7 +47,8 @@ def partitions(count: int) -> list[Fields]:
 
 
 def created(name: str = "new", count: int = 3, factor: int = 1, **fields: Any) -> Fields:
-    configs = [{"name": key, "value": value} for key, value in fields.pop("configs", {}).items()]
+    pairs = fields.pop("configs", [])
+    configs = [{"name": key, "value": value} for key, value in pairs]
     assignments = [
         {"partition_index": index, "broker_ids": brokers}
         for index, brokers in enumerate(fields.pop("brokers", ()))
@@ -241,7 +242,7 @@ ASSIGNED_WRONGLY = (
 )
 CREATIONS = (
     Row(
-        created(configs={"retention.ms": "5"}),
+        created(configs=[("retention.ms", "6"), ("retention.ms", "5")]),
         {
             "topics": {
                 "name": "new",
@@ -272,8 +273,8 @@ CREATIONS = (
     *(cannot_be_created(ErrorCode.INVALID_PARTITIONS, created(count=n), text) for n, text in COUNTS),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=0)),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=-2), "not -2"),
-    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs={"retention.ms": None}), "retention.ms"),
-    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs={"x" * 32_767: "x" * 32_767}), "xxx..."),
+    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs=[("retention.ms", None)]), "retention.ms"),
+    cannot_be_created(ErrorCode.INVALID_CONFIG, created(configs=[("x" * 32_767, "x" * 32_767)]), "xxx..."),
     *(cannot_be_created(ErrorCode.INVALID_REPLICA_ASSIGNMENT, *case) for case in ASSIGNED_WRONGLY),
     cannot_be_created(INVALID, created(factor=-1, brokers=[[0]]), "must be -1"),
     cannot_be_created(INVALID, created(count=-1, brokers=[[0]]), "must be -1"),
