@@ -116,7 +116,6 @@ def test_an_assignment_is_read_with_what_later_versions_add() -> None:
         struct.pack(">hih", 0, 1, 32767) + b"short",
         struct.pack(">hih1si", 0, 1, 1, b"a", 2**31 - 1),
         struct.pack(">hih1si", 0, 1, 1, b"a", -1),
-        assignment((b"\xff", [0])),
     ],
 )
 def test_what_is_no_assignment_is_known_as_none(data: bytes) -> None:
