@@ -211,7 +211,6 @@ register_pipelined(
     abandoned=_abandoned,
     errors={
         ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_RECORD,

@@ -31,7 +31,6 @@ _EXPIRATION_DEFAULT_MS = 86_400_000
 _CLOCKS_MS_MAX = 60_000
 """How far the clocks of two machines that resume a replay may differ."""
 
-_RUNS_ELSEWHERE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _FENCED = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -183,7 +182,7 @@ def save_states(
 def refused(name: str, what: str, error: AdminError) -> ReplayError:
     """Return the error of a replay for what brokers refused."""
     code = error.code if isinstance(error, BrokerError) else None
-    if code in _RUNS_ELSEWHERE:
+    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return ReplayError(f"{name} runs elsewhere too, or did a moment ago: {what}: {error}")
     if code in _FENCED:
         return ReplayError(f"{name} runs elsewhere now, or its transaction took too long: {what}: {error}")

@@ -185,9 +185,8 @@ class LogStore:
         """Append every batch, each by one atomic script, all in one round trip; answers stand in the same order.
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation),
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER (so old that its offset is
-        forgotten), INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR. StorageUnavailableError: nothing
-        was written. AppendUnknownError: it may have been. The answers to others stay true.
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR.
+        StorageUnavailableError: nothing was written. AppendUnknownError: it may have been. The answers to others stay true.
         """
         return self.begin_append(appends).result()
 

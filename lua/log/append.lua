@@ -14,7 +14,7 @@
 --          {RENUMBER}: nothing is written: run log/renumber, then this again
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a malformed
 --          state); of one batch INVALID_PRODUCER_EPOCH (also a marker of number -1 if the open one has its epoch),
---          DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE (no transaction
+--          OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE (no transaction
 --          while one is open; one that has ended, or not the open one), KAFKA_STORAGE_ERROR (a malformed producer,
 --          offsets used up, open or aborted of another type)
 --

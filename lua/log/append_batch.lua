@@ -10,7 +10,7 @@
 --          {EXPEL, external entries that were removed}: nothing is appended, there are more external entries than one step
 --          removes: run log/expel, then this again
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (a later leader epoch has begun), KAFKA_STORAGE_ERROR (a malformed
---          state); of one batch INVALID_PRODUCER_EPOCH, DUPLICATE_SEQUENCE_NUMBER, OUT_OF_ORDER_SEQUENCE_NUMBER,
+--          state); of one batch INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
 --          INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, each as of log/append
 --
 -- Offsets are dense from 0, and the entry's id is "<offset just past the batch>-0": the batch that holds an offset is

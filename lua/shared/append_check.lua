@@ -43,10 +43,10 @@ while ARGV[check_at] do
     elseif not kind and first_open then
       outcome = redis.error_reply('INVALID_TXN_STATE producer ' .. producer_id .. ' has a transaction open here')
     else
-      local oldest, newest
+      local newest
       if row and epoch == row_epoch then
         for from, to, at in string.gmatch(row, '(%d+)%-(%d+)@(%d+)') do
-          oldest, newest = oldest or tonumber(from), tonumber(to)
+          newest = tonumber(to)
           if tonumber(from) == base_sequence and newest == last_sequence then
             outcome, base = 'DUPLICATE', at
             break
@@ -86,21 +86,16 @@ while ARGV[check_at] do
         end
       end
       if row and not outcome and (not kind or kind == 't') then
-        local distance = ((newest or -1) + 1 - base_sequence) % sequences
         if epoch > row_epoch then
           if base_sequence ~= 0 then
             outcome = redis.error_reply(string.format(
               'OUT_OF_ORDER_SEQUENCE_NUMBER producer %s begins epoch %d with sequence %d', producer_id, epoch,
               base_sequence))
           end
-        elseif distance ~= 0 then
-          -- All of it was written before, so long ago that its offset is forgotten; or a gap, or a mixture. What lies
-          -- before the first batch is forgotten only if others were since: else it never came, though later ones did.
-          local repeated = distance < sequences / 2 and count <= distance
-            and (#batches == batches_kept or (base_sequence - (oldest or 0)) % sequences < sequences / 2)
-          local code = repeated and 'DUPLICATE_SEQUENCE_NUMBER' or 'OUT_OF_ORDER_SEQUENCE_NUMBER'
+        elseif base_sequence ~= ((newest or -1) + 1) % sequences then
+          -- As in Kafka, also what was written so long ago that its offset is forgotten.
           outcome = redis.error_reply(string.format(
-            '%s producer %s sent %d, the last was %d', code, producer_id, base_sequence, newest or -1))
+            'OUT_OF_ORDER_SEQUENCE_NUMBER producer %s sent %d, the last was %d', producer_id, base_sequence, newest or -1))
         end
       end
     end

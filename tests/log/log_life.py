@@ -161,7 +161,7 @@ class LogLife:
             assert isinstance(outcome, Appended), outcome
             assert (outcome.base_offset, outcome.duplicate) == (base, True)
         else:
-            assert code_of(outcome) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            assert code_of(outcome) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def skip(self, producer: int, gap: int) -> None:
         """Send a batch before the one that is to come first."""

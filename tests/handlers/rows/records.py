@@ -184,7 +184,6 @@ PRODUCE = (
     refused(ErrorCode.INVALID_TIMESTAMP, produced(batch(Record(timestamp=FAR_MS)))),
     refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, produced(batch(b"v" * 500, codec=ZSTD)), versions=(3, 6)),
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, produced(idempotent(9)), before=six_sent),
-    refused(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, produced(idempotent(0)), before=six_sent),
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, produced(idempotent(6, epoch=0)), before=six_sent),
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, produced(transactional(), tx="tx"), before=fenced),
     refused(

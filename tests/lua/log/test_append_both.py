@@ -67,11 +67,14 @@ def test_a_repeated_batch_of_the_last_five_is_answered_with_its_first_offset(log
             assert (outcome, int(again)) == (b"DUPLICATE", base)
 
 
-def test_a_repeated_batch_older_than_the_last_five_is_a_duplicate_without_offset(log: Log) -> None:
+@pytest.mark.parametrize(("sequence", "count"), [(0, 2), (11, 1)])
+def test_what_was_written_before_is_out_of_order_unless_it_is_one_of_the_last_five_batches(
+    log: Log, sequence: int, count: int
+) -> None:
     for n in range(6):
         log.appended("a", "b", producer=7, sequence=2 * n)
-    with refused(log.client, r"^DUPLICATE_SEQUENCE_NUMBER "):
-        log.append("a", "b", producer=7, sequence=0)
+    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
+        log.append(*["a"] * count, producer=7, sequence=sequence)
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(3, 1), (4, 2), (1, 2), (0, 3), (2**30, 1)])
@@ -79,19 +82,6 @@ def test_a_gap_or_an_overlap_is_out_of_order(log: Log, sequence: int, count: int
     log.appended("a", "b", producer=7, sequence=0)
     with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
         log.append(*["x"] * count, producer=7, sequence=sequence)
-
-
-def test_a_batch_that_later_ones_of_a_new_producer_came_before_is_no_duplicate(log: Log) -> None:
-    # Of several under way the first was refused. Taken for written, its records would be lost without an error.
-    log.appended("c", "d", producer=7, sequence=2)
-    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
-        log.append("a", "b", producer=7, sequence=0)
-    for n in range(2, 5):
-        log.appended("x", "y", producer=7, sequence=2 * n)
-    with refused(log.client, r"^OUT_OF_ORDER_SEQUENCE_NUMBER "):
-        log.append("a", "b", producer=7, sequence=0)
-    with refused(log.client, r"^DUPLICATE_SEQUENCE_NUMBER "):
-        log.append("d", producer=7, sequence=3)
 
 
 def test_sequences_wrap_to_zero(log: Log) -> None:
