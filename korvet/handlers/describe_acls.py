@@ -1,4 +1,7 @@
-"""DescribeAcls (key 29), versions 1-3: the ACLs that match a filter, as of now."""
+"""DescribeAcls (key 29), versions 1-3: the ACLs that match a filter, as of now.
+
+None matches a number that no type, operation or permission has; 0, the name of such a number, is refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,11 @@ E = TypeVar("E", bound=IntEnum)
 
 def handle(request: wire.DescribeAclsRequest, _caller: Caller, api: SecurityApi) -> wire.DescribeAclsResponse:
     """List the ACLs, those about one resource pattern together."""
-    found = authorizer_of(api).list_acls(acl_filter(request))
+    authorizer = authorizer_of(api)
+    numbers = (request.resource_type_filter, request.pattern_type_filter, request.operation)
+    if 0 in (*numbers, request.permission_type):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
+    found = authorizer.list_acls(acl_filter(request))
     resources = []
     for resource, acls in groupby(found, key=lambda acl: acl.resource):
         described = [

@@ -143,17 +143,15 @@ def check(acl: Acl) -> None:
     (resource_type, pattern, name), (principal, host, operation, permission) = acl
     cluster = resource_type is AclResourceType.CLUSTER
     no_colon = "no colon is present separating the principal type from the principal name"
-    unparsed = "an empty type or name" if ":" in principal else no_colon
     rules = {
         f"Invalid resourceType {resource_type.name}": resource_type > AclResourceType.ANY,
         f"Invalid patternType {pattern.name}": pattern in (PatternType.LITERAL, PatternType.PREFIXED),
         f"Invalid operation {operation.name}": operation > AclOperation.ANY,
         f"Invalid permissionType {permission.name}": permission > AclPermissionType.ANY,
-        "Resource name should not be empty": bool(name),
+        "Invalid empty resource name": bool(name),
         f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}": name == CLUSTER_NAME
         or not cluster,
-        f"Could not parse principal from `{principal[:80]}` ({unparsed})": all(principal.partition(":")),
-        "Host should not be empty": bool(host),
+        f"Could not parse principal from `{principal[:80]}` ({no_colon})": ":" in principal,
         f"Names, principals and hosts have at most {TEXT_CHARS_MAX} characters": (
             max(map(len, (name, principal, host))) <= TEXT_CHARS_MAX
         ),

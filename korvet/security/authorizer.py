@@ -284,8 +284,7 @@ class Authorizer:
         )
 
     def list_acls(self, meant: AclFilter) -> list[Acl]:
-        """Return the ACLs that are meant, as of now; raises KafkaError INVALID_REQUEST, StorageUnavailableError."""
-        _check_filter(meant)
+        """Return the ACLs that are meant, as of now; raises StorageUnavailableError."""
         self.refresh()
         return [each for each in self._index.list_acls() if meant.matches(each)]
 
@@ -316,6 +315,8 @@ class Authorizer:
 
         Raises KafkaError INVALID_REQUEST, StorageUnavailableError if none is removed.
         """
+        if 0 in (meant.type, meant.pattern, meant.operation, meant.permission):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
         removed: list[Acl] = []
         failure = None
         for resource in dict.fromkeys(each.resource for each in self.list_acls(meant)):
@@ -344,11 +345,6 @@ def _check_number(patterns: int) -> None:
     if patterns > PATTERNS_MAX:
         message = f"There may be ACLs about {PATTERNS_MAX} resource patterns."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-def _check_filter(meant: AclFilter) -> None:
-    if 0 in (meant.type, meant.pattern, meant.operation, meant.permission):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains UNKNOWN elements.")
 
 
 class Rights:

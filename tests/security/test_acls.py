@@ -192,13 +192,11 @@ def test_a_filter_means_what_all_its_fields_mean(meant: AclFilter, acl: Acl) -> 
         (one(ALLOW, AclOperation.ANY), "Invalid operation ANY"),
         (one(AclPermissionType.ANY, AclOperation.READ), "Invalid permissionType ANY"),
         (one(ALLOW, AclOperation.READ, pattern=PatternType.MATCH), "Invalid patternType MATCH"),
-        (one(ALLOW, AclOperation.READ, ""), "Resource name should not be empty"),
+        (one(ALLOW, AclOperation.READ, ""), "Invalid empty resource name"),
         (
             one(ALLOW, AclOperation.READ, principal="alice"),
             "Could not parse principal from `alice` (no colon is present separating the principal type from",
         ),
-        (one(ALLOW, AclOperation.READ, principal="User:"), "Could not parse principal from `User:`"),
-        (one(ALLOW, AclOperation.READ, host=""), "Host should not be empty"),
         (one(ALLOW, AclOperation.READ, "x" * 1001), "at most 1000 characters"),
         (
             Acl(

@@ -29,6 +29,7 @@ EVERYTHING: Fields = {
 RULE: Fields = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
 RESOURCE: Fields = {"resource_type": AclResourceType.TOPIC, "resource_name": "orders"}
 CREATION = RESOURCE | RULE | {"resource_pattern_type": PatternType.LITERAL}
+UNUSUAL: tuple[Fields, ...] = ({"principal": ":u"}, {"principal": "User:"}, {"host": ""})
 
 
 def created(scene: Scene) -> None:
@@ -48,13 +49,17 @@ ACL_ROWS: Rows = {
             before=created,
             rights=[(DESCRIBE, CLUSTER)],
         ),
+        *(
+            Row(EVERYTHING | {name: 99}, {"resources": []}, before=created)
+            for name in ("operation", "permission_type")
+        ),
         Row(EVERYTHING | {"operation": 0}, {"error_message": Where(bool)}, INVALID),
         Row(EVERYTHING, {"error_message": Where(bool)}, ErrorCode.SECURITY_DISABLED, settings=WITHOUT),
     ),
     apis.CreateAcls: (
         Row(
-            {"creations": [CREATION, CREATION]},
-            {"results": [{"error_message": None}] * 2},
+            {"creations": [CREATION, CREATION, *(CREATION | each for each in UNUSUAL)]},
+            {"results": [{"error_message": None}] * 5},
             rights=[(ALTER, CLUSTER)],
         ),
         Row(
