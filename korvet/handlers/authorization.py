@@ -102,15 +102,25 @@ def _topics_or_ids(
     items: str,
     answers: str,
     cluster: AclOperation | None = None,
-    name: Callable[[Any], str | None] = lambda item: item.name,
 ) -> Each:
-    def on(_request: object, item: Any, topics: TopicRegistry) -> Resource:  # noqa: ANN401 - of any of these APIs
-        given = name(item)
-        if given or item.topic_id == ZERO_UUID:
-            return TOPIC, given or ""
+    def on(_request: object, item: Any, topics: TopicRegistry) -> Resource | None:  # noqa: ANN401 - of any of these APIs
+        if item.name:
+            return TOPIC, item.name
+        if item.topic_id == ZERO_UUID:
+            return None  # no topic; the handler says what is wrong
         return TOPIC, topics.known(TopicRef("", item.topic_id)).name
 
     return Each(operation, (TOPIC,), items, answers, on, cluster)
+
+
+def _deleted(items: str, name: Callable[[Any], str | None]) -> Each:
+    """Return the rule of topics that are there: it refuses the others as unknown."""
+
+    def on(_request: object, item: Any, topics: TopicRegistry) -> Resource | None:  # noqa: ANN401 - a name, or with an id
+        given = name(item)
+        return None if given is None else (TOPIC, topics.known(TopicRef(given)).name)
+
+    return Each(DELETE, (TOPIC,), items, "responses", on, DELETE)
 
 
 def _names(resource: AclResourceType, operation: AclOperation, items: str, answers: str) -> Each:
@@ -164,7 +174,8 @@ TABLE: dict[int, tuple[Rule, ...]] = {
         Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id),
         _topics_or_ids(WRITE, "topic_data", "responses"),
     ),
-    1: (Own([(READ, TOPIC)]),),  # Fetch: of a session's partitions, most of which no request names
+    # Fetch: of a session's partitions, most of which no request names; of a follower
+    1: (Own([(READ, TOPIC), (AclOperation.CLUSTER_ACTION, CLUSTER)]),),
     2: (_topics(DESCRIBE),),  # ListOffsets
     3: (Own([(DESCRIBE, TOPIC), (CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER)]),),  # Metadata
     8: (_group(READ), _topics_or_ids(READ, "topics", "topics")),  # OffsetCommit
@@ -183,9 +194,12 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     17: (),  # SaslHandshake
     18: (),  # ApiVersions
     19: (_topics(CREATE, cluster=CREATE), Own([(DESCRIBE_CONFIGS, TOPIC)])),  # CreateTopics
-    20: (  # DeleteTopics
+    20: (  # DeleteTopics: whether a name exists is said to a caller that may describe it
+        _topics_or_ids(DESCRIBE, "topics", "responses", DELETE),
+        _topics(DESCRIBE, "topic_names", "responses", DELETE, name=str),
+        _deleted("topics", lambda item: item.name),
+        _deleted("topic_names", str),
         _topics_or_ids(DELETE, "topics", "responses", DELETE),
-        _topics(DELETE, "topic_names", "responses", DELETE, name=str),
     ),
     21: (_topics(DELETE),),  # DeleteRecords
     22: (  # InitProducerId

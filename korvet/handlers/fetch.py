@@ -10,7 +10,7 @@ of the last record that a client has (KIP-320, KIP-595). zstd batches are handed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 
@@ -28,8 +28,9 @@ from korvet.log.fetch_sessions import (
 from korvet.log.fetch_set import FetchSet
 from korvet.log.types import FetchLimits
 from korvet.protocol.messages import fetch as wire
-from korvet.protocol.types import IsolationLevel
+from korvet.protocol.types import AclOperation, AclResourceType, IsolationLevel
 from korvet.protocol.wire import ZERO_UUID
+from korvet.security.authorizer import refusal
 from korvet.telemetry.request_timer import DECODE
 from korvet.topics.registry import Topic
 from korvet.topics.types import Partition, PartitionRef, TopicRef
@@ -56,7 +57,7 @@ def handle(request: wire.FetchRequest, caller: Caller, api: LogApi) -> wire.Fetc
             return _continue(session, request, caller, api)
     else:
         api.sessions.close(request.session_id, caller.session)
-    refused = unreadable_topics(caller, api.topics, (each.topic for each in refs))
+    refused = _refused_topics(request, caller, api)(each.topic for each in refs)
     asked: list[Ref | KafkaError] = list(refs)
     are_unique = len({(ref.topic, ref.partition) for ref in in_turns(refs)}) == len(refs)
     if not are_unique:
@@ -102,7 +103,7 @@ def _continue(
         return found
 
     try:
-        refused = partial(unreadable_topics, caller, api.topics)
+        refused = _refused_topics(request, caller, api)
         answered = session.fetch(api.topics, refused, reading.spec, read, reading.wait_ms)
     except BaseException:
         # Its client does not know what was answered, and begins again.
@@ -110,6 +111,19 @@ def _continue(
         raise
     pairs = ((PartitionRef(each.topic, each.index, each.asked), result) for each, result in answered)
     return wire.FetchResponse(session_id=session.id, responses=_topics(request, pairs))
+
+
+def _refused_topics(
+    request: wire.FetchRequest, caller: Caller, api: LogApi
+) -> Callable[[Iterable[TopicRef]], dict[TopicRef, KafkaError]]:
+    """Return what finds the topics that the caller may not fetch, and why: a follower may fetch all or none."""
+    state = request.replica_state
+    if (request.replica_id if state is None else state.replica_id) < 0:
+        return partial(unreadable_topics, caller, api.topics)
+    error = (
+        None if caller.rights.allows_cluster(AclOperation.CLUSTER_ACTION) else refusal(AclResourceType.TOPIC)
+    )
+    return lambda topics: {} if error is None else dict.fromkeys(in_turns(topics), error)
 
 
 def refuse(request: wire.FetchRequest, caller: Caller, error: KafkaError) -> wire.FetchResponse:

@@ -186,7 +186,8 @@ class LogStore:
 
         In the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted, or another incarnation),
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD (too many headers), KAFKA_STORAGE_ERROR.
-        StorageUnavailableError: nothing was written. AppendUnknownError: it may have been. The answers to others stay true.
+        StorageUnavailableError: nothing was written. AppendUnknownError: it may have been. The answers to others stay
+        true.
         """
         return self.begin_append(appends).result()
 

@@ -92,7 +92,10 @@ BEYOND: dict[int, set[str]] = {
     76: {"Describe Topic"},  # as for 68 (KafkaApis.handleShareGroupHeartbeat)
     77: {"Describe Topic"},  # as for 69 (KafkaApis.handleShareGroupDescribe)
     19: {"DescribeConfigs Topic"},  # for the configs in the response (ControllerApis.handleCreateTopics)
-    20: {"Delete Cluster"},  # in place of all topics (ControllerApis.handleDeleteTopics)
+    20: {
+        "Delete Cluster",
+        "Describe Topic",
+    },  # in place of all topics, and before (ControllerApis.handleDeleteTopics)
     22: {"Write Topic"},  # of any topic (KIP-679)
     24: {"ClusterAction Cluster"},  # of brokers (KafkaApis.handleAddPartitionsToTxnRequest)
     32: {"DescribeConfigs Group"},  # KIP-848
@@ -106,7 +109,6 @@ BEYOND: dict[int, set[str]] = {
 
 NOT_ASKED: dict[int, set[str]] = {
     0: {"IdempotentWrite Cluster"},  # since KIP-679 a right to write is enough
-    1: {"ClusterAction Cluster"},  # of followers: here are none
     38: {"CreateTokens User"},  # not before tokens are enabled
     41: {"Describe DelegationToken", "DescribeTokens User"},
     43: {"ClusterAction Cluster"},

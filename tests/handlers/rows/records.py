@@ -6,8 +6,9 @@ from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation, SpecialTimestamp
+from korvet.protocol.wire import ZERO_UUID
 from tests.handlers import apis
-from tests.handlers.scene import CLUSTER, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
+from tests.handlers.scene import ALICE, CLUSTER, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where, errors
 from tests.support.batches import TIMESTAMP, ZSTD, Record, batch, forged
 
@@ -33,6 +34,12 @@ def produced(
     data = [{"index": partition, "records": batch(b"v") if records is None else records}]
     topics = [{"name": topic, "topic_id": topic_id(topic), "partition_data": data}]
     return {"acks": acks, "timeout_ms": 1000, "transactional_id": tx, "topic_data": topics}
+
+
+NO_ID: Fields = {
+    "acks": -1,
+    "topic_data": [{"topic_id": ZERO_UUID, "partition_data": [{"records": batch(b"v")}]}],
+}
 
 
 def idempotent(sequence: int, epoch: int = 1, producer_id: int = 77) -> bytes:
@@ -173,6 +180,7 @@ PRODUCE = (
     refused(UNKNOWN, produced(partition=7)),
     refused(UNKNOWN, produced(topic="missing"), versions=(3, 12)),
     refused(ErrorCode.UNKNOWN_TOPIC_ID, produced(topic="missing"), versions=(13, 13)),
+    refused(ErrorCode.UNKNOWN_TOPIC_ID, NO_ID, versions=(13, 13), session=lambda _scene: ALICE),
     refused(ErrorCode.CORRUPT_MESSAGE, produced(forged(batch(b"v"), crc=1))),
     refused(
         ErrorCode.INVALID_RECORD,
@@ -232,6 +240,15 @@ FETCH = (
             },
         },
         rights=[(READ, TOPIC)],
+    ),
+    *(
+        Row(
+            fetched(1, **replica),
+            versions=(version, version),
+            rights=[(AclOperation.CLUSTER_ACTION, CLUSTER)],
+            refused=[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
+        )
+        for version, replica in ((14, {"replica_id": 1}), (18, {"replica_state": {"replica_id": 1}}))
     ),
     Row(fetched(4), versions=(4, 4), rights=[(READ, TOPIC)], before=lambda scene: scene.append(b"a", b"b")),
     Row(fetched(topic="zstd"), {"responses.partitions.records": Where(bool)}, versions=(4, 10), before=zstd),

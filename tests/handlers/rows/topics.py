@@ -301,9 +301,9 @@ DELETIONS = (
     Row(
         gone(),
         {"responses": {"name": "orders", "topic_id": topic_id(), "error_message": None}},
-        rights=[(DELETE, TOPIC)],
+        rights=[(DESCRIBE, TOPIC), (DELETE, TOPIC)],
     ),
-    Row(gone(), versions=(5, 5), rights=[(DELETE, TOPIC)]),
+    Row(gone(), versions=(5, 5), rights=[(DESCRIBE, TOPIC), (DELETE, TOPIC)]),
     *(
         Row(
             gone(None, topic_id()),
@@ -319,6 +319,7 @@ DELETIONS = (
         {"responses": {"name": "missing", "error_message": SOMETHING}},
         UNKNOWN,
         "responses.error_code",
+        rights=[(DESCRIBE, TOPIC, "missing")],
     ),
     Row(
         gone(None, UNKNOWN_ID),
