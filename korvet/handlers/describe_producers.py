@@ -1,7 +1,8 @@
 """DescribeProducers (key 61), version 0: the idempotent producers that partitions remember (KIP-664).
 
 Any broker describes any partition; one that is named twice is described once. The last timestamp is the time of the
-producer's last batch by Redis' clock, from which producer.id.expiration.ms counts. Coordinators have no epochs (-1).
+producer's last batch by Redis' clock, from which producer.id.expiration.ms counts. Coordinators have no epochs: theirs
+is 0 after the marker of a transaction, -1 without one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
 from korvet.log.producers import ActiveProducer
 from korvet.protocol.messages import describe_producers as wire
-
-NO_COORDINATOR_EPOCH = -1
+from korvet.topics.registry import check_name
 
 Asked = Mapping[str, Iterable[int]]
 """The partitions of each topic, each once: one takes 4 bytes of a request, its producers thousands of a response."""
@@ -26,8 +26,17 @@ def handle(
 ) -> wire.DescribeProducersResponse:
     """Describe the producers of each partition; the failure of one leaves the others unaffected."""
     asked = _asked(request)
-    places = [(name, index) for name, indexes in asked.items() for index in indexes]
-    return _response(asked, iter(api.active_producers.read(places)))
+    invalid: dict[str, KafkaError] = {}
+    for name in asked:
+        try:
+            check_name(name)
+        except KafkaError as error:
+            invalid[name] = error.without_frames()
+    places = [(name, index) for name, indexes in asked.items() if name not in invalid for index in indexes]
+    found = iter(api.active_producers.read(places))
+    return _response(
+        asked, (invalid.get(name) or next(found) for name, indexes in asked.items() for _ in indexes)
+    )
 
 
 def refuse(
@@ -67,7 +76,7 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
                 producer_epoch=each.epoch,
                 last_sequence=each.last_sequence,
                 last_timestamp=each.last_ms,
-                coordinator_epoch=NO_COORDINATOR_EPOCH,
+                coordinator_epoch=0 if each.transaction >= 0 > each.first_offset else -1,
                 current_txn_start_offset=each.first_offset,
             )
             for each in answer
@@ -75,4 +84,10 @@ def _partition(index: int, answer: list[ActiveProducer] | KafkaError) -> wire.Pa
     )
 
 
-register(wire.DescribeProducersRequest, LogApi, handle, refuse, errors={ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+register(
+    wire.DescribeProducersRequest,
+    LogApi,
+    handle,
+    refuse,
+    errors={ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+)

@@ -9,7 +9,7 @@ from korvet.protocol.types import AclOperation, SpecialTimestamp
 from korvet.protocol.wire import ZERO_UUID
 from tests.handlers import apis
 from tests.handlers.scene import ALICE, CLUSTER, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
-from tests.handlers.table import Fields, Row, Rows, Where, errors
+from tests.handlers.table import Fields, Row, Rows, Where, errors, steps
 from tests.support.batches import TIMESTAMP, ZSTD, Record, batch, forged
 
 READ, WRITE, DELETE, DESCRIBE = (
@@ -71,6 +71,12 @@ def fenced(scene: Scene) -> None:
 def open_transaction(scene: Scene) -> None:
     scene.init_producer()
     scene.produce(transactional()(scene), transactional_id="tx")
+
+
+def aborted(scene: Scene) -> None:
+    scene.do(
+        apis.EndTxn, transactional_id="tx", producer_id=scene.producer_id, producer_epoch=scene.producer_epoch
+    )
 
 
 def unconfirmed(scene: Scene) -> None:
@@ -408,6 +414,12 @@ DESCRIBE_PRODUCERS = (
         {"topics.partitions.active_producers.current_txn_start_offset": 3},
         before=open_transaction,
     ),
+    Row(
+        producers(),
+        {"topics.partitions.active_producers": {"coordinator_epoch": 0, "current_txn_start_offset": -1}},
+        before=steps(open_transaction, aborted),
+    ),
+    Row(producers(topic="a b"), {"topics.name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, IN_PARTITIONS),
     Row(producers(7), {"topics.partitions.error_message": Where(bool)}, UNKNOWN, IN_PARTITIONS),
 )
 
