@@ -173,14 +173,19 @@ class GroupAdmin:
         ]
 
     def describe_consumer_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
-        """Return each group of the consumer protocol as it is now, or its error; GROUP_ID_NOT_FOUND for any other."""
+        """Return each group of the consumer protocol as it is now, or its error; GROUP_ID_NOT_FOUND for any other.
+
+        INVALID_GROUP_ID for an empty name.
+        """
         return [self._described(group, self._groups.consumers) for group in groups]
 
     def describe_share_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
-        """Return each share group as it is now, or its error; GROUP_ID_NOT_FOUND for any other."""
+        """Return each share group as it is now, or its error; see `describe_consumer_groups`."""
         return [self._described(group, self._groups.shares) for group in groups]
 
     def _described(self, group: str, store: ConsumerStore) -> DescribedConsumerGroup | KafkaError:
+        if not group:
+            return KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         kind = store.kind
         try:
             fields = store.fields(group)

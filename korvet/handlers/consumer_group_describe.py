@@ -63,7 +63,7 @@ def _member(member: DescribedMember, found: DescribedConsumerGroup) -> wire.Memb
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.names),
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex,
         assignment=_assignment(member.assigned, found),
         target_assignment=_assignment(member.target, found),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
@@ -89,4 +89,10 @@ def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
     )
 
 
-register(wire.ConsumerGroupDescribeRequest, GroupApi, handle, refuse, errors={ErrorCode.GROUP_ID_NOT_FOUND})
+register(
+    wire.ConsumerGroupDescribeRequest,
+    GroupApi,
+    handle,
+    refuse,
+    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID},
+)

@@ -86,5 +86,5 @@ register(
     GroupApi,
     handle,
     refuse,
-    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION},
+    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID, ErrorCode.UNSUPPORTED_VERSION},
 )

@@ -180,7 +180,9 @@ class StreamsGroups(BrokerAssignedGroups):
         )
 
     def describe(self, group: str) -> DescribedStreamsGroup:
-        """Return a group as it is now; raises KafkaError GROUP_ID_NOT_FOUND."""
+        """Return a group as it is now; raises KafkaError GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        if not group:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         fields = self._store.fields(group)
         if fields.kind != STREAMS:
             what = (
@@ -506,8 +508,8 @@ def _problem_of_first(request: StreamsReport) -> str:
         return "Tasks must be empty when (re-)joining."
     if request.topology is None:
         return "Topology must be non-null when (re-)joining."
-    if not request.process_id or "/" in request.process_id or not is_plain(request.process_id):
-        return "ProcessId must be provided in first request, and have no slash, quote, backslash or control character."
+    if "/" in (process_id := request.process_id or "") or not is_plain(process_id):
+        return "ProcessId must have no slash, quote, backslash or control character."
     if len(msgspec.json.encode(request.topology)) > METADATA_BYTES_MAX:
         return f"A topology may have {METADATA_BYTES_MAX} bytes."
     return ""

@@ -101,10 +101,10 @@ class MemberTasks(NamedTuple):
     standby: Tasks = NO_TASKS
 
     def owned(self, process_id: str) -> Owned:
-        """Return the pairs that stand for them."""
+        """Return the pairs that stand for them; an empty process id is written as a space."""
         return frozenset(
             {(f"/{subtopology}", partition) for subtopology, partition in self.active}
-            | {(f"{process_id}/{subtopology}", partition) for subtopology, partition in self.standby}
+            | {(f"{process_id or ' '}/{subtopology}", partition) for subtopology, partition in self.standby}
         )
 
 

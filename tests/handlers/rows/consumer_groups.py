@@ -108,14 +108,17 @@ OWNED = {"topic_partitions": [{"topic_id": topic_id(), "topic_name": "orders", "
 ASKED = {"group_ids": ["billing", "billing"]}
 
 
-def described_by_rights(before: Callable[[Scene], object]) -> tuple[Row, Row]:
-    """Return rows of the rights that the description of a group needs, and of those that it reports."""
-    rights = [(DESCRIBE, TOPIC), (DESCRIBE, GROUP)]
+def describing(before: Callable[[Scene], object]) -> list[Row]:
+    """Return the rows that every API has which describes groups of a kind, to which `before` makes `billing` belong."""
+    at, rights = "groups.error_code", [(DESCRIBE, TOPIC), (DESCRIBE, GROUP)]
     reported = described(authorized_operations=Where(lambda given: given > 0))
-    return (
+    refused = described(error_message=Where(bool), members=[])
+    return [
         Row(ASKED, before=before, rights=rights, refused=[ErrorCode.GROUP_AUTHORIZATION_FAILED]),
         Row(ASKED | {"include_authorized_operations": True}, reported, before=before),
-    )
+        *(Row(ASKED, refused, NO_GROUP, at, before=other) for other in (lambda _scene: None, stable)),
+        Row({"group_ids": [""]}, error=ErrorCode.INVALID_GROUP_ID, at=at),
+    ]
 
 
 CONSUMER_GROUP_ROWS: Rows = {
@@ -138,7 +141,7 @@ CONSUMER_GROUP_ROWS: Rows = {
                         "client_id": "wire",
                         "client_host": "/10.0.0.1",
                         "subscribed_topic_names": ["orders"],
-                        "subscribed_topic_regex": None,
+                        "subscribed_topic_regex": "",
                         "assignment": OWNED,
                         "target_assignment": OWNED,
                         "member_type": 1,
@@ -148,16 +151,7 @@ CONSUMER_GROUP_ROWS: Rows = {
             ),
             before=static,
         ),
-        *described_by_rights(joined),
-        *(
-            Row(
-                ASKED,
-                described(error_message=Where(bool), members=[]),
-                NO_GROUP,
-                "groups.error_code",
-                before=before,
-            )
-            for before in (lambda _scene: None, stable, sharing)
-        ),
+        *describing(joined),
+        Row(ASKED, described(members=[]), NO_GROUP, "groups.error_code", before=sharing),
     ),
 }

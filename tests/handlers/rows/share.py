@@ -10,7 +10,7 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.share.types import ACCEPT, RENEW
 from tests.handlers import apis
 from tests.handlers.rows.configs import altered
-from tests.handlers.rows.consumer_groups import ASKED, described, described_by_rights, lowered
+from tests.handlers.rows.consumer_groups import ASKED, described, describing, lowered
 from tests.handlers.rows.groups import sharing, stable
 from tests.handlers.rows.records import transactional
 from tests.handlers.scene import ALICE, GROUP, TOPIC, Scene, topic_id
@@ -95,11 +95,7 @@ DESCRIBE_GROUP = (
         ),
         before=sharing,
     ),
-    *described_by_rights(sharing),
-    *(
-        Row(ASKED, described(error_message=Where(bool), members=[]), code, "groups.error_code", before=before)
-        for code, before in ((NO_GROUP, lambda _scene: None), (NO_GROUP, stable))
-    ),
+    *describing(sharing),
     Row(
         {"group_ids": ["billing"]},
         described(members=[]),

@@ -8,7 +8,7 @@ from korvet.errors import ErrorCode
 from korvet.groups.streams.types import GroupStatus
 from korvet.protocol.types import AclOperation
 from tests.handlers import apis
-from tests.handlers.rows.consumer_groups import described_by_rights, lowered
+from tests.handlers.rows.consumer_groups import describing, lowered
 from tests.handlers.rows.groups import stable
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, Scene
 from tests.handlers.table import Fields, Row, Rows, Where
@@ -131,7 +131,7 @@ STREAMS_ROWS: Rows = {
             rights=[(READ, GROUP), (DESCRIBE, TOPIC)],
             settings=UNASSIGNED,
         ),
-        Row(storing(), {"status": Where(missing)}, settings=UNASSIGNED),
+        Row(storing(process_id=None), {"status": Where(missing)}, settings=UNASSIGNED),
         *(
             Row(
                 storing(),
@@ -210,20 +210,13 @@ STREAMS_ROWS: Rows = {
                 client_tags=[{"key": "zone", "value": "a"}],
             ),
         ),
-        *described_by_rights(joined),
-        *(
-            Row(
-                {"group_ids": ["billing"]},
-                {"groups": {"error_message": Where(bool), "members": []}},
-                code,
-                "groups.error_code",
-                before=before,
-            )
-            for code, before in (
-                (NO_GROUP, lambda _scene: None),
-                (NO_GROUP, stable),
-                (ErrorCode.UNSUPPORTED_VERSION, lowered("streams.version")),
-            )
+        *describing(joined),
+        Row(
+            {"group_ids": ["billing"]},
+            {"groups": {"error_message": Where(bool), "members": []}},
+            ErrorCode.UNSUPPORTED_VERSION,
+            "groups.error_code",
+            before=lowered("streams.version"),
         ),
     ),
 }
