@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.lake.schema import HEADER_TYPE, HEADERS, KEY, SCHEMA, VALUE, Ints, timestamp_columns
-from korvet.log.record_format import DATA, text_of
+from korvet.log.record_format import DATA
 from korvet.log.types import Fetched, StoredBatch
 from korvet.protocol.records.batch import (
     CONTROL_BIT,
@@ -30,7 +30,7 @@ from korvet.protocol.records.batch import (
 )
 from korvet.protocol.records.columns import Columns
 from korvet.protocol.records.compression import decompress
-from korvet.protocol.records.record import Header, StoredRecord
+from korvet.protocol.records.record import Header, StoredRecord, text_of
 
 Bytes = npt.NDArray[np.uint8]
 

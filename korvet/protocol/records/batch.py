@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import google_crc32c
 from aiokafka.errors import CorruptRecordException
@@ -18,7 +18,7 @@ from aiokafka.record.util import decode_varint_py
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec, compress, decompress
-from korvet.protocol.records.record import DecodedRecord, Record, text_of
+from korvet.protocol.records.record import BatchRecord, DecodedRecord, Record, text_of
 from korvet.protocol.wire import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -109,7 +109,7 @@ def with_producer(
     return HEADER.pack(*with_payload(header, payload, header.codec)) + payload
 
 
-def each_record(header: BatchHeader, base_offset: int, payload: bytes) -> Iterator[Record]:
+def each_record(header: BatchHeader, base_offset: int, payload: bytes) -> Iterator[BatchRecord]:
     """Yield the records in `payload`, which is uncompressed; raises KafkaError CORRUPT_MESSAGE.
 
     The name of a header may be no UTF-8 (record.text_of).
@@ -211,7 +211,7 @@ class ProducedBatch:
         # Base offset 0 makes the reader's offsets the deltas. Through a generator the reader costs more.
         header = self.header
         in_one = size >= header.record_count
-        left: Iterable[Record] = (_compiled_reader if in_one else each_record)(header, 0, payload)
+        left: Iterable[BatchRecord] = (_compiled_reader if in_one else each_record)(header, 0, payload)
         for start in range(0, header.record_count, size):
             stop = min(start + size, header.record_count)
             try:
@@ -225,7 +225,7 @@ class ProducedBatch:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD, "the offset deltas of the records are not 0, 1, 2, ..."
                 )
-            yield decoded
+            yield cast("list[Record]", decoded)
 
     def recompressed(self, codec: int, bytes_max: int) -> ProducedBatch:
         """Return the same batch in another codec; `bytes_max` and errors as for `decode`."""

@@ -40,8 +40,16 @@ class Record(Protocol):
         """Names and values in the producer's order; a name may repeat."""
 
 
+class BatchRecord(Record, Protocol):
+    """A record with its place: the batch's base offset and the record's delta."""
+
+    @property
+    def offset(self) -> int:
+        """Where it lies in the log."""
+
+
 class DecodedRecord(NamedTuple):
-    """A record of a batch that the compiled reader does not read; the fields are those of Record."""
+    """A record of a batch that the compiled reader does not read; the fields are those of BatchRecord."""
 
     offset: int
     timestamp: int
