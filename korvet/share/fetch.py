@@ -306,7 +306,16 @@ class _ShareFetch:
         for part, each in found:
             if left > 0:
                 of = part.resolved()[1], group, self._ask.member
-                asks.append(Acquire(*of, each.readable, left, self._ask.exact, self._ask.policy))
+                asks.append(
+                    Acquire(
+                        *of,
+                        each.readable,
+                        left,
+                        self._ask.exact,
+                        self._ask.policy,
+                        goes_on=part.place in self._taken,
+                    )
+                )
                 left -= each.acquirable
         answers = self._acquire(asks)
         self.timer.end_stage(REDIS)
@@ -350,8 +359,12 @@ class _ShareFetch:
             self._taken.setdefault(part.place, []).append((found, answer.ranges))
             self._records_left -= sum(each.last - each.first + 1 for each in answer.ranges)
             self._bytes_left -= found.size_bytes
-        if answer.read_next is None:
-            # Only an acknowledgement, or the end of a lock, changes that.
+        throttled_from = self._ask.policy.throttled_from
+        has_all = part.place in self._taken and all(
+            each.delivery_count > throttled_from for each in answer.ranges
+        )
+        if answer.read_next is None or has_all:
+            # Only an acknowledgement or the end of a lock makes room; no others come with throttled records.
             return False
         more = answer.read_next < found.fetched.visible_end
         if answer.ranges:

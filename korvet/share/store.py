@@ -90,7 +90,7 @@ class SharePartitions:
                 "",
                 "" if ask.start is None else ask.start,
             ]
-            args += (_kind(ask), 0, "cut", *ask.policy, 0, 0, NO_EPOCH, 0)
+            args += (_kind(ask), 0, "cut", *ask.policy, 0, 0, NO_EPOCH, 0, "", 0)
             calls.append((ask.partition, args))
         return self._run(_ACQUIRE, calls, _acquired)
 
@@ -193,11 +193,12 @@ def _of_group(group: str, partitions: Sequence[Partition]) -> list[_Call]:
 
 
 def _acquire_args(asked: Acquire) -> list[Arg]:
-    partition, group, member, readable, records_max, exact, policy = asked
+    partition, group, member, readable, records_max, exact, policy, goes_on = asked
     runs = list(_without(readable.runs, readable.archived))
     may_cut = exact or partition.format == "record"
     args: list[Arg] = [group, partition.script_bits, member, "", "", records_max]
-    args += ("cut" if may_cut else "whole", *policy, readable.start, readable.end, readable.epoch, len(runs))
+    args += ("cut" if may_cut else "whole", *policy, readable.start, readable.end, readable.epoch)
+    args += (policy.throttled_from, "more" if goes_on else "", len(runs))
     for run in (*runs, *readable.archived):
         args += run
     return args

@@ -28,6 +28,11 @@ class SharePolicy(NamedTuple):
     delivery_limit: int
     in_flight_max: int
 
+    @property
+    def throttled_from(self) -> int:
+        """Deliveries after which a record is delivered with fewer others, so one that fails archives no neighbours."""
+        return max(2, (self.delivery_limit + 1) // 2)
+
 
 class Begin(NamedTuple):
     """Where a group is to begin in a partition if it has no part of it yet; None: ask only whether it has.
@@ -64,7 +69,8 @@ class Acquire(NamedTuple):
     """A member asks for up to `records_max` of the records that were read for it.
 
     Of a batch in format `batch` it gets all, unless it wants no more than `records_max` (`exact`: acquire mode
-    record_limit) or the batch has more than `policy.in_flight_max` records.
+    record_limit) or the batch has more than `policy.in_flight_max` records. `goes_on`: the fetch has acquired records
+    of the partition before.
     """
 
     partition: Partition
@@ -74,6 +80,7 @@ class Acquire(NamedTuple):
     records_max: int
     exact: bool
     policy: SharePolicy
+    goes_on: bool = False
 
 
 class AcquiredRange(NamedTuple):

@@ -5,8 +5,9 @@
 -- ARGV     topic id, group, offset sequence bits, member, where to begin if there is no part (offset; "": at no place),
 --          "redis" if the part is to be a Redis group, "ranges" if not ("": as it is), most records, "cut" if a run of
 --          offsets may be cut (else "whole"), ms of a lock, most deliveries, most records in flight, offset read from, end
---          of what was read, leader epoch of what was read, number of the runs that were read and may be delivered; for
---          each first and last offset; then those of what was read and is not to be delivered
+--          of what was read, leader epoch of what was read, deliveries after which a record is throttled, "more" if the
+--          fetch has acquired others before (else ""), number of the runs that were read and may be delivered; for each
+--          first and last offset; then those of what was read and is not to be delivered
 -- Returns  {lowest offset that may be acquired ("": none), ms until the first lock ends ("": none, or something was
 --          acquired); then for each range of acquired records first and last offset, delivery count}; nil if there is no
 --          part; "CONVERT", with nothing done, if it is a Redis group and is not to be one (share/convert)
@@ -15,6 +16,8 @@
 -- A lock that has ended is found here: its records are available, or done with after their last delivery. Where the
 -- clock was set back the locks that began last begin again, and the others end as much earlier than these as before. What was read in
 -- another leader epoch than the log's last, or past its end, Redis may have lost since: nothing of it is acquired.
+-- A throttled record is acquired after no others of the fetch, with ever fewer of its run (of what is available, in a Redis
+-- group) and before its last delivery alone: if it fails each time, it archives none of its neighbours (Kafka).
 -- allow-oom: a group that acquires nothing works nothing off, and what it has in flight is limited.
 
 -- @include shared/lease
@@ -25,7 +28,8 @@ local topic_id, group, bits, member = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[
 local begin, wanted_kind, records_max, may_cut = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[8] == 'cut'
 local lock_ms, deliveries_max, in_flight_max = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local read_start, read_end, read_epoch = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14]
-local first_run, after_runs = 16, 16 + 2 * tonumber(ARGV[15])
+local throttled_from, goes_on = tonumber(ARGV[15]), ARGV[16] == 'more'
+local first_run, after_runs = 18, 18 + 2 * tonumber(ARGV[17])
 
 local is_replaced = false
 -- @include shared/share_begin
@@ -61,14 +65,25 @@ local function answered(read_next, first_lock_end)
   end
   return answer
 end
--- Calls with each run, or part of one, from `from` to `to`, both included, until it returns true, which is returned.
+-- Returns how many of `size` records are acquired with the first one, which was delivered `count` times, after others.
+local function throttled(count, size, others)
+  if count < throttled_from then
+    return size
+  elseif goes_on or others > 0 then
+    return 0
+  end
+  return count == deliveries_max - 1 and 1 or math.max(1, math.floor(size / 2 ^ (count - throttled_from + 1)))
+end
+-- Calls with each run, or part of one, from `from` to `to`, both included, until it returns true, which is returned; the
+-- third argument is the size of the run.
 local function each_run(from, to, call)
   while run < after_runs and tonumber(ARGV[run + 1]) < from do
     run = run + 2
   end
   local at = run -- a run may go on in the next range
   while at < after_runs and tonumber(ARGV[at]) <= to do
-    if call(math.max(tonumber(ARGV[at]), from), math.min(tonumber(ARGV[at + 1]), to)) then
+    local first, last = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+    if call(math.max(first, from), math.min(last, to), last - first + 1) then
       return true
     end
     at = at + 2
@@ -143,13 +158,19 @@ if kind == 'redis' then
   if read_start < read_end and records_max > 0 then
     local rows = available(id_of(read_start), id_of(read_end - 1), math.min(records_max, 1000))
     local offsets, by_count, claimed = {}, {}, {}
+    local wanted, again_max = 0, math.huge
     gone = {}
     for n, row in ipairs(rows) do
       local offset, delivered = offset_of(row[1]), row[4]
       former[row[2]] = true
       if offset and delivered < deliveries_max and each_run(offset, offset, is_in) then
-        offsets[n], by_count[delivered] = offset, by_count[delivered] or {}
-        table.insert(by_count[delivered], row[1])
+        if delivered >= throttled_from and again_max == math.huge then
+          again_max = wanted + throttled(delivered, #rows, wanted)
+        end
+        if wanted < again_max then
+          wanted, offsets[n], by_count[delivered] = wanted + 1, offset, by_count[delivered] or {}
+          table.insert(by_count[delivered], row[1])
+        end
       else
         gone[#gone + 1] = row[1] -- delivered often enough, or not in the log under this id
       end
@@ -165,6 +186,9 @@ if kind == 'redis' then
       if claimed[row[1]] then
         give(offsets[n], offsets[n], claimed[row[1]])
       end
+    end
+    if again_max < math.huge then
+      records_max = 0
     end
   end
 
@@ -298,10 +322,14 @@ end
 
 local again_count
 -- Gives a run that is delivered again.
-local function acquire_again(first, last)
-  local after = taken < records_max and acquire(first, last, again_count + 1, records_max) or first
+local function acquire_again(first, last, run_size)
+  local stop = math.min(last, first + throttled(again_count, run_size, taken) - 1)
+  local after = taken < records_max and first <= stop and acquire(first, stop, again_count + 1, records_max) or first
   if after <= last then
     keep(after, last, again_count, '', 0)
+  end
+  if again_count >= throttled_from then
+    records_max = taken
   end
 end
 

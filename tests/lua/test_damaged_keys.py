@@ -91,8 +91,9 @@ def two_records(client: Any, log_of: LogOf) -> Log:
 def share_calls(log: Log) -> dict[str, list[Any]]:
     """Return what the scripts of share groups take besides the topic id."""
     end, bits, group = log.next(), -1 if isinstance(log, BatchLog) else log.bits, "g"
+    read = [0, end, EPOCH, 3, "", 1, end - 1, end - 1]
     return {
-        "acquire": [group, bits, "m", "", "", 5, "cut", 1000, 5, 10, 0, end, EPOCH, 1, end - 1, end - 1],
+        "acquire": [group, bits, "m", "", "", 5, "cut", 1000, 5, 10, *read],
         "acknowledge": [group, bits, "m", STREAM, 1000, 5, 10, "", end - 2, end - 2, 1],
         "alter": [group, bits, 0, "redis", 1000],
         "convert": [bits, group],

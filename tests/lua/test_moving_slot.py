@@ -286,7 +286,7 @@ def a_part_of(client: Any, kind: str) -> list[Any]:
     client.hset(STATE, "next", offset + 1)
     client.hset(SHARE, "h:other", "ranges 0 0 0")
     of_part = [TOPIC_ID, "g", 10, "m", offset, kind, 5, "cut", 60_000, 5, 10]
-    begin = [*of_part, offset, offset + 1, -1, 1, offset, offset]
+    begin = [*of_part, offset, offset + 1, -1, 3, "", 1, offset, offset]
     assert len(run(client, "share/acquire", SHARE_KEYS, begin)) == 5
     return [*begin[:3], offset]
 

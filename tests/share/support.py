@@ -59,11 +59,12 @@ class Part:
         readable: Readable | None = None,
         at: int | None = None,
         exact: bool = True,
+        goes_on: bool = False,
     ) -> Acquired | KafkaError | None:
         """Acquire once of what was read, or of what is read `at` an offset."""
         readable = readable or self.readable(self.next() if at is None else at)
         [found] = self.store.acquire(
-            [Acquire(self.partition, GROUP, member, readable, count, exact, self.policy)]
+            [Acquire(self.partition, GROUP, member, readable, count, exact, self.policy, goes_on)]
         )
         return found
 

@@ -16,7 +16,7 @@ from korvet.share.fetch import SEARCH_SECONDS, ShareFetcher
 from korvet.share.parts import ShareAsk, SharePart, ShareResult, ShareSet
 from korvet.share.positions import Positions
 from korvet.share.store import SharePartitions
-from korvet.share.types import ACCEPT, AckRange, SharePolicy
+from korvet.share.types import ACCEPT, RELEASE, AckRange, SharePolicy
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.support.batches import Record, read
@@ -177,6 +177,21 @@ def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: 
     waiting = two.waiting()
     one.acknowledge(found)
     assert waiting.get(timeout=SECONDS_MAX) == [b"3", b"4"]
+
+
+def test_records_near_their_last_delivery_come_in_ever_smaller_numbers(worker: Worker) -> None:
+    worker.view.append("orders", *(b"%d" % number for number in range(8)))
+    one = worker.member(policy=POLICY._replace(delivery_limit=6))
+    one.ask = one.ask._replace(exact=False)
+    polled = []
+    for _ in range(6):
+        polled.append(one.poll())
+        one.acknowledge(polled[-1], RELEASE)
+        worker.positions.set(
+            GROUP, one.set.parts[0], None
+        )  # the next one is the lowest, as for another worker
+    counts = [Counter(count for _, count in found) for found in polled]
+    assert counts == [{1: 8}, {2: 8}, {3: 8}, {4: 4}, {5: 2}, {6: 1}]
 
 
 def test_records_that_have_left_the_log_are_passed_over(worker: Worker, raw_redis: Any) -> None:

@@ -112,6 +112,18 @@ def test_records_that_nobody_is_to_get_are_passed_over(part: Part) -> None:
     assert part.state() == (offsets[-1] + 1, offsets[-1] + 1, 0)
 
 
+def test_a_record_before_its_last_delivery_is_acquired_alone(part: Part) -> None:
+    first, second, third = filled(part, 3)
+    part.take("m1", 2)
+    part.acknowledged(second, type_=RELEASE)
+    part.take("m2", 1)
+    part.acknowledged(first, type_=RELEASE)
+    part.acknowledged(second, member="m2", type_=RELEASE)
+    assert offsets_in(part.asked("m3")) == [(first, 2)]
+    assert part.asked("m3", goes_on=True).ranges == []
+    assert [offsets_in(part.asked("m3")) for _ in range(2)] == [[(second, 3)], [(third, 1)]]
+
+
 def test_what_leaves_the_log_while_it_is_released_is_passed_over(part: Part) -> None:
     offsets = filled(part, 4)
     part.take("m1")
