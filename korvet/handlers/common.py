@@ -34,8 +34,11 @@ Result = TypeVar("Result")
 def work_until(timeout_ms: int, now: float) -> float:
     """Return when to stop working at a request with that timeout; it began at `now` (monotonic seconds).
 
-    A client counts the same time from when it sends, and gives up exactly then: half of it is for the way.
+    A client counts the same time from when it sends, and gives up exactly then: half of it is for the way. Raises
+    KafkaError REQUEST_TIMED_OUT if there is none, as Apache Kafka's controller does.
     """
+    if timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the request has a timeout of {timeout_ms} ms")
     return now + timeout_ms / 1000 / 2
 
 

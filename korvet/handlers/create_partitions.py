@@ -1,7 +1,7 @@
 """CreatePartitions (key 37), versions 0-3: adds partitions to topics, or validates that it could.
 
-Clients find the new partitions of a topic all at once, and each topic is answered by itself. The timeout is not used:
-when the response is sent every worker finds the new partitions.
+Clients find the new partitions of a topic all at once, and each topic is answered by itself. When the response is sent
+every worker finds the new partitions. Of the timeout it counts only that there is one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, each_named_once, error_code, error_message
+from korvet.handlers.common import each_done, each_named_once, error_code, error_message, work_until
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import create_partitions as wire
@@ -22,6 +22,7 @@ QUOTA_ERROR_VERSION_FIRST = 3
 
 def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Add partitions to each topic; the failure of one leaves the others unaffected."""
+    work_until(request.timeout_ms, api.clock.monotonic())
     api.topics.refresh()
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     live = {each.broker_id for each in api.cluster.refresh().all}
@@ -66,6 +67,7 @@ register(
         ErrorCode.INVALID_PARTITIONS,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     },

@@ -18,7 +18,7 @@ from korvet.protocol.messages import create_topics as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
-from korvet.topics.registry import Topic, TopicSpec
+from korvet.topics.registry import KAFKA_TOPICS, Topic, TopicSpec
 
 QUOTA_ERROR_VERSION_FIRST = 6
 """A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
@@ -26,12 +26,15 @@ QUOTA_ERROR_VERSION_FIRST = 6
 
 def handle(request: wire.CreateTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Create each topic; the failure of one leaves the others unaffected, unless together they are too many."""
-    api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     until = work_until(request.timeout_ms, api.clock.monotonic())
+    api.topics.check_total(len(topic.assignments) or topic.num_partitions for topic in request.topics)
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
 
     def create(topic: wire.CreatableTopic) -> wire.CreatableTopicResult:
         # First, as in Kafka: that a topic exists already is reported before anything else that is wrong.
+        if topic.name in KAFKA_TOPICS and api.topics.is_reserved(topic.name):
+            message = f"Topic '{topic.name}' already exists (topic.reserved.names)."
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
         api.topics.check_available(topic.name)
         new = _new_topic(topic, api)
         if not request.validate_only:
@@ -119,6 +122,7 @@ register(
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.POLICY_VIOLATION,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.TOPIC_ALREADY_EXISTS,
     },

@@ -33,13 +33,13 @@ _Given: TypeAlias = tuple[str | None, bytes]
 
 def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Delete each topic; the failure of one leaves the others unaffected."""
+    until = work_until(request.timeout_ms, api.clock.monotonic())
     if not api.live.settings.delete_topic_enable:
         code_known = caller.version >= DELETION_DISABLED_VERSION_FIRST
         code = ErrorCode.TOPIC_DELETION_DISABLED if code_known else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled (delete.topic.enable).")
     # A topic that this worker knows may have been created again meanwhile: the new one must be deleted.
     api.topics.refresh()
-    until = work_until(request.timeout_ms, api.clock.monotonic())
     given = Counter((state.name, state.topic_id) for state in _states(request))
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
@@ -104,6 +104,7 @@ register(
     unconfirmed=ErrorCode.REQUEST_TIMED_OUT,
     errors={
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.TOPIC_DELETION_DISABLED,
         ErrorCode.UNKNOWN_TOPIC_ID,

@@ -28,11 +28,10 @@ from korvet.protocol.messages import streams_group_heartbeat as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security import audit
 from korvet.security.authorizer import refusal
-from korvet.topics.registry import PARTITIONS_MAX, TopicSpec, check_name
+from korvet.topics.registry import KAFKA_TOPICS, PARTITIONS_MAX, TopicSpec, check_name
 
 UNCHANGED = -1
 
-KAFKA_TOPICS = {"__consumer_offsets", "__share_group_state", "__transaction_state"}
 """What Kafka keeps in topics: an application that reads these can be run nowhere."""
 
 TOPICS_CREATED_MAX = 100

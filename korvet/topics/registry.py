@@ -56,6 +56,10 @@ Assignment = Sequence[Sequence[int]] | None
 """The brokers that each partition is meant for, by its index; None: any."""
 
 
+KAFKA_TOPICS = {"__consumer_offsets", "__share_group_state", "__transaction_state"}
+"""The topics that each Kafka has; here Redis has what they hold."""
+
+
 def check_name(name: str) -> None:
     """Raise KafkaError INVALID_TOPIC_EXCEPTION if `name` is not a valid topic name, saying why."""
     if not name:
@@ -388,13 +392,17 @@ class TopicRegistry:
     def check_available(self, name: str) -> None:
         """Raise KafkaError INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS if no topic can be created under that name."""
         check_name(name)
-        if any(fnmatchcase(name, pattern) for pattern in listed(self._settings.topic_reserved_names)):
+        if self.is_reserved(name):
             message = f"Topic name is invalid: topic.reserved.names reserves '{name}'"
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         self.refresh()
         self._check_collisions(name)
         if name in self._by_name or self._in_state(name, "creating"):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether the setting topic.reserved.names keeps clients from creating a topic of that name."""
+        return any(fnmatchcase(name, pattern) for pattern in listed(self._settings.topic_reserved_names))
 
     def _check_collisions(self, name: str) -> None:
         creating = (each for each in self._unfinished if self._in_state(each, "creating"))

@@ -68,7 +68,7 @@ def fenced(scene: Scene) -> None:
     scene.producer_epoch = old
 
 
-def open_transaction(scene: Scene) -> None:
+def open_one(scene: Scene) -> None:
     scene.init_producer()
     scene.produce(transactional()(scene), transactional_id="tx")
 
@@ -263,7 +263,7 @@ FETCH = (
         Row(
             fetched(3, isolation_level=level),
             {"responses.partitions": {"last_stable_offset": 3, "high_watermark": 4, "records": Where(holds)}},
-            before=open_transaction,
+            before=open_one,
         )
         for level, holds in ((0, bool), (1, lambda records: not records))
     ),
@@ -412,12 +412,12 @@ DESCRIBE_PRODUCERS = (
     Row(
         producers(),
         {"topics.partitions.active_producers.current_txn_start_offset": 3},
-        before=open_transaction,
+        before=open_one,
     ),
     Row(
         producers(),
         {"topics.partitions.active_producers": {"coordinator_epoch": 0, "current_txn_start_offset": -1}},
-        before=steps(open_transaction, aborted),
+        before=steps(open_one, aborted),
     ),
     Row(producers(topic="a b"), {"topics.name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION, IN_PARTITIONS),
     Row(producers(7), {"topics.partitions.error_message": Where(bool)}, UNKNOWN, IN_PARTITIONS),

@@ -178,7 +178,7 @@ def grows(scene: Scene) -> None:
     """Ask for a partition that is created after that."""
     sharing(scene)
     assert codes(scene.ask(apis.ShareFetch, **fetching(topics=place(2))))
-    scene.do(apis.CreatePartitions, topics=[{"name": "orders", "count": 3}])
+    scene.do(apis.CreatePartitions, topics=[{"name": "orders", "count": 3}], timeout_ms=1000)
 
 
 def acquires(*ranges: tuple[int, int]) -> Fields:

@@ -17,11 +17,12 @@ CREATE, ALTER, DELETE, DESCRIBE = (
     AclOperation.DELETE,
     AclOperation.DESCRIBE,
 )
-UNKNOWN, INVALID, AWAY, NO_NAME = (
+UNKNOWN, INVALID, AWAY, NO_NAME, TIMED_OUT = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_REQUEST,
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
 )
 NOT_ASKED_FOR = -(2**31)
 EVERYTHING = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -268,7 +269,8 @@ CREATIONS = (
     ),
     cannot_be_created(ErrorCode.TOPIC_ALREADY_EXISTS, created("orders", 0)),
     cannot_be_created(NO_NAME, created("a b")),
-    cannot_be_created(NO_NAME, created("__transaction_state"), "topic.reserved.names"),
+    *(cannot_be_created(TIMED_OUT, created(timeout_ms=timeout_ms)) for timeout_ms in (0, -1)),
+    cannot_be_created(ErrorCode.TOPIC_ALREADY_EXISTS, created("__transaction_state"), "topic.reserved.names"),
     cannot_be_created(NO_NAME, created("__cluster_metadata"), "topic.reserved.names"),
     *(cannot_be_created(ErrorCode.INVALID_PARTITIONS, created(count=n), text) for n, text in COUNTS),
     cannot_be_created(ErrorCode.INVALID_REPLICATION_FACTOR, created(factor=0)),
@@ -291,9 +293,10 @@ GROWTHS = (
     Row(grown(), {"results": {"name": "orders", "error_message": None}}, rights=[(ALTER, TOPIC)]),
     Row(grown(4, assignments=[{"broker_ids": [0]}, {"broker_ids": [0]}]), {"results.name": "orders"}),
     cannot_grow(UNKNOWN, grown(name="missing")),
+    cannot_grow(TIMED_OUT, grown() | {"timeout_ms": 0}),
     cannot_grow(ErrorCode.INVALID_PARTITIONS, grown(2)),
     cannot_grow(ErrorCode.INVALID_REPLICA_ASSIGNMENT, grown(3, assignments=[{"broker_ids": [77]}])),
-    cannot_grow(INVALID, {"topics": grown()["topics"] * 2}),
+    cannot_grow(INVALID, grown() | {"topics": grown()["topics"] * 2}),
     cannot_grow(ErrorCode.THROTTLING_QUOTA_EXCEEDED, grown(), versions=(3, 3), before=few_changes),
 )
 
@@ -331,10 +334,11 @@ DELETIONS = (
     *errors(
         "responses.error_code",
         {},
-        (INVALID, {"topics": gone()["topics"] * 2, "topic_names": ["orders"] * 2}),
+        (INVALID, gone() | {"topics": gone()["topics"] * 2, "topic_names": ["orders"] * 2}),
+        (TIMED_OUT, gone() | {"timeout_ms": 0}),
         (INVALID, gone("orders", topic_id()), (6, 6)),
         (INVALID, gone(None), (6, 6)),
-        (INVALID, {"topics": [*gone()["topics"], *gone(None, topic_id())["topics"]]}, (6, 6)),
+        (INVALID, gone() | {"topics": [*gone()["topics"], *gone(None, topic_id())["topics"]]}, (6, 6)),
         (ErrorCode.THROTTLING_QUOTA_EXCEEDED, gone("last"), (5, 6), few_changes),
     ),
     *(

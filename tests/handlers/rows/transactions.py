@@ -8,7 +8,7 @@ from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation
 from tests.handlers import apis
 from tests.handlers.rows.groups import member, of_consumers, sharing, stable, static
-from tests.handlers.rows.records import transactional
+from tests.handlers.rows.records import fenced, open_one
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene
 from tests.handlers.table import Fields, Row, Rows, Where, steps
 
@@ -41,19 +41,6 @@ def epoch(distance: int) -> Any:
 
 BY: Fields = {"transactional_id": "tx", "producer_id": producer_id, "producer_epoch": epoch(0)}
 NOBODY: Fields = {"transactional_id": "tx", "producer_id": 5, "producer_epoch": 0}
-
-
-def fenced(scene: Scene) -> None:
-    scene.init_producer()
-    former = scene.producer_epoch
-    scene.init_producer()
-    scene.producer_epoch = former
-
-
-def open_one(scene: Scene) -> None:
-    """Write a record in a transaction."""
-    scene.init_producer()
-    scene.produce(transactional()(scene), transactional_id="tx")
 
 
 def not_completed(scene: Scene) -> None:
