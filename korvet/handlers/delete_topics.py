@@ -10,7 +10,7 @@ not know that code and get INVALID_REQUEST, as from Kafka.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TypeAlias
 
 from korvet.errors import ErrorCode, KafkaError
@@ -22,8 +22,12 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security.quotas import Quota
 from korvet.topics.registry import Topic
 from korvet.topics.types import TopicRef
+from korvet.turns import in_parts
 
 DELETION_DISABLED_VERSION_FIRST = 3
+TOPICS_AT_ONCE = 100
+"""Topics that are deleted together: their rows are some 20 KB of a script's arguments."""
+
 QUOTA_ERROR_VERSION_FIRST = 5
 """A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""
 
@@ -42,16 +46,30 @@ def handle(request: wire.DeleteTopicsRequest, caller: Caller, api: TopicApi) -> 
     api.topics.refresh()
     given = Counter((state.name, state.topic_id) for state in _states(request))
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
+    topics: dict[_Given, Topic] = {}
 
-    def delete(each: _Given) -> wire.DeletableTopicResult:
-        topic = _find_once(each, given, api)
-        mutations.take(len(topic.partitions))
-        api.topics.delete(topic, until)
-        return wire.DeletableTopicResult(name=topic.name, topic_id=topic.id)
+    def take(named: _Given) -> KafkaError | None:
+        if given[named] > 1:
+            return KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice.")
+        try:
+            topic = _find_once(named, given, api)
+            mutations.take(len(topic.partitions))
+        except KafkaError as error:
+            return error.without_frames()
+        topics[named] = topic
+        return None
 
-    each_given = [(each, twice if times > 1 else None) for each, times in given.items()]
-    response = wire.DeleteTopicsResponse(responses=each_done(each_given, delete, _failed))
+    def delete_all() -> Iterator[tuple[_Given, KafkaError | None]]:
+        for some in in_parts(list(given), TOPICS_AT_ONCE):
+            errors = {named: take(named) for named in some}
+            taken = [named for named, error in errors.items() if error is None]
+            errors |= zip(taken, api.topics.delete([topics[named] for named in taken], until), strict=True)
+            yield from errors.items()
+
+    def deleted(named: _Given) -> wire.DeletableTopicResult:
+        return wire.DeletableTopicResult(name=topics[named].name, topic_id=topics[named].id)
+
+    response = wire.DeleteTopicsResponse(responses=each_done(delete_all(), deleted, _failed))
     return Reply(response, mutations.throttle_ms, Quota.CONTROLLER_MUTATION_RATE)
 
 

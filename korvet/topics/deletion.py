@@ -8,9 +8,9 @@ long after a topic of the same name was created. It keeps to one slot of Redis C
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -18,10 +18,10 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.keys import Keys, decode_group_id
-from korvet.redis.replies import Reply, checked, listed, malformed
+from korvet.redis.replies import Reply, listed, malformed, parsed
 from korvet.topics.rows import RegistryRows
 from korvet.topics.types import TopicRow, decode, encode, unclaimed
-from korvet.turns import in_parts
+from korvet.turns import CALLS_PER_LOOK, give_turn, in_parts
 
 _CLEAR = scripts.get("topic/clear")
 _FORGET = scripts.get("topic/forget")
@@ -49,6 +49,10 @@ _FIELDS_PER_STEP = 2_000
 _ATTEMPTS_MAX = 5
 """Tries of a deletion while the row changes under it."""
 
+_Part: TypeAlias = tuple[TopicRow, int]
+_Marked: TypeAlias = tuple[TopicRow, bytes]
+"""A row that is marked, and its text in Redis."""
+
 
 class TopicDeletion:
     """Deletes topics of one namespace.
@@ -62,29 +66,66 @@ class TopicDeletion:
         self._registry = keys.topics
         self._rows = RegistryRows(redis, keys)
 
-    def delete(self, name: str, topic_id: str) -> Iterator[None]:
-        """Mark a topic as deleted and fence its logs; returns the steps that delete the rest.
+    def delete(self, topics: Mapping[str, str]) -> tuple[dict[str, KafkaError], Iterator[None]]:
+        """Mark topics as deleted, ids by name, and fence their logs.
 
-        Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id). If Redis goes away meanwhile the
-        topic may be gone for clients already.
+        Returns by name what prevented it, and the steps that delete the rest of the other topics. The errors are
+        UNKNOWN_TOPIC_OR_PARTITION (no such topic, or of another id), KAFKA_STORAGE_ERROR and StorageUnavailableError,
+        after which the topic may be gone for clients already.
         """
+        errors: dict[str, KafkaError] = {}
+        marked: list[_Marked] = []
+        names = list(topics)
         for _ in range(_ATTEMPTS_MAX):
-            text = self._rows.text(name)
-            row = None if text is None else self._decoded(name, text)
-            if text is None or row is None or row.id != topic_id or row.state != "live":
-                message = f"there is no topic {name} of id {topic_id}"
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            marked = self.mark(row, text)
-            if marked is not None:
-                waiting: list[int] = []
-                for some in in_parts(range(_count(marked)), _FENCED_PER_STEP):
-                    waiting += self._clear(marked, some, 0, 0)
-                return self._steps(marked, encode(marked), waiting)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._registry}: the row of {name} keeps changing")
+            names = self._mark_all(names, topics, marked, errors)
+        for name in names:
+            message = f"{self._registry}: the row of {name} keeps changing"
+            errors[name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        waiting: list[_Part] = []
+        parts = _parts(marked)
+        while some := list(islice(parts, _FENCED_PER_STEP)):
+            give_turn(CALLS_PER_LOOK)
+            for part, done in zip(some, self._clear(some, 0, 0), strict=True):
+                if isinstance(done, KafkaError):
+                    errors.setdefault(part[0].name, done)
+                elif not done:
+                    waiting.append(part)
+        fenced = [(row, text) for row, text in marked if row.name not in errors]
+        return errors, self._steps(fenced, [part for part in waiting if part[0].name not in errors])
+
+    def _mark_all(
+        self,
+        names: Sequence[str],
+        topics: Mapping[str, str],
+        marked: list[_Marked],
+        errors: dict[str, KafkaError],
+    ) -> list[str]:
+        """Mark topics, add what became of them to `marked` and `errors`; returns those whose rows have changed."""
+        rows: list[TopicRow] = []
+        changes: list[tuple[str, bytes, TopicRow | None]] = []
+        for name, text in zip(names, self._rows.texts(names) if names else (), strict=True):
+            row = None if text is None else decode(self._registry, name.encode(), text)
+            if text is not None and row is None:
+                errors[name] = malformed(self._registry, f"the row of {name}")
+            elif text is None or row is None or row.id != topics[name] or row.state != "live":
+                message = f"there is no topic {name} of id {topics[name]}"
+                errors[name] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            else:
+                rows.append(_deleting(row))
+                changes.append((name, text, rows[-1]))
+        changed: list[str] = []
+        for row, replaced in zip(rows, self._rows.replace_all(changes), strict=True):
+            if isinstance(replaced, KafkaError):
+                errors[row.name] = replaced
+            elif replaced:
+                marked.append((row, encode(row)))
+            else:
+                changed.append(row.name)
+        return changed
 
     def mark(self, row: TopicRow, text: bytes) -> TopicRow | None:
         """Mark a topic as deleted; returns its row, None if the one that was read as `text` has changed."""
-        marked = unclaimed(msgspec.structs.replace(row, state="deleting"))
+        marked = _deleting(row)
         return marked if self._rows.replace(row.name, text, marked) else None
 
     def steps(self, row: TopicRow) -> Iterator[None]:
@@ -95,43 +136,56 @@ class TopicDeletion:
         text = self._rows.text(row.name)
         if text is not None and self._decoded(row.name, text) == row:
             # From the beginning: the process that marked the row may have died before all partitions were fenced.
-            yield from self._steps(row, text, range(_count(row)))
+            yield from self._steps([(row, text)], _parts([(row, text)]))
 
-    def _steps(self, row: TopicRow, text: bytes, partitions: Sequence[int]) -> Iterator[None]:
-        yield from self.clear(row, partitions)
-        streams = [self._keys.stream(row.name, index) for index in range(_count(row))]
+    def _steps(self, marked: Sequence[_Marked], parts: Iterable[_Part]) -> Iterator[None]:
+        if not marked:
+            return
+        yield from self.clear(parts)
+        rows = [row for row, _ in marked]
         for page in self._redis.scan_sorted_set(self._keys.groups, _GROUPS_PER_PAGE):
-            yield from self._forget(row.id, streams, [self._offsets_of(group) for group in page])
-        self._rows.replace(row.name, text, None)
+            yield from self._forget(rows, [self._offsets_of(group) for group in page])
+        for replaced in self._rows.replace_all([(row.name, text, None) for row, text in marked]):
+            if isinstance(replaced, KafkaError):
+                raise replaced
         yield
 
-    def clear(self, row: TopicRow, partitions: Sequence[int]) -> Iterator[None]:
-        """Delete partitions of a deleted topic by turns, one bounded step before each yield."""
-        waiting = deque(partitions)
+    def clear(self, parts: Iterable[_Part]) -> Iterator[None]:
+        """Delete partitions of deleted topics by turns, one bounded step before each yield."""
+        waiting = deque(parts)
         while waiting:
             some = [waiting.popleft() for _ in range(min(len(waiting), _CLEARED_PER_STEP))]
-            waiting += self._clear(row, some, _ENTRIES_MAX // len(some), _BYTES_MAX // len(some))
+            replies = self._clear(some, _ENTRIES_MAX // len(some), _BYTES_MAX // len(some))
+            for part, done in zip(some, replies, strict=True):
+                if isinstance(done, KafkaError):
+                    raise done
+                if not done:
+                    waiting.append(part)
             yield
 
-    def _clear(self, row: TopicRow, indexes: Sequence[int], entries: int, size: int) -> list[int]:
-        """Fence partitions and free these entries and bytes of each at most; returns those that are not empty."""
+    def _clear(self, parts: Sequence[_Part], entries: int, size: int) -> list[bool | KafkaError]:
+        """Fence partitions and free these entries and bytes of each at most; returns which are empty."""
         names = self._keys
         calls: list[ScriptCall] = []
-        for index in indexes:
+        for row, index in parts:
             of = (row.name, index, row.tag(index))
             keys = (names.state(*of), names.stream(*of), *side_keys(names, *of))
             calls.append((_CLEAR, keys, [row.id, entries, size, names.append_channel(*of)]))
         replies = self._redis.scripts(calls)
-        states = [keys[0] for _, keys, _ in calls]
-        done = [checked(str(state), reply) for state, reply in zip(states, replies, strict=True)]
-        return [index for index, finished in zip(indexes, done, strict=True) if finished != 1]
+        return [
+            parsed(str(keys[0]), "the reply of lua/topic/clear.lua", reply, bool)
+            for (_, keys, _), reply in zip(calls, replies, strict=True)
+        ]
 
-    def _forget(self, topic_id: str, streams: Sequence[str], groups: list[tuple[str, str]]) -> Iterator[None]:
-        """Delete the offsets committed for the topic, or pending, from these keys of groups."""
-        nothing: list[Reply] = [None] * len(streams)
-        if len(streams) <= _FIELDS_PER_STEP:
+    def _forget(self, rows: Sequence[TopicRow], groups: list[tuple[str, str]]) -> Iterator[None]:
+        """Delete the offsets committed for topics, or pending, from these keys of groups."""
+        ids = [row.id for row in rows]
+        count = sum(map(_count, rows))
+        nothing: list[Reply] = [None] * count
+        if count <= _FIELDS_PER_STEP:
+            streams = [self._keys.stream(row.name, index) for row in rows for index in range(_count(row))]
             found: list[tuple[str, str]] = []
-            for page in in_parts(groups, _FIELDS_PER_STEP // len(streams)):
+            for page in in_parts(groups, _FIELDS_PER_STEP // count):
                 replies = self._redis.pipeline(
                     [
                         command
@@ -150,7 +204,7 @@ class TopicDeletion:
         unfinished: list[tuple[tuple[str, str], str]] = []
         while some := [*unfinished, *islice(waiting, _GROUPS_PER_STEP - len(unfinished))]:
             calls: list[ScriptCall] = [
-                (_FORGET, keys, [topic_id, cursor, _ROWS_PER_GROUP]) for keys, cursor in some
+                (_FORGET, keys, [cursor, _ROWS_PER_GROUP, *ids]) for keys, cursor in some
             ]
             replies = self._redis.scripts(calls)
             unfinished = []
@@ -169,6 +223,14 @@ class TopicDeletion:
         if row is None:
             raise malformed(self._registry, f"the row of {name}")
         return row
+
+
+def _deleting(row: TopicRow) -> TopicRow:
+    return unclaimed(msgspec.structs.replace(row, state="deleting"))
+
+
+def _parts(marked: Iterable[_Marked]) -> Iterator[_Part]:
+    return ((row, index) for row, _ in marked for index in range(_count(row)))
 
 
 def _count(row: TopicRow) -> int:

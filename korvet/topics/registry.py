@@ -465,16 +465,22 @@ class TopicRegistry:
         self.refresh()
         return self._topic(row)
 
-    def delete(self, topic: Topic, until: float = math.inf) -> None:
-        """Delete `topic` with its records; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION if it is gone already.
+    def delete(self, topics: Sequence[Topic], until: float = math.inf) -> list[KafkaError | None]:
+        """Delete topics of different names with their records; returns for each what prevented it.
 
-        When it returns no worker finds the topic, and its logs take no records. If `until` (monotonic seconds) comes,
-        or Redis goes away, before all of it is deleted, the keeper completes the deletion.
+        UNKNOWN_TOPIC_OR_PARTITION: it is gone already. When this returns no worker finds a topic that was deleted, and
+        its logs take no records. If `until` (monotonic seconds) comes, or Redis goes away, before all of them are
+        deleted, the keeper completes the deletion.
         """
-        steps = self._store.deletion.delete(topic.name, id_text(topic.id))
+        ids = {topic.name: id_text(topic.id) for topic in topics}
+        try:
+            errors, steps = self._store.deletion.delete(ids)
+        except KafkaError as error:
+            return [error.without_frames()] * len(topics)
         with contextlib.suppress(KafkaError):
             self._work_until(_paced(steps, self._clock), until)
         self.refresh()
+        return [errors.get(topic.name) for topic in topics]
 
     def list_deleting(self) -> list[TopicRow]:
         """Return the topics whose deletion is not complete, as of now."""

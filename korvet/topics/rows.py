@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from korvet.cluster.rows import CHANGES_MAX
+from korvet.errors import KafkaError
 from korvet.redis import scripts
-from korvet.redis.client import Redis
+from korvet.redis.client import Redis, ScriptCall
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, errors_about, malformed
+from korvet.redis.replies import Reply, errors_about, malformed, parsed
 from korvet.topics.types import TopicRow, encode, unclaimed
 
 _CLAIM = scripts.get("topic/claim")
@@ -32,8 +34,13 @@ class RegistryRows:
 
     def text(self, name: str) -> bytes | None:
         """Return the row as it is in the registry."""
+        [text] = self.texts([name])
+        return text
+
+    def texts(self, names: Sequence[str]) -> list[bytes | None]:
+        """Return rows as they are in the registry; `names` is not empty."""
         with errors_about(self._keys.topics):
-            return cast("bytes | None", self._redis.call("HGET", self._keys.topics, name))
+            return cast("list[bytes | None]", self._redis.call("HMGET", self._keys.topics, *names))
 
     def create(self, row: TopicRow, known_epoch: int) -> bytes | None:
         """Write the row of a topic that is being created, and return it with its claim.
@@ -57,9 +64,24 @@ class RegistryRows:
 
     def replace(self, name: str, text: bytes, row: TopicRow | None) -> bool:
         """Replace the row that was read as `text`, or delete it; returns whether it was still that."""
-        encoded = b"" if row is None else encode(row)
-        args: list[Arg] = [name, text, encoded, name, self._keys.topics_channel, CHANGES_MAX, ""]
-        return self._run(_REPLACE, args) != 0
+        [replaced] = self.replace_all([(name, text, row)])
+        if isinstance(replaced, KafkaError):
+            raise replaced
+        return replaced
+
+    def replace_all(self, changes: Sequence[tuple[str, bytes, TopicRow | None]]) -> list[bool | KafkaError]:
+        """Do what `replace` does for each name, text and new row, in one round trip; errors stay in their places."""
+        keys = (self._keys.topics, self._keys.topic_changes)
+        calls: list[ScriptCall] = [
+            (
+                _REPLACE,
+                keys,
+                (name, text, encode(row) if row else b"", name, self._keys.topics_channel, CHANGES_MAX, ""),
+            )
+            for name, text, row in changes
+        ]
+        replies = self._redis.scripts(calls)
+        return [parsed(keys[0], "the reply of lua/row/replace.lua", reply, bool) for reply in replies]
 
     def _run(self, script: scripts.Script, args: list[Arg]) -> Reply:
         with errors_about(self._keys.topics):

@@ -190,7 +190,8 @@ class TopicStore:
             except KafkaError as error:
                 if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     # Deleted meanwhile, perhaps before some of the new ones were created, which no client has seen.
-                    for _ in self.deletion.clear(claimed, range(claimed.partitions, claimed.growing)):
+                    more = [(claimed, index) for index in range(claimed.partitions, claimed.growing)]
+                    for _ in self.deletion.clear(more):
                         pass
                 raise
             if row.claim != claimed.claim:

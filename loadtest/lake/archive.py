@@ -80,7 +80,7 @@ def main() -> None:
                     if number:
                         rate = round(records / seconds)
                         _print(storage_format, rate, cpu, done.files)
-                    for _ in stores.topics.deletion.delete(name, topic_id(name)):
+                    for _ in stores.topics.deletion.delete({name: topic_id(name)})[1]:
                         pass
                     shutil.rmtree(lake.path)
 

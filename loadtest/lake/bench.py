@@ -164,7 +164,7 @@ def _rounds(source: LakeSource, peers: dict[str, Peer], records: int, rounds: in
                     print(f"{topic} {name}: {count / seconds:,.0f} records/s, {used:.2f} us", file=sys.stderr)
                     if number:
                         found[storage_format, name].append((count / seconds, used))
-                for _ in stores.topics.deletion.delete(topic, archive.topic_id(topic)):
+                for _ in stores.topics.deletion.delete({topic: archive.topic_id(topic)})[1]:
                     pass
     return found
 

@@ -78,7 +78,7 @@ def main() -> None:
         changes: dict[str, Callable[[], object]] = {
             "create": lambda: here.topics.create(TopicSpec(name=NAME)),
             "alter": lambda: here.topics.alter(here.topics.get(NAME), shorter),
-            "delete": lambda: here.topics.delete(here.topics.get(NAME)),
+            "delete": lambda: here.topics.delete([here.topics.get(NAME)]),
         }
         taken: dict[str, list[float]] = {name: [] for name in changes}
         for _ in range(given.rounds):

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Deletes the offsets that a group has committed for a deleted topic. One bounded step.
+-- Deletes the offsets that a group has committed for deleted topics. One bounded step.
 -- KEYS     committed offsets of the group, pending: those that transactions are to commit
--- ARGV     topic id, cursor ("0" begins), most rows to read
+-- ARGV     cursor ("0" begins), most rows to read, topic ids
 -- Returns  {next cursor ("0" when all rows were read), rows deleted}
 -- Errors   none
 --
@@ -9,14 +9,22 @@
 -- holds no commits. What is pending goes with the first step.
 -- allow-oom: what frees memory must work when there is none left.
 
-local offsets, pending, topic_id, cursor, count = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
--- No metadata of a commit contains this text: JSON writes a backslash before its quotation marks.
-local mark = '"topic_id":"' .. topic_id .. '"'
+local offsets, pending, cursor, count = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local deleted = {}
+for at = 3, #ARGV do
+  deleted[ARGV[at]] = true
+end
+
+local function is_deleted(row)
+  -- No metadata of a commit contains this text: JSON writes a backslash before its quotation marks.
+  local topic_id = string.match(row, '"topic_id":"([^"]*)"')
+  return topic_id ~= nil and deleted[topic_id]
+end
 
 -- @include shared/pending_offsets
 
 if cursor == '0' and redis.call('TYPE', pending).ok == 'hash' then
-  drop_pending(function(_, row) return string.find(row, mark, 1, true) end)
+  drop_pending(function(_, row) return is_deleted(row) end)
 end
 local scanned = redis.pcall('HSCAN', offsets, cursor, 'COUNT', count)
 if scanned.err then
@@ -24,7 +32,7 @@ if scanned.err then
 end
 local rows, removed = scanned[2], 0
 for at = 1, #rows, 2 do
-  if string.find(rows[at + 1], mark, 1, true) then
+  if is_deleted(rows[at + 1]) then
     removed = removed + redis.call('HDEL', offsets, rows[at])
   end
 end

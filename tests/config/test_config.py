@@ -198,27 +198,22 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("workers", "-1", "a whole number from 0 to 1024"),
-        ("workers", "two", "a whole number from 0 to 1024"),
-        ("workers", "", "a whole number from 0 to 1024"),
+        *(("workers", text, "a whole number from 0 to 1024") for text in ("-1", "two", "")),
         ("num.partitions", "0", "a whole number from 1 to 100000"),
-        ("offset.sequence.bits", "13", "a whole number from 8 to 12"),
-        ("offset.sequence.bits", "7", "a whole number from 8 to 12"),
+        *(("offset.sequence.bits", text, "a whole number from 8 to 12") for text in ("13", "7")),
         ("log.retention.ms", "9" * 20, "a whole number from -1 to 9223372036854775807"),
         ("log.retention.ms", "9" * 5000, "a whole number"),
         ("log.retention.ms", "\u0661", "a whole number"),
         ("delete.topic.enable", "yes", "true or false"),
         ("group.share.partition.max.record.locks", "2001", "from 100 to 2000"),
-        ("log.cleaner.min.cleanable.ratio", "1.1", "a number from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "nan", "a number from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "1_0", "a number from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "half", "a number from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "inf", "a number from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "-0.1", "a number from 0 to 1"),
-        ("log.cleaner.min.cleanable.ratio", "", "a number from 0 to 1"),
-        ("log.cleanup.policy", "delete,", "a list of compact, delete, comma-separated"),
-        ("log.cleanup.policy", "Compact", "a list of compact, delete, comma-separated"),
-        ("log.cleanup.policy", "compact,,delete", "a list of compact, delete, comma-separated"),
+        *(
+            ("log.cleaner.min.cleanable.ratio", text, "a number from 0 to 1")
+            for text in ("1.1", "nan", "1_0", "half", "inf", "-0.1", "")
+        ),
+        *(
+            ("log.cleanup.policy", text, "a list of compact, delete, comma-separated")
+            for text in ("delete,", "Compact", "compact,,delete")
+        ),
         ("log.message.timestamp.type", "append", "one of CreateTime, LogAppendTime"),
         ("compression.type", "brotli", "one of producer, uncompressed, gzip, snappy, lz4, zstd"),
         ("storage.format", "columns", "it must be one of record, batch"),
@@ -236,9 +231,7 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str, says: str
         ("advertised", "broker.example:0", "a port from 1 to 65535"),
         ("advertised", "0.0.0.0:9092", "clients can connect to"),
         ("redis.url", "localhost:6379", "redis://HOST:PORT/DB"),
-        ("namespace", "a:b", "letters"),
-        ("namespace", "", "letters"),
-        ("namespace", "a{b}", "letters"),
+        *(("namespace", text, "letters") for text in ("a:b", "", "a{b}")),
         ("cluster.id", "a b", "or nothing"),
         ("data.dir", "", "a path"),
         ("topic.reserved.names", "a/b", "PATTERNs of topics"),

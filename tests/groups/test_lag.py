@@ -83,7 +83,7 @@ def test_a_topic_created_again_has_no_lag(worker: Domain) -> None:
     make(worker, "orders")
     worker.append("orders", b"a")
     commit(worker, "g", "orders", 0)
-    worker.topics.delete(worker.topics.get("orders"))
+    worker.topics.delete([worker.topics.get("orders")])
     make(worker, "orders")
     assert lags(worker, "g") == {}
 

@@ -135,7 +135,7 @@ def test_a_worker_that_does_not_know_of_a_re_creation_replaces_no_offset_of_the_
         assert at.commit(Committer(NAME), [ref]) == [None]
 
     commit(workers[1], 4)
-    here.topics.delete(topic)
+    here.topics.delete([topic])
     here.topics.create(TopicSpec(name="orders", partitions=1))
     commit(workers[0], 5)
     commit(workers[1], 6)

@@ -114,7 +114,7 @@ def test_a_topic_that_was_created_again_takes_no_offset_of_the_former_one(
 ) -> None:
     worker.commit_transaction(7, 5)
     there.topics.refresh()
-    there.topics.delete(there.topics.get("orders"))
+    there.topics.delete([there.topics.get("orders")])
     there.topics.create(TopicSpec(name="orders", partitions=3))
     worker.finish(7)
     assert worker.offsets() == {}

@@ -14,6 +14,7 @@ from tests.handlers.rows.groups import joining, leaving, sharing, syncing
 from tests.handlers.rows.offsets import by_member, committed, fetched, forgotten
 from tests.handlers.rows.share import fetching
 from tests.handlers.scene import Scene
+from tests.support.redis_requests import requests_of
 
 NAMES = [
     "größe ☃ \U0001f600",
@@ -132,6 +133,26 @@ def test_all_offsets_of_many_groups_are_returned_once(scene: Scene) -> None:
     groups = [group | {"group_id": name} for name in ("a", "b", "none", "a")]
     answers = scene.do(apis.OffsetFetch, groups=groups, require_stable=True).groups
     assert [(answer.group_id, len(answer.topics)) for answer in answers] == [("a", 1), ("b", 1), ("none", 0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (
+            apis.DeleteTopics,
+            {"topics": [{"name": f"t{number}"} for number in range(250)], "timeout_ms": 60_000},
+        ),
+    ],
+)
+def test_redis_is_asked_about_a_hundred_groups_or_topics_at_once(
+    scene: Scene, kind: Any, fields: dict[str, Any]
+) -> None:
+    if kind is apis.DeleteTopics:
+        topics = [named | {"num_partitions": 1, "replication_factor": 1} for named in fields["topics"]]
+        scene.do(apis.CreateTopics, topics=topics, timeout_ms=60_000)
+    requests = requests_of(scene.storage.redis)
+    scene.ask(kind, **fields)
+    assert 3 <= len(requests) < 60, requests
 
 
 def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> None:

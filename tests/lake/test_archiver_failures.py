@@ -29,7 +29,7 @@ def test_a_topic_deleted_meanwhile_is_no_failure_and_a_re_created_one_starts_ove
         topics.produce(each.partitions[0], b"1", b"2")
 
     def deleted(tasks: Sequence[ArchiveTask]) -> list[TaskOutcome]:
-        assert list(topics.stores.topics.deletion.delete(topic.name, topic.id))
+        assert list(topics.stores.topics.deletion.delete({topic.name: topic.id})[1])
         return topics.run(tasks)
 
     done = topics.archiver().round(deleted)

@@ -286,7 +286,7 @@ def test_tables_of_topics_that_are_gone_are_found_and_removed(topic: Both) -> No
     old = LakeTopic(TOPIC, topic.topic.id)
     assert topic.lake.tables() == [old]
     assert gone(topic.stores) == []
-    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
+    topic.worker.topics.delete([topic.worker.topics.get(TOPIC)])
     with pytest.raises(ValueError, match="no topic at all"):
         gone(topic.stores)
     configs = {"storage.format": "batch", "remote.storage.enable": "true"}
@@ -436,7 +436,7 @@ def test_a_table_that_always_changes_is_an_error_in_the_end(
 
 def test_a_deleted_topic_is_an_error_of_its_partition(topic: Both) -> None:
     wanted = topic.topic
-    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
+    topic.worker.topics.delete([topic.worker.topics.get(TOPIC)])
     [done] = Expiry(topic.source).expire(topic.stores, wanted, older_than(2500), NOW)
     assert done.error is not None
     assert isinstance(topic.stores.remote.expire([(wanted.partitions[0], 0)])[0], KafkaError)

@@ -280,7 +280,7 @@ def test_where_the_registry_cannot_be_read_after_a_fence_the_other_answers_stay(
 ) -> None:
     for name in (ORDERS, "others"):
         here.topics.create(TopicSpec(name=name))
-    there.topics.delete(there.topics.get(ORDERS))
+    there.topics.delete([there.topics.get(ORDERS)])
     raw_redis.set("{korvet:topics}:changes", "no sorted set")
     deliveries = [PartitionRef(TopicRef(name), 0, batch()) for name in (ORDERS, "others")]
     fenced, written = here.appender.append(deliveries, zstd_known=True)

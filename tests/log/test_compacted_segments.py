@@ -85,7 +85,7 @@ def test_what_is_known_of_a_topic_says_nothing_about_the_next_one_of_its_name(be
     filled(bench)
     compact(bench, 5)
     bench.read(0)
-    assert list(bench.topics.deletion.delete(bench.topic, bench.partition.topic_id))
+    assert list(bench.topics.deletion.delete({bench.topic: bench.partition.topic_id})[1])
     again = Bench(bench.redis, bench.raw, bench.format)
     base = again.append(b"new")
     [found] = bench.logs.read([Read(again.partition, 0, 5)])

@@ -140,7 +140,7 @@ def test_a_topic_that_goes_in_the_middle_of_a_pass_ends_it(
 
     def meanwhile() -> None:
         if next(turns) == 6:
-            here.topics.delete(log.topic)
+            here.topics.delete([log.topic])
             if re_created:
                 others.append(CompactedLog(here, raw_redis, storage_format))
                 others[0].fill(9)
@@ -167,7 +167,7 @@ def test_a_topic_that_is_only_marked_as_deleted_in_the_middle_of_a_pass_ends_it(
 
     def meanwhile() -> None:
         if next(turns) == at:
-            here.topics.delete(log.topic, until=0)
+            here.topics.delete([log.topic], until=0)
             before.update({key: raw_redis.dump(key) for key in raw_redis.scan_iter("*tables*")})
 
     assert refusal(log.compact, check=meanwhile) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -161,7 +161,7 @@ def test_a_malformed_state_is_an_error_that_names_it(bench: Bench, field: str, g
 
 def test_a_deleted_topic_is_unknown_to_everything(bench: Bench) -> None:
     bench.append(b"a")
-    bench.topics.deletion.delete("orders", TOPIC_ID)
+    bench.topics.deletion.delete({"orders": TOPIC_ID})
     bench.raw.xadd(bench.partition.stream, {"value": "left over"})
     bench.expect(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, bench.partition.stream)
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):

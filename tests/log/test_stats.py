@@ -172,7 +172,7 @@ def test_more_logs_than_one_round_trip_holds_are_returned_in_order(here: Domain,
 @ONE_DIRECTORY
 def test_a_log_that_is_gone_has_no_size(here: Domain, log_dir: Describe) -> None:
     topic = made(here, "record")
-    here.topics.delete(topic)
+    here.topics.delete([topic])
     assert sizes_of(log_dir(topic.partitions)) == [None]
 
 

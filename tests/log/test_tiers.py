@@ -283,7 +283,7 @@ def test_one_archived_record_is_served_whatever_a_fetch_allows(two: Tiers) -> No
 
 def test_a_re_created_topic_inherits_nothing(two: Tiers) -> None:
     before = two.table
-    two.worker.topics.delete(two.worker.topics.get(TOPIC))
+    two.worker.topics.delete([two.worker.topics.get(TOPIC)])
     two.worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs={"storage.format": "batch"}))
     assert find(two, SpecialTimestamp.EARLIEST).offset == 0
     two.worker.append(TOPIC, b"new")

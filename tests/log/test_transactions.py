@@ -315,7 +315,7 @@ def test_a_topic_that_was_created_again_is_verified_as_it_is_now(
     verify = Coordinator()
     assert codes(begin(here, verify, 0).result()) == [ErrorCode.NONE]
     there.topics.refresh()
-    there.topics.delete(there.topics.known(TopicRef(ORDERS)))
+    there.topics.delete([there.topics.known(TopicRef(ORDERS))])
     there.topics.create(TopicSpec(name=ORDERS, partitions=2))
     assert codes(begin(here, verify, 0).result()) == [ErrorCode.NONE]
     assert len(verify.asked) == 2
@@ -331,7 +331,7 @@ def test_a_topic_that_is_created_again_after_it_was_verified_is_verified_again(
         asked.append(partitions[0].topic_id)
         if len(asked) == 1:
             there.topics.refresh()
-            there.topics.delete(there.topics.known(TopicRef(ORDERS)))
+            there.topics.delete([there.topics.known(TopicRef(ORDERS))])
             there.topics.create(TopicSpec(name=ORDERS, partitions=2))
         return NUMBER
 

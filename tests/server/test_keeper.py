@@ -151,7 +151,7 @@ def test_a_deletion_stops_at_the_step_at_which_the_lease_is_lost_and_a_round_fin
     topic = here.topics.create(TopicSpec(name="bills", partitions=5))
     for index in range(5):
         here.append("bills", b"v", partition=index)
-    here.topics.delete(topic, until=0)
+    here.topics.delete([topic], until=0)
     before = len(raw_redis.keys("*korvet:bills:*"))
     checks = iter([None, None])
     with pytest.raises(StopIteration):
@@ -167,7 +167,7 @@ def test_a_topic_that_cannot_be_cleared_away_is_named_and_tried_again(
 ) -> None:
     here.topics.create(TopicSpec(name="bills"))
     for name in ("bills", "orders"):
-        here.topics.delete(here.topics.get(name), until=0)
+        here.topics.delete([here.topics.get(name)], until=0)
     raw_redis.set("korvet:groups", "no list of groups")
     finish_deletions(keeper.context, lambda: None)
     assert [record.message for record in caplog.records] == ["cannot remove a deleted topic"] * 2

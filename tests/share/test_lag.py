@@ -76,6 +76,6 @@ def test_a_topic_that_is_deleted_has_no_lag_and_is_no_error(part: Part) -> None:
     part.bench.append(b"v")
     part.begin()
     header = part.raw.hgetall(part.share)
-    part.bench.topics.deletion.delete("orders", TOPIC_ID)
+    part.bench.topics.deletion.delete({"orders": TOPIC_ID})
     part.raw.hset(part.share, mapping=header)  # as if it went between two round trips
     assert read(part) == ([], [])

@@ -256,7 +256,7 @@ def test_a_part_goes_with_its_topic(part: Part) -> None:
     filled(part, 3)
     part.take("m1", 2)
     row = part.bench.topics.load().rows[part.bench.topic]
-    for _ in TopicDeletion(part.bench.redis, Keys("korvet")).delete(row.name, row.id):
+    for _ in TopicDeletion(part.bench.redis, Keys("korvet")).delete({row.name: row.id})[1]:
         pass
     assert not part.raw.exists(part.share, part.stream)
     assert code_of(part.ask(readable=Readable(0, 0))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -230,7 +230,7 @@ def test_a_session_has_views_of_topics_which_are_read_as_they_are(
 
     assert values() == [b"20", None]
     deletion = TopicDeletion(topics.stores.redis, Keys("korvet"))
-    list(deletion.delete("orders", topics.stores.topic("orders").id))
+    list(deletion.delete({"orders": topics.stores.topic("orders").id})[1])
     orders = topics.make("orders", "batch", number=3)
     topics.produce(orders.partitions[0], b"new", b"newer")
     assert values() == [b"newer"]

@@ -80,7 +80,7 @@ class Topics:
     def delete(self, name: str) -> None:
         """Delete a topic, and not its table."""
         deletion = TopicDeletion(self.stores.redis, Keys(self.source.namespace))
-        for _ in deletion.delete(name, self.stores.topic(name).id):
+        for _ in deletion.delete({name: self.stores.topic(name).id})[1]:
             pass
 
     def produce(

@@ -37,7 +37,7 @@ def test_a_log_is_shown_until_its_topic_is_deleted(tmp_path: Path, redis_url: st
         assert samples(broker, "korvet_log_end_offset")["0", "orders"] == end
         assert len(samples(broker, "korvet_log_oldest_record_age_seconds")) == 1
         assert len(samples(broker, "korvet_log_size_bytes")) == 3
-        bench.topics.deletion.delete("orders", TOPIC_ID)
+        bench.topics.deletion.delete({"orders": TOPIC_ID})
         processes.wait_until(lambda: not samples(broker, "korvet_log_size_bytes"), "it is shown no more")
         assert samples(broker, "korvet_log_figures_timestamp_seconds")
 
@@ -95,7 +95,7 @@ def test_the_lag_of_a_group_follows_its_commits(
     assert lag() == [("billing", 0, "orders", 0)]
     bench.append(b"d")
     assert lag() == [("billing", 0, "orders", 1)]
-    bench.topics.deletion.delete("orders", TOPIC_ID)
+    bench.topics.deletion.delete({"orders": TOPIC_ID})
     assert lag() == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -15,7 +14,6 @@ from korvet.redis.keys import Keys, encode_group_id
 from korvet.topics import deletion as topic_deletion
 from korvet.topics.store import TopicChanges, TopicStore
 from korvet.topics.types import TopicRow
-from tests.support.refusals import refusal
 
 KEYS = Keys("korvet")
 ORDERS = TopicRow(name="orders", id="id-1", partitions=5)
@@ -85,7 +83,7 @@ def test_all_of_a_topic_goes_and_nothing_of_another(
     for group in ("a", "{b}%", "c"):
         commit(raw_redis, group, ORDERS, OTHERS)
     commit(raw_redis, "d", OTHERS)
-    for _ in store.deletion.delete("orders", "id-1"):
+    for _ in store.deletion.delete({"orders": "id-1"})[1]:
         assert left(raw_redis, OTHERS) == of_partitions(OTHERS) | {b"registry"}
     assert left(raw_redis, ORDERS) == set()
     assert store.load().rows == {"others": OTHERS}
@@ -93,23 +91,18 @@ def test_all_of_a_topic_goes_and_nothing_of_another(
         assert committed(raw_redis, group) == {KEYS.stream("others", 0).encode()}
 
 
-def test_a_marked_topic_is_listed_as_deleting_until_it_is_gone(store: TopicStore, small_steps: None) -> None:
-    store.create(ORDERS)
-    steps = store.deletion.delete("orders", "id-1")
-    assert store.changes(2) == TopicChanges(3, [GONE], [])
-    assert list(steps)
-    assert store.changes(3) == TopicChanges(4, [], ["orders"])
-
-
-def test_logs_are_fenced_before_anything_of_them_goes(
+def test_a_topic_is_listed_as_deleting_and_its_logs_are_fenced_before_anything_of_them_goes(
     store: TopicStore, raw_redis: Any, small_steps: None
 ) -> None:
     store.create(ORDERS)
     fill(raw_redis, ORDERS)
-    store.deletion.delete("orders", "id-1")
+    steps = store.deletion.delete({"orders": "id-1"})[1]
+    assert store.changes(2) == TopicChanges(3, [GONE], [])
     assert left(raw_redis, ORDERS) == of_partitions(ORDERS) | {b"registry"}
     topics = {raw_redis.hget(KEYS.state("orders", index), "topic") for index in range(5)}
     assert topics == {b"deleted id-1"}
+    assert list(steps)
+    assert store.changes(3) == TopicChanges(4, [], ["orders"])
 
 
 def test_steps_that_come_too_late_leave_the_new_topic_alone(
@@ -119,7 +112,7 @@ def test_steps_that_come_too_late_leave_the_new_topic_alone(
     for late_from in range(9):
         store.create(ORDERS)
         commit(raw_redis, "group", ORDERS)
-        store.deletion.delete("orders", "id-1")
+        store.deletion.delete({"orders": "id-1"})
         late = store.deletion.steps(GONE)
         list(islice(late, late_from))
         list(store.deletion.steps(GONE))
@@ -132,13 +125,19 @@ def test_steps_that_come_too_late_leave_the_new_topic_alone(
         raw_redis.flushall()
 
 
+def refused(store: TopicStore, name: str, topic_id: str) -> ErrorCode:
+    errors, steps = store.deletion.delete({name: topic_id})
+    assert not list(steps)
+    return errors[name].code
+
+
 def test_another_incarnation_or_a_marked_one_is_not_deleted(store: TopicStore, small_steps: None) -> None:
     store.create(ORDERS)
     for name, topic_id in (("orders", "id-0"), ("unknown", "id-1")):
-        assert refusal(store.deletion.delete, name, topic_id) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refused(store, name, topic_id) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert store.load().rows == {"orders": ORDERS}
-    store.deletion.delete("orders", "id-1")
-    assert refusal(store.deletion.delete, "orders", "id-1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    store.deletion.delete({"orders": "id-1"})
+    assert refused(store, "orders", "id-1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list(store.deletion.steps(replace(GONE, id="id-0"))) == []
     assert store.load().rows == {"orders": GONE}
 
@@ -155,7 +154,7 @@ def test_a_step_frees_no_more_of_many_partitions_than_of_one(
             pipeline.execute()
     lengths = [
         sum(raw_redis.xlen(KEYS.stream("orders", index)) for index in range(5))
-        for _ in store.deletion.delete("orders", "id-1")
+        for _ in store.deletion.delete({"orders": "id-1"})[1]
     ]
     assert lengths == [400, 300, 200, 100, 0, 0]
 
@@ -170,27 +169,23 @@ def test_offsets_of_very_many_groups_are_forgotten(
         for number in range(groups):
             commit(pipeline, f"g{number}", row)
         pipeline.execute()
-    assert list(store.deletion.delete("orders", "id-1"))
+    assert list(store.deletion.delete({"orders": "id-1"})[1])
     assert left(raw_redis, row) == set()
     assert not raw_redis.keys("korvet:group:*")
 
 
-def break_registry(redis: Any) -> None:
-    redis.delete(KEYS.topics)
-    redis.set(KEYS.topics, "x")
-
-
-def break_row(redis: Any) -> None:
-    redis.hset(KEYS.topics, "orders", "{")
-
-
-@pytest.mark.parametrize("damage", [break_registry, break_row])
-def test_damage_is_named_and_nothing_is_deleted(
-    store: TopicStore, raw_redis: Any, damage: Callable[[Any], None]
-) -> None:
-    store.create(ORDERS)
-    fill(raw_redis, ORDERS)
-    damage(raw_redis)
+def test_damage_is_named_and_nothing_is_deleted(store: TopicStore, raw_redis: Any) -> None:
+    for row in (ORDERS, OTHERS):
+        store.create(row)
+        fill(raw_redis, row)
+    raw_redis.hset(KEYS.topics, "orders", "{")
+    errors, steps = store.deletion.delete({"orders": "id-1", "others": "id-2"})
+    assert list(map(str, errors.values())) == [
+        "KAFKA_STORAGE_ERROR korvet:topics: the row of orders is malformed"
+    ]
+    assert list(steps)
+    assert left(raw_redis, OTHERS) == set()
+    raw_redis.set(KEYS.topics, "x")
     with pytest.raises(KafkaError, match=r"KAFKA_STORAGE_ERROR korvet:"):
-        store.deletion.delete("orders", "id-1")
+        store.deletion.delete({"orders": "id-1"})
     assert of_partitions(ORDERS) <= set(raw_redis.keys())

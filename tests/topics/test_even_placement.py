@@ -132,7 +132,7 @@ def test_a_topic_of_a_cluster_grows_and_goes_on_one_redis(here: Domain, raw_redi
     assert (first.tag, second.tag) == ("0aB", "1cD")
     assert len(third.tag) == 3
     assert here.append("orders", b"x", partition=2) >= 0
-    here.topics.delete(here.topics.get("orders"))
+    here.topics.delete([here.topics.get("orders")])
     assert not raw_redis.keys("*orders*")
 
 
@@ -178,7 +178,7 @@ def test_records_and_offsets_of_such_a_topic_are_kept_and_go_with_it(
     assert sum(groups()) == 0
     # Offsets of a deleted topic do not count for a new one of the name.
     assert committed.commit(Committer("billing"), refs) == [None] * 6
-    worker.topics.delete(topic)
+    worker.topics.delete([topic])
     assert not any(keys_of(redis_cluster).values())
     worker.topics.create(TopicSpec(name="orders", partitions=6, configs=EVEN))
     assert committed.fetch("billing", places) == [None] * 6
@@ -199,7 +199,7 @@ def test_what_is_committed_for_a_former_topic_does_not_count(worker: Domain) -> 
         [row] = committed.fetch("billing", [at])
         assert row is not None
         before = offsets.stored("billing")
-        worker.topics.delete(topic)
+        worker.topics.delete([topic])
         # As if the deletion had come to its end before this was committed.
         worker.redis.call("HSET", KEYS.group_offsets("billing"), KEYS.stream("orders", 0), before[0].row)
 
@@ -230,7 +230,7 @@ def test_a_creation_that_is_interrupted_is_completed_with_the_tags_of_its_claim(
             assert live == replace(ORDERS, tags=claimed.tags)
             assert len({live.tag(index) for index in range(5)} - {""}) > 1
             assert is_even(spread(redis_cluster, 5))
-            list(store.deletion.delete("orders", "id-1"))
+            list(store.deletion.delete({"orders": "id-1"})[1])
         assert not any(keys_of(redis_cluster).values())
         redis_cluster.empty()
 
@@ -255,7 +255,7 @@ def test_a_growth_that_is_interrupted_goes_on_with_its_tags_or_leaves_nothing(
             existing = [KEYS.state("orders", n, grown.tag(n)) for n in range(grown.partitions)]
             for key in existing:
                 assert redis_cluster.node_of(key).call("HGET", key, "topic") == b"id-1"
-        list(store.deletion.delete("orders", "id-1"))
+        list(store.deletion.delete({"orders": "id-1"})[1])
         assert not any(keys_of(redis_cluster).values())
         redis_cluster.empty()
         store.create(ORDERS)

@@ -166,7 +166,7 @@ def test_a_creator_that_was_too_slow_creates_nothing_more(
     finish(store, raw_redis)
     assert visible(store, raw_redis) == ORDERS
     come_late()
-    list(store.deletion.delete("orders", "id-1"))
+    list(store.deletion.delete({"orders": "id-1"})[1])
     come_late()
     store.create(AGAIN)
     come_late()
@@ -190,7 +190,7 @@ def test_steps_of_a_former_topic_that_come_within_their_claim_leave_the_new_one_
         assert isinstance(claimed, bytes)
         former = store._decoded("orders", claimed)
         assert former is not None
-        list(store.deletion.delete("orders", "id-1"))
+        list(store.deletion.delete({"orders": "id-1"})[1])
     assert left(raw_redis, WIDER) == set()
     again = replace(AGAIN, partitions=9)
     store.create(again)
@@ -199,7 +199,7 @@ def test_steps_of_a_former_topic_that_come_within_their_claim_leave_the_new_one_
     assert min(store._create_some(former, range(9))) > former.claim
     assert dumped(raw_redis) == before
     # What it leaves if no topic of that name is there is replaced by the next one.
-    list(store.deletion.delete("orders", "id-2"))
+    list(store.deletion.delete({"orders": "id-2"})[1])
     store._create_some(former, range(9))
     assert visible(store, raw_redis) is None
     store.create(replace(again, id="id-3"))
@@ -211,7 +211,7 @@ def test_a_registry_that_has_lost_its_epochs_creates_over_what_it_has_forgotten(
 ) -> None:
     for _ in range(3):
         store.create(ORDERS)
-        list(store.deletion.delete("orders", "id-1"))
+        list(store.deletion.delete({"orders": "id-1"})[1])
     store.create(ORDERS)
     raw_redis.delete(KEYS.topics, KEYS.topic_changes)
     store.create(AGAIN)
@@ -231,7 +231,7 @@ def test_a_topic_of_a_version_without_claims_grows_and_goes(store: TopicStore, r
     assert visible(store, raw_redis) == WIDER
     assert raw_redis.hget(KEYS.state("orders", 5), "next") == b"0"
     assert raw_redis.hget(KEYS.state("orders", 4), "next") == b"7"
-    list(store.deletion.delete("orders", "id-1"))
+    list(store.deletion.delete({"orders": "id-1"})[1])
     assert left(raw_redis, WIDER) == set()
 
 
@@ -260,7 +260,7 @@ def test_a_growth_that_is_interrupted_has_not_begun_for_clients(
             assert six.partitions == 6
             assert visible(store, raw_redis) == replace(ORDERS, partitions=6)
         assert raw_redis.xlen(KEYS.stream("orders", 4)) == 1
-        list(store.deletion.delete("orders", "id-1"))
+        list(store.deletion.delete({"orders": "id-1"})[1])
         assert left(raw_redis, WIDER) == set()
         raw_redis.flushall()
         store.create(ORDERS)
@@ -292,7 +292,7 @@ def test_a_topic_that_is_deleted_while_it_grows_leaves_nothing(
 
     def and_delete(row: TopicRow, indexes: Sequence[int]) -> list[int]:
         if 8 in indexes:
-            list(store.deletion.delete("orders", "id-1"))
+            list(store.deletion.delete({"orders": "id-1"})[1])
         return create_some(row, indexes)
 
     monkeypatch.setattr(store, "_create_some", and_delete)
@@ -363,7 +363,7 @@ def test_a_deletion_that_is_interrupted_is_completed(
 
     create()
     for _ in interruptions(
-        redis_url, lambda doomed: list(doomed.deletion.delete("orders", "id-1")), sent=sent
+        redis_url, lambda doomed: list(doomed.deletion.delete({"orders": "id-1"})[1]), sent=sent
     ):
         if visible(store, raw_redis) is not None:
             assert left(raw_redis, ORDERS) == of_partitions(ORDERS) | {b"registry"}

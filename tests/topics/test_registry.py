@@ -49,7 +49,7 @@ def test_a_registry_follows_creations_and_deletions_of_another(here: Domain, the
     found = here.topics.get("orders")
     assert (found.id, len(found.partitions)) == (made.id, 3)
     assert here.topics.resolve(TopicRef("", made.id)) == found
-    there.topics.delete(made)
+    there.topics.delete([made])
     assert here.topics.get("orders") == found  # a cache, until it is refreshed
     here.topics.refresh()
     assert refusal(here.topics.get, "orders") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,7 +129,7 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
     here: Domain, there: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
+    there.topics.delete([there.topics.get("orders")])
     there.topics.create(TopicSpec(name="orders"))
     monkeypatch.setattr(here.topics._store, "load", partial(pytest.fail, "all of it is read"))
     retry(here, former)
@@ -144,7 +144,7 @@ def test_what_is_unknown_does_not_make_the_whole_registry_be_read(
 
 def test_the_log_is_not_asked_again_for_a_topic_that_was_deleted(here: Domain, there: Domain) -> None:
     here.topics.create(TopicSpec(name="orders"))
-    there.topics.delete(there.topics.get("orders"))
+    there.topics.delete([there.topics.get("orders")])
     asked: list[int] = []
 
     def ask(partitions: Sequence[Partition]) -> list[KafkaError]:

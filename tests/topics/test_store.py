@@ -36,7 +36,7 @@ def store(redis: Redis) -> TopicStore:
 
 
 def delete(store: TopicStore, name: str, topic_id: str) -> None:
-    for _ in store.deletion.delete(name, topic_id):
+    for _ in store.deletion.delete({name: topic_id})[1]:
         pass
 
 

@@ -141,7 +141,7 @@ def test_a_topic_that_was_deleted_needs_no_marker(
     worker: Process, other: Process, found: Found, *, again: bool
 ) -> None:
     by = worker.open()
-    worker.topics.delete(worker.topics.get(TOPIC))
+    worker.topics.delete([worker.topics.get(TOPIC)])
     if again:
         worker.topics.create(TopicSpec(name=TOPIC, partitions=PARTITIONS))
     assert other.end(by, commit=True) == by

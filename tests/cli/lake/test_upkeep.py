@@ -111,7 +111,7 @@ def test_expire_prints_its_plan_and_then_works(topic: Both) -> None:
 
 def test_expire_leaves_tables_without_a_topic_until_it_is_confirmed(topic: Both) -> None:
     old = topic.topic.id
-    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
+    topic.worker.topics.delete([topic.worker.topics.get(TOPIC)])
     topic.worker.topics.create(TopicSpec(name="other", partitions=1))
     assert f"table {TOPIC}/{old}: its topic is deleted" in printed(topic, "expire")
     refused = lake(topic, "expire", "--remove-gone")
@@ -164,7 +164,7 @@ def test_upkeep_keeps_iceberg_in_step_and_drops_what_is_gone(topic: Both) -> Non
     topic.archive_batches((1, 1))
     as_json(topic, "expire", *setting)
     check(topic.lake, topic.topic.of)
-    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
+    topic.worker.topics.delete([topic.worker.topics.get(TOPIC)])
     topic.worker.topics.create(TopicSpec(name="other", partitions=1))
     as_json(topic, "expire", *setting)
     assert names(topic.lake) == [TOPIC]
@@ -173,7 +173,7 @@ def test_upkeep_keeps_iceberg_in_step_and_drops_what_is_gone(topic: Both) -> Non
 
 
 def test_expire_removes_nothing_where_redis_knows_no_topic(topic: Both) -> None:
-    topic.worker.topics.delete(topic.worker.topics.get(TOPIC))
+    topic.worker.topics.delete([topic.worker.topics.get(TOPIC)])
     assert "there is no topic at all" in failed(lake(topic, "expire", "--remove-gone", "--yes"))
     assert len(topic.lake.tables()) == 1
 

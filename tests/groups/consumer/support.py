@@ -161,7 +161,7 @@ def settle(*clients: Client) -> None:
 
 
 def delete_topic(at: Consumers, topic: str) -> None:
-    at.domain.topics.delete(at.domain.topics.get(topic))
+    at.domain.topics.delete([at.domain.topics.get(topic)])
 
 
 def grow_topic(at: Consumers, topic: str, partitions: int) -> None:

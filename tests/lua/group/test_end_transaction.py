@@ -214,4 +214,4 @@ def test_a_deleted_topic_takes_with_it_what_is_to_be_committed_for_it(group: Gro
 
 
 def forget(group: Group) -> Any:
-    return run(group.client, "topic/forget", (OFFSETS, PENDING), (TOPIC_ID, "0", 100))
+    return run(group.client, "topic/forget", (OFFSETS, PENDING), ("0", 100, TOPIC_ID))

@@ -131,10 +131,11 @@ def test_forget_removes_rows_of_the_topic_id_alone(raw_redis: Any) -> None:
         of_partition(STREAM, 1): row_of("id-1", quoted),
         of_partition(STREAM, 2): row_of("id-2", quoted),
         "korvet:other:0": row_of("id-11"),
+        "korvet:third:0": row_of("id-3"),
         "korvet:damaged:0": "{",
     }
     raw_redis.hset(OFFSETS, mapping=rows)
-    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", "0", 100]) == [b"0", 2]
+    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["0", 100, "id-1", "id-3"]) == [b"0", 3]
     left = {of_partition(STREAM, 2).encode(), b"korvet:other:0", b"korvet:damaged:0"}
     assert set(raw_redis.hkeys(OFFSETS)) == left
 
@@ -143,7 +144,7 @@ def test_forget_looks_at_so_many_rows_and_goes_on(raw_redis: Any) -> None:
     raw_redis.hset(OFFSETS, mapping={f"korvet:orders:{number}": row_of("id-1") for number in range(2000)})
     cursor, steps, removed = b"0", 0, 0
     while steps == 0 or cursor != b"0":
-        cursor, count = run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", cursor, 100])
+        cursor, count = run(raw_redis, "topic/forget", [OFFSETS, PENDING], [cursor, 100, "id-1"])
         steps, removed = steps + 1, removed + count
     assert removed == 2000
     assert steps > 5
@@ -151,7 +152,7 @@ def test_forget_looks_at_so_many_rows_and_goes_on(raw_redis: Any) -> None:
 
 
 def test_forget_passes_over_what_holds_no_commits(raw_redis: Any) -> None:
-    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", "0", 100]) == [b"0", 0]
+    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["0", 100, "id-1"]) == [b"0", 0]
     raw_redis.set(OFFSETS, "x")
-    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["id-1", "0", 100]) == [b"0", 0]
+    assert run(raw_redis, "topic/forget", [OFFSETS, PENDING], ["0", 100, "id-1"]) == [b"0", 0]
     assert raw_redis.get(OFFSETS) == b"x"
