@@ -12,12 +12,13 @@ from typing import cast
 import msgspec
 
 from korvet.clock import CLOCK, Clock
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.schedule import Schedule
 from korvet.groups.streams.store import StreamsStore
 from korvet.groups.types import (
     DEAD,
+    GROUPS_AT_ONCE,
     SHARE,
     Joined,
     JoinedMember,
@@ -37,6 +38,7 @@ from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
 from korvet.redis.replies import Reply, RespError, parsed, value_of
 from korvet.redis.scripts import Script
+from korvet.turns import in_parts
 
 _JOIN = scripts.get("group/join")
 _SYNC = scripts.get("group/sync")
@@ -179,19 +181,22 @@ class GroupStore:
     def describe(self, groups: Sequence[str]) -> list[StoredGroup | KafkaError]:
         """Return each group as it is now, all of its data of one moment, or its error."""
         outcomes: list[StoredGroup | KafkaError] = []
-        for group in groups:
-            keys = (self._keys.group_state(group), self._keys.group_members(group))
-            try:
-                found = self._redis.transaction([("HGETALL", key) for key in keys])
-                state, members = (cast("list[bytes]", value_of(reply)) for reply in found)
-                outcomes.append(_described(_pairs(state), _pairs(members)))
-            except StorageUnavailableError as error:
-                if not self._redis.is_cluster:
-                    raise
-                outcomes.append(error.without_frames())
-            except (RespError, ValueError, msgspec.DecodeError) as error:
-                outcomes.append(self._malformed(group, str(error)))
+        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+            keys = [(self._keys.group_state(group), self._keys.group_members(group)) for group in some]
+            replies = self._redis.transactions([[("HGETALL", key) for key in pair] for pair in keys])
+            outcomes += map(self._stored, some, replies)
         return outcomes
+
+    def _stored(self, group: str, replies: list[Reply] | RespError | KafkaError) -> StoredGroup | KafkaError:
+        if isinstance(replies, KafkaError):
+            return replies.without_frames()
+        try:
+            if isinstance(replies, RespError):
+                raise replies
+            state, members = (cast("list[bytes]", value_of(reply)) for reply in replies)
+            return _described(_pairs(state), _pairs(members))
+        except (RespError, ValueError, msgspec.DecodeError) as error:
+            return self._malformed(group, str(error))
 
     def _poll(self, what: str, group: str, instance: str, waiting: Waiting) -> Waiting | list[Reply]:
         args = (what, waiting.member_id, instance, waiting.generation)

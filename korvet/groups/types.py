@@ -20,6 +20,9 @@ SHARE = "share"
 STREAMS = "streams"
 """The type of a streams group (KIP-1071), and its protocol type."""
 
+GROUPS_AT_ONCE = 100
+"""Groups that Redis is asked about at once, for a request that names many."""
+
 NamedBytes = tuple[tuple[str, bytes], ...]
 """Metadata by the name of the protocol, or assignments by member id."""
 

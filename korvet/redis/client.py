@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any, cast
 
 from korvet.errors import KafkaError, StorageUnavailableError
@@ -130,13 +131,19 @@ class Redis:
 
         If Redis refuses to queue a command, its error is raised and none has run.
         """
-        begun, *queued, done = self.pipeline([("MULTI",), *commands, ("EXEC",)])
-        # The first refusal says why; EXEC then only says EXECABORT.
-        for reply in (begun, *queued, done):
-            value_of(reply)
-        if not isinstance(done, list) or len(done) != len(commands):
-            raise StorageUnavailableError("Redis discarded a transaction: none of its commands has run")
-        return done
+        [replies] = self.transactions([commands])
+        if isinstance(replies, Exception):
+            raise replies
+        return replies
+
+    def transactions(
+        self, calls: Sequence[Sequence[Sequence[Arg]]]
+    ) -> list[list[Reply] | RespError | KafkaError]:
+        """Run each of the calls as `transaction` does, all sent in one write; errors stay in their places."""
+        replies = iter(
+            self.pipeline([command for call in calls for command in (("MULTI",), *call, ("EXEC",))])
+        )
+        return [_executed(list(islice(replies, len(call) + 2))) for call in calls]
 
     def scan_sorted_set(self, key: str, page: int) -> Iterator[list[bytes]]:
         """Yield the members of a sorted set, up to `page` at a time, each once.
@@ -272,3 +279,15 @@ class Redis:
         """Close the connections for good: what is in flight or called later fails as if Redis were away."""
         for node in self.known_nodes():
             node.close()
+
+
+def _executed(replies: Sequence[Reply]) -> list[Reply] | RespError | KafkaError:
+    """Return the replies to the commands from MULTI to EXEC by what these three kinds were answered."""
+    done = replies[-1]
+    # The first refusal says why; EXEC then only says EXECABORT.
+    for reply in replies:
+        if isinstance(reply, RespError | KafkaError):
+            return reply
+    if not isinstance(done, list) or len(done) != len(replies) - 2:
+        return StorageUnavailableError("Redis discarded a transaction: none of its commands has run")
+    return done
