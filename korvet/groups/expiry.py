@@ -19,7 +19,8 @@ from typing import NamedTuple
 from korvet.errors import KafkaError
 from korvet.groups.consumer.subscriptions import subscribed_among
 from korvet.groups.listing import subscribed_topics
-from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore, StoredOffset
+from korvet.groups.offset_reads import StoredOffset
+from korvet.groups.offsets import DeletedOffsets, GroupVersion, OffsetStore
 from korvet.groups.store import GroupStore
 from korvet.groups.types import CONSUMER, SHARE, STABLE
 from korvet.protocol.types import TopicPartition
@@ -66,7 +67,10 @@ class OffsetExpiry:
 
     def _pending(self, group: str) -> set[TopicPartition]:
         self._offsets.expire_transactions(group, self._producer_silence_ms)
-        return self._offsets.unstable(group)
+        [pending] = self._offsets.unstable([group])
+        if isinstance(pending, KafkaError):
+            raise pending
+        return pending
 
     def _expire(
         self, group: str, version: GroupVersion | KafkaError, pending: set[TopicPartition], now_ms: int

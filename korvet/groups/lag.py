@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committed, OffsetStore, known_id
+from korvet.groups.offset_reads import Committed
+from korvet.groups.offsets import OffsetStore, known_id
 from korvet.log.index import IndexStore, Lag
 from korvet.log.types import LogPosition
 from korvet.protocol.types import TopicPartition
@@ -41,10 +42,9 @@ class LagReader:
         errors: list[KafkaError] = []
         for group in groups:
             before_step()
-            try:
-                found = self._offsets.fetch_all(group, partial(known_id, self._topics))
-            except KafkaError as error:
-                errors.append(error)
+            [found] = self._offsets.fetch_all([group], partial(known_id, self._topics))
+            if isinstance(found, KafkaError):
+                errors.append(found)
                 continue
             for position, outcome in lags_in_steps(self._index, self._positions(found), before_step):
                 if isinstance(outcome, Lag):

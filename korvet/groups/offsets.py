@@ -12,8 +12,7 @@ none that nobody would find.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -21,20 +20,21 @@ import msgspec
 
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.mirror import CommitMirror
+from korvet.groups.offset_reads import Committed, OffsetReads, OffsetRow, committed_of, tag_of
 from korvet.groups.schedule import Schedule
-from korvet.groups.types import CONSUMER, EMPTY, STREAMS
+from korvet.groups.types import EMPTY
 from korvet.protocol.types import TopicPartition
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, RespError, listed, malformed, parsed, refused, time_ms, value_of
+from korvet.redis.replies import Reply, listed, parsed, time_ms, value_of
 from korvet.redis.scripts import Script
-from korvet.topics.registry import PARTITIONS_AT_ONCE, Topic, TopicRegistry, check_name, id_text
+from korvet.topics.registry import Topic, TopicRegistry, check_name, id_text
 from korvet.topics.types import Partition, PartitionRef
-from korvet.turns import in_parts, in_turns
+from korvet.turns import in_turns
 
 _COMMIT = scripts.get("group/commit")
 _COMMIT_TRANSACTION = scripts.get("group/commit_transaction")
@@ -60,9 +60,6 @@ DELETED_PER_STEP = 1000
 
 ANY_ROW = b""
 """In place of a row: delete it as it is."""
-
-KnownId = Callable[[str], str | None]
-"""Returns the id of a topic as the registry has it."""
 
 
 class Committer(NamedTuple):
@@ -105,30 +102,6 @@ class OffsetToCommit(NamedTuple):
     retention_ms: int | None = None
 
 
-class _OffsetRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row but for its time, which the script appends."""
-
-    offset: int
-    epoch: int
-    metadata: str
-    topic_id: str
-    retention_ms: int | None = None
-    tag: str = ""
-
-
-class Committed(_OffsetRow, frozen=True, kw_only=True):
-    """A row, with the time of its commit (ms, Redis' clock)."""
-
-    ms: int
-
-
-class _PendingRow(msgspec.Struct, frozen=True):
-    """What the last transaction of a producer is to commit: rows by stream; ended if it is not open."""
-
-    open: bool
-    rows: dict[str, str]
-
-
 class GroupVersion(NamedTuple):
     """State, generation and time (ms) of the last change of a group: a deletion does nothing if they have changed.
 
@@ -146,19 +119,6 @@ class GroupVersion(NamedTuple):
         return self.state in (b"", EMPTY.encode())
 
 
-class StoredOffset(NamedTuple):
-    """A row as it lies in Redis, with the time of its commit (ms), None if it cannot be read.
-
-    `counts`: its topic may still exist. `retention_ms`: how long its client wants it kept; None = the broker decides.
-    """
-
-    at: TopicPartition
-    row: bytes
-    ms: int | None
-    counts: bool
-    retention_ms: int | None = None
-
-
 class DeletedOffsets(NamedTuple):
     """`done`: the group had not changed. How many offsets were deleted, and whether the group was too."""
 
@@ -167,13 +127,15 @@ class DeletedOffsets(NamedTuple):
     group: bool
 
 
-class OffsetStore:
-    """Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR."""
+class OffsetStore(OffsetReads):
+    """What OffsetReads reads is written here.
+
+    Every method raises StorageUnavailableError if Redis is away, and KafkaError KAFKA_STORAGE_ERROR.
+    """
 
     def __init__(self, redis: Redis, keys: Keys, *, mirror: bool, clock: Clock = CLOCK) -> None:
         """`mirror` is group.mirror: whether commits move Redis consumer groups, and deletions delete them."""
-        self._redis = redis
-        self._keys = keys
+        super().__init__(redis, keys)
         self._mirror = CommitMirror(redis, keys, enabled=mirror, clock=clock)
         self._schedule = Schedule(redis, keys.groups, clock=clock)
 
@@ -198,7 +160,7 @@ class OffsetStore:
         args: list[Arg] = [by.generation, by.member, by.instance, not_after_ms, int(replaces)]
         args += transaction or (int(by.knows_epochs),)
         for partition, offset, epoch, metadata, retention_ms in commits:
-            row = _OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms, partition.tag)
+            row = OffsetRow(offset, epoch, metadata, partition.topic_id, retention_ms, partition.tag)
             field = self._keys.stream(partition.topic, partition.index)
             # The time stands last, for the script to write it: only Redis knows it.
             args += (field, partition.topic_id, msgspec.json.encode(row)[:-1] + b',"ms":')
@@ -230,24 +192,10 @@ class OffsetStore:
 
         flat = cast("list[bytes]", self._schedule.create(group, run))
         return {
-            TopicPartition(*at): _committed(keys[1], row)
+            TopicPartition(*at): committed_of(keys[1], row)
             for field, row in in_turns(zip(flat[::2], flat[1::2], strict=True))
             if (at := self._keys.parse_stream(field)) is not None
         }
-
-    def unstable(self, group: str) -> set[TopicPartition]:
-        """Return the partitions of which an open transaction is to commit an offset."""
-        key = self._keys.group_pending(group)
-        found: set[TopicPartition] = set()
-        [reply] = self._redis.pipeline([("HGETALL", key)])
-        for text in cast("list[bytes]", listed(key, reply))[1::2]:
-            try:
-                row = msgspec.json.decode(text, type=_PendingRow)
-            except msgspec.DecodeError as error:
-                raise malformed(key, "offsets of a transaction") from error
-            streams = (self._keys.parse_stream(field.encode()) for field in (row.rows if row.open else ()))
-            found.update(TopicPartition(*at) for at in streams if at is not None)
-        return found
 
     def have_transactions(self, groups: Sequence[str]) -> list[bool]:
         """Return which groups may have open or ended transactions, in one round trip."""
@@ -275,52 +223,6 @@ class OffsetStore:
         self._mirror.flush()
         self._schedule.flush()
 
-    def fetch(
-        self, group: str, partitions: Sequence[TopicPartition], known_id: KnownId = lambda _: None
-    ) -> list[Committed | None]:
-        """Return what the group has committed for each, None for nothing."""
-        key = self._keys.group_offsets(group)
-        found: list[Committed | None] = []
-        for some in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
-            fields = [self._keys.stream(*each) for each in some]
-            reply, *topics = self._redis.pipeline([("HMGET", key, *fields), *map(self._topic_of, some)])
-            rows = cast("list[bytes | None]", listed(key, reply))
-            tagged = {n: (at, tag) for n, at in enumerate(some) if (tag := _tag(rows[n]))}
-            if tagged:
-                again = self._redis.pipeline([self._topic_of(*each) for each in tagged.values()])
-                for n, topic in zip(tagged, again, strict=True):
-                    topics[n] = topic
-            found += [self._counted(key, known_id, *each) for each in zip(some, rows, topics, strict=True)]
-        return found
-
-    def fetch_all(self, group: str, known_id: KnownId = lambda _: None) -> dict[TopicPartition, Committed]:
-        """Return all that the group has committed."""
-        key = self._keys.group_offsets(group)
-        found = {
-            at: self._counted(key, known_id, at, row, topic) for at, row, topic in in_turns(self._rows(group))
-        }
-        return {at: row for at, row in found.items() if row is not None}
-
-    def stored(self, group: str) -> list[StoredOffset]:
-        """Return every row, also those of topics that were deleted, and those that cannot be read."""
-        return [_stored(*each) for each in self._rows(group)]
-
-    def check_reader(self, group: str, member: str, epoch: int) -> None:
-        """Raise KafkaError if a group of the consumer protocol has the member not at all or at another epoch."""
-        keys = self._keys.group_state(group), self._keys.group_members(group)
-        fields = ("type",), (f"m:{member}", f"e:{member}")
-        replies = self._redis.pipeline([("HMGET", keys[at], *each) for at, each in enumerate(fields)])
-        found = [*listed(keys[0], replies[0]), *listed(keys[1], replies[1])]
-        kind, row, epoch_row = cast("list[bytes | None]", found)
-        if kind not in (CONSUMER.encode(), STREAMS.encode()):
-            return  # a share group commits nothing, and Kafka says no more than that
-        if row is None or epoch_row is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {member}")
-        if not epoch_row.startswith(b'{"epoch":%d,' % epoch):
-            is_classic = b'"protocols":[]' not in row
-            code = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-            raise KafkaError(code, f"member {member} of group {group} has another epoch than {epoch}")
-
     def versions(self, groups: Sequence[str]) -> list[GroupVersion | KafkaError]:
         """Return the groups as they are now, in one round trip."""
         keys = [self._keys.group_state(group) for group in groups]
@@ -345,7 +247,7 @@ class OffsetStore:
             is_deleted = (bool(fields) or state is not None) and state in (None, EMPTY.encode())
             mark = self._schedule.mark(group) if is_deleted else 0
             streams = [
-                self._keys.stream(*at, _tag(row))
+                self._keys.stream(*at, tag_of(row))
                 for field, row in in_turns(zip(fields, flat[1::2], strict=True))
                 if (at := self._keys.parse_stream(field)) is not None
             ]
@@ -407,7 +309,7 @@ class OffsetStore:
             key = self._keys.group_offsets(group)
             reply = self._redis.call("HMGET", key, *(self._keys.stream(*at) for at in unseen))
             seen.update(zip(unseen, cast("list[bytes | None]", listed(key, reply)), strict=True))
-        return [self._keys.stream(*at, _tag(row)) for at, row in seen.items()]
+        return [self._keys.stream(*at, tag_of(row)) for at, row in seen.items()]
 
     def _run(self, script: Script, group: str, args: Sequence[Arg]) -> Reply:
         keys: tuple[str, ...] = (*self._keys.membership_of(group), self._keys.group_offsets(group))
@@ -418,54 +320,6 @@ class OffsetStore:
         [reply] = self._redis.scripts([(script, keys, args)])
         return reply
 
-    def _rows(self, group: str) -> list[tuple[TopicPartition, bytes, Reply]]:
-        """Return every row, and the reply with the topic id that its partition has now."""
-        key = self._keys.group_offsets(group)
-        [reply] = self._redis.pipeline([("HGETALL", key)])
-        flat = cast("list[bytes]", listed(key, reply))
-        named = (
-            (self._keys.parse_stream(field), row)
-            for field, row in in_turns(zip(flat[::2], flat[1::2], strict=True))
-        )
-        rows = {TopicPartition(*at): row for at, row in named if at is not None}
-        topics: list[Reply] = []
-        for some in in_parts(list(rows.items()), PARTITIONS_AT_ONCE):
-            topics += self._redis.pipeline([self._topic_of(at, _tag(row)) for at, row in some])
-        return [(at, row, topic) for (at, row), topic in zip(rows.items(), topics, strict=True)]
-
-    def _topic_of(self, at: TopicPartition, tag: str = "") -> tuple[str, ...]:
-        return ("HGET", self._keys.state(*at, tag), "topic")
-
-    def _counted(
-        self, key: str, known_id: KnownId, at: TopicPartition, text: bytes | None, topic: Reply
-    ) -> Committed | None:
-        """Return the row if the partition still belongs to its topic."""
-        if isinstance(topic, RespError):
-            raise refused(self._keys.state(*at, _tag(text)), topic)
-        if isinstance(topic, StorageUnavailableError) and (known := known_id(at.topic)) is not None:
-            topic = known.encode()
-        value_of(topic)
-        if text is None:
-            return None
-        row = _committed(key, text)
-        return row if topic == row.topic_id.encode() else None
-
-
-def _committed(key: str, text: bytes) -> Committed:
-    try:
-        return msgspec.json.decode(text, type=Committed)
-    except msgspec.DecodeError as error:
-        raise malformed(key, "a committed offset") from error
-
-
-def _tag(row: bytes | None) -> str:
-    """Return the slot tag of the partition of a row; "" if it has none, or the row cannot be read."""
-    if row is None or b'"tag":"' not in row:  # most have none
-        return ""
-    with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(row, type=Committed).tag
-    return ""
-
 
 def _version(fields: Sequence[bytes | None]) -> GroupVersion:
     return GroupVersion(*(field or b"" for field in fields))
@@ -475,17 +329,6 @@ def _prevented(outcome: int, partition: Partition) -> KafkaError | None:
     """Return the error of a partition by what lua/group/commit.lua returns for it."""
     code, why = _PREVENTED.get(outcome, (ErrorCode.NONE, ""))
     return KafkaError(code, f"offset of {partition.stream}: {why}") if code else None
-
-
-def _stored(at: TopicPartition, row: bytes, topic: Reply) -> StoredOffset:
-    try:
-        committed = msgspec.json.decode(row, type=Committed)
-    except msgspec.DecodeError:
-        # It is an error for a client that fetches it, and evidence for an administrator.
-        return StoredOffset(at, row, None, counts=True)
-    # A state that cannot be read does not show that the topic was deleted.
-    gone = topic is None or (isinstance(topic, bytes) and topic != committed.topic_id.encode())
-    return StoredOffset(at, row, committed.ms, counts=not gone, retention_ms=committed.retention_ms)
 
 
 class CommittedOffsets:
@@ -528,19 +371,19 @@ class CommittedOffsets:
         outcomes = dict(zip(last, self._topics.ask(list(last.values()), self._commit, commit), strict=True))
         return [outcomes[each.topic, each.partition] for each in in_turns(offsets)]
 
-    def fetch(self, group: str, partitions: Sequence[TopicPartition]) -> list[Committed | None]:
-        """Return what the group has committed for each, None for nothing, also for an unknown topic or group."""
-        valid = [each for each in in_turns(partitions) if _is_valid(each)]
-        found = dict(zip(valid, self._store.fetch(group, valid, self._known_id), strict=True))
-        return [found.get(each) for each in partitions]
+    def fetch(self, asked: Sequence[tuple[str, TopicPartition]]) -> list[Committed | KafkaError | None]:
+        """Return what each group has committed for a partition: None for nothing, an unknown topic or group."""
+        valid = [one for one in in_turns(asked) if _is_valid(one[1])]
+        outcomes = dict(zip(valid, self._store.fetch(valid, self._known_id), strict=True))
+        return [outcomes.get(one) for one in asked]
 
-    def fetch_all(self, group: str) -> dict[TopicPartition, Committed]:
-        """Return all that the group has committed."""
-        return self._store.fetch_all(group, self._known_id)
+    def fetch_all(self, groups: Sequence[str]) -> list[dict[TopicPartition, Committed] | KafkaError]:
+        """Return all that each group has committed."""
+        return self._store.fetch_all(groups, self._known_id)
 
-    def check_reader(self, group: str, member: str, epoch: int) -> None:
-        """Raise KafkaError if a member may not fetch offsets (OffsetStore)."""
-        self._store.check_reader(group, member, epoch)
+    def check_readers(self, readers: Sequence[tuple[str, str, int]]) -> list[KafkaError | None]:
+        """Return for each group, member and epoch what prevents the member from fetching offsets (OffsetReads)."""
+        return self._store.check_readers(readers)
 
     def flush(self) -> None:
         """Send what follows commits a little later."""

@@ -60,9 +60,9 @@ class PendingOffsets:
                     moved.append((partition, row.offset))
         self._store.follow(group, moved)
 
-    def unstable(self, group: str) -> set[TopicPartition]:
-        """Return the partitions of which an open transaction is to commit an offset."""
-        return self._store.unstable(group)
+    def unstable(self, groups: Sequence[str]) -> list[set[TopicPartition] | KafkaError]:
+        """Return for each group the partitions of which an open transaction is to commit an offset."""
+        return self._store.unstable(groups)
 
     def flush(self) -> None:
         """Send what follows commits a little later."""

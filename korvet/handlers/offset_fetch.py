@@ -7,10 +7,14 @@ only (KIP-447): an offset that an open transaction is to replace gets UNSTABLE_O
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Committed
+from korvet.groups.offset_reads import Committed
+from korvet.groups.types import GROUPS_AT_ONCE
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -20,6 +24,7 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
 from korvet.topics.registry import id_bytes
 from korvet.topics.types import TopicRef
+from korvet.turns import in_parts
 
 TOP_LEVEL_ERROR_VERSION_FIRST = 2
 GROUPS_VERSION_FIRST = 8
@@ -28,27 +33,24 @@ TOPIC_ID_VERSION_FIRST = 10
 NO_OFFSET = -1
 NO_EPOCH = -1
 
+Outcome = TypeVar("Outcome")
+
 
 def handle(request: wire.OffsetFetchRequest, caller: Caller, api: GroupApi) -> wire.OffsetFetchResponse:
     """Answer for each group; the failure of one leaves the others unaffected."""
-    groups = []
+    groups: list[wire.OffsetFetchRequestGroup] = []
     # All offsets of a group are returned once, however often it is named: a name is short, and they may be many.
     whole: set[str] = set()
-    for asked in _groups(request, caller):
-        if asked.topics is None and asked.group_id in whole:
+    for group in _groups(request, caller):
+        if group.topics is None and group.group_id in whole:
             continue
-        if asked.topics is None:
-            whole.add(asked.group_id)
-        try:
-            if not caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, asked.group_id):
-                groups.append(_refused(asked, refusal(AclResourceType.GROUP)))
-                continue
-            # First: what is committed between the two reads is then stable.
-            unstable = api.pending.unstable(asked.group_id) if request.require_stable else set()
-            groups.append(_group(asked, unstable, caller, api))
-        except KafkaError as error:
-            groups.append(_refused(asked, error))
-    return _response(groups, caller)
+        if group.topics is None:
+            whole.add(group.group_id)
+        groups.append(group)
+    answers: list[wire.OffsetFetchResponseGroup] = []
+    for some in in_parts(groups, GROUPS_AT_ONCE):
+        answers += _answers(some, caller, api, require_stable=request.require_stable)
+    return _response(answers, caller)
 
 
 def refuse(request: wire.OffsetFetchRequest, caller: Caller, error: KafkaError) -> wire.OffsetFetchResponse:
@@ -63,41 +65,103 @@ def _groups(request: wire.OffsetFetchRequest, caller: Caller) -> list[wire.Offse
     return [wire.OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
 
 
-def _group(
-    asked: wire.OffsetFetchRequestGroup, unstable: set[TopicPartition], caller: Caller, api: GroupApi
+class _NamedGroup(msgspec.Struct):
+    """A group of the request: `error` is what prevents its answer, `rows` is all that it has committed."""
+
+    asked: wire.OffsetFetchRequestGroup
+    error: KafkaError | None = None
+    unstable: set[TopicPartition] = set()
+    rows: dict[TopicPartition, Committed] = {}
+    topics: list[tuple[wire.OffsetFetchRequestTopics, str | KafkaError]] = []
+    """Those that are named, with their names or what prevents their answers."""
+
+    @property
+    def partitions(self) -> list[tuple[str, TopicPartition]]:
+        """The group's id with each partition of `topics` that is to be fetched."""
+        return [
+            (self.asked.group_id, TopicPartition(name, index))
+            for topic, name in self.topics
+            if isinstance(name, str)
+            for index in topic.partition_indexes
+        ]
+
+
+def _answers(
+    asked: Sequence[wire.OffsetFetchRequestGroup], caller: Caller, api: GroupApi, *, require_stable: bool
+) -> list[wire.OffsetFetchResponseGroup]:
+    groups = [_NamedGroup(group) for group in asked]
+    for group in groups:
+        if not caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.GROUP, group.asked.group_id):
+            group.error = refusal(AclResourceType.GROUP)
+    # First: what is committed between the two reads is then stable.
+    allowed = [group for group in groups if not group.error] if require_stable else []
+    for group, unstable in _settled(allowed, api.pending.unstable(_ids(allowed))):
+        group.unstable = unstable
+    readers = [
+        group
+        for group in groups
+        if not group.error and (group.asked.member_id is not None or group.asked.member_epoch >= 0)
+    ]
+    members = [
+        (group.asked.group_id, group.asked.member_id or "", group.asked.member_epoch) for group in readers
+    ]
+    for group, error in zip(readers, api.committed.check_readers(members), strict=True):
+        group.error = error
+    whole = [group for group in groups if not group.error and group.asked.topics is None]
+    for group, rows in _settled(whole, api.committed.fetch_all(_ids(whole))):
+        group.rows = rows
+    named = [group for group in groups if not group.error and group.asked.topics is not None]
+    for group in named:
+        group.topics = [(topic, _name(topic, caller, api)) for topic in group.asked.topics or ()]
+        # As in Apache Kafka, topics that are refused come last.
+        group.topics.sort(key=lambda pair: isinstance(pair[1], KafkaError))
+    partitions = [partition for group in named for partition in group.partitions]
+    found = dict(zip(partitions, api.committed.fetch(partitions), strict=True))
+    return [_answer(group, found, caller) for group in groups]
+
+
+def _ids(groups: Iterable[_NamedGroup]) -> list[str]:
+    return [group.asked.group_id for group in groups]
+
+
+def _settled(
+    groups: Iterable[_NamedGroup], outcomes: Iterable[Outcome | KafkaError]
+) -> Iterator[tuple[_NamedGroup, Outcome]]:
+    """Yield the groups with their outcomes; one that is an error prevents the group's answer."""
+    for group, outcome in zip(groups, outcomes, strict=True):
+        if isinstance(outcome, KafkaError):
+            group.error = outcome
+        else:
+            yield group, outcome
+
+
+def _answer(
+    group: _NamedGroup,
+    found: Mapping[tuple[str, TopicPartition], Committed | KafkaError | None],
+    caller: Caller,
 ) -> wire.OffsetFetchResponseGroup:
-    if asked.member_id is not None or asked.member_epoch >= 0:
-        api.committed.check_reader(asked.group_id, asked.member_id or "", asked.member_epoch)
-    if asked.topics is None:
-        found = {
-            at: row
-            for at, row in api.committed.fetch_all(asked.group_id).items()
-            if _may_describe(at.topic, caller, log=False)
-        }
-        return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=_every(found, unstable))
-    named = [(_name(topic, caller, api), topic) for topic in asked.topics]
-    # As in Apache Kafka, topics that are refused come last.
-    named.sort(key=lambda pair: isinstance(pair[0], KafkaError))
-    asked_for = [
-        TopicPartition(name, index)
-        for name, topic in named
-        if isinstance(name, str)
-        for index in topic.partition_indexes
-    ]
-    rows = zip(asked_for, api.committed.fetch(asked.group_id, asked_for), strict=True)
-    answers = iter([_unstable(at) if at in unstable else row for at, row in rows])
-    topics = [
-        wire.OffsetFetchResponseTopics(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=[
-                _partition(index, name if isinstance(name, KafkaError) else next(answers))
-                for index in topic.partition_indexes
-            ],
-        )
-        for name, topic in named
-    ]
-    return wire.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    group_id = group.asked.group_id
+    errors = (found[one] for one in group.partitions)
+    error = group.error or next((row for row in errors if isinstance(row, KafkaError)), None)
+    if error is not None:
+        return _refused(group.asked, error)
+    if group.asked.topics is None:
+        rows = {at: row for at, row in group.rows.items() if _may_describe(at.topic, caller, log=False)}
+        return wire.OffsetFetchResponseGroup(group_id=group_id, topics=_every(rows, group.unstable))
+    topics = []
+    for topic, name in group.topics:
+        answer = wire.OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        for index in topic.partition_indexes:
+            row: Committed | KafkaError | None
+            if isinstance(name, KafkaError):
+                row = name
+            elif (at := TopicPartition(name, index)) in group.unstable:
+                row = _unstable(at)
+            else:
+                row = found[group_id, at]
+            answer.partitions.append(_partition(index, row))
+        topics.append(answer)
+    return wire.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
 def _unstable(at: TopicPartition) -> KafkaError:

@@ -21,6 +21,7 @@ from tests.groups.support import KEYS
 from tests.support.domain import Domain
 from tests.support.log_bench import TOPIC_ID
 from tests.support.redis_requests import requests_of
+from tests.support.refusals import value
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -109,12 +110,12 @@ def test_where_the_node_of_a_partition_is_away_the_id_of_the_registry_counts(
     monkeypatch.setattr(worker.redis, "pipeline", state_is_away)
     at = TopicPartition("orders", 0)
     for known, offset in ((TOPIC_ID, 5), ("another", None)):
-        [row] = worker.store.fetch(NAME, [at], lambda _, known=known: known)  # type: ignore[misc]  # a default binds it
-        found = worker.store.fetch_all(NAME, lambda _, known=known: known)  # type: ignore[misc]  # likewise
+        row = value(worker.store.fetch([(NAME, at)], {"orders": known}.get))
+        found = value(worker.store.fetch_all([NAME], {"orders": known}.get))
         assert (row and row.offset) == offset
         assert (at in found) == (offset is not None)
     with pytest.raises(StorageUnavailableError):
-        worker.store.fetch(NAME, [at])
+        value(worker.store.fetch([(NAME, at)]))
     # What cannot be read does not show that the topic was deleted.
     assert [each.counts for each in worker.store.stored(NAME)] == [True]
 
@@ -140,7 +141,7 @@ def test_a_worker_that_does_not_know_of_a_re_creation_replaces_no_offset_of_the_
     commit(workers[0], 5)
     commit(workers[1], 6)
     for each in workers:
-        [row] = each.fetch(NAME, [TopicPartition("orders", 0)])
+        row = value(each.fetch([(NAME, TopicPartition("orders", 0))]))
         assert row is not None
         assert row.offset == 6
     # An offset of the old topic that nobody has deleted yet.
@@ -148,6 +149,6 @@ def test_a_worker_that_does_not_know_of_a_re_creation_replaces_no_offset_of_the_
     old = Commit(here.log.partition("orders", 0, "old", 10, "batch"), 9, -1, "")
     assert stale.commit(Committer(NAME), [old], replaces=True) == [None]
     commit(workers[0], 7)
-    [row] = workers[0].fetch(NAME, [TopicPartition("orders", 0)])
+    row = value(workers[0].fetch([(NAME, TopicPartition("orders", 0))]))
     assert row is not None
     assert row.offset == 7

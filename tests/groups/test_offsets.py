@@ -10,7 +10,8 @@ import pytest
 from korvet.clock import CLOCK, Clock
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.offsets import Commit, Committed, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
+from korvet.groups.offset_reads import Committed
+from korvet.groups.offsets import Commit, CommittedOffsets, Committer, OffsetStore, OffsetToCommit
 from korvet.protocol.types import TopicPartition
 from korvet.redis.client import Redis
 from korvet.redis.connection import Observer
@@ -21,6 +22,7 @@ from tests.lua.support import memory_left
 from tests.support.domain import Domain
 from tests.support.log_bench import TOPIC_ID, Bench
 from tests.support.redis_requests import requests_of
+from tests.support.refusals import value
 from tests.support.virtual_clock import VirtualClock
 
 KEYS = Keys("korvet")
@@ -41,7 +43,8 @@ class Offsets:
         return prevented is None
 
     def fetch(self, *partitions: int) -> list[Committed | None]:
-        return self.store.fetch(NOBODY.group, [TopicPartition("orders", each) for each in partitions])
+        asked = [(NOBODY.group, TopicPartition("orders", partition)) for partition in partitions]
+        return [value([row]) for row in self.store.fetch(asked)]
 
     def read_up_to(self, partition: int = 0) -> str:
         [group] = self.raw.xinfo_groups(KEYS.stream("orders", partition))
@@ -61,9 +64,8 @@ def test_what_was_committed_is_returned_as_it_was(offsets: Offsets) -> None:
     assert first is None
     assert second is not None
     assert (second.offset, second.epoch, second.metadata) == (2**63 - 1, 3, 'a "note" ☃')
-    assert offsets.store.fetch_all("billing") == {TopicPartition("orders", 1): second}
-    assert offsets.store.fetch_all("nobody") == {}
-    assert offsets.store.fetch("nobody", [TopicPartition("orders", 1)]) == [None]
+    assert offsets.store.fetch_all(["billing", "nobody"]) == [{TopicPartition("orders", 1): second}, {}]
+    assert offsets.store.fetch([("nobody", TopicPartition("orders", 1))]) == [None]
     assert offsets.fetch() == []
 
 
@@ -103,7 +105,7 @@ def test_rows_of_another_incarnation_are_no_commits(offsets: Offsets) -> None:
     offsets.commit(5)
     offsets.raw.hset(offsets.bench.partition.state, "topic", "another")
     assert offsets.fetch(0) == [None]
-    assert offsets.store.fetch_all("billing") == {}
+    assert offsets.store.fetch_all(["billing"]) == [{}]
     assert {each.at for each in offsets.store.stored("billing")} == {TopicPartition("orders", 0)}
     offsets.raw.delete(offsets.bench.partition.state)
     assert offsets.fetch(0) == [None]
@@ -117,7 +119,7 @@ def test_a_row_that_nobody_can_have_written_is_an_error(offsets: Offsets, row: s
         offsets.fetch(0)
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError):
-        offsets.store.fetch_all("billing")
+        value(offsets.store.fetch_all(["billing"]))
     assert offsets.fetch(1) == [None]
 
 
@@ -126,7 +128,7 @@ def test_a_field_that_is_no_partition_is_left_out(offsets: Offsets) -> None:
     key = KEYS.group_offsets("billing")
     row = offsets.raw.hget(key, KEYS.stream("orders", 0))
     offsets.raw.hset(key, mapping={"orders:0": row, "korvet:topics": row, b"\xff": row})
-    assert set(offsets.store.fetch_all("billing")) == {TopicPartition("orders", 0)}
+    assert set(value(offsets.store.fetch_all(["billing"]))) == {TopicPartition("orders", 0)}
 
 
 def test_a_state_that_cannot_be_read_is_an_error_not_no_commit(offsets: Offsets) -> None:
@@ -211,8 +213,8 @@ def test_the_last_of_several_commits_for_one_partition_counts_and_one_script_hol
     repeated = [at(each % 2, each) for each in range(2 * PARTITIONS_AT_ONCE)]
     assert set(committed.commit(NOBODY, [*repeated, at(-1, 0)])[:-1]) == {None}
     assert requests == 4 * [("group/commit", 1)]
-    found = committed.fetch("billing", [TopicPartition("orders", each) for each in range(len(wide))])
-    assert [each and each.offset for each in found] == [
+    found = committed.fetch([("billing", TopicPartition("orders", index)) for index in range(len(wide))])
+    assert [row and value([row]).offset for row in found] == [
         2 * PARTITIONS_AT_ONCE - 2,
         2 * PARTITIONS_AT_ONCE - 1,
         *[7] * (len(wide) - 2),

@@ -16,6 +16,7 @@ from korvet.topics.registry import TopicSpec
 from korvet.topics.types import PartitionRef, TopicRef
 from tests.groups.support import KEYS, Group
 from tests.support.domain import Domain
+from tests.support.refusals import value
 
 NAME = "billing{}"
 BY = Committer(NAME)
@@ -49,10 +50,10 @@ class Worker:
         ]
 
     def offsets(self) -> dict[int, int]:
-        return {at.partition: row.offset for at, row in self.committed.fetch_all(NAME).items()}
+        return {at.partition: row.offset for at, row in value(self.committed.fetch_all([NAME])).items()}
 
     def unstable(self) -> set[int]:
-        return {at.partition for at in self.pending.unstable(NAME)}
+        return {at.partition for at in value(self.pending.unstable([NAME]))}
 
     def expire(self, ms: int = 0) -> tuple[int, int]:
         group = Group(self.domain.redis, None, NAME)
@@ -80,7 +81,7 @@ def test_offsets_count_once_their_transaction_is_committed(worker: Worker, raw_r
     worker.finish(7)
     assert worker.offsets() == {0: 5, 1: 6}
     assert worker.unstable() == set()
-    [row] = worker.committed.fetch(NAME, [TopicPartition("orders", 0)])
+    row = value(worker.committed.fetch([(NAME, TopicPartition("orders", 0))]))
     assert row is not None
     assert (row.epoch, row.metadata) == (4, "a note")
 

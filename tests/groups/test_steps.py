@@ -348,7 +348,7 @@ def test_a_deletion_that_is_killed_at_any_step_is_seen_by_nobody_as_a_half(
         dying.lives()
         if not dying.was_killed:
             break
-        [row] = other.store.fetch(NAME, [TopicPartition("orders", 0)])
+        [row] = other.store.fetch([(NAME, TopicPartition("orders", 0))])
         assert (row is not None) == other.exists()
         assert other.is_listed() or not other.exists()
         assert other.exists() or not other.redis_groups()

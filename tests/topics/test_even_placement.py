@@ -23,6 +23,7 @@ from korvet.topics.store import TopicStore
 from korvet.topics.types import PartitionRef, TopicRef, TopicRow
 from tests.support.domain import Domain, domain
 from tests.support.redis_cluster import RedisCluster
+from tests.support.refusals import value
 from tests.topics.test_interrupted import end_claim, finish, interruptions
 
 pytestmark = pytest.mark.slow
@@ -162,11 +163,10 @@ def test_records_and_offsets_of_such_a_topic_are_kept_and_go_with_it(
 
     assert groups() == [1] * 6
     # A worker that does not know of the topic finds them by what is committed alone.
-    found = OffsetStore(worker.redis, KEYS, mirror=True).fetch("billing", places)
-    assert [row and row.offset for row in found] == ends
-    assert {at: row.offset for at, row in offsets.fetch_all("billing").items()} == dict(
-        zip(places, ends, strict=True)
-    )
+    asked = [("billing", place) for place in places]
+    found = OffsetStore(worker.redis, KEYS, mirror=True).fetch(asked)
+    assert found == list(value(offsets.fetch_all(["billing"])).values())
+    assert [row and value([row]).offset for row in found] == ends
     assert all(each.counts for each in offsets.stored("billing"))
     # Offsets that are deleted, with a row that is known and with any, and then all of the group.
     [version] = offsets.versions(["billing"])
@@ -181,7 +181,7 @@ def test_records_and_offsets_of_such_a_topic_are_kept_and_go_with_it(
     worker.topics.delete([topic])
     assert not any(keys_of(redis_cluster).values())
     worker.topics.create(TopicSpec(name="orders", partitions=6, configs=EVEN))
-    assert committed.fetch("billing", places) == [None] * 6
+    assert committed.fetch(asked) == [None] * 6
 
 
 def test_what_is_committed_for_a_former_topic_does_not_count(worker: Domain) -> None:
@@ -192,11 +192,11 @@ def test_what_is_committed_for_a_former_topic_does_not_count(worker: Domain) -> 
     ref = PartitionRef(TopicRef("orders"), 0, OffsetToCommit(0, -1, ""))
     for configs in ({}, EVEN, EVEN, {}):
         topic = worker.topics.create(TopicSpec(name="orders", partitions=1, configs=configs))
-        assert committed.fetch("billing", [at]) == [None]
-        assert offsets.fetch_all("billing") == {}
+        assert committed.fetch([("billing", at)]) == [None]
+        assert offsets.fetch_all(["billing"]) == [{}]
         assert not any(each.counts for each in offsets.stored("billing"))
         assert committed.commit(Committer("billing"), [ref]) == [None]
-        [row] = committed.fetch("billing", [at])
+        [row] = committed.fetch([("billing", at)])
         assert row is not None
         before = offsets.stored("billing")
         worker.topics.delete([topic])

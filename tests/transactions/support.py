@@ -139,7 +139,7 @@ class Found:
 
 
 def committed(process: Process) -> int | None:
-    [row] = process.offsets.fetch(GROUP, [TopicPartition(TOPIC, 0)])
+    [row] = process.offsets.fetch([(GROUP, TopicPartition(TOPIC, 0))])
     return row.offset if row is not None and not isinstance(row, KafkaError) else None
 
 

@@ -60,7 +60,9 @@ def fetched(topics: Any = ("orders",), partition: int = 0, **fields: Any) -> Fie
     ]
     group = {"group_id": "billing", "topics": None if topics is None else named}
     stable_only = fields.pop("require_stable", False)
-    return group | {"groups": [group | {"member_epoch": -1} | fields], "require_stable": stable_only}
+    # All offsets of a group are returned once, however often it is named.
+    groups = [group | {"member_epoch": -1} | fields] * (2 if topics is None else 1)
+    return group | {"groups": groups, "require_stable": stable_only}
 
 
 def offsets(*partitions: Fields) -> Fields:
