@@ -255,7 +255,7 @@ def test_a_member_of_a_share_group_gets_nothing_of_a_topic_that_it_may_not_read(
     scene.do(apis.ShareGroupHeartbeat, **share.beating())
     scene.allow(READ, GROUP)
     scene.allow(READ, TOPIC)
-    acks = [(0, 0, ACCEPT)]
+    acks = [(3, 3, ACCEPT)]
     both = [share.place()[0], share.place(topic="secret")[0]]
     acknowledged = [share.place(acks=acks)[0], share.place(topic="secret", acks=acks)[0]]
     answer = asked(scene, apis.ShareFetch, **share.fetching(topics=both))
