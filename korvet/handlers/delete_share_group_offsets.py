@@ -19,16 +19,19 @@ def handle(
     """Forget each topic; the failure of one leaves the others unaffected."""
     outcomes: dict[str, Topic | KafkaError] = {}
     errors: dict[str, KafkaError | None] = {}
+    is_refused = bool(request.topics)
     for name in dict.fromkeys(each.topic_name for each in request.topics):
         try:
             if not caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, name):
                 raise refusal(AclResourceType.TOPIC)
+            is_refused = False
             outcomes[name] = api.topics.get(name)
         except KafkaError as error:
             outcomes[name] = error.without_frames()
     topics = [each for each in outcomes.values() if isinstance(each, Topic)]
     errors |= {name: each for name, each in outcomes.items() if isinstance(each, KafkaError)}
-    if topics or not errors:
+    if not is_refused:
+        # The group is checked also for topics that do not exist, as in Kafka.
         deleted = api.offsets.delete(request.group_id, topics)
         errors |= zip((each.name for each in topics), deleted, strict=True)
     return wire.DeleteShareGroupOffsetsResponse(

@@ -1,7 +1,8 @@
 """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups begin in partitions, and their lag (KIP-1226).
 
-A partition in which a group has not been, or which does not exist, begins at -1, as in Kafka. Of all partitions of a
-group those are left out whose topics the caller may not describe.
+The start is -1, as in Kafka, of a partition that does not exist, in which the group has not been, or of which nothing
+was acknowledged, released or delivered again. Of all partitions of a group those are left out whose topics the caller
+may not describe.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ from korvet.protocol.messages import describe_share_group_offsets as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
-from korvet.share.offsets import GroupPosition
+from korvet.share.offsets import UNKNOWN_START, GroupPosition
 from korvet.topics.registry import Topic
 from korvet.turns import in_turns
 
 LAG_VERSION_FIRST = 1
-
-_NOWHERE = -1
 
 Answer = GroupPosition | KafkaError | None
 
@@ -100,7 +99,7 @@ def _described(
 
 
 def _partition(index: int, answer: Answer) -> wire.DescribeShareGroupOffsetsResponsePartition:
-    found = answer if isinstance(answer, GroupPosition) else GroupPosition(_NOWHERE, 0)
+    found = answer if isinstance(answer, GroupPosition) else GroupPosition(UNKNOWN_START, 0)
     error = answer if isinstance(answer, KafkaError) else None
     return wire.DescribeShareGroupOffsetsResponsePartition(
         partition_index=index,

@@ -27,7 +27,7 @@ from korvet.turns import in_parts
 LAGS_AT_ONCE = 10
 """Lags counted at once: in format `record` each may have Redis count some thousand entries (groups/lag.py)."""
 
-UNKNOWN_LAG = -1
+UNKNOWN_START = UNKNOWN_LAG = -1
 
 _SESSION_MS = 45_000
 """Of the member that creates a group, should it not come to leave."""
@@ -79,17 +79,21 @@ class ShareGroupOffsets:
     def describe(
         self, group: str, partitions: Sequence[Partition], *, lags: bool
     ) -> list[GroupPosition | KafkaError | None]:
-        """Return where a group is, with its lag if that is asked for; None: it has not been there."""
+        """Return where a group is, with its lag if that is asked for; None: it has not been there.
+
+        UNKNOWN_START, without a lag: it has begun, and nothing was acknowledged, released or delivered again.
+        """
         found: list[ShareOffsets | KafkaError | None] = []
         for asked in in_parts(partitions, PARTITIONS_AT_ONCE) if partitions else ():
             found += self._store.offsets(group, asked)
-        positions = [
-            GroupPosition(each.start, each.leader_epoch) if isinstance(each, ShareOffsets) else each
-            for each in found
-        ]
+        positions = [_position(each) if isinstance(each, ShareOffsets) else each for each in found]
         if not lags:
             return positions
-        begun = [place for place, each in enumerate(found) if isinstance(each, ShareOffsets)]
+        begun = [
+            place
+            for place, each in enumerate(found)
+            if isinstance(each, ShareOffsets) and not each.is_initial
+        ]
         for some in in_parts(begun, LAGS_AT_ONCE) if begun else ():
             nexts = [
                 LogPosition(partitions[place], each.next)
@@ -153,3 +157,11 @@ class ShareGroupOffsets:
             return None
         message = "There is no offset information to delete."
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
+def _position(offsets: ShareOffsets) -> GroupPosition:
+    return (
+        GroupPosition(UNKNOWN_START, 0)
+        if offsets.is_initial
+        else GroupPosition(offsets.start, offsets.leader_epoch)
+    )

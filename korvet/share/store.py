@@ -259,6 +259,6 @@ def _group_names(fields: Iterable[bytes]) -> set[str]:
 def _offsets(reply: list[bytes] | None) -> ShareOffsets | None:
     if reply is None:
         return None
-    start, next_offset, in_flight, epochs = reply
+    start, next_offset, in_flight, epochs, initial = reply
     leader_epoch = epoch_at(parse_epochs(epochs), int(start))
-    return ShareOffsets(int(start), int(next_offset), int(in_flight), leader_epoch)
+    return ShareOffsets(int(start), int(next_offset), int(in_flight), leader_epoch, is_initial=bool(initial))

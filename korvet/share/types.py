@@ -162,10 +162,11 @@ class ShareOffsets(NamedTuple):
     """A group's part of a partition: the first offset that is not done with, and the first that nobody has had yet.
 
     `in_flight` counts the records between the two that are not done with (KIP-1226). `leader_epoch` is that of
-    `start`.
+    `start`. `is_initial`: nothing was acknowledged, released or delivered again, so Kafka has stored no start.
     """
 
     start: int
     next: int
     in_flight: int
     leader_epoch: int
+    is_initial: bool

@@ -38,7 +38,7 @@ end
 if not ARGV[first_range] then
   return 0
 end
-local released, has_room = false, false
+local released, has_room, is_done = false, false, false
 local floor = math.max(start or 0, log_start)
 if not header then
   if by_session then
@@ -134,6 +134,7 @@ elseif kind == 'redis' then
   end
   claim(member, renewed)
   claim('korvet.released', freed, 'TIME', 0)
+  is_done = acked[1] or freed[1]
   released, has_room = #freed > 0, pending >= in_flight_max and pending - #acked < in_flight_max
   if by_session and #redis.call('XPENDING', stream, group, '-', '+', 1, member) == 0 then
     redis.call('XGROUP', 'DELCONSUMER', stream, group, member)
@@ -148,6 +149,7 @@ else
   acquired_end = ranges[1] and ranges[#ranges - 3] >= log_start and next_offset
   local at, changed = first_range, false
   local function put_as(answer, first, last, count)
+    is_done = is_done or answer ~= RENEW
     if answer == RENEW then
       put(first, last, count, member, now_ms + lock_ms)
     elseif answer == RELEASE and count < deliveries_max then
@@ -212,6 +214,9 @@ else
     write_ranges(math.max(next_offset, log_start), now_ms)
     has_room = in_flight >= in_flight_max and live < in_flight_max
   end
+end
+if is_done then
+  redis.call('HDEL', share, 'n:' .. group)
 end
 if released or has_room then
   redis.call('SPUBLISH', channel, string.format('%d', log_end))

@@ -48,8 +48,10 @@ end
 
 local answer = {'', ''}
 local taken, run = 0, first_run
+local is_done = false -- a record is delivered again
 local function give(first, last, count)
   local size = #answer
+  is_done = is_done or count > 1
   taken = taken + last - first + 1
   if size > 2 and answer[size - 1] == first - 1 and answer[size] == count then
     answer[size - 1] = last
@@ -62,6 +64,9 @@ local function answered(read_next, first_lock_end)
   answer[2] = first_lock_end and taken == 0 and string.format('%d', math.max(first_lock_end - now_ms, 0)) or ''
   for at = 3, #answer do
     answer[at] = string.format('%d', answer[at])
+  end
+  if is_done then
+    redis.call('HDEL', share, 'n:' .. group)
   end
   return answer
 end
@@ -91,6 +96,7 @@ local function each_run(from, to, call)
 end
 
 if not header then
+  redis.call('HSET', share, 'n:' .. group, '')
   kind = begin_kind(wanted_kind)
   start, next_offset, in_flight, locked_ms = math.max(begin, log_start), math.max(begin, log_start), 0, 0
 end

@@ -28,6 +28,6 @@ if begin_kind(wanted_kind) == 'redis' then
   redis.call('HSET', share, 'h:' .. group, header_of(to, new_lock_ms, 0))
 else
   redis.call('HSET', share, 'h:' .. group, string.format('ranges %d %d 0', to, to))
-  redis.call('HDEL', share, 'r:' .. group)
 end
+redis.call('HDEL', share, 'r:' .. group, 'n:' .. group)
 return 1

@@ -20,4 +20,4 @@ local is_replaced = true
 if kind == 'redis' and read_group() then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end
-return redis.call('HDEL', share, 'h:' .. group, 'r:' .. group) > 0 and 1 or 0
+return redis.call('HDEL', share, 'h:' .. group, 'r:' .. group, 'n:' .. group) > 0 and 1 or 0

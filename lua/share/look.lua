@@ -2,7 +2,8 @@
 -- Reads where a share group is in a partition.
 -- KEYS     stream, state, share
 -- ARGV     topic id, group, offset sequence bits
--- Returns  {start, first offset that nobody has had yet, records in flight, the state's epochs}, texts; nil if there is no part
+-- Returns  {start, first offset that nobody has had yet, records in flight, the state's epochs, "initial" if nothing of it was
+--          acknowledged, released or delivered again, else ""}, texts; nil if there is no part
 -- Errors   UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR (a malformed state or part)
 --
 -- Records that have left the log are not in flight, though share/acquire has not dropped them yet.
@@ -39,4 +40,4 @@ elseif start < log_start then
   start, in_flight = new_ranges[1] or next_offset, live
 end
 return {string.format('%d', math.max(start, log_start)), string.format('%d', math.max(next_offset, log_start)),
-  string.format('%d', in_flight), held[6] or ''}
+  string.format('%d', in_flight), held[6] or '', redis.call('HEXISTS', share, 'n:' .. group) == 1 and 'initial' or ''}

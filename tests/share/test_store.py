@@ -262,6 +262,26 @@ def test_a_part_goes_with_its_topic(part: Part) -> None:
     assert code_of(part.ask(readable=Readable(0, 0))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_part_is_initial_until_something_of_it_is_done_with_or_it_is_set_to_an_offset(part: Part) -> None:
+    [first, second] = filled(part, 2)
+    part.take()
+    part.acknowledged(first, type_=RENEW)
+    assert part.offsets().is_initial
+    for act in (
+        lambda: part.acknowledged(first),
+        lambda: part.acknowledged(second, type_=RELEASE),
+        part.release,
+        lambda: (part.expire(), part.take()),
+        lambda: part.store.alter([Begin(part.partition, GROUP, second, part.kind == "redis", part.policy)]),
+    ):
+        part.store.delete(GROUP, [part.partition])
+        part.begin(first)
+        part.take()
+        assert part.offsets().is_initial
+        act()
+        assert not part.offsets().is_initial
+
+
 def test_several_partitions_are_asked_in_one_round_trip(part: Part) -> None:
     offsets = [part.bench.append(b"v", partition=part.bench.at(index)) for index in (0, 1)]
     partitions = [part.bench.at(index) for index in (0, 1)]

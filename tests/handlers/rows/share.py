@@ -398,12 +398,14 @@ SHARE_ROWS: Rows = {
     apis.DescribeShareGroupOffsets: (
         Row(
             offsets(),
-            positions(partition_index=0, start_offset=0, leader_epoch=Where(bool), lag=3),
-            before=acquired,
+            positions(partition_index=0, start_offset=1, leader_epoch=Where(bool), lag=2),
+            before=accepted(0, 0),
             rights=[(DESCRIBE, GROUP), (DESCRIBE, TOPIC)],
         ),
         Row(
-            {"groups": [{"group_id": "billing", "topics": None}]}, positions(start_offset=0), before=acquired
+            {"groups": [{"group_id": "billing", "topics": None}]},
+            positions(start_offset=-1, lag=-1),
+            before=acquired,
         ),
         Row(offsets(7), positions(start_offset=-1, lag=-1)),
         Row(offsets(topic="missing"), positions("missing", start_offset=-1)),
@@ -433,6 +435,7 @@ SHARE_ROWS: Rows = {
             rights=[(DELETE, GROUP), (READ, TOPIC)],
         ),
         Row(forgotten(), error=NO_GROUP),
+        Row(forgotten("missing"), error=NO_GROUP),
         Row({"group_id": "billing", "topics": []}, error=NO_GROUP),
         Row(forgotten(), error=NO_GROUP, before=stable),
         Row(forgotten(), error=NOT_EMPTY, before=acquired),
