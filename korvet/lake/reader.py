@@ -79,8 +79,8 @@ class LakeReader:
     def read(self, position: ReadPosition, limits: ReadLimits) -> ArchivedBatches:
         """Return archived records from a position on, none if no more are archived.
 
-        Raises LakeError: no table, no access, less in the table than is known to be archived, or a file that is damaged
-        or gone.
+        Ends before a file that is damaged or gone. Raises LakeError: no table, no access, less in the table than is
+        known to be archived, or such a file at the position itself.
         """
         return self._retried(position, lambda table: table.read(position, limits))
 
@@ -144,16 +144,24 @@ class _OpenTable:
         pieces: list[Buffer] = []
         size_bytes = count = 0
         next_offset = position.offset
-        windows = self._windows_from(position)
+        windows = _until_error(self._windows_from(position))
         following = next(windows, None)
         while following is not None:
             window, following = following, None
-            if window.bytes_from(position.offset) < limits.bytes_max - size_bytes:
-                # Most likely the next one is needed, too.
-                following = next(windows, None)
-                if following is not None:
-                    self.data.begin(following)
-            rows = self.data.rows(window)
+            try:
+                if isinstance(window, LakeError):
+                    raise window
+                if window.bytes_from(position.offset) < limits.bytes_max - size_bytes:
+                    # Most likely the next one is needed, too.
+                    following = next(windows, None)
+                    if isinstance(following, Window):
+                        self.data.begin(following)
+                rows = self.data.rows(window)
+            except LakeError:
+                if not count:
+                    raise
+                # What is sound comes first: the read after it gets the error.
+                return ArchivedBatches(b"".join(pieces), count, next_offset, more=True)
             served = arrow_to_batches(
                 between(rows, position.offset, OFFSET_END),
                 codec=limits.codec,
@@ -229,6 +237,14 @@ class _OverlappingFiles:
     def are_older(self, bound_min: float) -> bool:
         """Return whether all timestamps (us) are smaller."""
         return self._bound < bound_min
+
+
+def _until_error(windows: Iterator[Window]) -> Iterator[Window | LakeError]:
+    """Yield the windows, and last the error that ended them."""
+    try:
+        yield from windows
+    except LakeError as error:
+        yield error
 
 
 def _bound(window: Window) -> float:

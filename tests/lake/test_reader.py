@@ -136,18 +136,19 @@ def test_less_in_the_lake_than_is_said_to_be_archived_is_an_error(tmp_path: Path
 @pytest.mark.parametrize("damage", ["gone", "cut off", "overwritten"])
 def test_a_damaged_file_is_an_error_that_names_it_and_others_are_read(tmp_path: Path, damage: str) -> None:
     lake = Lake(str(tmp_path))
-    path = append(lake, [record(at) for at in range(10)], 10)
+    append(lake, [record(at) for at in range(4)], 4)
+    path = append(lake, [record(at) for at in range(4, 10)], 10)
     append(lake, [record(at) for at in range(10, 20)], 20)
-    if damage == "gone":
-        path.unlink()
-    elif damage == "cut off":
-        path.write_bytes(path.read_bytes()[:-20])
-    else:
-        path.write_bytes(b"x" * path.stat().st_size)
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes(content[:-20] if damage == "cut off" else b"x" * len(content))
     reader = LakeReader(lake)
-    for _ in range(2):
+    for first in (4, 5):
+        found = reader.read(place(2, 20), ALL)
+        assert (offsets(found.data), found.next_offset, found.more) == ([2, 3], 4, True)
         with pytest.raises(LakeError, match=path.name):
-            reader.read(place(5, 20), ALL)
+            reader.read(place(first, 20), ALL)
     assert offsets(reader.read(place(10, 20), ALL).data) == list(range(10, 20))
 
 
