@@ -11,7 +11,7 @@ from korvet.handlers.common import each_done, error_code, error_message
 from korvet.handlers.context import Caller, SecurityApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_user_scram_credentials as wire
-from korvet.security.credentials import Deletion, Upsertion
+from korvet.security.credentials import Deletion, Upsertion, check_changes
 
 
 def handle(
@@ -19,16 +19,16 @@ def handle(
 ) -> wire.AlterUserScramCredentialsResponse:
     """Change the credentials of each user."""
     changes = _by_user(request)
-    twice = KafkaError(
-        ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
-    )
 
     def alter(user: str) -> wire.AlterUserScramCredentialsResult:
+        check_changes(user, changes[user])
+        if len(changes[user]) > 1:
+            message = "A user credential cannot be altered twice in the same request"
+            raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
         api.users.alter(user, changes[user])
         return _result(user, None)
 
-    each_given = [(user, twice if len(some) > 1 else None) for user, some in changes.items()]
-    results = each_done(each_given, alter, _result)
+    results = each_done([(user, None) for user in changes], alter, _result)
     return wire.AlterUserScramCredentialsResponse(results=results)
 
 

@@ -122,12 +122,7 @@ class UserCredentials:
 
     def alter(self, user: str, changes: Sequence[Upsertion | Deletion]) -> None:
         """Change a user's credentials, all or none; raises KafkaError for a change that is not allowed."""
-        if not user:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-        if len(user.encode()) > USER_BYTES_MAX:
-            raise KafkaError(
-                ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes"
-            )
+        check_changes(user, changes)
         made = {_mechanism(each.mechanism).sasl_name: _credential(each) for each in changes}
 
         def altered(row: UserRow | None) -> UserRow | None:
@@ -149,6 +144,16 @@ class UserCredentials:
             self._users.pop(user, None)
         else:
             self._users[user] = row
+
+
+def check_changes(user: str, changes: Sequence[Upsertion | Deletion]) -> None:
+    """Raise KafkaError for a name that no user may have, or an unknown mechanism."""
+    if not user:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if len(user.encode()) > USER_BYTES_MAX:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"A user name has at most {USER_BYTES_MAX} bytes")
+    for change in changes:
+        _mechanism(change.mechanism)
 
 
 def _secret(salt: bytes) -> ScramCredential:
@@ -173,8 +178,8 @@ def _credential(change: Upsertion | Deletion) -> ScramCredential | None:
         problem = "Too many iterations"
     elif not 0 < len(change.salt) <= SALT_BYTES_MAX:
         problem = f"A salt has between 1 and {SALT_BYTES_MAX} bytes"
-    elif len(change.salted_password) != hashlib.new(mechanism.digest).digest_size:
-        problem = f"A salted password of another length than {mechanism.digest}"
+    elif not change.salted_password:
+        problem = "The salted password must not be empty"
     if problem:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
     return make_credential(mechanism, change.salted_password, change.salt, change.iterations)

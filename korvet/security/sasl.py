@@ -150,18 +150,24 @@ class Authenticator:
         """Names of the mechanisms that the client may choose."""
         return list(self._listener.mechanisms)
 
-    def admit(self, api_key: int) -> None:
-        """Raise ProtocolError unless a request of this API may be served now."""
+    def admit(self, api_key: int) -> KafkaError | None:
+        """Return None if a request of this API may be served now, or the error to answer it with before closing.
+
+        Raises ProtocolError if the connection must close without an answer.
+        """
         if self.complete:
             if self._clock.monotonic() > self.expires_at and api_key != _HANDSHAKE:
                 raise ProtocolError("the session has expired, and its client has not authenticated again")
         elif self._server is not None:
             if api_key != _AUTHENTICATE:
-                raise ProtocolError(f"a request with API key {api_key} in place of SaslAuthenticate")
+                self.failed = True
+                message = f"a request with API key {api_key} in place of SaslAuthenticate"
+                return KafkaError(ErrorCode.ILLEGAL_SASL_STATE, message)
         elif api_key not in _BEFORE_HANDSHAKE:
             raise ProtocolError(
                 f"a request with API key {api_key} before SaslHandshake: its client is not set to use SASL"
             )
+        return None
 
     def handshake(self, mechanism: str, *, raw: bool) -> None:
         """Begin a login; raises KafkaError."""

@@ -22,7 +22,6 @@ def users(scene: Scene) -> dict[str, dict[int, int]]:
 @pytest.mark.parametrize(
     "changes",
     [
-        deletion() | upsertion(),
         {"upsertions": [{"name": "bob", **SALTED}, {"name": "bob", **SALTED, "mechanism": 2}]},
         {"deletions": [{"name": "bob", "mechanism": 1}, {"name": "bob", "mechanism": 2}]},
     ],

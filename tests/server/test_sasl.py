@@ -18,6 +18,7 @@ from korvet.protocol.messages.alter_client_quotas import (
 )
 from korvet.protocol.messages.api_versions import ApiVersionsRequest
 from korvet.protocol.messages.metadata import MetadataRequest
+from korvet.protocol.messages.produce import ProduceResponse
 from korvet.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.protocol.types import ScramMechanism
@@ -208,6 +209,8 @@ def test_what_is_sent_before_the_login_is_not_done_even_if_the_login_follows(
         + request_frame(SaslAuthenticateRequest(auth_bytes=f"\0alice\0{PASSWORD}".encode()), 1)
     )
     assert client.receive_frame()
+    refused = client.receive(ProduceResponse, 8)
+    assert refused.responses[0].partition_responses[0].error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert client.is_closed_by_broker()
     assert admin.fetch("untouched").high_watermark == 0
 

@@ -88,8 +88,12 @@ class PendingResponse:
         request: Message,
         caller: Caller,
         frame: Frame,
+        refusal: KafkaError | None,
     ) -> None:
-        """Begin what can begin before it is this request's turn to be answered; raises ProtocolError."""
+        """Begin what can begin before it is this request's turn to be answered; raises ProtocolError.
+
+        `refusal` is the error to answer with, and nothing begins.
+        """
         throttle = served.throttle
         began = throttle.busy_s() if throttle.watches else 0.0
         self._served = served
@@ -97,7 +101,7 @@ class PendingResponse:
         self._request = request
         self._caller = caller
         self._frame = frame
-        self._pending = self._begin()
+        self._pending = self._begin() if refusal is None else Done(refusal)
         caller.timer.end_stage(DECODE)
         self._used_s = throttle.busy_s(began) if began else 0.0
 
@@ -273,8 +277,7 @@ class Dispatcher:
     def begin(self, frame: Frame, session: Session) -> Pending[ResponseFrame]:
         """Begin to serve the request of a frame; raises ProtocolError if the connection must close."""
         header = read_request_header(frame.data, self._is_flexible)
-        if session.sasl is not None:
-            session.sasl.admit(header.api_key)
+        refusal = None if session.sasl is None else session.sasl.admit(header.api_key)
         served = self._served.get(header.api_key)
         if served is None:
             raise ProtocolError(f"API key {header.api_key} is unknown")
@@ -298,7 +301,7 @@ class Dispatcher:
         )
         if self._throttle.active:
             caller = self._throttle.limited(caller, request)
-        return PendingResponse(served, header, request, caller, frame)
+        return PendingResponse(served, header, request, caller, frame, refusal)
 
     def _is_flexible(self, api_key: int, version: int) -> bool | None:
         served = self._served.get(api_key)
