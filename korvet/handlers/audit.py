@@ -75,6 +75,12 @@ def _partitions(
     return outcomes
 
 
+def _log_dirs(_request: object, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - imported by its handler
+    for topic in response.results:
+        for partition in topic.partitions:
+            yield f"{topic.topic_name}:{partition.partition_index}", partition.error_code
+
+
 def _configs(request: Any, response: Any) -> Iterable[Outcome]:  # noqa: ANN401 - of two APIs
     names = {
         (each.resource_type, each.resource_name): ", ".join(config.name for config in each.configs)
@@ -167,6 +173,7 @@ CHANGES: dict[int, Callable[[Any, Any], Iterable[Outcome]]] = {
     30: _created_acls,  # CreateAcls
     31: _deleted_acls,  # DeleteAcls
     33: _configs,  # AlterConfigs
+    34: _log_dirs,  # AlterReplicaLogDirs
     37: _topics("results"),  # CreatePartitions
     42: lambda _request, response: ((f"group {each.group_id}", each.error_code) for each in response.results),
     43: _elections,  # ElectLeaders

@@ -237,6 +237,7 @@ TABLE: dict[int, tuple[Rule, ...]] = {
     31: (_cluster(ALTER),),  # DeleteAcls
     32: (_configs(DESCRIBE_CONFIGS, "results"),),  # DescribeConfigs
     33: (_configs(ALTER_CONFIGS, "responses"),),  # AlterConfigs
+    34: (_cluster(ALTER),),  # AlterReplicaLogDirs
     35: (_cluster(DESCRIBE),),  # DescribeLogDirs
     36: (),  # SaslAuthenticate
     37: (_topics(ALTER, answers="results"),),  # CreatePartitions

@@ -40,7 +40,7 @@ def handle(
 def _result(found: LogDirUsage) -> wire.DescribeLogDirsResult:
     return wire.DescribeLogDirsResult(
         error_code=found.error.code if found.error else ErrorCode.NONE,
-        log_dir=found.place,
+        log_dir=found.name,
         topics=_topics(found.sizes),
         total_bytes=found.space.total_bytes,
         usable_bytes=found.space.usable_bytes,

@@ -240,7 +240,7 @@ class LogDirUsage(NamedTuple):
     nothing is known of it.
     """
 
-    place: str
+    name: str
     sizes: Sequence[tuple[Partition, int | None]] = ()
     space: LogDirSpace = LogDirSpace(-1, -1)
     error: KafkaError | None = None
@@ -273,13 +273,21 @@ class LogDirs:
 
     def offline(self, error: KafkaError) -> list[LogDirUsage]:
         """Return the directories that are known, offline because of an error."""
-        return [LogDirUsage(self._place(node), error=error) for node in self._redis.known_nodes()]
+        return [LogDirUsage(self._name(node), error=error) for node in self._redis.known_nodes()]
 
-    def _place(self, node: RedisNode) -> str:
+    def names(self) -> set[str]:
+        """Return the names of all directories; raises StorageUnavailableError."""
+        return {self._name(node) for node in self._redis.nodes()}
+
+    def name_of(self, partition: Partition) -> str:
+        """Return the name of the directory that a partition is in; raises StorageUnavailableError."""
+        return self._name(self._redis.node_of(partition.stream))
+
+    def _name(self, node: RedisNode) -> str:
         return str(self._data_dir) if self._data_dir else node.safe_url
 
     def _describe(self, node: RedisNode, partitions: Sequence[Partition]) -> LogDirUsage:
-        place = self._place(node)
+        name = self._name(node)
         sizes: list[tuple[Partition, int | None]] = []
         try:
             if not partitions:
@@ -289,9 +297,9 @@ class LogDirs:
                 some = partitions[at : at + _LOGS_PER_LOOK]
                 _, stats = read_stats(self._redis, some)
                 sizes += zip(some, map(_size, stats), strict=True)
-            return LogDirUsage(place, sizes, _space(node))
+            return LogDirUsage(name, sizes, _space(node))
         except KafkaError as error:
-            return LogDirUsage(place, error=error.without_frames())
+            return LogDirUsage(name, error=error.without_frames())
 
 
 def _space(node: RedisNode) -> LogDirSpace:

@@ -1,4 +1,4 @@
-"""`korvet features`: levels listed, set, lowered and refused."""
+"""`korvet features`: levels listed, set and lowered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from korvet.admin.client import AdminClient
-from tests.cli.commands import at_broker, done, done_as_json, failed, refused
+from tests.cli.commands import at_broker, done, done_as_json, refused
 from tests.support.docs import PAGES
 from tests.support.in_process import InProcessBroker
 
@@ -55,11 +55,6 @@ def test_the_example_of_the_page_prints_what_it_says(broker: InProcessBroker) ->
             printed += [line, *done(features(broker, *shlex.split(line)[3:])).splitlines()]
     assert len(printed) > 2
     assert printed == lines
-
-
-def test_a_broker_says_why_it_refuses_a_level(broker: InProcessBroker) -> None:
-    assert "without setting the upgrade type" in failed(features(broker, "set", f"{NAME}=1"))
-    assert "does not support this feature" in failed(features(broker, "set", "nothing=1"))
 
 
 @pytest.mark.parametrize(

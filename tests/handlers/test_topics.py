@@ -190,18 +190,5 @@ def test_leaders_logs_and_coordinators_are_spread_over_the_brokers(scene: Scene)
     assert {coordinator.node_id for coordinator in coordinators} == {0, 1}
 
 
-@pytest.mark.embedded
-def test_the_room_of_a_log_directory_is_that_of_redis_from_version_4_on(scene: Scene) -> None:
-    limit = 1 << 30
-    scene.raw.config_set("maxmemory", limit)
-    try:
-        [directory] = scene.do(apis.DescribeLogDirs, topics=[]).results
-        assert (directory.total_bytes, 0 < directory.usable_bytes < limit) == (limit, True)
-        [directory] = scene.do(apis.DescribeLogDirs, 3, topics=[]).results
-        assert directory.total_bytes == -1
-    finally:
-        scene.raw.config_set("maxmemory", 0)
-
-
 def test_half_of_the_time_is_left_for_the_answer() -> None:
     assert work_until(60_000, now=1000.0) == 1030.0

@@ -1,4 +1,4 @@
-// Logs in by franz-go, writes a record and reads it: BOOTSTRAP TOPIC MECHANISM USER SECRET.
+// Logs in by franz-go, guesses Kafka's version, writes a record and reads it: BOOTSTRAP TOPIC MECHANISM USER SECRET.
 package main
 
 import (
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -31,6 +33,9 @@ func main() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
+	if versions, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, client); err == nil {
+		fmt.Println(kversion.FromApiVersionsResponse(versions).VersionGuess())
+	}
 	record := &kgo.Record{Topic: topic, Value: []byte("by " + mechanism)}
 	if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {
 		fmt.Println("failed", err)

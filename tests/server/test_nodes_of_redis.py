@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from korvet.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.redis.keys import Keys
@@ -96,6 +101,11 @@ def test_each_node_is_a_log_directory(client: Client, cluster: RedisCluster) -> 
         assert (result.error_code, set(sizes)) == (ErrorCode.NONE, partitions)
         assert 5 not in sizes or sizes[5] > 100
         assert result.total_bytes == (1 << 30 if node is one else -1)
+        # A partition is in the directory of its node, and no broker moves it to another.
+        topic = AlterReplicaLogDirTopic(name="orders", partitions=list(range(PARTITIONS)))
+        moves = [AlterReplicaLogDir(path=result.log_dir, topics=[topic])]
+        [answer] = client.call(AlterReplicaLogDirsRequest(dirs=moves), 2).results
+        assert {each.partition_index for each in answer.partitions if not each.error_code} == partitions
     assert not found
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
-from kafka.protocol.schemas import load_json
 from prometheus_client.metrics import MetricWrapperBase
 
 from korvet.cli import cluster, config
@@ -93,24 +91,10 @@ def metrics_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def missing_apis_table() -> str:
-    """Write the APIs of Kafka's brokers that Korvet does not have, of those whose schemas kafka-python carries."""
-    schemas = [
-        load_json(path.name.removesuffix(".json"))
-        for path in files("kafka.protocol.schemas.resources").iterdir()
-        if path.name.endswith("Request.json")
-    ]
-    missing = {each["apiKey"]: each["name"] for each in schemas if each["apiKey"] not in HANDLERS}
-    lines = ["| Key | API |", "| --- | --- |"]
-    lines += [f"| {key} | {name.removesuffix('Request')} |" for key, name in sorted(missing.items())]
-    return "\n".join(lines) + "\n"
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: config.markdown_table(SETTINGS.values()),
     "without-effect": lambda: config.markdown_table(WITHOUT_EFFECT.values()),
     "apis": lambda: cluster.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
-    "missing-apis": missing_apis_table,
     "topic-configs": topic_config_table,
     "metrics": metrics_table,
     "commands": lambda: command_reference.markdown(korvet.loaded()),

@@ -1,13 +1,15 @@
-"""Rows of ApiVersions, DescribeCluster, DescribeLogDirs, DescribeQuorum and UpdateFeatures."""
+"""Rows of AlterReplicaLogDirs, ApiVersions, DescribeCluster, DescribeLogDirs, DescribeQuorum and UpdateFeatures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation, FeatureUpgradeType
 from tests.handlers import apis
-from tests.handlers.scene import CLUSTER
+from tests.handlers.rows.topics import moved
+from tests.handlers.scene import CLUSTER, Scene
 from tests.handlers.table import Fields, Row, Rows, Where
 
 DESCRIBE, ALTER = AclOperation.DESCRIBE, AclOperation.ALTER
@@ -18,6 +20,8 @@ EVERYTHING = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """Every operation on the cluster, by the numbers of AclOperation."""
 KINDS = {"endpoint_type": 1}
 METADATA_LOG, POSITIVE = "__cluster_metadata", Where(lambda given: given > 0)
+NO_DIRECTORY, UNKNOWN = ErrorCode.LOG_DIR_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+IN_RESULTS = "results.partitions.error_code"
 FINALIZED = [
     {"name": name, "max_version_level": level, "min_version_level": level}
     for name, level in sorted(LEVELS.items())
@@ -44,6 +48,16 @@ def without_topics(results: Any) -> bool:
     return all((each.topics, each.total_bytes, each.usable_bytes) == ([], -1, -1) for each in results)
 
 
+def own_directory(scene: Scene) -> str:
+    return scene.apis.cluster.log_dirs.name_of(scene.apis.cluster.topics.get("orders").partitions[0])
+
+
+def to_directory(
+    topic: str = "orders", partition: int = 0, directory: Callable[[Scene], str] = own_directory
+) -> Fields:
+    return {"dirs": [{"path": directory, "topics": [{"name": topic, "partitions": [partition]}]}]}
+
+
 def changed(level: int, name: str = "transaction.version", **fields: Any) -> Fields:
     down = level < LEVELS.get(name, 0)
     kind = FeatureUpgradeType.SAFE_DOWNGRADE if down else FeatureUpgradeType.UPGRADE
@@ -57,6 +71,27 @@ def quorum(topic: str = METADATA_LOG, partition: int = 0) -> Fields:
 
 NOT_DOWN: Fields = {"upgrade_type": FeatureUpgradeType.UPGRADE, "allow_downgrade": False}
 CLUSTER_ROWS: Rows = {
+    apis.AlterReplicaLogDirs: (
+        Row(
+            to_directory(),
+            {"results": {"topic_name": "orders", "partitions.partition_index": 0}},
+            rights=[(ALTER, CLUSTER)],
+        ),
+        Row(
+            to_directory("elsewhere", directory=lambda _scene: "elsewhere"), error=NO_DIRECTORY, at=IN_RESULTS
+        ),
+        Row(to_directory("missing"), error=UNKNOWN, at=IN_RESULTS),
+        Row(to_directory(partition=2), error=UNKNOWN, at=IN_RESULTS),
+        Row(
+            to_directory(),
+            error=ErrorCode.REPLICA_NOT_AVAILABLE,
+            at=IN_RESULTS,
+            before=lambda scene: (
+                scene.other_broker(7),
+                scene.do(apis.AlterPartitionReassignments, **moved([7])),
+            ),
+        ),
+    ),
     apis.ApiVersions: (
         Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": FROM_1}, versions=(0, 3)),
         Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": SUPPORTED}, versions=(4, 4)),

@@ -123,5 +123,10 @@ def test_log_directories_hold_each_partition_once(tools: AtBroker, topic: str, f
         for directory in broker["logDirs"]
         for each in directory["partitions"]
     } == {(f"{topic}-0", 0): 0, (f"{topic}-1", 1): 0}
+    plan = moves(topic, [0])
+    plan["partitions"][0]["log_dirs"] = [found["brokers"][0]["logDirs"][0]["logDir"]]
+    assert "Successfully started moving log directory" in reassign(tools, "--execute", file(plan))
+    verified = reassign(tools, "--verify", file(plan))
+    assert f"Reassignment of replica {topic}-0-0 completed successfully." in verified
     unknown = tools.refused("kafka-log-dirs", "--describe", "--broker-list", "77")
     assert "do not exist from --broker-list: 77" in unknown

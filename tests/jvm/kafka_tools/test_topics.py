@@ -39,7 +39,7 @@ def test_topics_are_created_described_grown_and_deleted(tools: AtBroker) -> None
         rf"Topic: {by_number}\tTopicId: (\S{{22}})\tPartitionCount: 3\tReplicationFactor: 1\t", output
     )
     assert head is not None, output
-    for config in ("retention.ms=1000", "cleanup.policy=compact,delete", "storage.format=record"):
+    for config in ("retention.ms=1000", "cleanup.policy=compact,delete"):
         assert config in output
     # Asked by id the tool does not ask who else might lead, and says so.
     by_id = tools.done("kafka-topics", "--describe", "--topic-id", head[1])

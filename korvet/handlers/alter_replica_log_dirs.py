@@ -1,0 +1,94 @@
+"""AlterReplicaLogDirs (key 34), versions 1-2: moves of partitions between log directories, of which there are none.
+
+A partition has one directory, as on a Kafka with one: a request for that one is done, and any other is not found. The
+names are those of DescribeLogDirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.context import Caller, ClusterApi
+from korvet.handlers.registry import register
+from korvet.log.stats import LogDirs
+from korvet.protocol.messages import alter_replica_log_dirs as wire
+from korvet.topics.registry import Topic
+
+
+def handle(
+    request: wire.AlterReplicaLogDirsRequest, _caller: Caller, api: ClusterApi
+) -> wire.AlterReplicaLogDirsResponse:
+    """Answer each partition; of one that is named in several directories the last one counts, as in Kafka."""
+    live = api.cluster.refresh()
+    api.topics.refresh()
+    names = api.log_dirs.names()
+    outcomes: dict[str, dict[int, ErrorCode]] = {}
+    for name, paths in _paths(request).items():
+        topic = api.topics.get_cached(name)
+        placed = live.placed(name, len(topic.partitions), topic.assignment) if topic is not None else []
+        here = [api.cluster.this.broker_id in each.replicas for each in placed]
+        outcomes[name] = {
+            index: _outcome(topic, here, index, path, api.log_dirs)
+            if path in names
+            else ErrorCode.LOG_DIR_NOT_FOUND
+            for index, path in paths.items()
+        }
+    return _response(outcomes)
+
+
+def refuse(
+    request: wire.AlterReplicaLogDirsRequest, _caller: Caller, error: KafkaError
+) -> wire.AlterReplicaLogDirsResponse:
+    """Answer every partition with the error."""
+    return _response({name: dict.fromkeys(paths, error.code) for name, paths in _paths(request).items()})
+
+
+def _paths(request: wire.AlterReplicaLogDirsRequest) -> dict[str, dict[int, str]]:
+    """Return the path that is asked for, by topic and partition."""
+    paths: dict[str, dict[int, str]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+    return paths
+
+
+def _outcome(
+    topic: Topic | None, here: Sequence[bool], index: int, path: str, log_dirs: LogDirs
+) -> ErrorCode:
+    """Return the outcome for a directory that exists; `here` says which partitions of the topic this broker has."""
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not here[index]:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    # Each node of a Redis Cluster is a directory, but no broker moves a partition to another node.
+    is_there = path == log_dirs.name_of(topic.partitions[index])
+    return ErrorCode.NONE if is_there else ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def _response(outcomes: Mapping[str, Mapping[int, ErrorCode]]) -> wire.AlterReplicaLogDirsResponse:
+    return wire.AlterReplicaLogDirsResponse(
+        results=[
+            wire.AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    wire.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index, code in codes.items()
+                ],
+            )
+            for name, codes in outcomes.items()
+        ]
+    )
+
+
+register(
+    wire.AlterReplicaLogDirsRequest,
+    ClusterApi,
+    handle,
+    refuse,
+    errors={
+        ErrorCode.LOG_DIR_NOT_FOUND,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
+)
