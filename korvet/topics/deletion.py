@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
+from korvet.clock import Clock
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis import scripts
 from korvet.redis.client import Redis, ScriptCall
@@ -49,9 +50,26 @@ _FIELDS_PER_STEP = 2_000
 _ATTEMPTS_MAX = 5
 """Tries of a deletion while the row changes under it."""
 
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.001, 0.05
+"""Between steps of a deletion; shorter pauses are joined."""
+
 _Part: TypeAlias = tuple[TopicRow, int]
 _Marked: TypeAlias = tuple[TopicRow, bytes]
 """A row that is marked, and its text in Redis."""
+
+
+def paced(steps: Iterator[None], clock: Clock) -> Iterator[None]:
+    """Yield after each step; Redis then serves others for as long as it served this."""
+    busy = 0.0
+    while True:
+        began = clock.monotonic()
+        if next(steps, steps) is steps:
+            return
+        busy += clock.monotonic() - began
+        yield
+        if busy > _PAUSE_SECONDS_MIN:
+            clock.sleep(min(busy, _PAUSE_SECONDS_MAX))
+            busy = 0.0
 
 
 class TopicDeletion:

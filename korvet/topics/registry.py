@@ -27,6 +27,7 @@ from korvet.config.values import listed
 from korvet.errors import ErrorCode, KafkaError
 from korvet.topics import config as topic_config
 from korvet.topics.config import TopicConfig
+from korvet.topics.deletion import paced
 from korvet.topics.store import TopicStore
 from korvet.topics.types import Partition, PartitionRef, TopicPartitions, TopicRef, TopicRow
 from korvet.turns import in_parts, in_turns
@@ -44,9 +45,6 @@ CONFIGS_MAX = 1000
 """Effective configs kept for reuse; beyond it all are computed again. Requests that only validate name configs too."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.001, 0.05
-"""Between steps of a deletion; shorter pauses are joined."""
-
 X = TypeVar("X")
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -155,20 +153,6 @@ def new_id() -> bytes:
         topic_id = uuid.uuid4().bytes
         if not id_text(topic_id).startswith("-"):
             return topic_id
-
-
-def _paced(steps: Iterator[None], clock: Clock) -> Iterator[None]:
-    """Yield after each step; Redis then serves others for as long as it served this."""
-    busy = 0.0
-    while True:
-        began = clock.monotonic()
-        if next(steps, steps) is steps:
-            return
-        busy += clock.monotonic() - began
-        yield
-        if busy > _PAUSE_SECONDS_MIN:
-            clock.sleep(min(busy, _PAUSE_SECONDS_MAX))
-            busy = 0.0
 
 
 class TopicRegistry:
@@ -478,7 +462,7 @@ class TopicRegistry:
         except KafkaError as error:
             return [error.without_frames()] * len(topics)
         with contextlib.suppress(KafkaError):
-            self._work_until(_paced(steps, self._clock), until)
+            self._work_until(paced(steps, self._clock), until)
         self.refresh()
         return [errors.get(topic.name) for topic in topics]
 
@@ -506,7 +490,7 @@ class TopicRegistry:
 
         Raises KafkaError KAFKA_STORAGE_ERROR, StorageUnavailableError; the steps may be repeated from the beginning.
         """
-        return _paced(self._store.deletion.steps(marked), self._clock)
+        return paced(self._store.deletion.steps(marked), self._clock)
 
     def _create(self, row: TopicRow, until: float) -> None:
         while True:
