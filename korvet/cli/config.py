@@ -17,6 +17,7 @@ import click
 from korvet.cli.options import Command, add_options, repeated_option
 from korvet.cli.output import print_json, print_table
 from korvet.config.definition import ConfigDef, Value
+from korvet.config.dynamic import altered
 from korvet.config.settings import SETTINGS
 from korvet.config.sources import BrokerConfig, load
 from korvet.errors import ConfigError
@@ -93,17 +94,39 @@ def config(
     markdown: bool,
     **flags: str | None,
 ) -> None:
-    """Print the effective configuration with the origin of each value; passwords are masked."""
+    """Print the effective configuration with the origin of each value; passwords are masked.
+
+    Values that clients have altered are read from Redis; a note on stderr says why if they cannot be.
+    """
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other")
     if markdown:
         click.echo(markdown_table(SETTINGS.values()), nl=False)
         return
-    configuration = loader(config_file, assignments, flags)()
+    configuration = _as_altered(loader(config_file, assignments, flags)())
     if as_json:
         print_json(_as_object(configuration))
     else:
         _print_table(configuration)
+
+
+def _as_altered(configuration: BrokerConfig) -> BrokerConfig:
+    """Return the configuration with the values that clients have altered, as Redis has them."""
+    from korvet.server.supervisor.redis_check import altered_layers  # noqa: PLC0415 - other commands start without it
+
+    settings = configuration.settings
+    try:
+        layers = altered_layers(settings)
+    except ConfigError as error:
+        click.echo(f"Values that clients have altered are not shown: {error}", err=True)
+        return configuration
+    if layers is None:
+        if (directory := Path(settings.data_dir).expanduser()).exists():
+            reason = f"the embedded server of {directory} does not run"
+            click.echo(f"Values that clients have altered are not shown: {reason}", err=True)
+        return configuration
+    origins = {name: f"clients ({layer})" for name, layer in altered(layers).items()}
+    return BrokerConfig(layers.settings, {**configuration.origins, **origins})
 
 
 def markdown_table(table: Iterable[ConfigDef]) -> str:

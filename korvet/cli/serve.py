@@ -110,11 +110,11 @@ def doctor(
     Give it the flags and the environment of `korvet serve`, and run it as the same user. Every finding that is not ok
     says what to change. Exit code 1 if a finding is an error: it keeps the broker from starting, or loses records.
     """
-    settings = loader(config_file, assignments, flags)().settings
+    configuration = loader(config_file, assignments, flags)()
     from korvet.doctor import examine  # noqa: PLC0415 - other commands start without it
     from korvet.doctor.finding import Level  # noqa: PLC0415 - other commands start without it
 
-    findings = list(examine(settings, _lake_problem))
+    findings = list(examine(configuration, _lake_problem))
     rows = [
         {"check": each.what, "level": each.level, "finding": each.said, "advice": each.advice}
         for each in findings

@@ -13,7 +13,7 @@ from gevent.lock import RLock
 
 from korvet import logs
 from korvet.cluster.rows import RowStore
-from korvet.config.dynamic import Layers, merge_valid
+from korvet.config.dynamic import DEFAULT, Layers, merge_valid
 from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.redis.client import Redis
@@ -22,9 +22,6 @@ from korvet.redis.replies import RespError
 
 _LOG = logging.getLogger(__name__)
 _log = logs.Log(__name__)
-
-DEFAULT = "default"
-"""Field of the row that counts for all brokers; every other row is named by a broker's id."""
 
 FEED_MEMBER = "/brokers"
 """Member of the change feed that stands for a change of settings: no topic can have that name."""

@@ -6,21 +6,25 @@ A value set for one broker counts before one set for the whole cluster, and that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from korvet.config import sources
 from korvet.config.broker_configs import DYNAMIC_CONFIGS
 from korvet.config.definition import ConfigDef, Value
 from korvet.config.settings import SETTINGS, Settings
-from korvet.config.sources import check_together
 from korvet.errors import ConfigError
 
 CLUSTER_WIDE = "cluster-wide"
 THIS_BROKER = "broker"
 AT_START = "start"
 """The layers, as errors and log lines name them."""
+
+
+DEFAULT = "default"
+"""Name of the row in Redis that counts for all brokers; every other row is named by a broker's id."""
 
 
 class Layers(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,24 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
     static: Settings
     cluster: Mapping[str, str] = {}
     broker: Mapping[str, str] = {}
+
+
+def altered(layers: Layers) -> dict[str, str]:
+    """Return the settings that clients have altered, and for each the layer that counts."""
+    every = dict.fromkeys(layers.cluster, CLUSTER_WIDE) | dict.fromkeys(layers.broker, THIS_BROKER)
+    return {name: layer for name, layer in every.items() if name in SETTINGS}
+
+
+def overridden(layers: Layers, origins: Mapping[str, str]) -> Iterator[tuple[ConfigDef, str]]:
+    """Yield the settings that have a value of the start with no effect, for clients altered them, and the layer.
+
+    `origins` says where the values of the start come from (BrokerConfig).
+    """
+    for name, layer in sorted(altered(layers).items()):
+        definition = SETTINGS[name]
+        same = definition.value(layers.settings) == definition.value(layers.static)
+        if origins[name] != sources.DEFAULT and not same:
+            yield definition, layer
 
 
 def normalize(name: str, text: str, layer: str) -> str:
@@ -56,7 +78,7 @@ def merge(static: Settings, cluster: Mapping[str, str], broker: Mapping[str, str
                 given[definition.attribute] = value
             origins[name] = layer
     settings = dataclasses.replace(static, **given)
-    check_together(settings, origins)
+    sources.check_together(settings, origins)
     return Layers(settings=settings, static=static, cluster=dict(cluster), broker=dict(broker))
 
 

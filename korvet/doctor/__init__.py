@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from korvet.config.settings import Settings
+from korvet.config.sources import BrokerConfig
 from korvet.doctor import addresses, machine, redis_server
 from korvet.doctor import settings as settings_checks
 from korvet.doctor.finding import Finding
 from korvet.doctor.settings import LakeProblem
 
 
-def examine(settings: Settings, lake_problem: LakeProblem) -> Iterator[Finding]:
+def examine(configuration: BrokerConfig, lake_problem: LakeProblem) -> Iterator[Finding]:
     """Yield what is found, part by part; `lake_problem` tries to write to the lake."""
+    settings = configuration.settings
     yield from settings_checks.examine(settings)
+    yield from settings_checks.examine_altered(configuration)
     yield from settings_checks.examine_tls(settings)
     yield from addresses.examine(settings)
     yield from redis_server.examine(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,15 +11,17 @@ from functools import partial
 from pathlib import Path
 
 from korvet.admin.security import from_configs, read_properties
+from korvet.config.dynamic import CLUSTER_WIDE, overridden
 from korvet.config.listeners import wanted_listeners
 from korvet.config.settings import Settings
+from korvet.config.sources import BrokerConfig
 from korvet.config.values import WILDCARDS, is_local, parse_address
 from korvet.console.access import TOKEN_CHARS_MIN, NoTokenError, read_token
 from korvet.doctor.finding import Finding, error, ok, warning
 from korvet.errors import ConfigError
 from korvet.redis import url as redis_url
 from korvet.security.tls import OPS, ListenerTls, listeners_tls, ops_tls
-from korvet.server.supervisor import startup
+from korvet.server.supervisor import redis_check, startup
 
 CERTIFICATE_DAYS_MIN = 14
 """As the alert KorvetCertificateExpires has it."""
@@ -33,6 +36,21 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield what looks wrong, or that nothing does."""
     found = [*_leases(settings), *_sizes(settings), *_offsets(settings), *_exposure(settings)]
     yield from found or [ok("settings", "no contradictions")]
+
+
+def examine_altered(configuration: BrokerConfig) -> Iterator[Finding]:
+    """Yield the settings of file, environment and flags that do not count, for clients have altered them."""
+    settings, origins = configuration.settings, configuration.origins
+    with contextlib.suppress(ConfigError):  # the examination of Redis says what is wrong
+        if layers := redis_check.altered_layers(settings):
+            for each, layer in overridden(layers, origins):
+                given, counts = (each.format(each.value(some)) for some in (settings, layers.settings))
+                whose = "--cluster" if layer == CLUSTER_WIDE else f"--broker {settings.broker_id}"
+                said = f"{given} ({origins[each.name]}) does not count: clients have set {counts} ({layer})"
+                advice = (
+                    f"korvet configs alter {whose} --delete {each.name}, or give {counts} at the start too"
+                )
+                yield warning(each.name, said, advice)
 
 
 def examine_console(settings: Settings) -> Iterator[Finding]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from korvet import logs
-from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.cluster.dynamic_settings import BrokerConfigStore
 from korvet.cluster.pipelines import PipelineStore
+from korvet.config.dynamic import DEFAULT
 from korvet.config.settings import Settings
 from korvet.config.values import key_values, listed
 from korvet.errors import KafkaError, LakeError, StorageUnavailableError

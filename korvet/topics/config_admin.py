@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from korvet import logs
-from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSettings
+from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
 from korvet.cluster.group_configs import GroupConfigs, GroupRow
 from korvet.config.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
 from korvet.config.described import (
@@ -29,7 +29,7 @@ from korvet.config.described import (
     slot_tags,
     with_overrides,
 )
-from korvet.config.dynamic import CLUSTER_WIDE, THIS_BROKER, Layers, merge, normalize
+from korvet.config.dynamic import CLUSTER_WIDE, DEFAULT, THIS_BROKER, Layers, merge, normalize
 from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
 from korvet.config.values import listed

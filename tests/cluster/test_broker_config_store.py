@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.dynamic_settings import DEFAULT, FEED_MEMBER, BrokerConfigStore
+from korvet.cluster.dynamic_settings import FEED_MEMBER, BrokerConfigStore
 from korvet.cluster.rows import ATTEMPTS_MAX
+from korvet.config.dynamic import DEFAULT
 from korvet.errors import ErrorCode, KafkaError
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys

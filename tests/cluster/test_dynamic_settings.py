@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore, LiveSettings
+from korvet.cluster.dynamic_settings import BrokerConfigStore, LiveSettings
+from korvet.config.dynamic import DEFAULT
 from korvet.config.settings import Settings
 from korvet.errors import StorageUnavailableError
 from korvet.redis.keys import Keys

@@ -45,16 +45,11 @@ def test_without_any_source_every_setting_is_its_default() -> None:
 
 def test_settings_that_kafka_has_have_its_defaults() -> None:
     settings = Settings()
-    assert settings.message_max_bytes == 1_048_588
-    assert settings.socket_request_max_bytes == 104_857_600
-    assert settings.fetch_max_bytes == 57_671_680
-    assert settings.log_retention_ms == 604_800_000
-    assert settings.log_retention_check_interval_ms == 300_000
-    assert settings.log_cleaner_dedupe_buffer_size == 134_217_728
-    assert settings.log_cleaner_backoff_ms == 15_000
-    assert settings.log_cleaner_enable is True
-    assert settings.group_initial_rebalance_delay_ms == 3_000
-    assert settings.num_partitions == 1
+    assert (settings.message_max_bytes, settings.fetch_max_bytes) == (1_048_588, 57_671_680)
+    assert (settings.socket_request_max_bytes, settings.log_retention_ms) == (104_857_600, 604_800_000)
+    assert (settings.log_retention_check_interval_ms, settings.log_cleaner_backoff_ms) == (300_000, 15_000)
+    assert (settings.log_cleaner_dedupe_buffer_size, settings.log_cleaner_enable) == (134_217_728, True)
+    assert (settings.group_initial_rebalance_delay_ms, settings.num_partitions) == (3_000, 1)
     assert settings.auto_create_topics_enable is True
 
 

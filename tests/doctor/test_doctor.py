@@ -192,17 +192,23 @@ def test_a_redis_that_is_none_for_these_settings(
 @pytest.mark.slow
 def test_topics_that_want_more_servers_than_are_in_sync(durable: str) -> None:
     with redis.Redis.from_url(durable) as client:
-        for name, configs in (
-            ("a", {"min.insync.replicas": "2"}),
-            ("b", {"min.insync.replicas": "1"}),
-            ("c", {}),
-        ):
+        wanted = "min.insync.replicas"
+        for name, configs in (("a", {wanted: "2"}), ("b", {wanted: "1"}), ("c", {})):
             client.hset("korvet:topics", name, json.dumps({"id": name, "partitions": 1, "configs": configs}))
         client.hset("korvet:topics", "damaged", "{")
     found = bad(redis_server.examine(settings(redis__url=durable)))["topics"]
     assert found.said == "1 in sync, and min.insync.replicas is more for a (2): acks=all is refused"
     found = bad(redis_server.examine(settings(redis__url=durable, min__insync__replicas="2")))["topics"]
     assert "is more for a (2), c (2): acks=all" in found.said
+
+
+@pytest.mark.slow
+def test_settings_of_the_start_that_clients_have_altered(durable: str) -> None:
+    with redis.Redis.from_url(durable) as client:
+        client.hset("{korvet:topics}:brokers", "default", '{"log.retention.ms": "5", "log.roll.ms": "6"}')
+    given = load(None, {}, {"redis.url": durable, "log.retention.ms": "7"})
+    [found] = bad(settings_checks.examine_altered(given)).values()
+    assert found.said == "7 (command line) does not count: clients have set 5 (cluster-wide)"
 
 
 @pytest.mark.slow

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.cluster.dynamic_settings import BrokerConfigStore
+from korvet.config.dynamic import DEFAULT
 from korvet.config.settings import Settings
 from korvet.redis.keys import Keys
 from korvet.server.keeper.keeper import Keeper
 from tests.handlers.configs import (
     BROKER,
     DYNAMIC_BROKER,
-    DYNAMIC_DEFAULT,
     STATIC,
     chain,
     change,
@@ -37,12 +37,15 @@ ALL = ""
 
 def delete_altered(client: Client, *names: str) -> None:
     for name in names:
-        altered = [
-            key
-            for key, each in configs_of(client, BROKER, name).items()
-            if each.config_source in (DYNAMIC_BROKER, DYNAMIC_DEFAULT)
-        ]
+        found = configs_of(client, BROKER, name).items()
+        altered = [key for key, each in found if each.config_source < STATIC]
         change(client, BROKER, name, dict.fromkeys(altered))
+
+
+def counting(client: Client) -> list[tuple[str | None, int]]:
+    """Return the value of message.max.bytes that counts and the next one, with their sources."""
+    found = chain(config(client, BROKER, "0", "message.max.bytes", synonyms=True))
+    return [(text, source) for _name, text, source in found[:2]]
 
 
 def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
@@ -56,21 +59,15 @@ def test_what_is_set_stays_over_restarts_and_lies_over_a_reloaded_file(
         change(client, BROKER, ALL, {"log.retention.bytes": "80"})
         broker.stop()
     with korvet_broker(tmp_path / "second", *flags, workers=1) as broker:
+        said = f"message.max.bytes start=1000 origin={file} in_effect=90 layer=broker"
+        assert [said in line for line in broker.log().splitlines() if "altered by clients" in line] == [True]
         with Client(broker.address) as client:
-            found = config(client, BROKER, "0", "message.max.bytes", synonyms=True)
-            assert chain(found)[:2] == [
-                ("message.max.bytes", "90", DYNAMIC_BROKER),
-                ("message.max.bytes", "1000", STATIC),
-            ]
+            assert counting(client) == [("90", DYNAMIC_BROKER), ("1000", STATIC)]
             assert value(client, BROKER, "0", "log.retention.bytes") == "80"
         file.write_text('"message.max.bytes" = 2000\n"log.roll.ms" = 2000\n')
         broker.reload()
         with Client(broker.address) as client:
-            found = config(client, BROKER, "0", "message.max.bytes", synonyms=True)
-            assert chain(found)[:2] == [
-                ("message.max.bytes", "90", DYNAMIC_BROKER),
-                ("message.max.bytes", "2000", STATIC),
-            ]
+            assert counting(client) == [("90", DYNAMIC_BROKER), ("2000", STATIC)]
             assert value(client, BROKER, "0", "log.roll.ms") == "2000"
             change(client, BROKER, "0", {"message.max.bytes": None})
             assert value(client, BROKER, "0", "message.max.bytes") == "2000"

@@ -10,8 +10,9 @@ import gevent
 import pytest
 import redis as redis_py
 
-from korvet.cluster.dynamic_settings import DEFAULT, BrokerConfigStore
+from korvet.cluster.dynamic_settings import BrokerConfigStore
 from korvet.cluster.features import FeatureUpdate
+from korvet.config.dynamic import DEFAULT
 from korvet.config.listeners import DEFAULT_LISTENER
 from korvet.config.settings import Settings
 from korvet.config.values import Address

@@ -169,11 +169,6 @@ def test_a_topics_config_and_the_setting_that_it_inherits_are_acted_upon(
         assert getattr(config, attribute) == acted_upon
 
 
-def test_local_retention_follows_retention_where_nothing_else_is_said() -> None:
-    config = topic_config.effective({"retention.ms": "7", "retention.bytes": "9"}, Settings())
-    assert (config.local_retention_ms, config.local_retention_bytes) == (7, 9)
-
-
 REMOTE, UNCOPIED = {"remote.storage.enable": "true"}, {"remote.log.copy.disable": "true"}
 
 
@@ -230,11 +225,6 @@ def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default(
     overrides = {"max.message.bytes": "9", "compression.type": "lz4", "retention.bytes": "-1"}
     of_topic = topic_config.effective(overrides, settings)
     assert (of_topic.max_message_bytes, of_topic.codec, of_topic.retention_ms) == (9, Codec.lz4, 7)
-    sources = {name: each.source for name, each in entries(overrides, settings).items()}
-    dynamic = {name for name, source in sources.items() if source == ConfigSource.TOPIC}
-    assert dynamic == set(overrides)
-    static = {name for name, source in sources.items() if source == ConfigSource.STATIC}
-    assert static == {"retention.ms"}
 
 
 @pytest.mark.parametrize("value", ["uncompressed", "producer"])

@@ -23,11 +23,15 @@ from korvet.server.supervisor.signals import Signals
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What Redis said: the facts of the server, and the ids of the cluster and of this broker."""
+    """What Redis said: facts of the server, ids of the cluster and of this broker, and what clients have altered.
+
+    `altered` are dynamic settings for all brokers, and for this one.
+    """
 
     facts: ServerFacts
     cluster_id: str
     broker_id: int
+    altered: list[dict[str, str]]
 
 
 class _Note(msgspec.Struct):
@@ -88,4 +92,4 @@ def _prepare(settings: Settings, start: Registration, fd: int, *, own: bool) -> 
     except ConfigError as error:
         send(_Note(refusal=str(error)))
     else:
-        send(_Note(prepared=Prepared(*prepared)))
+        send(_Note(prepared=prepared))

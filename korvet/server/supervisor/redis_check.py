@@ -14,19 +14,23 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import redis
 from redis.crc import key_slot
 from redis.exceptions import AskError, NoPermissionError
 
 from korvet.cluster.registration import Registration
+from korvet.config.dynamic import DEFAULT, Layers, merge_valid
 from korvet.config.settings import Settings
 from korvet.errors import ConfigError, ErrorCode
 from korvet.redis import scripts
 from korvet.redis.blocking import Masters, connect_to, connected, one_line
 from korvet.redis.keys import Keys
-from korvet.redis.url import SWITCHED, RedisAddress, parse_url
+from korvet.redis.url import SWITCHED, RedisAddress, parse_url, running_url
+from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
 
 Result = TypeVar("Result")
@@ -46,14 +50,15 @@ _NAMED = {"server": "a single server", "sentinel": "a Sentinel", "cluster": "a n
 
 def prepare_all(
     settings: Settings, start: Registration, progress: Callable[[str], None], *, own: bool
-) -> tuple[ServerFacts, str, int]:
-    """Check and prepare Redis and register this broker; returns the facts and the ids of the cluster and the broker.
-
-    Raises ConfigError, as each of the steps below.
-    """
+) -> Prepared:
+    """Check and prepare Redis and register this broker. Raises ConfigError, as each of the steps below."""
     facts = check(settings, time.sleep, progress, settings.redis_connect_timeout_ms)
     cluster_id = prepare(settings).cluster_id
-    return facts, cluster_id, register(settings, start, own=own)
+    broker_id = register(settings, start, own=own)
+    altered = [dict[str, str](), dict[str, str]()]
+    with contextlib.suppress(ConfigError):  # the master that has them is away
+        altered = altered_rows(settings, broker_id)
+    return Prepared(facts, cluster_id, broker_id, altered)
 
 
 def check(
@@ -324,6 +329,37 @@ def prepare(settings: Settings) -> Settings:
             f"cluster.id is {settings.cluster_id}, but that of this Redis (key {key}) is {cluster_id}"
         )
     return dataclasses.replace(settings, cluster_id=cluster_id)
+
+
+def altered_rows(settings: Settings, broker_id: int) -> list[dict[str, str]]:
+    """Return what clients have altered, for all brokers and for this one; nothing of a row that cannot be read.
+
+    Raises ConfigError.
+    """
+    key = Keys(settings.namespace).broker_configs
+    texts: list[bytes | None] = [None, None]
+    with connected(settings) as masters, contextlib.suppress(redis.ResponseError):  # no hash
+        texts = _at(masters, key, lambda client: client.hmget(key, DEFAULT, str(broker_id)))
+    return [_row(text) for text in texts]
+
+
+def _row(text: bytes | None) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text or b"{}", type=dict[str, str])
+    except msgspec.DecodeError:
+        return {}
+
+
+def altered_layers(settings: Settings) -> Layers | None:
+    """Return the settings with those that clients have altered, None if the embedded server does not run.
+
+    Raises ConfigError.
+    """
+    url = settings.redis_url or running_url(Path(settings.data_dir))
+    if url is None:
+        return None
+    rows = altered_rows(dataclasses.replace(settings, redis_url=url), settings.broker_id)
+    return merge_valid(settings, *rows)[0]
 
 
 def register(settings: Settings, start: Registration, *, own: bool) -> int:

@@ -45,7 +45,7 @@ class Runtime:
     """What is there before the first child, which is all that children get.
 
     `resolved` are settings whose values the start may find, by attribute. `incarnation` distinguishes this start of the
-    broker from all others.
+    broker from all others. `altered` are the settings that clients have altered, for all brokers and for this one.
     """
 
     resolved: Mapping[str, Any]
@@ -56,6 +56,7 @@ class Runtime:
     ops_listener: socket.socket | None
     metrics_directory: Path
     incarnation: str
+    altered: Sequence[Mapping[str, str]]
 
     def settle(self, settings: Settings) -> Settings:
         """Return `settings` as children get them: the embedded server's URL, the cluster's id, the broker's."""
@@ -136,8 +137,9 @@ def prepare(settings: Settings, signals: Signals, progress: Progress, cleanup: E
     }
     server = redis_url.parse_url(settings.redis_url)
     data = f"{embedded.data_dir.path}, embedded" if embedded else f"Redis at {server}"
+    facts, altered = prepared.facts, prepared.altered
     return Runtime(
-        resolved, embedded, prepared.facts, data, reserved, ops_listener, metrics_directory, incarnation
+        resolved, embedded, facts, data, reserved, ops_listener, metrics_directory, incarnation, altered
     )
 
 

@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from korvet import BUILD, __version__, logs
+from korvet.config.dynamic import merge_valid, overridden
 from korvet.config.settings import SETTINGS, Settings
 from korvet.config.sources import BrokerConfig
 from korvet.errors import ConfigError
@@ -49,6 +50,7 @@ class Supervisor:
 
     def __init__(self, configuration: BrokerConfig, reload: Callable[[], BrokerConfig]) -> None:
         self._configured = configuration.settings
+        self._origins = configuration.origins
         self._load = reload
         self._on_signal = {
             signal.SIGTERM: self.on_sigterm,
@@ -83,6 +85,7 @@ class Supervisor:
                 return 0
             slots = roles.slots(self._runtime, self._configured)
             settings = self._runtime.settle(self._configured)
+            self._warn_of_altered(settings)
             self._pool = ProcessPool(slots, settings, self._runtime.metrics_directory)
             cleanup.callback(self._pool.close)
             self._embedded = EmbeddedWatch(self._runtime.embedded)
@@ -93,6 +96,18 @@ class Supervisor:
             while self._stop_at is None or time.monotonic() < self._stop_at:
                 self._step()
             return self._drain()
+
+    def _warn_of_altered(self, settings: Settings) -> None:
+        layers, _ = merge_valid(settings, *self._runtime.altered)
+        for definition, layer in overridden(layers, self._origins):
+            _log.warning(
+                "a setting was altered by clients, so its value at the start does not count",
+                setting=definition.name,
+                start=definition.format(definition.value(settings)),
+                origin=self._origins[definition.name],
+                in_effect=definition.format(definition.value(layers.settings)),
+                layer=layer,
+            )
 
     def _step(self) -> None:
         """Wait for a signal, a child that gets ready or a deadline, and act on it."""
