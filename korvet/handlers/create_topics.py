@@ -18,7 +18,8 @@ from korvet.protocol.messages import create_topics as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security.quotas import Quota
 from korvet.topics.placement import new_assignment, replication_factor
-from korvet.topics.registry import KAFKA_TOPICS, Topic, TopicSpec
+from korvet.topics.registry import Topic, TopicSpec
+from korvet.topics.types import KAFKA_TOPICS
 
 QUOTA_ERROR_VERSION_FIRST = 6
 """A request over the quota of controller mutations is refused from here on, and older ones are only throttled."""

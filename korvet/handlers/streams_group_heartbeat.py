@@ -28,7 +28,8 @@ from korvet.protocol.messages import streams_group_heartbeat as wire
 from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.security import audit
 from korvet.security.authorizer import refusal
-from korvet.topics.registry import KAFKA_TOPICS, PARTITIONS_MAX, TopicSpec, check_name
+from korvet.topics.registry import PARTITIONS_MAX, TopicSpec, check_name
+from korvet.topics.types import KAFKA_TOPICS
 
 UNCHANGED = -1
 

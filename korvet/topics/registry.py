@@ -54,10 +54,6 @@ Assignment = Sequence[Sequence[int]] | None
 """The brokers that each partition is meant for, by its index; None: any."""
 
 
-KAFKA_TOPICS = {"__consumer_offsets", "__share_group_state", "__transaction_state"}
-"""The topics that each Kafka has; here Redis has what they hold."""
-
-
 def check_name(name: str) -> None:
     """Raise KafkaError INVALID_TOPIC_EXCEPTION if `name` is not a valid topic name, saying why."""
     if not name:

@@ -12,6 +12,9 @@ from korvet.redis.keys import TAG_LENGTH
 
 _LOG = logging.getLogger(__name__)
 
+KAFKA_TOPICS = {"__consumer_offsets", "__share_group_state", "__transaction_state"}
+"""The topics that each Kafka has; here Redis has what they hold."""
+
 
 class AtRest(NamedTuple):
     """How values are compressed in Redis (settings storage.compression and storage.compression.min.bytes)."""
