@@ -1,6 +1,7 @@
 """AddOffsetsToTxn (key 25), versions 0-4: the transaction of a producer will commit offsets of a group (KIP-98).
 
 A producer for which each transaction has an epoch of its own does not send it: TxnOffsetCommit does the same (KIP-890).
+As in Kafka the empty name, of a group that can commit nothing, is no error.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ def handle(
     request: wire.AddOffsetsToTxnRequest, _caller: Caller, api: TransactionApi
 ) -> wire.AddOffsetsToTxnResponse:
     """Add the group to the transaction."""
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
     api.coordinator.add_group(
         request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     )
@@ -42,7 +41,6 @@ register(
     abandoned=lambda _request: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.INVALID_GROUP_ID,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_REQUEST,

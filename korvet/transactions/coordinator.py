@@ -125,9 +125,12 @@ class TransactionCoordinator:
     def add_group(
         self, transactional_id: str, producer_id: int, epoch: int, group: str, *, verify_only: bool = False
     ) -> int:
-        """Add a group to the producer's transaction, which will commit offsets of it; see `add_partitions`."""
+        """Add a group to the producer's transaction, which will commit offsets of it; see `add_partitions`.
+
+        An empty name opens the transaction, and adds none.
+        """
         by = ProducerIdentity(producer_id, epoch)
-        return self._add(transactional_id, by, (), [group], verify_only=verify_only)
+        return self._add(transactional_id, by, (), [group] if group else (), verify_only=verify_only)
 
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, bumps_epoch: bool

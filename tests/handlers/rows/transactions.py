@@ -123,10 +123,10 @@ def offset_added(**fields: Any) -> Fields:
 
 ADD_OFFSETS = (
     Row(offset_added(), before=Scene.init_producer, rights=[(WRITE, TRANSACTIONAL_ID), (READ, GROUP)]),
+    Row(offset_added(group_id=""), before=Scene.init_producer),
     *(
         Row(request, {}, code, versions=versions, before=before)
         for code, request, before, versions in (
-            (ErrorCode.INVALID_GROUP_ID, offset_added(group_id=""), Scene.init_producer, None),
             (INVALID, offset_added(transactional_id=""), Scene.init_producer, None),
             (OTHER_EPOCH, offset_added(), fenced, (0, 1)),
             (FENCED, offset_added(), fenced, (2, 4)),
