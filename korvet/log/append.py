@@ -233,6 +233,7 @@ class Appender:
         if check is not None:
             check(partition)
         batch = produced_batch(sent.asked, topic.config.max_message_bytes)
+        batch = batch.with_own_times(replaced=topic.config.log_append_time)
         if not zstd_known and batch.header.codec == Codec.zstd:
             message = "zstd needs version 7 of Produce"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)

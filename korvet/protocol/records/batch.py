@@ -18,7 +18,7 @@ from aiokafka.record.util import decode_varint_py
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.protocol.records.compression import Codec, compress, decompress
-from korvet.protocol.records.record import BatchRecord, DecodedRecord, Record, text_of
+from korvet.protocol.records.record import NO_TIMESTAMP, BatchRecord, DecodedRecord, Record, text_of
 from korvet.protocol.wire import Buffer
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -234,6 +234,23 @@ class ProducedBatch:
         changed = with_payload(header, payload, codec)
         return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
 
+    def with_own_times(self, *, replaced: bool) -> ProducedBatch:
+        """Return the same batch without the timestamp type LogAppendTime, which only a broker may set.
+
+        As in Kafka it is cleared if the batch has a largest timestamp, and the broker's time does not replace those of
+        the records (`replaced`). Raises KafkaError INVALID_TIMESTAMP.
+        """
+        header = self.header
+        if not header.attributes & LOG_APPEND_TIME_BIT:
+            return self
+        if replaced or header.max_timestamp == NO_TIMESTAMP:
+            message = "Producer should not set timestamp type to LogAppendTime."
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
+        payload = bytes(self.view[HEADER_BYTES:])
+        cleared = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME_BIT)
+        changed = with_payload(cleared, payload, header.codec)
+        return ProducedBatch(changed, memoryview(HEADER.pack(*changed) + payload))
+
     def timed(self, max_timestamp: int, *, log_append_time: bool = False) -> ProducedBatch:
         """Return the same batch with another largest timestamp (ms) in its header.
 
@@ -291,10 +308,6 @@ def _check_fields(header: BatchHeader, payload_bytes: int) -> None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{header.record_count} records in {payload_bytes} bytes")
     if header.attributes & CONTROL_BIT:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a client may not write control records")
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP, "only a broker may set the timestamp type LogAppendTime"
-        )
     if header.attributes & TRANSACTIONAL_BIT and header.producer_id == NO_PRODUCER_ID:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):

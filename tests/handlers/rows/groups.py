@@ -159,6 +159,15 @@ JOIN = (
     ),
 )
 
+NO_MEMBERS: tuple[tuple[Any, ...], ...] = (
+    (UNKNOWN, {"member_id": "nobody"}, None, stable),
+    (UNKNOWN, {"group_id": "missing"}, None, stable),
+    (UNKNOWN, {"member_id": "m"}, None, sharing),
+    (OTHER_GENERATION, {"generation_id": 7}, None, stable),
+    (NO_NAME, {"group_id": ""}, None, stable),
+    (REBALANCE, {}, None, rebalancing),
+)
+"""What SyncGroup and Heartbeat refuse: code, fields of the request, versions, and what is set up before."""
 SYNC = (
     Row(
         syncing(assignments=[{"member_id": member, "assignment": b"part"}]),
@@ -169,40 +178,22 @@ SYNC = (
     *(
         Row(syncing(**fields), {"assignment": b""}, code, versions=versions, before=before)
         for code, fields, versions, before in (
-            (UNKNOWN, {"member_id": "nobody"}, None, stable),
-            (UNKNOWN, {"group_id": "missing"}, None, stable),
-            (UNKNOWN, {"member_id": "m"}, None, sharing),
+            *NO_MEMBERS,
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 5), static),
-            (OTHER_GENERATION, {"generation_id": 7}, None, stable),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": "sticky"}, (5, 5), stable),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_type": None}, (5, 5), stable),
-            (NO_NAME, {"group_id": ""}, None, stable),
-            (REBALANCE, {}, None, rebalancing),
         )
     ),
 )
 
+BEAT: Fields = {"group_id": "billing", "member_id": member, "generation_id": 1}
 HEARTBEAT = (
-    Row(
-        {"group_id": "billing", "member_id": member, "generation_id": 1},
-        before=stable,
-        rights=[(READ, GROUP)],
-    ),
+    Row(BEAT, before=stable, rights=[(READ, GROUP)]),
     *(
-        Row(
-            {"group_id": "billing", "member_id": member, "generation_id": 1} | fields,
-            error=code,
-            versions=versions,
-            before=before,
-        )
+        Row(BEAT | fields, error=code, versions=versions, before=before)
         for code, fields, versions, before in (
-            (UNKNOWN, {"member_id": "nobody"}, None, stable),
-            (UNKNOWN, {"group_id": "missing"}, None, stable),
-            (UNKNOWN, {"member_id": "m"}, None, sharing),
+            *NO_MEMBERS,
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 4), static),
-            (OTHER_GENERATION, {"generation_id": 7}, None, stable),
-            (NO_NAME, {"group_id": ""}, None, stable),
-            (REBALANCE, {}, None, rebalancing),
         )
     ),
 )

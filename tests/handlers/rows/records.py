@@ -42,6 +42,14 @@ NO_ID: Fields = {
 }
 
 
+TIMED = forged(batch(b"v"), attributes=8)
+"""A batch that claims to have a broker's time."""
+
+
+def by_its_time(scene: Scene) -> None:
+    scene.create("timed", message_timestamp_type="LogAppendTime")
+
+
 def idempotent(sequence: int, epoch: int = 1, producer_id: int = 77) -> bytes:
     return batch(b"v", producer_id=producer_id, epoch=epoch, sequence=sequence)
 
@@ -173,7 +181,7 @@ PRODUCE = (
     Row(
         produced(topic="timed"),
         {"responses.partition_responses.log_append_time_ms": Where(lambda at: at > TIMESTAMP)},
-        before=lambda scene: scene.create("timed", message_timestamp_type="LogAppendTime"),
+        before=by_its_time,
     ),
     Row({"acks": 1}, {"responses": []}),
     Row(
@@ -195,27 +203,25 @@ PRODUCE = (
     ),
     refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, produced(bytes(16) + b"\1" + bytes(60))),
     refused(ErrorCode.MESSAGE_TOO_LARGE, produced(batch(b"v" * 1_100_000))),
-    refused(ErrorCode.INVALID_TIMESTAMP, produced(batch(Record(timestamp=FAR_MS)))),
+    *(
+        refused(ErrorCode.INVALID_TIMESTAMP, produced(records, topic=topic), before=by_its_time)
+        for records, topic in (
+            (batch(Record(timestamp=FAR_MS)), "orders"),
+            (TIMED, "timed"),
+            (forged(batch(Record(timestamp=-1)), attributes=8), "orders"),
+        )
+    ),
     refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, produced(batch(b"v" * 500, codec=ZSTD)), versions=(3, 6)),
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, produced(idempotent(9)), before=six_sent),
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, produced(idempotent(6, epoch=0)), before=six_sent),
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, produced(transactional(), tx="tx"), before=fenced),
-    refused(
-        ErrorCode.INVALID_TXN_STATE,
-        produced(transactional(), tx="tx"),
-        before=Scene.init_producer,
-        versions=(3, 10),
-    ),
-    refused(
-        ErrorCode.TRANSACTION_ABORTABLE,
-        produced(transactional(), tx="tx"),
-        before=Scene.init_producer,
-        versions=(11, 11),
-    ),
-    refused(
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        produced(transactional(producer_id=5), tx="tx"),
-        before=Scene.init_producer,
+    *(
+        refused(code, produced(records, tx="tx"), before=Scene.init_producer, versions=versions)
+        for code, records, versions in (
+            (ErrorCode.INVALID_TXN_STATE, transactional(), (3, 10)),
+            (ErrorCode.TRANSACTION_ABORTABLE, transactional(), (11, 11)),
+            (ErrorCode.INVALID_PRODUCER_ID_MAPPING, transactional(producer_id=5), None),
+        )
     ),
     refused(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, produced(transactional()), before=Scene.init_producer
@@ -258,6 +264,11 @@ FETCH = (
     ),
     Row(fetched(4), versions=(4, 4), rights=[(READ, TOPIC)], before=lambda scene: scene.append(b"a", b"b")),
     Row(fetched(topic="zstd"), {"responses.partitions.records": Where(bool)}, versions=(4, 10), before=zstd),
+    Row(
+        fetched(3),
+        {"responses.partitions.records": Where(lambda records: records[22] == 0)},
+        before=lambda scene: scene.produce(TIMED),
+    ),
     Row(fetched(isolation_level=1), {"responses.partitions.aborted_transactions": []}),
     *(
         Row(

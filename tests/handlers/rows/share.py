@@ -10,7 +10,7 @@ from korvet.protocol.wire import ZERO_UUID
 from korvet.share.types import ACCEPT, RENEW
 from tests.handlers import apis
 from tests.handlers.rows.configs import altered
-from tests.handlers.rows.consumer_groups import ASKED, described, describing, lowered
+from tests.handlers.rows.consumer_groups import ASKED, OWNED, described, describing, lowered
 from tests.handlers.rows.groups import sharing, stable
 from tests.handlers.rows.records import transactional
 from tests.handlers.scene import ALICE, GROUP, TOPIC, Scene, topic_id
@@ -84,11 +84,7 @@ DESCRIBE_GROUP = (
                     "client_id": "wire",
                     "client_host": "/10.0.0.1",
                     "subscribed_topic_names": ["orders"],
-                    "assignment": {
-                        "topic_partitions": [
-                            {"topic_id": topic_id(), "topic_name": "orders", "partitions": [0, 1]}
-                        ]
-                    },
+                    "assignment": OWNED,
                 }
             ],
             authorized_operations=-(2**31),

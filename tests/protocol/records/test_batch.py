@@ -52,7 +52,7 @@ def test_any_bytes_are_refused_with_a_code(data: bytes) -> None:
 
 
 GOOD = batch(b"one", b"two")
-CONTROL, TRANSACTIONAL, LOG_APPEND_TIME = 0x20, 0x10, 0x08
+CONTROL, TRANSACTIONAL = 0x20, 0x10
 CORRUPT, INVALID = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
 REFUSED: list[tuple[str, bytes, ErrorCode]] = [
     ("magic 0", old_message(b"v", 0), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
@@ -75,7 +75,6 @@ REFUSED: list[tuple[str, bytes, ErrorCode]] = [
     ("the largest count", forged(GOOD, record_count=2**31 - 1, last_offset_delta=2**31 - 2), CORRUPT),
     ("another last delta", forged(GOOD, last_offset_delta=5), INVALID),
     ("control records", forged(GOOD, attributes=CONTROL), INVALID),
-    ("the broker's timestamp type", forged(GOOD, attributes=LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
     ("a transaction without a producer", forged(GOOD, attributes=TRANSACTIONAL), INVALID),
     ("an unknown codec", forged(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("a producer without sequence", forged(GOOD, producer_id=1, producer_epoch=0), INVALID),
