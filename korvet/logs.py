@@ -14,6 +14,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 
 from korvet.config.settings import Settings
 from korvet.config.values import key_values, without_secrets
@@ -23,6 +25,9 @@ _VALUE_CHARS_MAX = 1000  # a client id may be 32 KiB of a peer's choice; a line 
 _TRACEBACK_CHARS_MAX = 20_000
 _PLAIN = re.compile(r"[^\s\"'=\\{}\[\],]+")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+ROOT = "root"
+"""Name of the logger above all others, whose level is `log.level`."""
 
 _named: set[str] = set()
 """The loggers of this process that have a level of their own."""
@@ -86,6 +91,24 @@ def set_level(settings: Settings) -> None:
     for name, level in key_values(settings.log_levels).items():
         logging.getLogger(name).setLevel(_LEVELS[level])
         _named.add(name)
+
+
+def levels(settings: Settings) -> dict[str, str]:
+    """Return the level of each logger under these settings, by name: those of this process, and Korvet's packages."""
+    own = key_values(settings.log_levels)
+    found = {ROOT: own.get(ROOT, settings.log_level)}
+    # A parent comes before its loggers.
+    for name in sorted({*logging.getLogger().manager.loggerDict, *_packages(), *own} - {ROOT}):
+        found[name] = own.get(name) or found.get(name.rpartition(".")[0], found[ROOT])
+    return found
+
+
+@cache
+def _packages() -> list[str]:
+    """Return the names of Korvet's packages: other processes of a broker have loggers that this one has not."""
+    package = Path(__file__).parent
+    folders = [file.parent.relative_to(package.parent) for file in package.rglob("__init__.py")]
+    return [".".join(folder.parts) for folder in folders]
 
 
 class _Stderr(logging.Handler):

@@ -11,7 +11,7 @@ from korvet.config.definition import ConfigDef
 from korvet.config.dynamic import Layers
 from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
-from korvet.protocol.types import ConfigSource
+from korvet.protocol.types import ConfigSource, ConfigType
 
 
 class Synonym(msgspec.Struct, frozen=True):
@@ -114,6 +114,17 @@ def group_entries(layers: Layers, overrides: Mapping[str, str]) -> list[ConfigEn
         if name in overrides
         else _set(each, _inherited(each, layers).value or "", ConfigSource.DEFAULT)
         for name, each in GROUP_CONFIGS.items()
+    ]
+
+
+def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return the level of each logger, as Kafka names it."""
+    definition = ConfigDef(
+        "Lowest level of the lines that the logger writes.", type=ConfigType.UNKNOWN, dynamic=True
+    )
+    return [
+        ConfigEntry(msgspec.structs.replace(definition, name=name), level, ConfigSource.LOGGER)
+        for name, level in levels.items()
     ]
 
 

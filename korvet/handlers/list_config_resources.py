@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), versions 0-1: which topics, brokers and groups have configs (KIP-1142).
 
 Version 0 asks for subscriptions to clients' metrics (KIP-714), of which there are none. Of groups those are listed on
-which a config is set, as in Kafka. Loggers are a setting of the broker, and no resources.
+which a config is set, as in Kafka.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _resources(types: set[int], caller: Caller, api: ClusterApi) -> Iterator[wir
     if ResourceType.TOPIC in types:
         for topic in api.topics.list_all():
             yield wire.ConfigResource(resource_name=topic.name, resource_type=ResourceType.TOPIC)
-    if ResourceType.BROKER in types:
-        for each in api.cluster.refresh().on(caller.listener).all:
-            yield wire.ConfigResource(resource_name=str(each.broker_id), resource_type=ResourceType.BROKER)
+    for kind in sorted({ResourceType.BROKER, ResourceType.BROKER_LOGGER} & types):
+        for broker in api.cluster.refresh().on(caller.listener).all:
+            yield wire.ConfigResource(resource_name=str(broker.broker_id), resource_type=kind)
     if ResourceType.GROUP in types:
         for name in api.configs.groups():
             yield wire.ConfigResource(resource_name=name, resource_type=ResourceType.GROUP)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -26,13 +26,14 @@ from korvet.config.described import (
     cluster_entries,
     group_entries,
     inherited_entries,
+    logger_entries,
     slot_tags,
     with_overrides,
 )
-from korvet.config.dynamic import CLUSTER_WIDE, DEFAULT, THIS_BROKER, Layers, merge, normalize
+from korvet.config.dynamic import CLUSTER_WIDE, DEFAULT, THIS_BROKER, Layers, merge, merge_valid, normalize
 from korvet.config.group_configs import GROUP_CONFIGS
 from korvet.config.topic_configs import FIXED_AT_CREATION, SLOT_TAGS, TOPIC_CONFIGS
-from korvet.config.values import listed
+from korvet.config.values import key_values, listed
 from korvet.errors import ConfigError, ErrorCode, KafkaError
 from korvet.protocol.types import ConfigOperation, ConfigSource, ConfigType, ResourceType
 from korvet.topics import config as topic_config
@@ -44,11 +45,14 @@ _log = logs.Log(__name__)
 _ARCHIVED = "remote.storage.enable"
 _ID = re.compile(r"[0-9]{1,10}")
 _WITHOUT_CONFIGS: dict[int, str] = {
-    ResourceType.BROKER_LOGGER: (
-        "Loggers are not resources of their own: the broker's setting log.levels has their levels"
-    ),
     ResourceType.CLIENT_METRICS: "Subscriptions to clients' metrics are not supported",
 }
+_LEVELS_SHOWN = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
+_LEVELS_TAKEN = {shown: level for level, shown in _LEVELS_SHOWN.items()} | {
+    "TRACE": "debug",
+    "FATAL": "error",
+}
+"""Levels of loggers by Kafka's names (KIP-412)."""
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
@@ -119,6 +123,10 @@ class ConfigAdmin:
             case ResourceType.BROKER:
                 self._check_own(resource.name)
                 return [self._as_it_is(each) for each in broker_entries(self._live.layers)]
+            case ResourceType.BROKER_LOGGER:
+                self._check_own(resource.name)
+                levels = logs.levels(self._live.settings)
+                return logger_entries({name: _LEVELS_SHOWN[level] for name, level in levels.items()})
             case ResourceType.GROUP:
                 _check_group(resource.name)
                 return group_entries(self._live.layers, self._groups.overrides(resource.name))
@@ -143,6 +151,11 @@ class ConfigAdmin:
                 self._alter_topic(resource.name, changes, reset=reset, validate_only=validate_only)
             case ResourceType.BROKER:
                 self._alter_broker(resource.name, changes, reset=reset, validate_only=validate_only)
+            case ResourceType.BROKER_LOGGER if not reset:  # AlterConfigs cannot, as in Kafka
+                self._check_own(resource.name)
+                _check_loggers(changes, logs.levels(self._live.settings))
+                altered_levels = partial(altered_loggers, changes=changes, layers=self._live.layers)
+                self._replace_row(resource.name, altered_levels, validate_only=validate_only)
             case ResourceType.GROUP:
                 _check_group(resource.name)
                 altered = partial(altered_group, changes=changes, reset=reset)
@@ -171,10 +184,15 @@ class ConfigAdmin:
     ) -> None:
         if name:
             self._check_own(name)
-        layers = self._live.layers
-        whose = str(layers.static.broker_id) if name else DEFAULT
         layer = THIS_BROKER if name else CLUSTER_WIDE
-        altered = partial(altered_broker, changes=changes, layers=layers, layer=layer, reset=reset)
+        altered = partial(altered_broker, changes=changes, layers=self._live.layers, layer=layer, reset=reset)
+        self._replace_row(name, altered, validate_only=validate_only)
+
+    def _replace_row(
+        self, name: str, altered: Callable[[Mapping[str, str]], dict[str, str]], *, validate_only: bool
+    ) -> None:
+        """Replace the settings of this broker, or with name "" those of all, by what `altered` makes of them."""
+        whose = str(self._live.layers.static.broker_id) if name else DEFAULT
         if validate_only:
             [row] = self._store.load(whose)
             altered(row)
@@ -330,6 +348,49 @@ def altered_broker(
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     return result
+
+
+def altered_loggers(
+    row: Mapping[str, str], changes: Sequence[ConfigChange], layers: Layers
+) -> dict[str, str]:
+    """Return the dynamic settings of a broker after `changes` of loggers, which `_check_loggers` has taken.
+
+    Its log.levels goes if it has no more to say than what counts without it. Raises KafkaError INVALID_REQUEST.
+    """
+    before, below = (
+        key_values(merge_valid(layers.static, layers.cluster, own)[0].settings.log_levels)
+        for own in (row, {})
+    )
+    levels, settings = dict(before), []
+    for change in changes:
+        levels.pop(change.name, None)
+        if change.name == logs.ROOT:
+            settings.append(ConfigChange("log.level", ConfigOperation.SET, _LEVELS_TAKEN[change.value or ""]))
+        elif change.operation is ConfigOperation.SET:
+            levels[change.name] = _LEVELS_TAKEN[change.value or ""]
+    text = ",".join(f"{name}={level}" for name, level in levels.items())
+    operation = ConfigOperation.DELETE if levels == below else ConfigOperation.SET
+    return altered_broker(row, [*settings, ConfigChange("log.levels", operation, text)], layers, THIS_BROKER)
+
+
+def _check_loggers(changes: Sequence[ConfigChange], levels: Mapping[str, str]) -> None:
+    """Raise KafkaError as Kafka does: INVALID_REQUEST (operation, root deleted), INVALID_CONFIG (name, level)."""
+    for change in changes:
+        if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+            message = f"{change.operation.name} operation is not allowed for the BROKER_LOGGER resource"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if change.name not in levels:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        if change.operation is ConfigOperation.SET:
+            if change.value not in _LEVELS_TAKEN:
+                message = (
+                    f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level."
+                    f" Valid log levels are {', '.join(sorted(_LEVELS_TAKEN))}"
+                )
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        elif change.name == logs.ROOT:
+            message = "Removing the log level of the root logger is not allowed"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_names(changes: Sequence[ConfigChange]) -> None:

@@ -97,14 +97,14 @@ def test_several_are_shown_and_unknown_ones_reported(broker: InProcessBroker, to
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["describe"],
-        ["alter", "--set", "a=1"],
-        ["alter", "--topic", "a"],
-        ["alter", "--topic", "a", "--set", "novalue"],
+        *(["describe"], ["describe", "--broker", "x"], ["describe", "--broker", "-1"]),
+        *(
+            ["alter", "--set", "a=1"],
+            ["alter", "--topic", "a"],
+            ["alter", "--topic", "a", "--set", "novalue"],
+        ),
         ["alter", "--topic", "a", "--set", "a=1", "--delete", "a"],
         ["alter", "--topic", "a", "--append", "a=1", "--subtract", "a=1"],
-        ["describe", "--broker", "x"],
-        ["describe", "--broker", "-1"],
     ],
 )
 def test_mistakes_in_flags_end_with_exit_code_2(arguments: list[str]) -> None:

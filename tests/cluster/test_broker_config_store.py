@@ -25,10 +25,6 @@ def store(redis: Redis) -> BrokerConfigStore:
     return BrokerConfigStore(redis, KEYS)
 
 
-def test_nothing_is_set_at_first(store: BrokerConfigStore) -> None:
-    assert store.load(DEFAULT, "1") == [{}, {}]
-
-
 def test_rows_are_of_all_brokers_and_of_each(store: BrokerConfigStore) -> None:
     assert store.alter(DEFAULT, lambda _row: {"a": "1"}) == {"a": "1"}
     assert store.alter("1", lambda row: {**row, "b": "ä"}) == {"b": "ä"}

@@ -50,10 +50,7 @@ def test_what_cannot_be_listened_to_is_refused(listeners: str, allowed: str) -> 
 @pytest.mark.parametrize(
     "listeners",
     [
-        "PLAINTEXT://0.0.0.0:9092",
-        "PLAINTEXT://:9092",
-        "PLAINTEXT://[::]:9092",
-        "PLAINTEXT://one:0",
+        *("PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://:9092", "PLAINTEXT://[::]:9092", "PLAINTEXT://one:0"),
         "PLAINTEXT://one:1,Plaintext://two:2",
     ],
 )

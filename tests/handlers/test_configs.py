@@ -18,6 +18,7 @@ from tests.handlers.rows.configs import altered
 from tests.handlers.scene import Scene
 
 TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
+LOGGER = ResourceType.BROKER_LOGGER
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, GROUP_CONFIG = 1, 2, 3, 4, 5, 8
 """Where a value comes from, as in the protocol."""
 OWN, ALL = "0", ""
@@ -164,6 +165,19 @@ def test_a_group_has_configs_until_they_are_deleted(scene: Scene) -> None:
     assert listed() == [name]
     assert changed(scene, GROUP, name, (key, DELETE, None)) == (0, None)
     assert (value(scene, GROUP, name, key), listed()) == (("45000", DEFAULT), [])
+
+
+def test_loggers_have_the_levels_that_the_settings_of_the_broker_give_them(scene: Scene) -> None:
+    assert changed(scene, BROKER, ALL, ("log.levels", SET, "korvet.log=error")) == (0, None)
+    assert changed(scene, LOGGER, OWN, ("korvet.groups", SET, "TRACE"), ("root", SET, "WARN")) == (0, None)
+    levels = {name: each.value for name, each in described(scene, LOGGER, OWN).items()}
+    shown = [levels[name] for name in ("root", "korvet.groups.membership", "korvet.log")]
+    assert shown == ["WARN", "DEBUG", "ERROR"]
+    own = "korvet.log=error,korvet.groups=debug"
+    assert value(scene, BROKER, OWN, "log.levels") == (own, DYNAMIC_BROKER)
+    assert value(scene, BROKER, OWN, "log.level") == ("warning", DYNAMIC_BROKER)
+    assert changed(scene, LOGGER, OWN, ("korvet.groups", DELETE, None)) == (0, None)
+    assert value(scene, BROKER, OWN, "log.levels") == ("korvet.log=error", DYNAMIC_DEFAULT)
 
 
 def test_settings_that_contradict_each_other_are_taken_only_together(scene: Scene) -> None:

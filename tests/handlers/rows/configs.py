@@ -61,6 +61,10 @@ def of_broker(name: str, key: str, value: str | None, operation: int = ConfigOpe
     return altered(ResourceType.BROKER, name, key, value, operation)
 
 
+def logger(name: str, level: str | None, operation: int = ConfigOperation.SET, broker: str = "0") -> Fields:
+    return altered(ResourceType.BROKER_LOGGER, broker, name, level, operation)
+
+
 def cannot_be_altered(code: ErrorCode, request: Fields, text: str) -> Row:
     return Row(request, {"responses.error_message": said(text)}, code, ALTERED)
 
@@ -102,7 +106,6 @@ CANNOT_BE_ALTERED = (
     (INVALID, of_broker("", "log.roll.ms", None), "Null value"),
     (INVALID, of_broker("", "memory.throttle.percent", "99"), "99 is more than memory.refuse.percent = 95"),
     (INVALID, of_broker("0", "leader.replication.throttled.rate", "-1"), "throttled.rate"),
-    (INVALID, altered(ResourceType.BROKER_LOGGER, "0", "root", "DEBUG"), "log.level"),
     (INVALID, altered(ResourceType.CLIENT_METRICS, "all", "metrics", "*"), "not supported"),
     (INVALID, altered(ResourceType.GROUP, "", "a", "1"), "must not be empty"),
     *(
@@ -112,6 +115,12 @@ CANNOT_BE_ALTERED = (
     (INVALID, altered(99), "Unknown resource type 99"),
 )
 NO_OPERATIONS = (
+    (INVALID, logger("root", "DEBUG", broker="7"), "received 7"),
+    (NO_CONFIG, logger("no.such", "INFO"), "Logger no.such does not exist!"),
+    (NO_CONFIG, logger("no.such", None, ConfigOperation.DELETE), "Logger no.such does not exist!"),
+    (NO_CONFIG, logger("root", "debug"), "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"),
+    (INVALID, logger("root", None, ConfigOperation.DELETE), "Removing the log level of the root logger"),
+    (INVALID, logger("root", "INFO", ConfigOperation.APPEND), "APPEND operation is not allowed"),
     (INVALID, altered(operation=4), "Unknown operation type 4"),
     (NO_CONFIG, altered(value="1", operation=ConfigOperation.APPEND), "Can't APPEND to key retention.ms"),
     (NO_CONFIG, altered(key="cleanup.policy", operation=ConfigOperation.APPEND), "a list of compact, delete"),
@@ -167,7 +176,7 @@ CONFIG_ROWS: Rows = {
                 (UNKNOWN, described(name="missing")),
                 (NO_NAME, described(name="a/b")),
                 *((INVALID, described(ResourceType.BROKER, name)) for name in ("77", "-1", "9" * 5000, "٣")),
-                (INVALID, described(ResourceType.BROKER_LOGGER, "0")),
+                (INVALID, described(ResourceType.BROKER_LOGGER, "7")),
                 (INVALID, described(ResourceType.GROUP, "")),
                 (INVALID, described(99)),
             )
@@ -179,6 +188,7 @@ CONFIG_ROWS: Rows = {
             cannot_be_altered(code, without_operations(request), text)
             for code, request, text in CANNOT_BE_ALTERED
         ),
+        cannot_be_altered(INVALID, without_operations(logger("root", "INFO")), "Unknown resource type 8"),
         Row({"resources": without_operations(altered())["resources"] * 2}, error=INVALID, at=ALTERED),
     ),
     apis.IncrementalAlterConfigs: (
@@ -200,6 +210,7 @@ CONFIG_ROWS: Rows = {
                 "config_resources": [
                     {"resource_name": "orders", "resource_type": ResourceType.TOPIC},
                     {"resource_name": "0", "resource_type": ResourceType.BROKER},
+                    {"resource_name": "0", "resource_type": ResourceType.BROKER_LOGGER},
                     {"resource_name": "billing", "resource_type": ResourceType.GROUP},
                 ]
             },
@@ -214,7 +225,7 @@ CONFIG_ROWS: Rows = {
         ),
         Row(
             {"resource_types": [ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS]},
-            {"config_resources": []},
+            {"config_resources": {"resource_name": "0", "resource_type": ResourceType.BROKER_LOGGER}},
             versions=(1, 1),
         ),
         Row(
