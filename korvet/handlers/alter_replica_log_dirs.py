@@ -6,7 +6,7 @@ names are those of DescribeLogDirs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller, ClusterApi
@@ -14,6 +14,10 @@ from korvet.handlers.registry import register
 from korvet.log.stats import LogDirs
 from korvet.protocol.messages import alter_replica_log_dirs as wire
 from korvet.topics.registry import Topic
+
+_FUTURE = f".{'0' * 32}-future"
+_FILE_NAME_LENGTH_MAX = 255
+"""Kafka's limit for the directory of a partition while it is moved, which ends in a random number and `-future`."""
 
 
 def handle(
@@ -29,9 +33,7 @@ def handle(
         placed = live.placed(name, len(topic.partitions), topic.assignment) if topic is not None else []
         here = [api.cluster.this.broker_id in each.replicas for each in placed]
         outcomes[name] = {
-            index: _outcome(topic, here, index, path, api.log_dirs)
-            if path in names
-            else ErrorCode.LOG_DIR_NOT_FOUND
+            index: _refusal(name, index, path, names) or _outcome(topic, here, index, path, api.log_dirs)
             for index, path in paths.items()
         }
     return _response(outcomes)
@@ -51,6 +53,13 @@ def _paths(request: wire.AlterReplicaLogDirsRequest) -> dict[str, dict[int, str]
         for topic in directory.topics:
             paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
     return paths
+
+
+def _refusal(name: str, index: int, path: str, names: Container[str]) -> ErrorCode:
+    """Return the error of what no partition could be moved to, NONE if there is none."""
+    if len(f"{name}-{index}{_FUTURE}") > _FILE_NAME_LENGTH_MAX:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.NONE if path in names else ErrorCode.LOG_DIR_NOT_FOUND
 
 
 def _outcome(
@@ -87,6 +96,7 @@ register(
     handle,
     refuse,
     errors={
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.LOG_DIR_NOT_FOUND,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as Partition
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.admin import OffsetSpec as Special
 
 from korvet.errors import ErrorCode
@@ -159,27 +158,6 @@ def test_offsets_are_listed_by_every_special_timestamp(broker: Broker, python: A
     assert ask(Special.LATEST) == (offsets[2] + 1, -1)
     # Nothing is in a remote tier.
     assert ask(Special.LATEST_TIERED) == (-1, -1)
-
-
-@pytest.mark.parametrize("incremental", [True, False])
-def test_kafka_python_resets_configs_and_lists_what_has_some(
-    python: Any, topic: str, *, incremental: bool
-) -> None:
-    def configs() -> dict[str, str]:
-        [described] = python.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)]).values()
-        return {name: each["value"] for name, each in described[topic].items()}
-
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"segment.ms": "5", "retention.bytes": "7"})
-    python.alter_configs([resource], incremental=incremental)
-    wait_until(lambda: configs().get("segment.ms") == "5", "every worker knows it")
-    python.reset_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, topic, ["segment.ms"])], incremental=incremental
-    )
-    wait_until(lambda: "segment.ms" not in configs(), "every worker knows it")
-    assert configs()["retention.bytes"] == "7"
-    listed = python.list_config_resources()
-    assert listed["broker"] == ["0"]
-    assert topic in listed["topic"]
 
 
 @pytest.mark.embedded

@@ -18,14 +18,6 @@ pytestmark = pytest.mark.slow
 SOFTWARE: Any = {"client_software_name": "wire", "client_software_version": "1.0"}
 
 
-@pytest.mark.parametrize("version", range(5))
-def test_every_version_lists_the_apis_that_are_served(client: Client, version: int) -> None:
-    answer = client.call(ApiVersionsRequest(**SOFTWARE), version)
-    assert answer.error_code == ErrorCode.NONE
-    listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert listed == {key: handler.request.api.advertised for key, handler in HANDLERS.items()}
-
-
 @pytest.mark.parametrize("version", [5, 32767, -1])
 def test_a_version_that_is_not_served_is_answered_in_version_0_with_the_own_range(
     client: Client, version: int

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from korvet.errors import ErrorCode
+from korvet.handlers.registry import HANDLERS
 from korvet.protocol.types import AclOperation, FeatureUpgradeType
 from tests.handlers import apis
 from tests.handlers.rows.topics import moved
@@ -31,6 +32,14 @@ SUPPORTED = [
     for name, level in sorted(LEVELS.items())
 ]
 FROM_1 = [feature for feature in SUPPORTED if feature["name"] == METADATA]
+
+
+def advertised(api_keys: Any) -> bool:
+    listed = {each.api_key: (each.min_version, each.max_version) for each in api_keys}
+    return listed == {key: handler.request.api.advertised for key, handler in HANDLERS.items()}
+
+
+SERVED = {"api_keys": Where(advertised), "finalized_features": FINALIZED}
 
 
 def sized(partition: int) -> Where:
@@ -80,6 +89,8 @@ CLUSTER_ROWS: Rows = {
         Row(
             to_directory("elsewhere", directory=lambda _scene: "elsewhere"), error=NO_DIRECTORY, at=IN_RESULTS
         ),
+        Row(to_directory("x" * 214), error=ErrorCode.INVALID_TOPIC_EXCEPTION, at=IN_RESULTS),
+        Row(to_directory("x" * 213), error=UNKNOWN, at=IN_RESULTS),
         Row(to_directory("missing"), error=UNKNOWN, at=IN_RESULTS),
         Row(to_directory(partition=2), error=UNKNOWN, at=IN_RESULTS),
         Row(
@@ -93,17 +104,15 @@ CLUSTER_ROWS: Rows = {
         ),
     ),
     apis.ApiVersions: (
-        Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": FROM_1}, versions=(0, 3)),
-        Row(SOFTWARE, {"finalized_features": FINALIZED, "supported_features": SUPPORTED}, versions=(4, 4)),
+        Row(SOFTWARE, SERVED | {"supported_features": FROM_1}, versions=(0, 3)),
+        Row(SOFTWARE, SERVED | {"supported_features": SUPPORTED}, versions=(4, 4)),
         *(
-            Row(SOFTWARE | fields, {"api_keys": []}, ErrorCode.INVALID_REQUEST, versions=(3, 4))
-            for fields in (
-                {"client_software_name": ""},
-                {"client_software_version": ""},
-                {"client_software_name": "-wire"},
-                {"client_software_version": "1."},
-                {"client_software_name": "two words"},
+            Row(SOFTWARE | {field: text}, {"api_keys": []}, ErrorCode.INVALID_REQUEST, versions=(3, 4))
+            for field, texts in (
+                ("client_software_name", ("", "-wire", "two words")),
+                ("client_software_version", ("", "1.")),
             )
+            for text in texts
         ),
     ),
     apis.DescribeCluster: (
