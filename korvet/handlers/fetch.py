@@ -201,16 +201,19 @@ def _topics(
     request: wire.FetchRequest, answers: Iterable[tuple[Ref, FetchResult | KafkaError]]
 ) -> list[wire.FetchableTopicResponse]:
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-    topics: dict[TopicRef, list[wire.PartitionData]] = {}
+    topics: list[wire.FetchableTopicResponse] = []
     last, partitions = None, list[wire.PartitionData]()
     for ref, answer in in_turns(answers):
-        if ref.topic is not last:
-            last, partitions = ref.topic, topics.setdefault(ref.topic, [])
+        if ref.topic is not last and ref.topic != last:
+            # As in Kafka, a topic that comes again is a topic of its own: the order is that of the request.
+            last, partitions = ref.topic, []
+            topics.append(
+                wire.FetchableTopicResponse(
+                    topic=last.name, topic_id=last.id or ZERO_UUID, partitions=partitions
+                )
+            )
         partitions.append(_data(ref.partition, answer, committed=committed))
-    return [
-        wire.FetchableTopicResponse(topic=each.name, topic_id=each.id or ZERO_UUID, partitions=found)
-        for each, found in topics.items()
-    ]
+    return topics
 
 
 def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> wire.PartitionData:

@@ -269,6 +269,11 @@ FETCH = (
         {"responses.partitions.records": Where(lambda records: records[22] == 0)},
         before=lambda scene: scene.produce(TIMED),
     ),
+    Row(
+        fetched() | {"topics": [fetched(*at)["topics"][0] for at in ((0,), (0, 0, "zstd"), (0, 1))]},
+        {"responses": [{"topic_id": topic_id(name)} for name in ("orders", "zstd", "orders")]},
+        before=zstd,
+    ),
     Row(fetched(isolation_level=1), {"responses.partitions.aborted_transactions": []}),
     *(
         Row(
