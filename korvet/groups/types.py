@@ -27,14 +27,20 @@ NamedBytes = tuple[tuple[str, bytes], ...]
 """Metadata by the name of the protocol, or assignments by member id."""
 
 
-class MemberIdRequiredError(KafkaError):
+class JoinError(KafkaError):
+    """JoinGroup is refused with another member id than that of the request: none in a group of another protocol."""
+
+    def __init__(self, code: ErrorCode, message: str, member_id: str = "") -> None:
+        super().__init__(code, message)
+        self.member_id = member_id
+
+
+class MemberIdRequiredError(JoinError):
     """A new member is to join again with this id (KIP-394)."""
 
     def __init__(self, member_id: str) -> None:
-        super().__init__(
-            ErrorCode.MEMBER_ID_REQUIRED, "the member is to join again with the id in this response"
-        )
-        self.member_id = member_id
+        message = "the member is to join again with the id in this response"
+        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, message, member_id)
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ to assign nothing: it gets a response as if it did not lead (KIP-814).
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.types import JoinRequest, MemberIdRequiredError
+from korvet.groups.types import JoinError, JoinRequest
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -62,7 +62,7 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
 
 def refuse(request: wire.JoinGroupRequest, caller: Caller, error: KafkaError) -> wire.JoinGroupResponse:
     """Answer with the error, and with the id that a new member is to join with."""
-    member_id = error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id
+    member_id = error.member_id if isinstance(error, JoinError) else request.member_id
     return wire.JoinGroupResponse(
         error_code=group_error_code(error),
         protocol_name=None if caller.version >= NULL_PROTOCOL_VERSION_FIRST else "",

@@ -33,7 +33,15 @@ from korvet.groups.embedded_protocol import (
     parse_subscription,
     version_of,
 )
-from korvet.groups.types import CONSUMER, Joined, JoinRequest, MemberIdRequiredError, Synced, SyncRequest
+from korvet.groups.types import (
+    CONSUMER,
+    Joined,
+    JoinError,
+    JoinRequest,
+    MemberIdRequiredError,
+    Synced,
+    SyncRequest,
+)
 from korvet.topics.registry import TopicRegistry, id_bytes, id_text
 from korvet.topics.types import TopicRef
 
@@ -152,10 +160,10 @@ class ClassicMembers:
         if request.instance and request.member_id:
             if holder is None:
                 message = f"instance {request.instance} is unknown in group {request.group}"
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+                raise JoinError(ErrorCode.UNKNOWN_MEMBER_ID, message)
             if holder.member_id != member_id:
                 message = f"another member of group {request.group} has instance {request.instance} now"
-                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, message)
+                raise JoinError(ErrorCode.FENCED_INSTANCE_ID, message)
         replaced = (
             holder if request.instance and holder is not None and holder.member_id != member_id else None
         )
@@ -206,7 +214,7 @@ class ClassicMembers:
             message = (
                 f"group {request.group} is of type {view.group.kind}, or its members support no such protocol"
             )
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
+            raise JoinError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
 
     @staticmethod
     def _subscription(request: JoinRequest) -> ClassicSubscription:
