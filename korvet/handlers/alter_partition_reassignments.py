@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), versions 0-1: an administrator moves partitions to other brokers (KIP-455).
 
-A move is a new order of preference and copies nothing: it is done when it is answered. So the timeout is not used, and
-there is never a move to cancel (NO_REASSIGNMENT_IN_PROGRESS).
+A move is a new order of preference and copies nothing: it is done when it is answered. So of the timeout it counts only
+that there is one, and there is never a move to cancel (NO_REASSIGNMENT_IN_PROGRESS).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import repeat
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.handlers.common import error_code, error_message
+from korvet.handlers.common import error_code, error_message, require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_partition_reassignments as wire
@@ -22,6 +22,7 @@ def handle(
     request: wire.AlterPartitionReassignmentsRequest, _caller: Caller, api: TopicApi
 ) -> wire.AlterPartitionReassignmentsResponse:
     """Move the partitions, those of a topic in one step; the failure of one leaves the others unaffected."""
+    require_time(request.timeout_ms)
     live = api.cluster.refresh()
     api.topics.refresh()
     factor_may_change = request.allow_replication_factor_change
@@ -96,6 +97,7 @@ register(
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     },
 )

@@ -31,14 +31,19 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def require_time(timeout_ms: int) -> None:
+    """Raise KafkaError REQUEST_TIMED_OUT if a request leaves no time for it, as Apache Kafka's controller does."""
+    if timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the request has a timeout of {timeout_ms} ms")
+
+
 def work_until(timeout_ms: int, now: float) -> float:
     """Return when to stop working at a request with that timeout; it began at `now` (monotonic seconds).
 
-    A client counts the same time from when it sends, and gives up exactly then: half of it is for the way. Raises
-    KafkaError REQUEST_TIMED_OUT if there is none, as Apache Kafka's controller does.
+    A client counts the same time from when it sends, and gives up exactly then: half of it is for the way. Raises as
+    `require_time`.
     """
-    if timeout_ms <= 0:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the request has a timeout of {timeout_ms} ms")
+    require_time(timeout_ms)
     return now + timeout_ms / 1000 / 2
 
 

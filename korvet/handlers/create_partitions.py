@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import each_done, each_named_once, error_code, error_message, work_until
+from korvet.handlers.common import each_done, each_named_once, error_code, error_message, require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import Reply, register
 from korvet.protocol.messages import create_partitions as wire
@@ -22,7 +22,7 @@ QUOTA_ERROR_VERSION_FIRST = 3
 
 def handle(request: wire.CreatePartitionsRequest, caller: Caller, api: TopicApi) -> Reply:
     """Add partitions to each topic; the failure of one leaves the others unaffected."""
-    work_until(request.timeout_ms, api.clock.monotonic())
+    require_time(request.timeout_ms)
     api.topics.refresh()
     mutations = caller.mutations(api.quotas, QUOTA_ERROR_VERSION_FIRST)
     live = {each.broker_id for each in api.cluster.refresh().all}

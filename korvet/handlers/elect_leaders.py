@@ -2,7 +2,7 @@
 
 The first live broker of a partition's assignment always leads it, without an election; the response says for
 each partition what this means. If all partitions are asked for (null), those that need no election are left out, as in
-Kafka, and so are topics that have no other. The timeout is not used.
+Kafka, and so are topics that have no other. Of the timeout it counts only that there is one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 
 from korvet.cluster.brokers import LiveBrokers
 from korvet.errors import ErrorCode, KafkaError
+from korvet.handlers.common import require_time
 from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import elect_leaders as wire
@@ -24,6 +25,7 @@ ERROR_VERSION_FIRST = 1
 
 def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) -> wire.ElectLeadersResponse:
     """Return the outcome of an election for each partition."""
+    require_time(request.timeout_ms)
     if request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
     unclean = request.election_type == ElectionType.UNCLEAN
@@ -97,6 +99,7 @@ register(
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     },
 )

@@ -354,6 +354,7 @@ DELETIONS = (
 )
 
 MOVES = (
+    Row({"topics": [], "timeout_ms": 0}, {"error_message": SOMETHING}, TIMED_OUT),
     Row(
         moved([0]),
         {"error_message": None, "responses": {"name": "orders", "partitions": {}}},
@@ -377,6 +378,7 @@ MOVES = (
 )
 
 ELECTIONS = (
+    Row({"topic_partitions": None, "timeout_ms": 0}, error=TIMED_OUT, versions=(1, 2)),
     Row({"topic_partitions": None}, {"replica_election_results": []}, rights=[(ALTER, CLUSTER)]),
     *errors(
         ELECTED,
