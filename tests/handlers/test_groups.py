@@ -136,7 +136,7 @@ def test_redis_is_asked_about_a_hundred_groups_or_topics_at_once(scene: Scene) -
         (apis.OffsetFetch, {"groups": whole, "require_stable": True}),
         (apis.OffsetFetch, {"groups": [fetched()["groups"][0] | {"group_id": name} for name in names]}),
         (apis.DescribeGroups, {"groups": names}),
-        (apis.DeleteTopics, {"topics": [{"name": name} for name in names]}),
+        (apis.DeleteTopics, {"topics": [{"name": name} for name in names], "timeout_ms": 60_000}),
     ]
     for kind, fields in cases:
         requests.clear()

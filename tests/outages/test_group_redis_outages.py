@@ -38,13 +38,6 @@ COMMIT = 8
 
 
 @pytest.fixture
-def server() -> Iterator[DurableServer]:
-    """Give the brokers' server."""
-    with DurableServer() as running:
-        yield running
-
-
-@pytest.fixture
 def brokers(tmp_path: Path, server: DurableServer) -> Iterator[list[Broker]]:
     """Run two brokers on it, and one topic."""
     flags = ("--set", "group.initial.rebalance.delay.ms=0", "--set", "broker.lease.ms=20000")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,6 @@ from tests.support.redis_servers import DurableServer
 
 PARTITIONS = 2
 OUTAGE_SECONDS = 3.0
-
-
-@pytest.fixture
-def server() -> Iterator[DurableServer]:
-    """Give a server of the test's own."""
-    with DurableServer() as running:
-        yield running
 
 
 def outcome(producer: Producer, topic: str) -> KafkaError | None:

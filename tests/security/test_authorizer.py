@@ -97,7 +97,7 @@ def test_one_acl_that_cannot_be_does_not_keep_the_others_out(redis: Redis) -> No
     assert refusal.code is ErrorCode.INVALID_REQUEST
     assert added is None
     with pytest.raises(KafkaError, match="UNKNOWN"):
-        authorizer.list_acls(AclFilter(operation=AclOperation.UNKNOWN))
+        authorizer.remove(AclFilter(operation=AclOperation.UNKNOWN))
 
 
 def test_acls_have_limits(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.trim import Trim, Trimmed, TrimStore
@@ -116,7 +116,7 @@ class Part:
         assert isinstance(done, Acknowledged), done
         return done.released
 
-    def expire(self, *offsets: int) -> None:
+    def expire(self, *offsets: int) -> Self:
         """Let locks end, all or those of these offsets, without waiting for them."""
         # The clock that counts is the server's, so the locks are what is moved.
         if self.kind == "redis":
@@ -127,8 +127,9 @@ class Part:
                     self.raw.eval(
                         "return redis.call(unpack(ARGV))", 0, *command, "JUSTID", "IDLE", self.policy.lock_ms
                     )
-            return
-        self.raw.eval(_EXPIRE, 1, self.share, f"r:{GROUP}", *offsets)
+        else:
+            self.raw.eval(_EXPIRE, 1, self.share, f"r:{GROUP}", *offsets)
+        return self
 
     def set_clock_back(self, ms: int) -> None:
         """Have everything stored of the group be of a clock that was so much ahead."""

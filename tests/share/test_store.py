@@ -271,7 +271,7 @@ def test_a_part_is_initial_until_something_of_it_is_done_with_or_it_is_set_to_an
         lambda: part.acknowledged(first),
         lambda: part.acknowledged(second, type_=RELEASE),
         part.release,
-        lambda: (part.expire(), part.take()),
+        lambda: part.expire().take(),
         lambda: part.store.alter([Begin(part.partition, GROUP, second, part.kind == "redis", part.policy)]),
     ):
         part.store.delete(GROUP, [part.partition])
