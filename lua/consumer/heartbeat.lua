@@ -8,8 +8,6 @@
 -- Errors   STALE_BROKER_EPOCH (shared/lease), GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
 --          FENCED_MEMBER_EPOCH, KAFKA_STORAGE_ERROR (a row that cannot be read)
 --
--- A member whose session has just ended is none, as in Kafka, though the keeper has not removed it yet. One that is later was
--- kept from renewing its session by an outage, after which the keeper begins all sessions again (server/keeper/group_tasks.py).
 -- Neither the group's size nor that of the assignment makes a difference. allow-oom: consumers go on when memory is full,
 -- and a renewed session takes none.
 
@@ -29,11 +27,6 @@ if instance ~= '' and rows[2] and rows[2] ~= member then
 elseif not rows[1] or instance ~= '' and not rows[2] then
   return redis.error_reply('UNKNOWN_MEMBER_ID the group has no such member')
 end
-local REMOVAL_MS = 2000 -- twice the keeper's interval
-local late_ms = now_ms - (redis.call('ZSCORE', deadlines, member) or now_ms)
-if late_ms > 0 and late_ms <= REMOVAL_MS then
-  return redis.error_reply('UNKNOWN_MEMBER_ID the session of the member has ended')
-end
 local known, previous, phase = string.match(rows[1], '^{"epoch":(%-?%d+),"previous":(%-?%d+),"phase":"(%l+)",')
 if not known then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. members .. ': the row of member ' .. member .. ' is malformed')
@@ -44,7 +37,9 @@ if epoch ~= tonumber(known) then
   end
   return redis.error_reply('FENCED_MEMBER_EPOCH the member has epoch ' .. known .. ', not ' .. ARGV[4])
 end
-if phase ~= 'stable' or known ~= stored[3] or stored[2] ~= stored[3] or endpoints ~= '' and endpoints ~= (stored[4] or '0') then
+local has_ended = tonumber(redis.call('ZSCORE', deadlines, member) or now_ms) < now_ms
+if has_ended or phase ~= 'stable' or known ~= stored[3] or stored[2] ~= stored[3]
+  or endpoints ~= '' and endpoints ~= (stored[4] or '0') then
   return 0
 end
 redis.call('ZADD', deadlines, 'XX', 'GT', string.format('%d', now_ms + session_ms), member)

@@ -32,10 +32,11 @@ from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.connection import Arg
 from korvet.redis.keys import Keys
-from korvet.redis.replies import Reply, errors_about, listed, malformed, value_of
+from korvet.redis.replies import Reply, errors_about, listed, malformed, time_ms, value_of
 from korvet.redis.scripts import Script
 from korvet.turns import in_parts, in_turns
 
+_ADVANCE = scripts.get("group/advance")
 _HEARTBEAT = scripts.get("consumer/heartbeat")
 _UPDATE = scripts.get("consumer/update")
 _LEAVE = scripts.get("consumer/leave")
@@ -51,6 +52,10 @@ ROWS_AT_ONCE = 250
 
 _LEAVING_AT_ONCE = 50
 """Members that one script removes, for the same reason."""
+
+REMOVAL_MS = 2000
+"""How late the keeper ends a session, at most: twice its interval. A member that is later was kept from renewing its
+session by an outage, after which the keeper begins all sessions again (server/keeper/group_tasks.py)."""
 
 _READS_MAX = 20
 """Reads of all members while some of them leave."""
@@ -140,12 +145,20 @@ class ConsumerStore:
             return self._redis.script(_HEARTBEAT, self._keys.membership_of(group), args) == 1
 
     def read(self, group: str, member_id: str, instance: str) -> GroupView:
-        """Return the group, the member, and the member that has the instance id."""
-        state, members, _, assignments = self._keys.consumer_group(group)
+        """Return the group, the member, and the member that has the instance id.
+
+        A session of the member that has just ended is ended here, as the keeper does (REMOVAL_MS).
+        """
+        state, members, deadlines, assignments = self._keys.consumer_group(group)
         names = [member_id]
-        reply, holder = self._redis.transaction(
-            [("HMGET", state, *_FIELDS), ("HGET", members, f"i:{instance}")]
-        )
+        commands = [
+            *(("HMGET", state, *_FIELDS), ("HGET", members, f"i:{instance}")),
+            *(("ZSCORE", deadlines, member_id), ("TIME",)),
+        ]
+        reply, holder, deadline, now = self._redis.transaction(commands)
+        if isinstance(deadline, bytes) and 0 < time_ms(now) - float(deadline) <= REMOVAL_MS:
+            self._end_sessions(group)
+            reply, holder, *_ = self._redis.transaction(commands)
         found = listed(state, reply)
         if isinstance(holder, bytes) and instance and holder.decode() != member_id:
             names.append(holder.decode())
@@ -154,6 +167,12 @@ class ConsumerStore:
         member = stored.get(member_id)
         other = stored.get(names[-1]) if isinstance(holder, bytes) and instance else None
         return GroupView(fields, member, other)
+
+    def _end_sessions(self, group: str) -> None:
+        due = 0
+        while due == 0:
+            due = cast("int", self._run(_ADVANCE, group, ()))
+        self._schedule.lower_soon(group, due)
 
     def has(self, group: str, member_id: str) -> bool:
         """Return whether a group has a member."""

@@ -35,6 +35,25 @@ def test_a_heartbeat_renews_the_session_of_45_seconds(at: Shares) -> None:
         assert at.deadline_in_ms("one") > 44_000
 
 
+def test_a_member_whose_session_has_just_ended_is_none_and_one_of_before_an_outage_goes_on(
+    at: Shares,
+) -> None:
+    one = Client(at, "one", "orders")
+    one.join()
+    for late_ms, ask in (
+        (10_000, one.send),
+        (500, partial(refused, "UNKNOWN_MEMBER_ID", one.send)),
+        (500, partial(refused, "UNKNOWN_MEMBER_ID", partial(one.send, names=("orders",)))),
+    ):
+        at.raw.zincrby(KEYS.group_deadlines(NAME), -at.deadline_in_ms("one") - late_ms, "one")
+        ask()
+        epoch = one.epoch
+        one.join()
+        assert one.epoch == (epoch if late_ms > 500 else epoch + 2)
+    at.raw.zincrby(KEYS.group_deadlines(NAME), -at.deadline_in_ms("one") - 500, "one")
+    assert one.join().epoch == epoch + 4, "it was removed"
+
+
 def test_a_plain_heartbeat_is_one_script_that_changes_nothing_but_the_session(
     at: Shares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
