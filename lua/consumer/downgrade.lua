@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
--- Makes a group of the consumer protocol whose members all use the classic protocol a classic group again (KIP-848). They
--- join again, each within its rebalance timeout. The generation is the latest epoch of a member. What they own stays known
--- until they sync: the group may become one of the consumer protocol before.
+-- Makes a group of the consumer protocol whose members all use the classic protocol a classic group again (KIP-848): a stable
+-- one of the same epoch, or one whose members join again, each within its rebalance timeout. Then the generation is the latest
+-- epoch of a member, and what they own stays known until they sync: the group may become one of the consumer protocol before.
 -- KEYS     group, members, deadlines, assignments
--- ARGV     channel of the group, most members of a classic group
--- Returns  when (ms) something is due; -1 if it is another group by now, and nothing is done
+-- ARGV     channel of the group, most members of a classic group; for a stable group the epoch as read, its protocol, and for
+--          each member its id and its assignment
+-- Returns  when (ms) something is due; -1 if it is another group by now, or not stable in that epoch but for the member that
+--          has joined last, and nothing is done
 -- Errors   TRYAGAIN (shared/slot_stays), KAFKA_STORAGE_ERROR (what is stored cannot be read)
 --
 -- allow-oom: a rebalance must work when memory is full.
@@ -16,7 +18,13 @@ local channel, size_max = ARGV[1], tonumber(ARGV[2])
 -- @include shared/slot_stays
 -- @include shared/consumer_state
 
+local epoch_read, protocol, assigned = ARGV[3], ARGV[4] or '', {}
+for at = 5, #ARGV, 2 do
+  assigned[ARGV[at]] = ARGV[at + 1]
+end
 if kind ~= 'consumer' or size == 0 or classic < size or size > size_max then
+  return -1
+elseif epoch_read and (whole(generation) ~= epoch_read or assignment_epoch ~= generation or stable < size - 1) then
   return -1
 end
 local all, longest, latest = redis.call('ZRANGE', deadlines, 0, -1), 0, 0
@@ -33,10 +41,13 @@ for start = 1, #all, 500 do
       return -1 -- it has not left yet
     end
     latest = math.max(latest, epoch)
+    if epoch_read and not assigned[all[start + at - 1]] then
+      return -1 -- it has joined since
+    end
   end
   for at, text in ipairs(redis.call('HMGET', assignments, unpack(current))) do
     owned[#owned + 1] = 'a:' .. all[start + at - 1]
-    owned[#owned + 1] = text or ''
+    owned[#owned + 1] = assigned[all[start + at - 1]] or text or ''
   end
   for at, text in ipairs(redis.call('HMGET', members, unpack(rows))) do
     local row = row_of(all[start + at - 1], text or '')
@@ -55,8 +66,12 @@ for start = 1, #all, 500 do
 end
 redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions', 'digest',
   'assigner', 'assigner_until')
-redis.call('HSET', group, 'state', 'PreparingRebalance', 'generation', whole(latest), 'protocol', '', 'leader', '', 'since', whole(now_ms), 'deadline',
-  whole(now_ms + longest), 'extend_until', '0', 'delay', '0', 'added', '0')
+local state, leader, deadline = 'PreparingRebalance', '', now_ms + longest
+if epoch_read then
+  state, leader, deadline, latest = 'Stable', all[1], 0, generation
+end
+redis.call('HSET', group, 'state', state, 'generation', whole(latest), 'protocol', protocol, 'leader', leader, 'since',
+  whole(now_ms), 'deadline', whole(deadline), 'extend_until', '0', 'delay', '0', 'added', '0')
 redis.call('UNLINK', assignments)
-redis.call('SPUBLISH', channel, whole(latest) .. ' PreparingRebalance')
+redis.call('SPUBLISH', channel, whole(latest) .. ' ' .. state)
 return due_at()

@@ -8,18 +8,21 @@ sync.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.assignment import ATTEMPTS_MAX, Written, keeps_changing
 from korvet.groups.consumer.coordinator import ConsumerGroups
 from korvet.groups.consumer.migration import Migration
+from korvet.groups.consumer.store import ROWS_AT_ONCE, StableGroup
 from korvet.groups.consumer.subscriptions import IsVisible, names_of
 from korvet.groups.consumer.types import (
     LEAVE_EPOCH,
     UNRELEASED,
     UNREVOKED,
     ConsumerMember,
+    GroupFields,
     GroupView,
     MemberChange,
     Owned,
@@ -79,7 +82,12 @@ class ClassicMembers:
                 break
         else:
             raise keeps_changing(group)
-        if self._migration.is_classic_again(group, self._store.fields(group)):
+        fields = self._store.fields(group)
+        # As in Kafka, a static member that goes back to the classic protocol costs no rebalance.
+        stable = self._stable(group, fields) if change.replaced else None
+        if stable is not None and self._migration.is_classic_as_it_was(group, stable):
+            return _joined(member_id, fields.epoch, stable.protocol)
+        if self._migration.is_classic_again(group, fields):
             return member_id
         written = Written(
             member_id, "", done.epoch_text, done.epoch if change.bumps else 0, is_resubscribed=change.bumps
@@ -91,15 +99,7 @@ class ClassicMembers:
             if self._store.fields(group).kind:
                 raise
             return member_id
-        return Joined(
-            member_id=member_id,
-            generation=progress.epoch,
-            protocol_type=CONSUMER,
-            protocol=request.protocols[0][0],
-            leader="",
-            skip_assignment=False,
-            members=(),
-        )
+        return _joined(member_id, progress.epoch, request.protocols[0][0])
 
     def sync(self, request: SyncRequest) -> Synced | None:
         """Return the member's assignment."""
@@ -190,6 +190,29 @@ class ClassicMembers:
             bumps=not is_same,
         )
 
+    def _stable(self, group: str, fields: GroupFields) -> StableGroup | None:
+        """Return the group as a stable one of the classic protocol; None: it is none yet, or too large for that."""
+        if (
+            fields.classic < fields.size
+            or fields.size > ROWS_AT_ONCE
+            or fields.epoch != fields.assignment_epoch
+        ):
+            return None
+        members = self._store.all_members(group)
+        protocols = [dict(each.protocols) for each in members]
+        votes = Counter(
+            next((name for name in names if all(name in each for each in protocols)), "")
+            for names in protocols
+        )
+        if not votes or "" in votes or any(each.progress.owned != each.target for each in members):
+            return None
+        [(protocol, _)] = votes.most_common(1)
+        assignments = {
+            member.member_id: encode_assignment(version_of(each[protocol]) or 0, self._names(member.target))
+            for member, each in zip(members, protocols, strict=True)
+        }
+        return StableGroup(fields.epoch, protocol, assignments)
+
     def _keep(self, group: str, view: GroupView, member: ConsumerMember, by_ms: int | None) -> bool:
         """Renew a session; `by_ms` is the time for what the member is to do next, None: what is left of it."""
         change = MemberChange(
@@ -236,6 +259,18 @@ class ClassicMembers:
             if topic is not None:
                 found[topic.name] = indexes
         return found
+
+
+def _joined(member_id: str, generation: int, protocol: str) -> Joined:
+    return Joined(
+        member_id=member_id,
+        generation=generation,
+        protocol_type=CONSUMER,
+        protocol=protocol,
+        leader="",
+        skip_assignment=False,
+        members=(),
+    )
 
 
 def _member(group: str, member_id: str, instance: str, generation: int, view: GroupView) -> ConsumerMember:

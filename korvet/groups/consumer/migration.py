@@ -13,7 +13,7 @@ import msgspec
 
 from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.consumer.store import Left, owned_in
+from korvet.groups.consumer.store import Left, StableGroup, owned_in
 from korvet.groups.consumer.types import NOTHING, GroupFields, Owned, text_of
 from korvet.groups.embedded_protocol import parse_assignment, parse_subscription
 from korvet.groups.store import GroupStore
@@ -75,6 +75,10 @@ class Migration:
         if fields.kind and fields.size and fields.classic == fields.size and self._downgrades:
             return self._store.downgrade(group, self._classic_size_max)
         return not fields.kind
+
+    def is_classic_as_it_was(self, group: str, stable: StableGroup) -> bool:
+        """Make a stable group of classic members alone a classic one, if that is allowed, without a rebalance."""
+        return self._downgrades and self._store.downgrade(group, self._classic_size_max, stable)
 
     def after_leaving(self, group: str, left: Left) -> None:
         """Do the same for a group that members have left."""

@@ -107,6 +107,14 @@ class Left(NamedTuple):
     outcomes: list[ErrorCode]
 
 
+class StableGroup(NamedTuple):
+    """A group of classic members that all have what they are to have: protocol, and assignments as they get them."""
+
+    epoch: int
+    protocol: str
+    assignments: Mapping[str, bytes]
+
+
 class Targets(NamedTuple):
     """A target assignment: rows by member that differ from the last ones, and what it was made of."""
 
@@ -331,9 +339,16 @@ class ConsumerStore:
                     return False
         return self._run(_UPGRADE, group, [token, revision]) == 1
 
-    def downgrade(self, group: str, size_max: int) -> bool:
-        """Make a group of classic members alone a classic group; returns False if it is none."""
-        due = cast("int", self._run(_DOWNGRADE, group, [size_max]))
+    def downgrade(self, group: str, size_max: int, stable: StableGroup | None = None) -> bool:
+        """Make a group of classic members alone a classic group; returns False if it is none.
+
+        Its members join again, unless it is `stable`: then returns False if it has changed since it was read.
+        """
+        args: list[Arg] = [size_max]
+        if stable is not None:
+            args += (stable.epoch, stable.protocol)
+            args += (part for row in in_turns(stable.assignments.items()) for part in row)
+        due = cast("int", self._run(_DOWNGRADE, group, args))
         if due >= 0:
             self._schedule.lower_soon(group, due)
         return due >= 0

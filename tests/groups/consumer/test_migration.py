@@ -230,12 +230,19 @@ def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(at: Consu
     assert new.has() == {"orders": [0, 1, 2, 3]}
     assert [each.member_id for each in at.describe().members] == ["new"]
     refused("FENCED_INSTANCE_ID", old.beat)
-    # And back: it is the only member, so the group is a classic one again.
+    # And back: it is the only member of its protocol, so the group is a classic one again, without a rebalance.
+    other = ClassicClient(at, "orders", instance="i2")
+    other.join()
+    settle(new)
+    owned = other.rejoin()
+    settle(new)
     back = ClassicClient(at, "orders", instance="i1")
     joined = back.join()
-    assert joined.leader == joined.member_id
+    assert (joined.leader, joined.generation) == ("", other.generation)
     [listed] = at.admin.list_groups([], [])
-    assert (listed.kind, listed.state) == ("classic", "CompletingRebalance")
+    assert (listed.kind, listed.state) == ("classic", "Stable")
+    assert (back.sync(), other.sync()) == ({"orders": [0, 1]}, owned)
+    assert [back.must_join(), other.must_join()] == [False, False]
     refused("GROUP_ID_NOT_FOUND", lambda: new.send(epoch=new.epoch))
 
 

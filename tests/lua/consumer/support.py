@@ -75,8 +75,8 @@ class ConsumerGroup:
         reply: int = run(self.client, "group/advance", CONSUMER_KEYS, (CHANNEL,))
         return reply
 
-    def downgrade(self) -> int:
-        reply: int = run(self.client, "consumer/downgrade", CONSUMER_KEYS, (CHANNEL, 100))
+    def downgrade(self, *stable: str) -> int:
+        reply: int = run(self.client, "consumer/downgrade", CONSUMER_KEYS, (CHANNEL, 100, *stable))
         return reply
 
     def stable(self, *names: str, **given: Any) -> None:

@@ -251,6 +251,17 @@ def test_a_group_of_classic_members_becomes_a_classic_group_of_their_latest_epoc
         assert group.downgrade() == -1
 
 
+def test_a_group_becomes_a_stable_classic_one_only_as_it_was_read(group: ConsumerGroup) -> None:
+    group.stable("a", "b", protocols=("range",))
+    with unchanged(group.client):
+        assert group.downgrade("1", "range", "a", "x", "b", "y") == -1
+        assert group.downgrade("2", "range", "a", "x", "c", "y") == -1
+    assert group.downgrade("2", "range", "a", "x", "b", "y") > group.now_ms()
+    classic = Group(group.client)
+    assert (classic.state(), classic.heartbeat("a", 2)) == ("Stable", 1)
+    assert classic.sync("b", 2)[-1] == b"y"
+
+
 def test_a_group_with_a_member_of_the_consumer_protocol_stays_one(group: ConsumerGroup) -> None:
     group.stable("a", protocols=("range",))
     group.update("b", 5)
