@@ -128,8 +128,6 @@ def _judged(info: Mapping[str, Any], settings: Settings, limit_setting: str) -> 
     ):
         if info.get(field) == "err":
             yield error(what, "the last write failed, and Redis may refuse writes", "make room on its disk")
-    if info.get("role") == "slave":
-        yield error("role", "this is a replica, which takes no writes", "let redis.url lead to the master")
     replicas = int(info.get("connected_slaves", 0))
     awaited = max(settings.replicas, settings.min_insync_replicas - 1)
     if info.get("aof_enabled") == 0 and (replicas or awaited):

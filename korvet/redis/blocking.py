@@ -220,10 +220,18 @@ def connected(settings: Settings) -> Iterator[Masters]:
     masters = Masters(settings)
     try:
         yield masters
+    except redis.TimeoutError as error:
+        raise ConfigError(f"redis.url {where}: no answer in time ({one_line(error)})") from None
     except (redis.AuthenticationError, NoPermissionError) as error:
+        if "required" in str(error):
+            said = "it requires a password: give redis://:PASSWORD@HOST:PORT, or USER:PASSWORD of an ACL user"
+            raise ConfigError(f"redis.url {where}: {said}") from None
         raise ConfigError(f"redis.url {where}: refused: {one_line(error)}") from None
     except redis.RedisError as error:
-        raise ConfigError(f"redis.url {where}: {one_line(error)}") from None
+        reason = one_line(error)
+        if "DB index is out of range" in reason:
+            reason = f"it has no database {where.login.db}"
+        raise ConfigError(f"redis.url {where}: {reason}") from None
     finally:
         masters.close()
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from tests.support.authority import Authority
 from tests.support.broker import korvet_broker
 from tests.support.proxy import proxy
 from tests.support.redis_servers import embedded_server, master
-from tests.support.sentinels import Sentinel
 
 KORVET = [sys.executable, "-m", "korvet", "doctor"]
 
@@ -146,14 +144,6 @@ def test_the_limit_of_memory_that_is_advised_is_two_thirds_of_the_machine_s(dura
 
 
 @pytest.mark.slow
-def test_a_sentinel_is_named_as_one() -> None:
-    with master() as watched, closing(Sentinel(watched.port)) as sentinel:
-        found = bad(redis_server.examine(settings(redis__url=f"redis://{sentinel.address}")))
-    assert found["redis"].level is Level.ERROR
-    assert f"give redis+sentinel://{sentinel.address}/mymaster" in found["redis"].said
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("percent", "level"), [(90, Level.WARNING), (99, Level.ERROR)])
 def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
     with redis.Redis.from_url(durable) as client:
@@ -169,10 +159,10 @@ def test_memory_that_is_short(durable: str, percent: int, level: Level) -> None:
     ("command", "given", "what", "said"),
     [
         ("PING", {"replicas": "2"}, "replicas", "0 of the 2"),
-        ("REPLICAOF 127.0.0.1 1", {}, "role", ""),
+        ("REPLICAOF 127.0.0.1 1", {}, "redis", "this is a replica of 127.0.0.1:1, which takes no writes"),
         ("CONFIG SET appendonly no", {"replicas": "1"}, "restart", "appendonly"),
         ("SET korvet:cluster-id theirs", {"cluster__id": "mine"}, "cluster.id", "theirs, not to mine"),
-        ("ACL SETUSER default -xadd", {}, "redis", "XADD"),
+        ("ACL SETUSER default -xadd -config -multi", {}, "redis", "permissions are missing: XADD, MULTI"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
@@ -371,15 +361,15 @@ def test_the_limit_of_descriptors_is_that_of_the_process(tmp_path: Path) -> None
 
 def test_settings_of_the_kernel(tmp_path: Path) -> None:
     file, missing = tmp_path / "setting", tmp_path / "missing"
-    for text, level in (("128\n", Level.WARNING), ("4096\n", Level.OK)):
-        file.write_text(text)
-        assert [each.level for each in machine.backlog(file)] == [level]
-    for text, level in (("[always] madvise never\n", Level.WARNING), ("always [madvise] never\n", Level.OK)):
-        file.write_text(text)
-        assert [each.level for each in machine.kernel_memory(file, missing)] == [level]
-    for text, level in (("0\n", Level.WARNING), ("1\n", Level.OK)):
-        file.write_text(text)
-        assert [each.level for each in machine.kernel_memory(missing, file)] == [level]
+    for paths, bad_text, good_text in (
+        ((), "128\n", "4096\n"),
+        ((file, missing), "[always] madvise never\n", "always [madvise] never\n"),
+        ((missing, file), "0\n", "1\n"),
+    ):
+        for text, level in ((bad_text, Level.WARNING), (good_text, Level.OK)):
+            file.write_text(text)
+            findings = machine.kernel_memory(*paths) if paths else machine.backlog(file)
+            assert [finding.level for finding in findings] == [level]
     assert [*machine.backlog(missing), *machine.kernel_memory(missing, missing)] == []
 
 

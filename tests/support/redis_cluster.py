@@ -27,8 +27,8 @@ _MIGRATE_TIMEOUT_MS = 60_000
 _KEYS_AT_ONCE = 10
 _EPOCH, _EPOCHS_APART = 1000, 100
 _MIGRATION_SECONDS_MAX = 300.0  # under load, on a busy machine
-_TLS = Path(__file__).parent / "tls"
-_TLS_FILES = {"cert": _TLS / "certificate.pem", "key": _TLS / "key.pem", "ca-cert": _TLS / "certificate.pem"}
+TLS = Path(__file__).parent / "tls"
+_TLS_FILES = {"cert": TLS / "certificate.pem", "key": TLS / "key.pem", "ca-cert": TLS / "certificate.pem"}
 _UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
 
 

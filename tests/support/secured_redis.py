@@ -52,7 +52,7 @@ def secured_redis(directory: Path) -> Iterator[SecuredRedis]:
     context.verify_mode = ssl.CERT_REQUIRED
     with (
         embedded_server("--aclfile", str(users)) as path,
-        _front(path.removeprefix("unix://"), context) as port,
+        tls_front(path.removeprefix("unix://"), context) as port,
     ):
         anonymous = f"rediss://{USER}@127.0.0.1:{port}/0?ssl_ca_certs={authority.certificate}"
         url = f"{anonymous}&ssl_certfile={client.certificate}&ssl_keyfile={client.key}"
@@ -60,7 +60,7 @@ def secured_redis(directory: Path) -> Iterator[SecuredRedis]:
 
 
 @contextlib.contextmanager
-def _front(path: str, context: ssl.SSLContext) -> Iterator[int]:
+def tls_front(path: str, context: ssl.SSLContext) -> Iterator[int]:
     """Terminate TLS on a port, which is given, and pass all on to a unix socket."""
 
     class Connection(socketserver.BaseRequestHandler):

@@ -29,6 +29,7 @@ from korvet.errors import ConfigError, ErrorCode
 from korvet.redis import scripts
 from korvet.redis.blocking import Masters, connect_to, connected, one_line
 from korvet.redis.keys import Keys
+from korvet.redis.peer import misnamed
 from korvet.redis.url import SWITCHED, RedisAddress, parse_url, running_url
 from korvet.server.supervisor.preparation import Prepared
 from korvet.server.supervisor.server_facts import ServerFacts
@@ -77,7 +78,12 @@ def check(
             servers = _in_order(masters, pause, progress, time.monotonic() + wait_ms / 1000)
         else:
             servers = masters.all()
-        found = [_facts(name, server, pause, progress) for name, server in servers.items()]
+        try:
+            found = [_facts(name, server, pause, progress) for name, server in servers.items()]
+        except NoPermissionError:
+            # Scripts too ask for the history of Redis, by which leader epochs begin.
+            try_out(masters, settings)
+            raise
     # A record is as safe as the master that has it makes it.
     weakest = min(found, key=lambda each: (each.appendonly or False, each.appendfsync == "always"))
     if all(each[:-2] == weakest[:-2] for each in found):
@@ -160,11 +166,7 @@ def _facts(
     name: str, server: redis.Redis, pause: Callable[[float], None], progress: Callable[[str], None]
 ) -> ServerFacts:
     _wait_until_loaded(name, server, pause, progress)
-    try:
-        info = server.info()
-    except NoPermissionError as error:
-        # Scripts too ask for the history of Redis, by which leader epochs begin.
-        raise ConfigError("redis.url: a permission is missing: INFO") from error
+    info = server.info()
     try:
         facts = judge(info)
     except ConfigError as problem:
@@ -241,12 +243,14 @@ def _at(masters: Masters, key: str, ask: Callable[[Any], Result]) -> Result:
 
 
 def check_kind(settings: Settings) -> None:
-    """Raise ConfigError if a server is of another kind than `redis.url` says; it names the URL that is meant.
+    """Raise ConfigError if a server is something else than `redis.url` says; it names the URL that is meant.
 
     Nor may a Sentinel refuse the subscription by which workers notice a failover.
     """
     target = parse_url(settings.redis_url)
     for address in target.addresses:
+        if (wrong := misnamed(address)) is not None:
+            raise ConfigError(f"redis.url: {wrong}")
         with contextlib.suppress(redis.RedisError), connect_to(address, settings) as client:
             info = client.info()
             kind = _KINDS.get(info.get("server_mode") or info.get("redis_mode", ""), target.kind)
@@ -288,6 +292,9 @@ def judge(info: Mapping[str, object]) -> ServerFacts:
         raise ConfigError(
             f"redis.url: {name.title()} {version or '(no version)'} is too old: {needed} or later"
         )
+    if info.get("role") == "slave":
+        master = f"{info.get('master_host')}:{info.get('master_port')}"
+        raise ConfigError(f"redis.url: this is a replica of {master}, which takes no writes: give its master")
     warnings = []
     policy = info.get("maxmemory_policy")
     if policy is None:
@@ -381,12 +388,25 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
 
 
 def try_out(masters: Masters, settings: Settings) -> None:
-    """Load every script and do once what workers will do; raises ConfigError and NoPermissionError for what is refused.
+    """Load every script and do once what workers will do; raises ConfigError that names all that is refused.
 
     It leaves no key.
     """
     for server, name in _probes(masters, settings):
-        untyped: Any = server  # redis-py's types leave these methods out
+        refused = _refusals(server, Keys(settings.namespace), name)
+        if settings.replicas or settings.min_insync_replicas > 1:
+            refused |= _refusal("WAIT", lambda server=server: server.wait(0, 1))  # type: ignore[misc]  # a default binds it
+        if refused:
+            missing = "a permission is missing" if len(refused) == 1 else "permissions are missing"
+            listed = ", ".join(name + (f" ({reason})" if reason else "") for name, reason in refused.items())
+            raise ConfigError(f"redis.url: {missing}: {listed}")
+
+
+def _refusals(client: redis.Redis, keys: Keys, name: str) -> dict[str, str]:
+    """Return the commands that are refused, and why if it is not that the user may not run them."""
+    untyped: Any = client  # redis-py's types leave these methods out
+
+    def load() -> None:
         # In one round trip: 43 of them to a Redis 50 ms away would take two seconds.
         with untyped.pipeline(transaction=False) as pipeline:
             for script in scripts.all_scripts():
@@ -394,27 +414,46 @@ def try_out(masters: Masters, settings: Settings) -> None:
             for reply in pipeline.execute(raise_on_error=False):
                 if isinstance(reply, Exception):
                     raise reply
-        _try_permissions(server, Keys(settings.namespace), name)
-        if settings.replicas or settings.min_insync_replicas > 1:
-            server.wait(0, 1)
+
+    def in_script() -> None:
+        side = keys.probe_side.replace(keys.probe, name)
+        texts = [
+            text.decode(errors="replace") for text in untyped.evalsha(_PERMISSIONS.sha, 2, name, side, name)
+        ]
+        # The others may have failed for want of what one of these was to do.
+        causes = [text for text in texts if "permissions to" in text or "nknown" in text] or texts
+        refused.update(
+            (command, _reason(reason)) for command, _, reason in (text.partition(": ") for text in causes)
+        )
+
+    def transact() -> None:
+        # By hand: redis-py reports of a refused transaction only its EXEC.
+        with untyped.client() as single:
+            single.execute_command("MULTI")
+            single.execute_command("EXEC")
+
+    def subscribe() -> None:
+        with untyped.pubsub() as listener:
+            listener.ssubscribe(name)
+            listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
+            listener.sunsubscribe(name)
+
+    refused: dict[str, str] = {}
+    refused |= _refusal("SCRIPT LOAD", load) or _refusal("EVALSHA", in_script)
+    return refused | _refusal("MULTI", transact) | _refusal("SSUBSCRIBE", subscribe)
 
 
-def _try_permissions(client: redis.Redis, keys: Keys, name: str) -> None:
-    untyped: Any = client  # redis-py's types leave these methods out
-    side = keys.probe_side.replace(keys.probe, name)
-    refused: list[bytes] = untyped.evalsha(_PERMISSIONS.sha, 2, name, side, name)
-    if refused:
-        first, others = refused[0].decode(errors="replace"), len(refused) - 1
-        more = f" (and {others} more command{'s' if others > 1 else ''})" if others else ""
-        raise ConfigError(f"redis.url: a permission is missing: {first}{more}")
-    # By hand: redis-py reports of a refused transaction only its EXEC.
-    with untyped.client() as single:
-        single.execute_command("MULTI")
-        single.execute_command("EXEC")
-    with untyped.pubsub() as listener:
-        listener.ssubscribe(name)
-        listener.get_message(timeout=untyped.get_connection_kwargs()["socket_timeout"])
-        listener.sunsubscribe(name)
+def _refusal(command: str, run: Callable[[], object]) -> dict[str, str]:
+    try:
+        run()
+    except NoPermissionError as error:
+        return {command: _reason(one_line(error))}
+    return {}
+
+
+def _reason(text: str) -> str:
+    """Return why Redis refuses a command; "" if its user may not run it, which the name says."""
+    return "" if "no permissions to run" in text else text
 
 
 def random_cluster_id() -> str:

@@ -1,0 +1,57 @@
+"""What answers at an address of `redis.url`: a start tries it first, because a client of Redis waits for its answer.
+
+A plain Redis takes the beginning of TLS for an unfinished command, and says nothing to it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from korvet.redis.url import RedisAddress
+
+_WAIT_SECONDS = 0.8
+"""For each of two connections: a start says what is wrong within 2 s."""
+
+# HTTP takes it for a request, and Redis for a command with one word too many.
+_QUESTION = b"PING / HTTP/1.0\r\n\r\n"
+_HTTP, _RESP = (b"HTTP/", b"<"), (b"+", b"-", b"$", b"*", b":")
+
+
+def misnamed(address: RedisAddress) -> str | None:
+    """Return what is wrong with an address at which something else answers than the URL says; None if nothing is."""
+    if address.path:
+        return None
+    is_tls = address.tls is not None
+    head = _head(address, tls=is_tls)
+    if head is not None and head.startswith(_RESP):
+        return None
+    other = None if head and head.startswith(_HTTP) else _head(address, tls=not is_tls)
+    if (head or other or b"").startswith(_HTTP):
+        return f"{address} is an HTTP server, not Redis"
+    if other and other.startswith(_RESP):
+        if is_tls:
+            return f"{address} takes no TLS: give redis in place of rediss"
+        return f"{address} takes TLS only: give rediss in place of redis"
+    return f"{address} does not speak the protocol of Redis" if head else None
+
+
+def _head(address: RedisAddress, *, tls: bool) -> bytes | None:
+    """Return the beginning of an answer, empty if the connection was closed; None if nothing came or is there."""
+    try:
+        with socket.create_connection((address.host, address.port), _WAIT_SECONDS) as plain:
+            if not tls:
+                return _ask(plain)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            with context.wrap_socket(plain, server_hostname=address.host) as wrapped:
+                return _ask(wrapped)
+    except (ssl.SSLError, ConnectionResetError):
+        return b""
+    except OSError:
+        return None
+
+
+def _ask(connection: socket.socket) -> bytes:
+    connection.sendall(_QUESTION)
+    return connection.recv(16)
