@@ -285,10 +285,10 @@ class Settings:
     lake_master: str = _setting(
         "local[2,4]", "Spark that archives: local[CORES,TRIES], or a cluster's URL.", form=values.spark_master
     )
-    remote_fetch_max_wait_ms: int = _setting(
+    remote_fetch_max_wait_ms: int = _dynamic(
         500, "How long a fetch waits for the archive; what is read later is returned by a later fetch."
     )
-    remote_list_offsets_request_timeout_ms: int = _setting(
+    remote_list_offsets_request_timeout_ms: int = _dynamic(
         30_000, "How long a look-up by time may take in the archive.", least=1
     )
     embedded_maxmemory_bytes: int = _fixed(

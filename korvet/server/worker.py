@@ -320,6 +320,7 @@ def build_apis(
     log_dirs = LogDirs(storage.reads, data_dir)
     pressure = Backpressure(storage.redis, live.settings, data_dir, clock=clock)
     live.follow(pressure.use)
+    live.follow(logs.remote.use)
     quotas = ClientQuotas(QuotaStore(storage.redis, keys), usage, _mutation_windows(settings), clock=clock)
     features = Features(storage.redis, keys)
     group_configs = GroupConfigs(storage.redis, keys, settings)
@@ -370,12 +371,7 @@ def _logs(settings: Settings, storage: Storage, keys: Keys) -> _Logs:
         replicas=storage.replicas,
         on_lost=metrics.LOGS_CUT.inc,
     )
-    remote = RemoteTier(
-        storage.remote,
-        wait_ms=settings.remote_fetch_max_wait_ms,
-        timeout_ms=settings.remote_list_offsets_request_timeout_ms,
-        count_error=metrics.LAKE_READ_ERRORS.inc,
-    )
+    remote = RemoteTier(storage.remote, settings, count_error=metrics.LAKE_READ_ERRORS.inc)
     return _Logs(store, remote)
 
 

@@ -16,7 +16,8 @@ KAFKAS_DYNAMIC = """
     log.local.retention.ms log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
     log.message.timestamp.type log.retention.bytes log.retention.ms log.roll.ms
     max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
-    message.max.bytes min.insync.replicas producer.id.expiration.ms
+    message.max.bytes min.insync.replicas producer.id.expiration.ms remote.fetch.max.wait.ms
+    remote.list.offsets.request.timeout.ms
 """
 """Update mode "cluster-wide" in Kafka's documentation, "Broker Configs"."""
 
@@ -56,7 +57,6 @@ def test_a_name_that_no_setting_has_here_changes_nothing() -> None:
     ("name", "text", "kept"),
     [
         ("log.retention.ms", " 5 ", "5"),
-        ("log.cleanup.policy", "", ""),
         ("leader.replication.throttled.rate", "0", "0"),
     ],
 )

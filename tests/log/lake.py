@@ -97,7 +97,7 @@ def tiers(
 ) -> Iterator[Tiers]:
     """Make the topic, with a table of its own, and a worker, whose fetches wait for the lake up to `wait_ms`."""
     store = RemoteClient(reader.socket)
-    cold = RemoteTier(store, wait_ms=wait_ms, timeout_ms=20_000)
+    cold = RemoteTier(store, Settings(remote_fetch_max_wait_ms=wait_ms))
     with domain(redis_url, Settings(lake_path=str(reader.lake)), cold) as worker:
         configs = {"storage.format": storage_format}
         worker.topics.create(TopicSpec(name=TOPIC, partitions=1, configs=configs))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
+from korvet.config.settings import Settings
 from korvet.errors import KafkaError
 from korvet.log.remote import client as remote_client
 from korvet.log.remote import tier as remote_tier
@@ -64,7 +65,7 @@ def store(service: LakeService) -> Iterator[_Counting]:
 @pytest.fixture
 def tier(store: RemoteClient) -> RemoteTier:
     """Give a lake that answers nothing before `answer`."""
-    return RemoteTier(store, wait_ms=20_000, timeout_ms=20_000)
+    return RemoteTier(store, Settings(remote_fetch_max_wait_ms=20_000))
 
 
 def request(offset: int = 0, bytes_max: int = 1000, codec: Codec = Codec.none) -> RemoteRequest:
@@ -93,7 +94,10 @@ def test_a_read_is_sent_once_however_often_its_consumer_comes(
 def test_a_lake_that_does_not_answer_is_an_error_after_a_while_and_is_asked_again(store: _Counting) -> None:
     now, errors = [0.0], []
     tier = RemoteTier(
-        store, wait_ms=0, timeout_ms=20_000, count_error=lambda: errors.append(now[0]), clock=lambda: now[0]
+        store,
+        Settings(remote_fetch_max_wait_ms=0),
+        count_error=lambda: errors.append(now[0]),
+        clock=lambda: now[0],
     )
     for _ in range(4):
         assert tier.read([request()], wait=True) == [None]
@@ -164,9 +168,9 @@ def test_no_answer_is_larger_than_the_limit_whatever_a_fetch_allows(
     assert offsets(tier, service, request(first[-1] + 1, bytes_max=2**31 - 1))[0] == first[-1] + 1
 
 
-def test_searches_by_time_of_many_partitions_have_one_time_out(store: _Counting) -> None:
-    hasty = RemoteTier(store, wait_ms=20_000, timeout_ms=50)
-    answers = hasty.timestamps([search_request(PARTITION, WHOLE, 1500)] * 100)
+def test_searches_by_time_of_many_partitions_have_one_time_out(store: _Counting, tier: RemoteTier) -> None:
+    tier.use(Settings(remote_list_offsets_request_timeout_ms=50))
+    answers = tier.timestamps([search_request(PARTITION, WHOLE, 1500)] * 100)
     assert [type(each) for each in answers] == [KafkaError] * 100
     assert store.sent == TIMESTAMPS_AT_ONCE
 

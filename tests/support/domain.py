@@ -29,7 +29,7 @@ from tests.support.proxy import until
 TIMEOUT_MS = 5000
 LONG_MS = 600_000
 
-NO_LAKE = RemoteTier(None, wait_ms=0, timeout_ms=0)
+NO_LAKE = RemoteTier(None, Settings())
 """What a worker has whose broker has no lake."""
 
 

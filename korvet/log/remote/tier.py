@@ -14,6 +14,7 @@ from typing import TypeAlias
 import gevent
 import msgspec
 
+from korvet.config.settings import Settings
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.remote.client import RemoteCall, RemoteClient, RemoteRequest, RemoteResponse
 from korvet.log.types import RemoteRange
@@ -59,24 +60,23 @@ class RemoteTier:
     def __init__(
         self,
         client: RemoteClient | None,
+        settings: Settings,
         *,
-        wait_ms: int,
-        timeout_ms: int,
         count_error: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`client` is None if this broker has no lake.
-
-        A fetch waits for `wait_ms` (remote.fetch.max.wait.ms), a search by time for `timeout_ms`. `count_error` is
-        called for every answer that was an error.
-        """
+        """`client` is None if this broker has no lake; `count_error` is called for every answer that was an error."""
         self._client = client
-        self._wait_s = wait_ms / 1000
-        self._timeout_s = timeout_ms / 1000
+        self.use(settings)
         self._count_error = count_error
         self._clock = clock
         self._held: dict[_Place, _HeldRead] = {}
         self._forgetting: gevent.Greenlet[..., None] | None = None
+
+    def use(self, settings: Settings) -> None:
+        """Wait from now on as long as remote.fetch.max.wait.ms and remote.list.offsets.request.timeout.ms say."""
+        self._wait_s = settings.remote_fetch_max_wait_ms / 1000
+        self._timeout_s = settings.remote_list_offsets_request_timeout_ms / 1000
 
     def read(
         self, requests: Sequence[RemoteRequest], *, wait: bool
