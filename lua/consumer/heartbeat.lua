@@ -37,7 +37,7 @@ if epoch ~= tonumber(known) then
   end
   return redis.error_reply('FENCED_MEMBER_EPOCH the member has epoch ' .. known .. ', not ' .. ARGV[4])
 end
-local has_ended = tonumber(redis.call('ZSCORE', deadlines, member) or now_ms) < now_ms
+local has_ended = kind_asked == 'share' and tonumber(redis.call('ZSCORE', deadlines, member) or now_ms) < now_ms
 if has_ended or phase ~= 'stable' or known ~= stored[3] or stored[2] ~= stored[3]
   or endpoints ~= '' and endpoints ~= (stored[4] or '0') then
   return 0

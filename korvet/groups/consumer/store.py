@@ -155,7 +155,8 @@ class ConsumerStore:
     def read(self, group: str, member_id: str, instance: str) -> GroupView:
         """Return the group, the member, and the member that has the instance id.
 
-        A session of the member that has just ended is ended here, as the keeper does (REMOVAL_MS).
+        A session of a member of a share group that has just ended is ended here, as the keeper does (REMOVAL_MS). In
+        other groups that would cost partitions where an outage lasts about as long as a session.
         """
         state, members, deadlines, assignments = self._keys.consumer_group(group)
         names = [member_id]
@@ -164,7 +165,8 @@ class ConsumerStore:
             *(("ZSCORE", deadlines, member_id), ("TIME",)),
         ]
         reply, holder, deadline, now = self._redis.transaction(commands)
-        if isinstance(deadline, bytes) and 0 < time_ms(now) - float(deadline) <= REMOVAL_MS:
+        late_ms = time_ms(now) - float(deadline) if isinstance(deadline, bytes) else 0
+        if self.kind == SHARE and 0 < late_ms <= REMOVAL_MS:
             self._end_sessions(group)
             reply, holder, *_ = self._redis.transaction(commands)
         found = listed(state, reply)
