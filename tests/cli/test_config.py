@@ -43,8 +43,7 @@ def test_what_clients_have_altered_is_shown_as_redis_has_it(redis_url: str) -> N
     found = json.loads(result.stdout)
     assert found["log.retention.ms"] == {"value": 5, "origin": "clients (cluster-wide)"}
     assert found["log.roll.ms"] == {"value": 8, "origin": "clients (broker)"}
-    away = korvet("config", "--redis-url", "redis://127.0.0.1:1")
-    assert (away.returncode, away.stderr[:46]) == (0, "Values that clients have altered are not shown")
+    assert "altered are not shown: " in korvet("config", "--redis-url", "redis://127.0.0.1:1").stderr
 
 
 def test_a_long_value_is_neither_cut_nor_wrapped_where_the_output_is_no_terminal() -> None:

@@ -15,7 +15,8 @@ def effective(*arguments: str, environ: dict[str, str] | None = None) -> dict[st
     """Return name -> (value, origin) of what these flags come to."""
     result = korvet("config", "--json", *arguments, environ=environ)
     assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
+    # No Redis is where some of these tests say.
+    assert result.stderr.partition(":")[0] in ("", "Values that clients have altered are not shown")
     return {name: (row["value"], row["origin"]) for name, row in json.loads(result.stdout).items()}
 
 
