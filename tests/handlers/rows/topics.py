@@ -378,7 +378,6 @@ MOVES = (
 )
 
 ELECTIONS = (
-    Row({"topic_partitions": None, "timeout_ms": 0}, error=TIMED_OUT, versions=(1, 2)),
     Row({"topic_partitions": None}, {"replica_election_results": []}, rights=[(ALTER, CLUSTER)]),
     *errors(
         ELECTED,
@@ -408,6 +407,7 @@ ELECTIONS = (
         INVALID,
         versions=(1, 2),
     ),
+    Row({"topic_partitions": None, "timeout_ms": 0}, error=TIMED_OUT, versions=(1, 2)),
 )
 
 TOPIC_ROWS: Rows = {
