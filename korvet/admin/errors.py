@@ -35,6 +35,35 @@ _RETRIABLE = frozenset(
 )
 
 
+# What a code means, for brokers and requests that have no message.
+_SENTENCES = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that in the cluster",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available now",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not do that with the group",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member of the group is subscribed to the topic",
+    ErrorCode.INVALID_CONFIG: "a config is unknown, or its value is not allowed",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers, or it is no valid number",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have this name",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot read or write what it has stored",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader now",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "the partition is not being moved",
+    ErrorCode.NOT_CONTROLLER: "another broker is the controller",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have this offset",
+    ErrorCode.REQUEST_TIMED_OUT: "the broker did not finish in time",
+    ErrorCode.SECURITY_DISABLED: "the cluster has no authorizer",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "there is a topic of this name",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that with the topic",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not use the transactional id",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker failed: its log says why",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this, or has the feature switched off",
+}
+
+
 class AdminError(Exception):
     """A request failed.
 
@@ -93,10 +122,14 @@ class UnsupportedError(AdminError):
 
 
 class BrokerError(AdminError):
-    """A broker refused: `code` is why, `message` its own words, if any; `subject` names what was refused."""
+    """A broker refused: `code` is why, `message` its own words, if any; `subject` names what was refused.
+
+    If it has no words its text says what the code means.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "", subject: str = "") -> None:
-        super().__init__(": ".join(filter(None, (subject, code.name, message))))
+        said = message or _SENTENCES.get(code, "")
+        super().__init__(": ".join(filter(None, (subject, code.name, said))))
         self.code = code
         self.message = message
         self.retriable = code in _RETRIABLE

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from korvet.admin.connection import Deadline
-from korvet.admin.errors import AdminError, GroupIdNotFoundError, error_in, raise_error_in
+from korvet.admin.errors import AdminError, BrokerError, GroupIdNotFoundError, error_in, raise_error_in
 from korvet.admin.routing import Attempt, ClusterClient
 from korvet.admin.types import Outcomes, TopicPartition, group_name_error
 from korvet.errors import ErrorCode, ProtocolError
@@ -132,25 +132,21 @@ class Groups:
             if consumers and attempt.serves(consumer_group_describe.ConsumerGroupDescribeRequest):
                 asked = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=consumers)
                 answer = attempt.send(asked, consumer_group_describe.ConsumerGroupDescribeResponse)
-                found |= {each.group_id: _assigned_description(each, CONSUMER) for each in answer.groups}
+                found |= _known(
+                    {each.group_id: _assigned_description(each, CONSUMER) for each in answer.groups}
+                )
             shares = _not_found(found)
             if shares and attempt.serves(share_group_describe.ShareGroupDescribeRequest):
                 asked_of = share_group_describe.ShareGroupDescribeRequest(group_ids=shares)
                 answered = attempt.send(asked_of, share_group_describe.ShareGroupDescribeResponse)
-                found |= {
-                    each.group_id: _assigned_description(each, SHARE)
-                    for each in answered.groups
-                    if each.error_code != ErrorCode.UNSUPPORTED_VERSION  # the cluster has none
-                }
+                found |= _known(
+                    {each.group_id: _assigned_description(each, SHARE) for each in answered.groups}
+                )
             streams = _not_found(found)
             if streams and attempt.serves(streams_group_describe.StreamsGroupDescribeRequest):
                 asked_last = streams_group_describe.StreamsGroupDescribeRequest(group_ids=streams)
                 last = attempt.send(asked_last, streams_group_describe.StreamsGroupDescribeResponse)
-                found |= {
-                    each.group_id: _streams_description(each)
-                    for each in last.groups
-                    if each.error_code != ErrorCode.UNSUPPORTED_VERSION
-                }
+                found |= _known({each.group_id: _streams_description(each) for each in last.groups})
             return found
 
         return self._client.for_each(group_ids, self._client.to_coordinators, ask, error_of=group_name_error)
@@ -194,6 +190,16 @@ def _description(group: describe_groups.DescribedGroup) -> GroupDescription | Ad
     return GroupDescription(
         group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
     )
+
+
+def _known(outcomes: Outcomes[str, GroupDescription]) -> Outcomes[str, GroupDescription]:
+    """Leave out the groups of which a request about one type knows nothing, or of a type that the cluster has not."""
+    return {
+        group: outcome
+        for group, outcome in outcomes.items()
+        if not isinstance(outcome, GroupIdNotFoundError)
+        and not (isinstance(outcome, BrokerError) and outcome.code is ErrorCode.UNSUPPORTED_VERSION)
+    }
 
 
 def _not_found(outcomes: Outcomes[str, GroupDescription]) -> list[str]:

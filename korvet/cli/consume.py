@@ -22,7 +22,7 @@ import cramjam
 from aiokafka.errors import CorruptRecordException, KafkaTimeoutError
 
 from korvet.admin.client import AdminClient
-from korvet.admin.errors import AdminError
+from korvet.admin.errors import AdminError, BrokerError
 from korvet.admin.offsets import EARLIEST, LATEST
 from korvet.admin.types import LogSlice, TopicPartition, settled
 from korvet.cli.options import (
@@ -194,7 +194,8 @@ def _partitions(
     ]
     for each in partitions:
         if each.partition not in topology.partitions[each.topic]:
-            raise click.ClickException(f"partition {each}: {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}")
+            error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=f"partition {each}")
+            raise click.ClickException(str(error))
     return partitions
 
 

@@ -246,7 +246,9 @@ def connected(cluster: ClusterTarget) -> Iterator[AdminClient]:
         with client:
             yield client
     except AdminError as error:
-        raise click.ClickException(printable(str(error))) from error
+        is_refused = isinstance(error.__cause__, ConnectionRefusedError)
+        asked = "; does a broker run there?" if is_refused else ""
+        raise click.ClickException(f"{printable(str(error))}{asked}") from error
 
 
 def parse_topics(flag: str, texts: Sequence[str]) -> dict[str, list[int]]:

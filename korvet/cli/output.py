@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -32,9 +34,11 @@ def printable(text: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it: None as `NONE`, the elements of a list with commas between."""
+    """Return a value as a table shows it: None as `NONE`, a list with commas, a number to three decimals."""
     if isinstance(value, list):
         return ",".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
     return NONE if value is None else str(value)
 
 
@@ -125,9 +129,20 @@ def report_failures(kind: str, outcomes: Mapping[str, object]) -> None:
     for name, error in failed.items():
         subject = f"{kind} {name}" if kind else name
         # Some errors name it themselves.
-        print_error(f"{subject}: {str(error).removeprefix(f'{subject}: ')}")
+        print_error(f"{subject}: {str(error).removeprefix(f'{subject}: ')}{_suggestion(str(error))}")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _suggestion(text: str) -> str:
+    """Return the config of topics that is meant by an error about an unknown one, to follow the error."""
+    unknown = re.search(r"Unknown topic config name: (\S+)", text)
+    if unknown is None:
+        return ""
+    from korvet.config.topic_configs import TOPIC_CONFIGS  # noqa: PLC0415 - other commands start without it
+
+    near = difflib.get_close_matches(unknown[1], TOPIC_CONFIGS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def error_or_none(outcome: object) -> str | None:

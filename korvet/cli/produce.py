@@ -224,7 +224,12 @@ class DeliveryLog:
         if self.failure is None and self.delivered == self.sent:
             return
         reason = self.failure or "the client gave up"
-        raise NotDeliveredError(f"{reason}; {self.delivered} of {self.sent} sent records are delivered")
+        counts = (
+            f"{self.delivered} of {self.sent} sent records are delivered"
+            if self.sent
+            else "no record was sent"
+        )
+        raise NotDeliveredError(f"{reason}; {counts}")
 
     def _on_done(self, future: Future[Any], position: str, size: int) -> None:
         self._waiting.pop(future, None)

@@ -6,6 +6,7 @@ configuration, 130 interrupted.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import sys
@@ -58,6 +59,18 @@ class LazyGroup(CommandGroup):
             module, _ = self.modules[cmd_name]
             self.add_command(getattr(importlib.import_module(module), cmd_name.replace("-", "_")))
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return what click does; it knows no names like that of an unknown command where none is imported."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near or args[0] in self.modules:
+                raise
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near[0]}'?", ctx) from error
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return each subcommand with the first sentence of its help, without importing it."""

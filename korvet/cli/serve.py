@@ -114,7 +114,8 @@ def doctor(
     from korvet.doctor import examine  # noqa: PLC0415 - other commands start without it
     from korvet.doctor.finding import Level  # noqa: PLC0415 - other commands start without it
 
-    findings = list(examine(configuration, _lake_problem))
+    order = (Level.ERROR, Level.WARNING, Level.OK)
+    findings = sorted(examine(configuration, _lake_problem), key=lambda finding: order.index(finding.level))
     rows = [
         {"check": each.what, "level": each.level, "finding": each.said, "advice": each.advice}
         for each in findings

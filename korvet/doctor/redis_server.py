@@ -167,7 +167,7 @@ def _memory(info: Mapping[str, Any], settings: Settings, setting: str) -> Iterat
     elif total and limit > 0.9 * total:
         said = f"the limit of {mib(limit)} is nearly all that the machine has ({mib(total)})"
         advice = (
-            f"set {setting} to two thirds of that{_two_thirds(total)}: a rewrite of its file needs memory too"
+            f"set {setting} to two thirds of that{_two_thirds(total)}; a rewrite of its file needs memory too"
         )
         yield warning("memory", said, advice)
     else:
@@ -267,4 +267,5 @@ def _latency(client: redis.Redis) -> Finding:
 
 
 def _two_thirds(size: int) -> str:
-    return f", {mib(size * 2 // 3)}" if size else ""
+    """Return the number of bytes as the settings take it."""
+    return f": {size * 2 // 3}" if size else ""

@@ -21,7 +21,9 @@ Entries = Sequence[Mapping[str, object]]
 
 def _cpu_seconds(info: Info) -> float | None:
     system, user = info.get("used_cpu_sys"), info.get("used_cpu_user")
-    return system + user if isinstance(system, int | float) and isinstance(user, int | float) else None
+    if not isinstance(system, int | float) or not isinstance(user, int | float):
+        return None
+    return round(system + user, 6)  # Redis counts microseconds
 
 
 FIELDS = MetricTable(

@@ -108,7 +108,7 @@ def test_each_partition_has_the_reason_of_its_refusal(admin: AdminClient, client
     messages = {place: str(outcome) for place, outcome in outcomes.items()}
     assert messages[small].startswith("MESSAGE_TOO_LARGE: a batch of ")
     assert messages[beyond] == f"UNKNOWN_TOPIC_OR_PARTITION: partition {name}:1 does not exist"
-    assert messages[missing].endswith(": UNKNOWN_TOPIC_OR_PARTITION")
+    assert messages[missing].endswith(": UNKNOWN_TOPIC_OR_PARTITION: there is no such topic or partition")
     assert messages[compact].startswith("INVALID_RECORD: ")
     assert "key" in messages[compact]
     assert producer.sequences == {}

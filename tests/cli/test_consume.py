@@ -215,10 +215,12 @@ def test_unknown_topics_and_partitions_are_an_error_and_not_created(
     broker: InProcessBroker, client: Client, name: str
 ) -> None:
     message = failed(consume(broker, name))
-    assert message == f"Error: topic {name}: UNKNOWN_TOPIC_OR_PARTITION\n"
+    assert (
+        message == f"Error: topic {name}: UNKNOWN_TOPIC_OR_PARTITION: there is no such topic or partition\n"
+    )
     assert failed(consume(broker, name, "-g", name)) == message
     client.create(name)
-    unknown = f"Error: partition {name}:1: UNKNOWN_TOPIC_OR_PARTITION\n"
+    unknown = f"Error: partition {name}:1: UNKNOWN_TOPIC_OR_PARTITION: there is no such topic or partition\n"
     assert failed(consume(broker, name, "-p", "1")) == unknown
 
 

@@ -236,7 +236,7 @@ def test_a_streams_group_is_listed_and_described(broker: InProcessBroker, client
 def test_an_unknown_group_fails_and_the_others_are_described(broker: InProcessBroker, topic: str) -> None:
     commit(broker, topic, topic, 0)
     result = groups(broker, "describe", "nobody", topic)
-    assert failed(result).startswith("Error: group nobody: GROUP_ID_NOT_FOUND")
+    assert failed(result) == "Error: group nobody: GROUP_ID_NOT_FOUND: Group nobody not found.\n"
     assert f"{topic}: Empty" in result.stdout
 
 

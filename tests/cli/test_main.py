@@ -15,7 +15,7 @@ from korvet.cli.main import korvet as command_tree
 from korvet.cli.main import main
 from korvet.cli.run import DONE, FAILED, INTERRUPTED, MISTAKEN
 from korvet.config.sources import load
-from tests.cli.commands import korvet, korvet_process
+from tests.cli.commands import korvet, korvet_process, refused
 
 
 @pytest.mark.slow
@@ -63,14 +63,10 @@ def test_help_describes_what_all_commands_have_in_common(capsys: pytest.CaptureF
         assert each in text
 
 
-@pytest.mark.parametrize("arguments", [["serve", "--liste", "x"], ["bogus"], ["config", "surplus"]])
-def test_what_the_command_does_not_know_is_refused_with_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "Error: " in printed.err
+def test_what_the_command_does_not_know_is_refused_with_exit_code_2() -> None:
+    for arguments in (("serve", "--liste", "x"), ("config", "surplus")):
+        assert "Error: " in refused(*arguments)
+    assert "Error: No such command 'topicz'. Did you mean 'topics'?\n" in refused("topicz", "list")
 
 
 @pytest.mark.slow
@@ -90,7 +86,7 @@ def test_a_command_of_topics_loads_no_codec_of_records_and_no_framework() -> Non
         "main(['topics', 'list', '-b', '127.0.0.1:1', '--timeout', '0.1']); print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "127.0.0.1:1" in loaded.stderr
+    assert "127.0.0.1:1: Connection refused; does a broker run there?" in loaded.stderr
     late = {"aiokafka", "asyncio", "gevent", "http.client", "redis", "rich", "korvet.protocol.records.batch"}
     assert not late & set(loaded.stdout.split())
     messages = [each for each in loaded.stdout.split() if each.startswith("korvet.protocol.messages.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pexpect
 import pytest
 
+from korvet.cli.output import cell
 from tests.cli.commands import done, korvet
 from tests.cli.terminal import at_terminal
 
@@ -16,6 +17,7 @@ def test_a_program_gets_one_line_a_row_without_a_rule_and_trailing_blanks() -> N
     assert lines[0].split() == ["Setting", "Value", "Origin"]
     assert [line for line in lines if line != line.rstrip() or not line or "─" in line] == []
     assert len(lines) == len(done(korvet("config", "--markdown")).splitlines()) - 1
+    assert [cell(value) for value in (0.050742999999999996, 1e6, 7, 1.5)] == ["0.051", "1000000", "7", "1.5"]
     # Values stand below their titles.
     assert {line.rindex("default") for line in lines[1:] if line.endswith(" default")} == {
         lines[0].index("Origin")
