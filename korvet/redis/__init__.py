@@ -10,4 +10,5 @@ sentinel         the way to a server, or to the master that Sentinels name
 pubsub           subscriptions to channels, and waiting for their messages
 subscriber       the connection to one node for that
 blocking         redis-py, for processes without greenlets
+peer             what answers at an address that is no Redis
 """
