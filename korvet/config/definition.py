@@ -6,6 +6,7 @@ One ConfigDef stands for each setting of a broker (settings.py) and each config 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import Field, field
 from typing import Any, TypeVar, get_args
@@ -152,7 +153,7 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
         """Write a value as text that `parse` reads, without its secret part."""
         if isinstance(value, bool):
             return "true" if value else "false"
-        if value != value:  # noqa: PLR0124 - NaN alone
+        if isinstance(value, float) and math.isnan(value):
             return _NAN
         return self._masked(str(value)) if self.secret else str(value)
 

@@ -8,7 +8,7 @@ flexible versions use.
 from __future__ import annotations
 
 import codecs
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, cast
 
 import msgspec
 
@@ -170,10 +170,11 @@ def replace_malformed(error: UnicodeError) -> tuple[str, int]:
 
     Raises ProtocolError for a string of more than MALFORMED_BYTES_MAX bytes.
     """
-    assert isinstance(error, UnicodeDecodeError)  # noqa: S101 - registered for decoding alone
-    if len(error.object) > MALFORMED_BYTES_MAX:
-        raise ProtocolError(f"a string of {len(error.object)} bytes is not UTF-8")
-    return "\N{REPLACEMENT CHARACTER}", error.end
+    decoding = cast("UnicodeDecodeError", error)
+    size = len(decoding.object)
+    if size > MALFORMED_BYTES_MAX:
+        raise ProtocolError(f"a string of {size} bytes is not UTF-8")
+    return "\N{REPLACEMENT CHARACTER}", decoding.end
 
 
 REPLACE_MALFORMED = "korvet.replace_malformed"

@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -395,7 +396,7 @@ def try_out(masters: Masters, settings: Settings) -> None:
     for server, name in _probes(masters, settings):
         refused = _refusals(server, Keys(settings.namespace), name)
         if settings.replicas or settings.min_insync_replicas > 1:
-            refused |= _refusal("WAIT", lambda server=server: server.wait(0, 1))  # type: ignore[misc]  # a default binds it
+            refused |= _refusal("WAIT", partial(server.wait, 0, 1))
         if refused:
             missing = "a permission is missing" if len(refused) == 1 else "permissions are missing"
             listed = ", ".join(name + (f" ({reason})" if reason else "") for name, reason in refused.items())
