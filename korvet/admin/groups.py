@@ -133,20 +133,20 @@ class Groups:
                 asked = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=consumers)
                 answer = attempt.send(asked, consumer_group_describe.ConsumerGroupDescribeResponse)
                 found |= _known(
-                    {each.group_id: _assigned_description(each, CONSUMER) for each in answer.groups}
+                    {group.group_id: _assigned_description(group, CONSUMER) for group in answer.groups}
                 )
             shares = _not_found(found)
             if shares and attempt.serves(share_group_describe.ShareGroupDescribeRequest):
                 asked_of = share_group_describe.ShareGroupDescribeRequest(group_ids=shares)
                 answered = attempt.send(asked_of, share_group_describe.ShareGroupDescribeResponse)
                 found |= _known(
-                    {each.group_id: _assigned_description(each, SHARE) for each in answered.groups}
+                    {group.group_id: _assigned_description(group, SHARE) for group in answered.groups}
                 )
             streams = _not_found(found)
             if streams and attempt.serves(streams_group_describe.StreamsGroupDescribeRequest):
                 asked_last = streams_group_describe.StreamsGroupDescribeRequest(group_ids=streams)
                 last = attempt.send(asked_last, streams_group_describe.StreamsGroupDescribeResponse)
-                found |= _known({each.group_id: _streams_description(each) for each in last.groups})
+                found |= _known({group.group_id: _streams_description(group) for group in last.groups})
             return found
 
         return self._client.for_each(group_ids, self._client.to_coordinators, ask, error_of=group_name_error)

@@ -124,7 +124,7 @@ OTHER_UNITS = {
     "log.roll.jitter.ms": ("log.roll.jitter.hours", "0"),
     "log.roll.ms": ("log.roll.hours", "168"),
 }
-"""Settings that have no default in Kafka, and for each the one in other units that has, with its value."""
+"""Settings without a default in Kafka, each with the name and value of its default in other units."""
 
 _PROTOCOL_VERSION = ConfigDef(
     "Version of Kafka whose protocol brokers speak: the highest level of `metadata.version`. Cannot be set.",

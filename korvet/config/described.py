@@ -37,8 +37,8 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 def broker_entries(layers: Layers) -> list[ConfigEntry]:
     """Return all settings of a broker by name."""
-    entries = [broker_entry(each, layers) for each in BROKER_CONFIGS.values()]
-    return [each for each in entries if each.synonyms or each.definition.name not in ONLY_IF_SET]
+    entries = [broker_entry(definition, layers) for definition in BROKER_CONFIGS.values()]
+    return [entry for entry in entries if entry.synonyms or entry.definition.name not in ONLY_IF_SET]
 
 
 def broker_entry(definition: ConfigDef, layers: Layers) -> ConfigEntry:
@@ -47,20 +47,20 @@ def broker_entry(definition: ConfigDef, layers: Layers) -> ConfigEntry:
     A setting that was given at the start with its default's value does not differ from one that was not given.
     """
     name = definition.name
-    found = []
+    synonyms = []
     if name in layers.broker:
-        found.append(_synonym(definition, layers.broker[name], ConfigSource.BROKER))
+        synonyms.append(_synonym(definition, layers.broker[name], ConfigSource.BROKER))
     if name in layers.cluster:
-        found.append(_synonym(definition, layers.cluster[name], ConfigSource.CLUSTER))
+        synonyms.append(_synonym(definition, layers.cluster[name], ConfigSource.CLUSTER))
     if (given := definition.value(layers.static)) != definition.default:
-        found.append(_synonym(definition, definition.format(given), ConfigSource.STATIC))
+        synonyms.append(_synonym(definition, definition.format(given), ConfigSource.STATIC))
     default = _synonym(definition, definition.format(definition.default), ConfigSource.DEFAULT)
-    first = (*found, default)[0]
+    first = (*synonyms, default)[0]
     if name in OTHER_UNITS:
-        found += [Synonym(*OTHER_UNITS[name], ConfigSource.DEFAULT)] if found else []
+        synonyms += [Synonym(*OTHER_UNITS[name], ConfigSource.DEFAULT)] if synonyms else []
     elif name not in ONLY_IF_SET:
-        found.append(default)
-    return ConfigEntry(definition, first.value, first.source, tuple(found))
+        synonyms.append(default)
+    return ConfigEntry(definition, first.value, first.source, tuple(synonyms))
 
 
 def cluster_entries(layers: Layers) -> list[ConfigEntry]:
@@ -74,7 +74,7 @@ def cluster_entries(layers: Layers) -> list[ConfigEntry]:
 
 def inherited_entries(layers: Layers) -> tuple[ConfigEntry, ...]:
     """Return every topic config by name, as it is on a topic on which none is set."""
-    return tuple(_inherited(each, layers) for each in TOPIC_CONFIGS.values())
+    return tuple(_inherited(definition, layers) for definition in TOPIC_CONFIGS.values())
 
 
 def _inherited(definition: ConfigDef, layers: Layers) -> ConfigEntry:

@@ -181,7 +181,7 @@ class OffsetReads:
         return counted
 
     def stored(self, group: str) -> list[StoredOffset]:
-        """Return every row, also those of topics that were deleted, and those that cannot be read."""
+        """Return every row, with unreadable ones and those of deleted topics."""
         [rows], ids = self._all_rows([group])
         if isinstance(rows, KafkaError):
             raise rows

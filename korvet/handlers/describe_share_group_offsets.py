@@ -1,8 +1,8 @@
 """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups begin in partitions, and their lag (KIP-1226).
 
-The start is -1, as in Kafka, of a partition that does not exist, in which the group has not been, or of which nothing
-was acknowledged, released or delivered again. Of all partitions of a group those are left out whose topics the caller
-may not describe.
+The start is -1, as in Kafka, for a missing partition, for one without the group, and before any record was
+acknowledged, released or delivered again. Of all partitions of a group those are left out whose topics the caller may
+not describe.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Since version 7 a client may have a session, and name only the partitions that a
 log/fetch_sessions.py). Versions up to 12 name topics, later ones give ids; INCONSISTENT_TOPIC_ID is never answered,
 for an id alone says which topic is meant. Leader epochs are checked since version 9, and since version 12 the epoch
 of the last record that a client has (KIP-320, KIP-595). zstd batches are handed out in every version, as Apache Kafka
-4 does. A read_committed client gets what lies below the last stable offset, and which transactions of that were aborted
+4 does. A read_committed client gets the records below the last stable offset, and a list of their aborted transactions
 (KIP-98).
 """
 

@@ -73,7 +73,7 @@ class _NamedGroup(msgspec.Struct):
     unstable: set[TopicPartition] = set()
     rows: dict[TopicPartition, Committed] = {}
     topics: list[tuple[wire.OffsetFetchRequestTopics, str | KafkaError]] = []
-    """Those that are named, with their names or what prevents their answers."""
+    """The named topics, each with its name or the error that it is answered."""
 
     @property
     def partitions(self) -> list[tuple[str, TopicPartition]]:

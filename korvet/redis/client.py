@@ -187,7 +187,7 @@ class Redis:
         return self._only.begin_scripts(calls)
 
     def announce(self, keys: Iterable[str | bytes]) -> None:
-        """Call what `before_scripts` has for the nodes of keys that are written next; raises what it raises."""
+        """Call the function of `before_scripts` for the nodes of keys, before a write; raises its errors."""
         before = _BEFORE.get()
         if before is not None:
             for node in {self.node_of(key) for key in keys}:

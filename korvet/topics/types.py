@@ -114,7 +114,7 @@ class PartitionRef(NamedTuple, Generic[A_co]):
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """One topic. `configs` are those set on it; `assignment` lists the brokers of each partition, None: any.
 
-    `configs` has all that are fixed at creation, and `named` the names of those that a client has set.
+    `configs` has all configs that are fixed at creation, `named` the names of those set by a client.
 
     Clients find topics in state `live` alone: of one that is `creating` partitions are missing, one that is `deleting`
     is gone. `growing` is the number that partitions were to grow to: some beyond `partitions` may exist already.

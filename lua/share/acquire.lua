@@ -5,7 +5,7 @@
 -- ARGV     topic id, group, offset sequence bits, member, where to begin if there is no part (offset; "": at no place),
 --          "redis" if the part is to be a Redis group, "ranges" if not ("": as it is), most records, "cut" if a run of
 --          offsets may be cut (else "whole"), ms of a lock, most deliveries, most records in flight, offset read from, end
---          of what was read, leader epoch of what was read, deliveries after which a record is throttled, "more" if the
+--          and leader epoch of the records read, deliveries after which a record is throttled, "more" if the
 --          fetch has acquired others before (else ""), number of the runs that were read and may be delivered; for each
 --          first and last offset; then those of what was read and is not to be delivered
 -- Returns  {lowest offset that may be acquired ("": none), ms until the first lock ends ("": none, or something was

@@ -389,7 +389,7 @@ def register(settings: Settings, start: Registration, *, own: bool) -> int:
 
 
 def try_out(masters: Masters, settings: Settings) -> None:
-    """Load every script and do once what workers will do; raises ConfigError that names all that is refused.
+    """Load every script and run each command of workers once; raises ConfigError with the names of refused ones.
 
     It leaves no key.
     """
