@@ -46,7 +46,15 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.classic_members import ClassicMembers
 from korvet.groups.consumer.subscriptions import IsVisible
 from korvet.groups.store import ConsumerGroupError, GroupStore
-from korvet.groups.types import Joined, JoinRequest, MemberIdRequiredError, Synced, SyncRequest, Waiting
+from korvet.groups.types import (
+    Joined,
+    JoinRequest,
+    MemberIdRequiredError,
+    Synced,
+    SyncRequest,
+    Waiting,
+    instance_id_of,
+)
 from korvet.logs import Log, RateLimitedLogger
 from korvet.redis.pubsub import Subscriptions, Watch
 
@@ -117,7 +125,8 @@ class GroupCoordinator:
             message = f"the session timeout must be from {self._session_ms[0]} to {self._session_ms[-1]} ms"
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, message)
         _check_protocols(request.group, request.protocols)
-        new_member_id = f"{request.instance or request.client_id}-{uuid.uuid4()}"
+        instance_id = instance_id_of(request.instance)
+        new_member_id = f"{request.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
         is_new = not request.member_id and not request.instance
         try:
             return self._join_classic(request, new_member_id, is_new=is_new)

@@ -1,7 +1,7 @@
 """The members of groups in Redis: every transition is one script under lua/group, on keys of the group's own slot.
 
 What is stored and cannot be read is a KafkaError KAFKA_STORAGE_ERROR that names the key, and stays as it is. A missing
-instance id or protocol is the empty text.
+instance id or protocol is the empty text; `instance_text` in types.py says how an empty instance id is stored.
 """
 
 from __future__ import annotations

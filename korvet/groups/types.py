@@ -23,8 +23,25 @@ STREAMS = "streams"
 GROUPS_AT_ONCE = 100
 """Groups that Redis is asked about at once, for a request that names many."""
 
+INSTANCE_ESCAPE = "\\"
+"""Stored for the empty instance id, which is one like any other (KIP-345)."""
+
 NamedBytes = tuple[tuple[str, bytes], ...]
 """Metadata by the name of the protocol, or assignments by member id."""
+
+
+def instance_text(instance_id: str | None) -> str:
+    """Return an instance id as it is stored: "" stands for None, so "" gets an escape, and so do escapes alone."""
+    if instance_id is None:
+        return ""
+    return instance_id if instance_id.strip(INSTANCE_ESCAPE) else instance_id + INSTANCE_ESCAPE
+
+
+def instance_id_of(text: str) -> str | None:
+    """Return the instance id of what `instance_text` returned."""
+    if not text:
+        return None
+    return text if text.strip(INSTANCE_ESCAPE) else text[1:]
 
 
 class JoinError(KafkaError):

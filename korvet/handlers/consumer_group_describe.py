@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.listing import DescribedConsumerGroup, DescribedMember
+from korvet.groups.types import instance_id_of
 from korvet.handlers.common import authorized, error_message, group_error_code, hidden_topics
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -57,7 +58,7 @@ def _described(group: str, found: DescribedConsumerGroup, operations: int) -> wi
 def _member(member: DescribedMember, found: DescribedConsumerGroup) -> wire.Member:
     return wire.Member(
         member_id=member.member_id,
-        instance_id=member.instance or None,
+        instance_id=instance_id_of(member.instance),
         rack_id=member.rack or None,
         member_epoch=member.epoch,
         client_id=member.client_id,

@@ -11,6 +11,7 @@ from functools import partial
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.consumer.types import JOIN_EPOCH, MemberReport, Owned, text_of
+from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -45,7 +46,7 @@ def handle(
         epoch=request.member_epoch,
         client_id=caller.client_id or "",
         client_host=f"/{caller.peer.rpartition(':')[0]}",
-        instance=request.instance_id,
+        instance=request.instance_id and instance_text(request.instance_id),
         rack=request.rack_id,
         rebalance_ms=None if unchanged else request.rebalance_timeout_ms,
         names=None if names is None else tuple(names),

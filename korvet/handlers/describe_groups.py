@@ -8,7 +8,7 @@ stable group only, as in Kafka.
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember
+from korvet.groups.types import DEAD, STABLE, StoredGroup, StoredMember, instance_id_of
 from korvet.handlers.common import authorized, error_message, group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -64,7 +64,7 @@ def _described(group: str, found: StoredGroup, operations: int) -> wire.Describe
 def _member(member: StoredMember, *, is_stable: bool) -> wire.DescribedGroupMember:
     return wire.DescribedGroupMember(
         member_id=member.member_id,
-        group_instance_id=member.instance or None,
+        group_instance_id=instance_id_of(member.instance),
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata if is_stable else b"",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode
+from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -11,7 +12,7 @@ from korvet.protocol.messages import heartbeat as wire
 
 def handle(request: wire.HeartbeatRequest, _caller: Caller, api: GroupApi) -> wire.HeartbeatResponse:
     """Renew the member's session."""
-    instance = request.group_instance_id or ""
+    instance = instance_text(request.group_instance_id)
     api.coordinator.heartbeat(request.group_id, request.member_id, instance, request.generation_id)
     return wire.HeartbeatResponse()
 

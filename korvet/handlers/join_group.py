@@ -7,7 +7,7 @@ to assign nothing: it gets a response as if it did not lead (KIP-814).
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.types import JoinError, JoinRequest
+from korvet.groups.types import JoinError, JoinRequest, instance_id_of, instance_text
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -32,7 +32,7 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
         JoinRequest(
             group=request.group_id,
             member_id=request.member_id,
-            instance=request.group_instance_id or "",
+            instance=instance_text(request.group_instance_id),
             client_id=caller.client_id or "",
             client_host=f"/{caller.peer.rpartition(':')[0]}",
             session_ms=request.session_timeout_ms,
@@ -53,7 +53,9 @@ def handle(request: wire.JoinGroupRequest, caller: Caller, api: GroupApi) -> wir
         member_id=joined.member_id,
         members=[
             wire.JoinGroupResponseMember(
-                member_id=each.member_id, group_instance_id=each.instance or None, metadata=each.metadata
+                member_id=each.member_id,
+                group_instance_id=instance_id_of(each.instance),
+                metadata=each.metadata,
             )
             for each in joined.members
         ],

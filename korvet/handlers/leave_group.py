@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode
+from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -16,7 +17,7 @@ def handle(request: wire.LeaveGroupRequest, caller: Caller, api: GroupApi) -> wi
     if caller.version < BATCH_VERSION_FIRST:
         [outcome] = api.coordinator.leave(request.group_id, [(request.member_id, "")])
         return wire.LeaveGroupResponse(error_code=outcome)
-    names = [(each.member_id, each.group_instance_id or "") for each in request.members]
+    names = [(each.member_id, instance_text(each.group_instance_id)) for each in request.members]
     outcomes = api.coordinator.leave(request.group_id, names)
     return wire.LeaveGroupResponse(
         members=[

@@ -11,6 +11,7 @@ from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
+from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -28,7 +29,7 @@ def handle(request: wire.OffsetCommitRequest, caller: Caller, api: GroupApi) -> 
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
-        request.group_instance_id or "",
+        instance_text(request.group_instance_id),
         knows_epochs=caller.version >= MEMBER_EPOCH_VERSION_FIRST,
     )
     asked_ms = request.retention_time_ms

@@ -6,7 +6,7 @@ From version 5 on it names the protocol that it takes part in, and its type (KIP
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.groups.types import SyncRequest
+from korvet.groups.types import SyncRequest, instance_text
 from korvet.handlers.common import group_error_code, refuse_whole
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
@@ -24,7 +24,7 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wir
         SyncRequest(
             group=request.group_id,
             member_id=request.member_id,
-            instance=request.group_instance_id or "",
+            instance=instance_text(request.group_instance_id),
             generation=request.generation_id,
             protocol_type=request.protocol_type or "",
             protocol=request.protocol_name or "",

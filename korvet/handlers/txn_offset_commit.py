@@ -12,6 +12,7 @@ from itertools import repeat
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
+from korvet.groups.types import instance_text
 from korvet.handlers.common import group_error_code, transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
@@ -36,7 +37,7 @@ def handle(
         verify_only=caller.version < ADDS_GROUP_VERSION_FIRST,
     )
     by = Committer(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id or ""
+        request.group_id, request.generation_id, request.member_id, instance_text(request.group_instance_id)
     )
     offsets = [
         PartitionRef(

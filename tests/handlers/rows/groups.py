@@ -129,7 +129,10 @@ JOIN = (
     Row(joining(), joins(), versions=(0, 3)),
     Row(joining(), versions=(3, 3), rights=[(READ, GROUP)]),
     Row(joining(member_id=lambda scene: scene.others[0]), joins(), versions=(4, 9), before=promised),
-    Row(joining(group_instance_id="i"), joins(members=[{"group_instance_id": "i"}]), versions=(5, 9)),
+    *(
+        Row(joining(group_instance_id=name), joins(members=[{"group_instance_id": name}]), versions=(5, 9))
+        for name in ("i", "", "\\")
+    ),
     # A static leader that comes back is not to assign again, which only version 9 can say (KIP-814).
     Row(
         joining(group_instance_id="i"),
@@ -180,6 +183,7 @@ SYNC = (
         for code, fields, versions, before in (
             *NO_MEMBERS,
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 5), static),
+            (UNKNOWN, {"group_instance_id": ""}, (3, 5), stable),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": "sticky"}, (5, 5), stable),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_type": None}, (5, 5), stable),
         )
@@ -194,6 +198,7 @@ HEARTBEAT = (
         for code, fields, versions, before in (
             *NO_MEMBERS,
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 4), static),
+            (UNKNOWN, {"group_instance_id": ""}, (3, 4), stable),
         )
     ),
 )
@@ -208,6 +213,7 @@ LEAVE = (
     Row(leaving("nobody"), error=UNKNOWN, versions=(0, 2)),
     Row(leaving("nobody"), {"members.member_id": "nobody"}, UNKNOWN, "members.error_code", (3, 5)),
     Row(leaving("nobody", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=static),
+    Row(leaving(member, ""), error=UNKNOWN, at="members.error_code", versions=(3, 5), before=stable),
     Row(leaving("", group=""), {"members": []}, NO_NAME),
     # A member of the consumer protocol, as admin clients remove it.
     Row(leaving("m"), {"members": [{"member_id": "m"}]}, before=consuming),

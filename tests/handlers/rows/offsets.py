@@ -114,6 +114,7 @@ COMMIT = (
         for code, request, before, versions in (
             (OTHER_GENERATION, by_member(generation_id_or_member_epoch=7), stable, None),
             (NO_MEMBER, by_member(member_id="nobody"), stable, None),
+            (NO_MEMBER, by_member(group_instance_id=""), stable, (7, 10)),
             (ErrorCode.FENCED_INSTANCE_ID, by_member(member_id="x", group_instance_id="i"), static, (7, 10)),
             (ErrorCode.REBALANCE_IN_PROGRESS, by_member(generation_id_or_member_epoch=2), unassigned, None),
             (NO_GROUP, committed(), sharing, None),

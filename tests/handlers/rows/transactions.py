@@ -29,6 +29,7 @@ UNKNOWN, INVALID, NO_MAPPING, FENCED, OTHER_EPOCH, NO_STATE, ABORTABLE, CONCURRE
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
+ILLEGAL, UNKNOWN_ID = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def producer_id(scene: Scene) -> int:
@@ -309,25 +310,11 @@ COMMIT = (
             (ABORTABLE, committed(), Scene.init_producer, (4, 4)),
             (OTHER_EPOCH, committed(), added_and_fenced, None),
             (NO_MAPPING, committed(producer_id=5), added, None),
-            (ErrorCode.ILLEGAL_GENERATION, committed(member_id="m", generation_id=3), added, (3, 5)),
-            (
-                ErrorCode.ILLEGAL_GENERATION,
-                committed(**BY_MEMBER | {"generation_id": 7}),
-                steps(stable, added),
-                (3, 5),
-            ),
-            (
-                ErrorCode.ILLEGAL_GENERATION,
-                committed(member_id="m", generation_id=0),
-                steps(of_consumers, added),
-                (3, 5),
-            ),
-            (
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                committed(member_id="m", generation_id=1),
-                steps(stable, added),
-                (3, 5),
-            ),
+            (ILLEGAL, committed(member_id="m", generation_id=3), added, (3, 5)),
+            (ILLEGAL, committed(**BY_MEMBER | {"generation_id": 7}), steps(stable, added), (3, 5)),
+            (ILLEGAL, committed(member_id="m", generation_id=0), steps(of_consumers, added), (3, 5)),
+            (UNKNOWN_ID, committed(member_id="m", generation_id=1), steps(stable, added), (3, 5)),
+            (UNKNOWN_ID, committed(**BY_MEMBER | {"group_instance_id": ""}), steps(stable, added), (3, 5)),
             (
                 ErrorCode.FENCED_INSTANCE_ID,
                 committed(member_id="m", generation_id=1, group_instance_id="i"),
