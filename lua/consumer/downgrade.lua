@@ -64,7 +64,7 @@ for start = 1, #all, 500 do
   redis.call('HDEL', members, unpack(epoch_fields, start, last))
   redis.call('HSET', members, unpack(owned, 2 * start - 1, 2 * last))
 end
-redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions', 'digest',
+redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'assignor', 'subscriptions', 'digest',
   'assigner', 'assigner_until')
 local state, leader, deadline = 'PreparingRebalance', '', now_ms + longest
 if epoch_read then

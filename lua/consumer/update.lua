@@ -157,8 +157,7 @@ for start = 1, #acquired, 1000 do
 end
 local ends = now_ms + session_ms
 if by > 0 then
-  -- After an outage, in which members could do nothing, it has time again.
-  ends = math.min(ends, math.max(by, resumed_ms + session_ms))
+  ends = math.min(ends, by)
 end
 redis.call('ZADD', deadlines, whole(ends), member)
 if bumps or replaced ~= '' and generation > assignment_epoch then

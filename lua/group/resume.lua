@@ -27,15 +27,18 @@ if redis.call('HGET', group, 'type') then
     for at = 1, #found, 2 do
       local session_ms = found[at] and string.match(found[at], '"session_ms":(%d+)[,}]')
       if session_ms then
-        scores[#scores + 1] = string.format('%d', now_ms + tonumber(session_ms))
+        local ends = now_ms + tonumber(session_ms)
+        -- A member that must act has its whole rebalance timeout again, as in Kafka when another broker loads the group.
+        local rebalance_ms = string.match(found[at], '"rebalance_ms":(%d+)[,}]')
+        local before, by, after = string.match(found[at + 1] or '', '^(.*"by":)(%d+)(,.*)$')
+        if rebalance_ms and tonumber(by or 0) > 0 then
+          local act_by = now_ms + tonumber(rebalance_ms)
+          rows[#rows + 1] = fields[at + 1]
+          rows[#rows + 1] = before .. string.format('%d', act_by) .. after
+          ends = math.min(ends, act_by)
+        end
+        scores[#scores + 1] = string.format('%d', ends)
         scores[#scores + 1] = all[start + (at - 1) / 2]
-      end
-      -- What the member is to do by a time: it has all of its time for that again.
-      local rebalance_ms = session_ms and string.match(found[at], '"rebalance_ms":(%d+)[,}]')
-      local before, by, after = string.match(found[at + 1] or '', '^(.*"by":)(%d+)(,.*)$')
-      if rebalance_ms and tonumber(by or 0) > now_ms + tonumber(rebalance_ms) then
-        rows[#rows + 1] = fields[at + 1]
-        rows[#rows + 1] = before .. string.format('%d', now_ms + tonumber(rebalance_ms)) .. after
       end
     end
     if scores[1] then
@@ -45,7 +48,6 @@ if redis.call('HGET', group, 'type') then
       redis.call('HSET', members, unpack(rows))
     end
   end
-  redis.call('HSET', group, 'resumed', string.format('%d', now_ms))
   local first = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
   return first[2] and tonumber(first[2]) or -1
 end

@@ -4,18 +4,17 @@
 -- Needs   group, members, deadlines, assignments, channel, now_ms
 -- Leaves  kind: "consumer", "share" or "streams" if it is such a group, state_before (false: there is no group), generation: its epoch,
 --         assignment_epoch, size, stable: how many members have what they are to have, classic: how many use the classic
---         protocol, resumed_ms, freed_at_once, whole(), epoch_row_of(), is_stable(), row_of(), count_protocols(), release(),
+--         protocol, freed_at_once, whole(), epoch_row_of(), is_stable(), row_of(), count_protocols(), release(),
 --         first_of(), member_of(), remove(), remove_some(), due_at(), finish()
 
-local held = redis.pcall('HMGET', group, 'type', 'state', 'generation', 'assignment_epoch', 'size', 'stable', 'classic',
-  'resumed')
+local held = redis.pcall('HMGET', group, 'type', 'state', 'generation', 'assignment_epoch', 'size', 'stable', 'classic')
 if held.err then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': ' .. held.err)
 end
 local kind, state_before = held[1], held[2]
 local generation, assignment_epoch, size = tonumber(held[3] or 0), tonumber(held[4] or 0), tonumber(held[5] or 0)
-local stable, classic, resumed_ms = tonumber(held[6] or 0), tonumber(held[7] or 0), tonumber(held[8] or 0)
-if kind and not (generation and assignment_epoch and size and stable and classic and resumed_ms) then
+local stable, classic = tonumber(held[6] or 0), tonumber(held[7] or 0)
+if kind and not (generation and assignment_epoch and size and stable and classic) then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. group .. ': an epoch or a count is no number')
 end
 for key, type_wanted in pairs(kind and {[members] = 'hash', [deadlines] = 'zset', [assignments] = 'hash'} or {}) do

@@ -204,7 +204,7 @@ local function finish()
     'delay', whole(delay), 'added', added and '1' or '0', 'revision', whole(number_of('revision') + 1),
   }
   if stored.type then
-    redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'resumed', 'assignor', 'subscriptions',
+    redis.call('HDEL', group, 'type', 'assignment_epoch', 'stable', 'classic', 'assignor', 'subscriptions',
       'digest', 'assigner', 'assigner_until', 'topology', 'delayed_until', 'ends_by', 'endpoints')
   end
   if state ~= state_before then

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tests.lua.consumer.support import CONSUMER_KEYS, SESSION_MS, ConsumerGroup, owner
-from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, REBALANCE_MS, Group, row
+from tests.lua.group.support import ASSIGNMENTS, CHANNEL, DEADLINES, GROUP, MEMBERS, Group, row
 from tests.lua.support import announced, memory_left, refused, run, unchanged
 
 
@@ -105,18 +105,22 @@ def test_a_time_to_act_is_the_deadline_if_it_is_before_the_sessions_end(group: C
     assert left_ms() <= 5_000
     group.update("a", 0, by_ms="")
     assert left_ms() <= 5_000
-    run(group.client, "group/resume", CONSUMER_KEYS, (CHANNEL,))
-    group.update("a", 0, by_ms="")
-    assert 40_000 < left_ms() <= SESSION_MS
     group.update("a", 0, by_ms=0)
     assert 40_000 < left_ms() <= SESSION_MS
 
 
-def test_a_time_to_act_that_a_clock_set_back_made_long_begins_again(group: ConsumerGroup) -> None:
-    group.update("a", 0, by_ms=3_600_000)
+@pytest.mark.parametrize("by_ms", [1, 3_600_000])
+def test_a_group_that_is_resumed_gives_a_member_its_rebalance_timeout_again(
+    group: ConsumerGroup, by_ms: int
+) -> None:
+    group.update("a", 0, by_ms=by_ms)
+    group.client.hset(MEMBERS, "m:a", row(rebalance_ms=5_000))
     run(group.client, "group/resume", CONSUMER_KEYS, (CHANNEL,))
-    by_ms = int(json.loads(group.read("e:a"))["by"])
-    assert 0 < by_ms - group.now_ms() <= REBALANCE_MS
+    act_by = int(json.loads(group.read("e:a"))["by"])
+    assert 0 < act_by - group.now_ms() <= 5_000
+    assert group.client.zscore(DEADLINES, "a") == act_by, "not the end of its longer session"
+    group.update("a", 0, by_ms="")
+    assert group.client.zscore(DEADLINES, "a") == act_by
 
 
 def test_only_one_has_the_claim_and_it_ends(group: ConsumerGroup) -> None:
