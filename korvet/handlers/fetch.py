@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 
-from korvet.errors import ErrorCode, KafkaError, partition_code
+from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.common import unreadable_topics
 from korvet.handlers.context import Caller, LogApi
 from korvet.handlers.registry import register
@@ -117,13 +117,17 @@ def _refused_topics(
     request: wire.FetchRequest, caller: Caller, api: LogApi
 ) -> Callable[[Iterable[TopicRef]], dict[TopicRef, KafkaError]]:
     """Return what finds the topics that the caller may not fetch, and why: a follower may fetch all or none."""
-    state = request.replica_state
-    if (request.replica_id if state is None else state.replica_id) < 0:
+    if not _is_of_follower(request):
         return partial(unreadable_topics, caller, api.topics)
     error = (
         None if caller.rights.allows_cluster(AclOperation.CLUSTER_ACTION) else refusal(AclResourceType.TOPIC)
     )
     return lambda topics: {} if error is None else dict.fromkeys(in_turns(topics), error)
+
+
+def _is_of_follower(request: wire.FetchRequest) -> bool:
+    state = request.replica_state
+    return (request.replica_id if state is None else state.replica_id) >= 0
 
 
 def refuse(request: wire.FetchRequest, caller: Caller, error: KafkaError) -> wire.FetchResponse:
@@ -142,6 +146,7 @@ class _RequestReads:
         self._caller, self._traffic = caller, api.traffic
         self._bytes_left = min(request.max_bytes, settings.fetch_max_bytes, caller.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._bytes_left)
+        self._of_follower = _is_of_follower(request)
         self.committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._waited = False
         self.wait_ms = request.max_wait_ms
@@ -150,7 +155,9 @@ class _RequestReads:
             self.wait_ms = min(self.wait_ms, settings.connections_max_idle_ms)
 
     def spec(self, asked: wire.FetchPartition, topic: Topic, partition: Partition) -> FetchPartitionSpec:
-        """Return what to read of a partition."""
+        """Return what to read of a partition. Raises KafkaError for a follower: Redis replicates the partitions."""
+        if self._of_follower:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no broker is a follower of the partition")
         return FetchPartitionSpec(
             topic,
             partition,
@@ -217,12 +224,14 @@ def _topics(
 
 
 def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> wire.PartitionData:
-    found = FetchResult(error=partition_code(answer)) if isinstance(answer, KafkaError) else answer
+    found = FetchResult.refused(answer) if isinstance(answer, KafkaError) else answer
     diverging = found.diverging
-    aborted = [
-        wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-        for each in found.aborted or ()
-    ]
+    aborted = None
+    if found.aborted is not None or (committed and not found.error):
+        aborted = [
+            wire.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in found.aborted or ()
+        ]
     return wire.PartitionData(
         partition_index=index,
         error_code=found.error,
@@ -230,7 +239,7 @@ def _data(index: int, answer: FetchResult | KafkaError, *, committed: bool) -> w
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start,
         diverging_epoch=diverging and wire.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.start),
-        aborted_transactions=aborted if committed else None,
+        aborted_transactions=aborted,
         records=found.chunks,
     )
 
@@ -247,6 +256,7 @@ register(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import msgspec
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode, KafkaError, partition_code
 from korvet.log.epochs import FIRST_EPOCH, NO_EPOCH, Epochs, EpochStart, epoch_at, next_epoch_start
 from korvet.log.record_format import DATA
 from korvet.log.types import AbortedTransaction, Bounds, Fetched, end_of
@@ -109,6 +109,7 @@ class FetchResult(msgspec.Struct):
     `from_remote`: they are from the remote tier, or its answer did not come in time and the consumer is to retry.
     `withheld`: the log goes on past the high watermark, and no append announces that replicas have more of it.
     `aborted` are the transactions of which the batches have records that do not count, None if all are asked for.
+    With an error the rest is empty and unknown, as in Apache Kafka.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -122,6 +123,11 @@ class FetchResult(msgspec.Struct):
     withheld: bool = False
     diverging: EpochStart | None = None
     aborted: list[AbortedTransaction] | None = None
+
+    @classmethod
+    def refused(cls, error: KafkaError) -> FetchResult:
+        """Return the result of a partition that was not read (Kafka's FetchResponse.partitionResponse)."""
+        return cls(error=partition_code(error), aborted=[])
 
     def is_quiet(self, spec: FetchPartitionSpec) -> bool:
         """Return whether this is a read of the end of what may be read, at which there was nothing.

@@ -316,7 +316,7 @@ class Reader:
                 self._read_on(each, fetched, left)
                 left = self._take(each, fetched, result, left, first=not anything)
             except KafkaError as error:
-                result.error = partition_code(error)
+                result = results[each.place] = FetchResult(error=partition_code(error))
                 each.done = True
             anything = anything or result.size_bytes > 0
         return left, anything
@@ -438,7 +438,7 @@ class Reader:
             result = results[each.place]
             result.from_remote = answer is None or (isinstance(answer, RemoteResponse) and answer.more)
             if isinstance(answer, KafkaError):
-                result.error = partition_code(answer)
+                results[each.place] = FetchResult(error=partition_code(answer))
             elif answer is not None and answer.record_count:
                 result.chunks, result.size_bytes = [answer.data], len(answer.data)
                 result.record_count, result.from_remote = answer.record_count, True

@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 from korvet.config.definition import INT32_MAX
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError, partition_code
+from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
 from korvet.log.collect import FetchPartitionSpec, FetchResult
 from korvet.log.fetch_set import FetchSet
 from korvet.redis.pubsub import Subscriptions, Watch
@@ -94,8 +94,8 @@ class SessionPartition(Generic[A]):
 
     def learn(self, result: FetchResult) -> bool:
         """Note what the client is answered; returns whether it is to be, for it differs from what it knows."""
-        end = -1 if result.error else result.high_watermark
-        known, self.bounds = self.bounds, (end, result.last_stable_offset, result.log_start)
+        bounds = (result.high_watermark, result.last_stable_offset, result.log_start)
+        known, self.bounds = self.bounds, bounds
         return bool(result.error or result.chunks or result.diverging) or self.bounds != known
 
 
@@ -187,7 +187,7 @@ class FetchSession(Generic[A]):
             for partition, answer in zip(partitions, answers, strict=True):
                 if isinstance(answer, KafkaError):
                     self._unresolve(partition)
-                    results[partition.place] = FetchResult(error=partition_code(answer))
+                    results[partition.place] = FetchResult.refused(answer)
             return self._answered(results, set(due))
         finally:
             self._under_way = False
@@ -207,7 +207,7 @@ class FetchSession(Generic[A]):
         for topic, error in refused.items():
             for partition in self._topics[topic].values():
                 self._unresolve(partition)
-                results[partition.place] = FetchResult(error=partition_code(error))
+                results[partition.place] = FetchResult.refused(error)
         return results
 
     def _note_due(self, topics: TopicRegistry, wait_ms: int) -> None:
@@ -348,7 +348,7 @@ class FetchSessions:
             session_id, owner, version, Watch(self._subscriptions), self._clock()
         )
         for ref, result in zip(refs, results, strict=True):
-            answered = result if isinstance(result, FetchResult) else FetchResult(partition_code(result))
+            answered = result if isinstance(result, FetchResult) else FetchResult.refused(result)
             session.add(ref).learn(answered)
         if owner not in self._owned:
             self._owned[owner] = set()

@@ -233,6 +233,7 @@ PRODUCE = (
     ),
 )
 
+NOT_READ: Fields = {"records": [], "high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}
 FETCH = (
     Row(
         fetched(1),
@@ -256,7 +257,10 @@ FETCH = (
     *(
         Row(
             fetched(1, **replica),
-            versions=(version, version),
+            {"responses.partitions": NOT_READ},
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            FETCHED,
+            (version, version),
             rights=[(AclOperation.CLUSTER_ACTION, CLUSTER)],
             refused=[ErrorCode.TOPIC_AUTHORIZATION_FAILED],
         )
@@ -288,7 +292,7 @@ FETCH = (
     *(
         Row(
             fetched(topic=topic, partition=partition),
-            {"responses.partitions.records": b""},
+            {"responses.partitions": NOT_READ | {"aborted_transactions": []}},
             code,
             FETCHED,
             versions,
@@ -299,17 +303,16 @@ FETCH = (
             ("missing", 0, ErrorCode.UNKNOWN_TOPIC_ID, (13, 18)),
         )
     ),
-    Row(
-        fetched(9),
-        {"responses.partitions": {"high_watermark": 3, "log_start_offset": 0}},
-        ErrorCode.OFFSET_OUT_OF_RANGE,
+    *errors(
         FETCHED,
+        {"responses.partitions": NOT_READ | {"aborted_transactions": None}},
+        (ErrorCode.OFFSET_OUT_OF_RANGE, fetched(9)),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(10**6)), (9, 18)),
+        (ErrorCode.FENCED_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(-1)), (9, 18)),
     ),
     *errors(
         FETCHED,
         {},
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(10**6)), (9, 18)),
-        (ErrorCode.FENCED_LEADER_EPOCH, fetched(current_leader_epoch=leader_epoch(-1)), (9, 18)),
         (ErrorCode.INVALID_REQUEST, fetched() | {"topics": [*fetched(3)["topics"], *fetched()["topics"]]}),
     ),
     Row(
