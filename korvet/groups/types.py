@@ -17,6 +17,9 @@ CONSUMER = "consumer"
 SHARE = "share"
 """The type of a share group (KIP-932), and its protocol type."""
 
+SHARE_MEMBER_ID_LENGTH_MAX = 36
+"""Length of a UUID in its longest form, as in Kafka."""
+
 STREAMS = "streams"
 """The type of a streams group (KIP-1071), and its protocol type."""
 

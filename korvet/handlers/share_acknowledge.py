@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from korvet.errors import ErrorCode, KafkaError
+from korvet.groups.types import SHARE_MEMBER_ID_LENGTH_MAX
 from korvet.handlers.common import (
     error_code,
     error_message,
@@ -26,9 +27,6 @@ from korvet.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionRef, not_fo
 from korvet.share.types import AckRange, SharePolicy
 from korvet.topics.types import PartitionRef, TopicRef
 from korvet.turns import in_turns
-
-MEMBER_ID_LENGTH_MAX = 36
-"""Of a UUID in its longest form, as in Kafka."""
 
 
 def handle(
@@ -64,8 +62,8 @@ def check_member(request: wire.ShareAcknowledgeRequest | ShareFetchRequest, api:
     require_share_groups(api.features)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
-    if not 0 < len(request.member_id or "") <= MEMBER_ID_LENGTH_MAX:
-        message = f"a member id has 1 to {MEMBER_ID_LENGTH_MAX} characters"
+    if not 0 < len(request.member_id or "") <= SHARE_MEMBER_ID_LENGTH_MAX:
+        message = f"a member id has 1 to {SHARE_MEMBER_ID_LENGTH_MAX} characters"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -33,7 +33,7 @@ from korvet.groups.consumer.types import (
     SubscriberRow,
 )
 from korvet.groups.share.assignor import ASSIGNORS
-from korvet.groups.types import SHARE
+from korvet.groups.types import SHARE, SHARE_MEMBER_ID_LENGTH_MAX
 from korvet.redis.pubsub import Subscriptions
 from korvet.topics.registry import TopicRegistry
 
@@ -78,6 +78,8 @@ class ShareGroups(AssignedGroups):
         problem = ""
         if not request.member_id:
             problem = "MemberId can't be empty."
+        elif len(request.member_id) > SHARE_MEMBER_ID_LENGTH_MAX:
+            problem = f"MemberId has more than {SHARE_MEMBER_ID_LENGTH_MAX} characters."
         elif not request.group:
             problem = "GroupId can't be empty."
         elif request.rack == "":

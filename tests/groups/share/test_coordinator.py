@@ -68,6 +68,7 @@ def test_a_plain_heartbeat_is_one_script_that_changes_nothing_but_the_session(
     ("fields", "message"),
     [
         ({"member_id": ""}, "MemberId can't be empty."),
+        ({"member_id": "m" * 37}, "MemberId has more than 36 characters."),
         ({"group": ""}, "GroupId can't be empty."),
         ({"rack": ""}, "RackId can't be empty."),
         ({"names": None}, "SubscribedTopicNames must be set in first request."),
