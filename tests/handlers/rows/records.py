@@ -164,16 +164,10 @@ PRODUCE = (
     Row(
         produced(partition=1),
         {
-            "responses": {
-                "name": "orders",
-                "topic_id": topic_id(),
-                "partition_responses": {
-                    "index": 1,
-                    "base_offset": 0,
-                    "log_append_time_ms": -1,
-                    "log_start_offset": 0,
-                },
-            }
+            "responses": {"name": "orders", "topic_id": topic_id()},
+            "responses.partition_responses": {"index": 1, "base_offset": 0},
+            "responses.partition_responses.log_append_time_ms": -1,
+            "responses.partition_responses.log_start_offset": 0,
         },
         rights=[(WRITE, TOPIC)],
     ),
@@ -239,17 +233,14 @@ FETCH = (
         fetched(1),
         {
             "session_id": 0,
-            "responses": {
-                "topic": "orders",
-                "topic_id": topic_id(),
-                "partitions": {
-                    "partition_index": 0,
-                    "high_watermark": 3,
-                    "last_stable_offset": 3,
-                    "log_start_offset": 0,
-                    "aborted_transactions": None,
-                    "records": Where(lambda records: len(records) > 0),
-                },
+            "responses": {"topic": "orders", "topic_id": topic_id()},
+            "responses.partitions": {
+                "partition_index": 0,
+                "high_watermark": 3,
+                "last_stable_offset": 3,
+                "log_start_offset": 0,
+                "aborted_transactions": None,
+                "records": Where(lambda records: len(records) > 0),
             },
         },
         rights=[(READ, TOPIC)],
@@ -410,20 +401,16 @@ DESCRIBE_PRODUCERS = (
     Row(
         producers(),
         {
-            "topics": {
-                "name": "orders",
-                "partitions": {
-                    "error_message": None,
-                    "active_producers": {
-                        "producer_id": 77,
-                        "producer_epoch": 1,
-                        "last_sequence": 5,
-                        "last_timestamp": Where(lambda given: given > 0),
-                        "coordinator_epoch": -1,
-                        "current_txn_start_offset": -1,
-                    },
-                },
-            }
+            "topics.name": "orders",
+            "topics.partitions.error_message": None,
+            "topics.partitions.active_producers": {
+                "producer_id": 77,
+                "producer_epoch": 1,
+                "last_sequence": 5,
+                "last_timestamp": Where(lambda given: given > 0),
+                "coordinator_epoch": -1,
+                "current_txn_start_offset": -1,
+            },
         },
         before=six_sent,
         rights=[(READ, TOPIC)],
