@@ -18,7 +18,7 @@ from korvet.errors import ErrorCode, KafkaError
 from korvet.handlers.context import Caller
 from korvet.handlers.registry import Answer, Handler, Reply
 from korvet.pending import Done, Then
-from korvet.protocol.schema import Message
+from korvet.protocol.schema import VERSION_MAX, Message
 from korvet.protocol.types import AclOperation, AclResourceType, CoordinatorType, ResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.acls import CLUSTER_NAME
@@ -52,6 +52,7 @@ class Each(NamedTuple):
 
     `items` is the request's field, `answers` the response's. `on` gives the resource of an item, None if it needs no
     right, and may raise KafkaError, the item's answer. `cluster` is the right on the cluster that stands for all.
+    `versions` are the first and the last version with such items.
     """
 
     operation: AclOperation
@@ -60,6 +61,7 @@ class Each(NamedTuple):
     answers: str
     on: Callable[[Any, Any, TopicRegistry], Resource | None]
     cluster: AclOperation | None = None
+    versions: tuple[int, int] = (0, VERSION_MAX)
 
     @property
     def rights(self) -> list[Right]:
@@ -97,20 +99,25 @@ def _topics(
     )
 
 
-def _topics_or_ids(
-    operation: AclOperation,
-    items: str,
-    answers: str,
-    cluster: AclOperation | None = None,
-) -> Each:
-    def on(_request: object, item: Any, topics: TopicRegistry) -> Resource | None:  # noqa: ANN401 - of any of these APIs
-        if item.name:
-            return TOPIC, item.name
-        if item.topic_id == ZERO_UUID:
-            return None  # no topic; the handler says what is wrong
-        return TOPIC, topics.known(TopicRef("", item.topic_id)).name
+def _topics_then_ids(operation: AclOperation, items: str, answers: str, ids_since: int) -> tuple[Each, Each]:
+    """Return the rules of an API whose versions name topics by name, and by id from `ids_since` on."""
+    return (
+        _topics(operation, items, answers)._replace(versions=(0, ids_since - 1)),
+        Each(operation, (TOPIC,), items, answers, _topic_of_id, versions=(ids_since, VERSION_MAX)),
+    )
+
+
+def _topics_or_ids(operation: AclOperation, items: str, answers: str, cluster: AclOperation) -> Each:
+    def on(request: object, item: Any, topics: TopicRegistry) -> Resource | None:  # noqa: ANN401 - a message's part
+        return _topic_of_id(request, item, topics) if item.name is None else (TOPIC, item.name)
 
     return Each(operation, (TOPIC,), items, answers, on, cluster)
+
+
+def _topic_of_id(_request: object, item: Any, topics: TopicRegistry) -> Resource | None:  # noqa: ANN401 - a message's part
+    if item.topic_id == ZERO_UUID:
+        return None  # no topic; the handler says what is wrong
+    return TOPIC, topics.known(TopicRef("", item.topic_id)).name
 
 
 def _deleted(items: str, name: Callable[[Any], str | None]) -> Each:
@@ -172,13 +179,13 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.AL
 TABLE: dict[int, tuple[Rule, ...]] = {
     0: (  # Produce
         Whole(WRITE, (TRANSACTIONAL_ID,), _transactional_id),
-        _topics_or_ids(WRITE, "topic_data", "responses"),
+        *_topics_then_ids(WRITE, "topic_data", "responses", ids_since=13),
     ),
     # Fetch: of a session's partitions, most of which no request names; of a follower
     1: (Own([(READ, TOPIC), (AclOperation.CLUSTER_ACTION, CLUSTER)]),),
     2: (_topics(DESCRIBE),),  # ListOffsets
     3: (Own([(DESCRIBE, TOPIC), (CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE, CLUSTER)]),),  # Metadata
-    8: (_group(READ), _topics_or_ids(READ, "topics", "topics")),  # OffsetCommit
+    8: (_group(READ), *_topics_then_ids(READ, "topics", "topics", ids_since=10)),  # OffsetCommit
     9: (Own([(DESCRIBE, GROUP), (DESCRIBE, TOPIC)]),),  # OffsetFetch
     10: (  # FindCoordinator
         Whole(AclOperation.CLUSTER_ACTION, (CLUSTER,), _share_key),
@@ -304,7 +311,7 @@ def call(handler: Handler, request: Any, caller: Caller, context: Any) -> Any:  
             resource = rule.on(request)
             if resource is not None and not caller.rights.allows(rule.operation, *resource):
                 raise refusal(resource[0])
-        elif isinstance(rule, Each):
+        elif isinstance(rule, Each) and rule.versions[0] <= caller.version <= rule.versions[1]:
             request = _split(rule, request, caller, context.topics, refused)
     if not refused:
         return handler.handle(request, caller, context)

@@ -90,6 +90,13 @@ def test_a_request_is_served_in_part(scene: Scene) -> None:
     assert [bool(each.partitions[0].records) for each in answer.responses] == [True, False, False]
 
 
+def test_an_empty_name_needs_the_right_too(scene: Scene) -> None:
+    scene.allow(READ, GROUP)
+    assert refused(asked(scene, apis.Produce, 12, **records.produced(topic=""))) == {FAILED}
+    assert refused(asked(scene, apis.OffsetCommit, 9, **offsets.committed(topic=""))) == {FAILED}
+    assert refused(asked(scene, apis.DeleteTopics, 6, **topics.gone(""))) == {FAILED}
+
+
 def test_all_partitions_refused_is_no_error_of_the_whole_fetch(scene: Scene) -> None:
     """Java's consumer takes an error at the top for one to retry, and would never report the missing right."""
     assert codes(asked(scene, apis.Fetch, **records.fetched())) == {records.FETCHED: {FAILED}}
