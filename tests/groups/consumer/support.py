@@ -69,6 +69,13 @@ class Consumers:
             found.setdefault(by_id[topic_id], []).append(index)
         return found
 
+    def subscribed(self, members: Iterable[Any]) -> set[tuple[str, int]]:
+        """Return the partitions of all topics that some member is subscribed to."""
+        names = {name for member in members for name in member.names}
+        self.domain.topics.refresh()
+        subscribed = (topic for topic in self.domain.topics.list_cached() if topic.name in names)
+        return {(topic.name, index) for topic in subscribed for index in range(len(topic.partitions))}
+
     def describe(self) -> DescribedConsumerGroup:
         [described] = self.admin.describe_consumer_groups([NAME])
         assert isinstance(described, DescribedConsumerGroup), described

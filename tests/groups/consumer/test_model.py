@@ -172,13 +172,7 @@ def test_no_two_members_use_a_partition_whatever_they_do(
         assert len(used) == len(set(used)), [each.uses() for each in everybody]
     rest(at, everybody)
     described = at.describe()
-    at.domain.topics.refresh()
-    every = {
-        (topic.name, index)
-        for topic in at.domain.topics.list_cached()
-        for index in range(len(topic.partitions))
-        if any(topic.name in each.names for each in described.members)
-    }
+    every = at.subscribed(described.members)
     assigned = [
         (topic, index)
         for each in described.members

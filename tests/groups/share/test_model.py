@@ -57,14 +57,8 @@ def check(at: Shares, *clients: Client) -> None:
         assert (each.epoch, stored.epoch) == (described.epoch, described.epoch)
         assert each.has() == stored.assigned == stored.target
         assert stored.assigned.keys() <= set(stored.names)
-    at.domain.topics.refresh()
-    every = {
-        (topic.name, index)
-        for topic in at.domain.topics.list_cached()
-        for index in range(len(topic.partitions))
-        if any(topic.name in each.names for each in described.members)
-    }
-    assert {(t, index) for each in clients for t, own in each.has().items() for index in own} == every
+    owned = {(topic, index) for each in clients for topic, own in each.has().items() for index in own}
+    assert owned == at.subscribed(described.members)
     stored_rows = {field.decode()[0] for field in at.raw.hkeys(KEYS.group_assignments(NAME))}
     assert stored_rows <= {"c", "t"}
 

@@ -13,7 +13,7 @@ from korvet.errors import ErrorCode
 from korvet.groups.offsets import Commit, Committer
 from korvet.groups.streams.types import GroupStatus, MemberTasks
 from korvet.protocol.types import TopicPartition
-from tests.groups.consumer.support import NAME
+from tests.groups.consumer.support import NAME, grow_topic
 from tests.groups.streams.support import Application, Runner, settle, statuses
 from tests.groups.streams.topologies import WORD_COUNT, subtopology, topology
 from tests.groups.support import KEYS, refused
@@ -69,9 +69,7 @@ def test_topics_with_other_numbers_of_partitions_take_the_tasks_away(at: Applica
     one = Runner(at, "p/a")
     one.join()
     settle(one)
-    at.domain.topics.add_partitions(
-        at.domain.topics.get("lines"), lambda row: msgspec.structs.replace(row, partitions=4)
-    )
+    grow_topic(at, "lines", 4)
     answer = one.beat()
     assert statuses(answer) == [GroupStatus.INCORRECTLY_PARTITIONED_TOPICS]
     assert one.active == {}

@@ -14,6 +14,5 @@ anything else of the broker's process gets an InProcessException, and counts as 
 
 classes.txt has the classes that say something about an outside broker. Not those about TLS by Java's key stores,
 Kerberos, quotas' sensors, log directories, tiered storage, controllers, or several brokers of which one stops.
-outside.txt and open.txt name tests of these classes (see lists.py). In format `record` offsets have gaps: tests that
-count offsets fail there, which neither list says.
+The other lists name tests of these classes (see lists.py).
 """

@@ -90,7 +90,7 @@ class Run:
         self._folder = folder
         self._fresh = fresh
         is_control = target == "kafka"
-        self._outside = [] if is_control else lists.entries("outside.txt")
+        self._outside = [] if is_control else lists.outside(target)
         self._open = [] if is_control else lists.entries("open.txt")
 
     def file(self, owner: str) -> Path:

@@ -1,9 +1,11 @@
 """The lists of tests: which classes are run, which of their tests cannot pass, and which must pass one day.
 
-A line of outside.txt or open.txt is CLASS#METHOD: REASON. METHOD stands for all invocations of a test with parameters,
-METHOD#2 for the second one; in METHOD * stands for any characters.
+A line of the last three is CLASS#METHOD: REASON. METHOD stands for all invocations of a test with parameters,
+METHOD#2 for the second one; * stands for any characters.
 
+- classes.txt: the classes of a whole run.
 - outside.txt: no broker outside of the test's process can pass, or Korvet documents another behaviour.
+- outside_record.txt: the same in the format `record` alone, whose offsets have gaps.
 - open.txt: faults of Korvet. It only shrinks: a run fails if one of its tests passes.
 """
 
@@ -17,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 class Entry(NamedTuple):
-    """A line of a list."""
+    """A line of a list; `owner` is its class."""
 
     owner: str
     method: str
@@ -26,7 +28,7 @@ class Entry(NamedTuple):
     def names(self, owner: str, method: str) -> bool:
         """Return whether the test is one of the entry's."""
         patterns = self.method, f"{self.method}#*"
-        return self.owner == owner and any(fnmatchcase(method, pattern) for pattern in patterns)
+        return fnmatchcase(owner, self.owner) and any(fnmatchcase(method, pattern) for pattern in patterns)
 
 
 def classes() -> list[str]:
@@ -35,8 +37,13 @@ def classes() -> list[str]:
 
 
 def entries(name: str) -> list[Entry]:
-    """Return the lines of outside.txt or open.txt."""
+    """Return the entries of a list."""
     return [entry_of(line) for line in (HERE / name).read_text().splitlines()]
+
+
+def outside(storage_format: str) -> list[Entry]:
+    """Return the entries of outside.txt, and those for the format alone."""
+    return entries("outside.txt") + (entries("outside_record.txt") if storage_format == "record" else [])
 
 
 def entry_of(line: str) -> Entry:
