@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message, group_error_code, refuse_whole
+from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
 from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import alter_share_group_offsets as wire
@@ -20,20 +20,21 @@ def handle(
     request: wire.AlterShareGroupOffsetsRequest, caller: Caller, api: ShareApi
 ) -> wire.AlterShareGroupOffsetsResponse:
     """Move the start in each partition; the failure of one leaves the others unaffected."""
+    require_group_id(request.group_id)
     asked = _starts(request, caller, api)
     starts = [each for each in asked if not isinstance(each, KafkaError)]
-    # What may not be altered at all says nothing about the group.
-    done = iter(api.offsets.alter(request.group_id, starts) if starts or not asked else ())
+    # If nothing may be altered, no group is created, and nothing is said about one.
+    done = iter(api.offsets.alter(request.group_id, starts) if starts else ())
     outcomes = iter([each if isinstance(each, KafkaError) else next(done) for each in asked])
     topics = []
     for topic in request.topics:
         partitions = [_partition(each.partition_index, next(outcomes)) for each in topic.partitions]
         known = api.topics.get_cached(topic.topic_name)
-        altered = any(not each.error_code for each in partitions)
+        refused = all(each.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in partitions)
         topics.append(
             wire.AlterShareGroupOffsetsResponseTopic(
                 topic_name=topic.topic_name,
-                topic_id=known.id if altered and known is not None else ZERO_UUID,
+                topic_id=ZERO_UUID if refused or known is None else known.id,
                 partitions=partitions,
             )
         )
@@ -52,15 +53,18 @@ def _starts(
             at = topic.topic_name, each.partition_index
             if not readable:
                 starts.append(refusal(AclResourceType.TOPIC))
-            elif each.start_offset < 0 or at in seen:
+                continue
+            try:
+                found = api.topics.partition(TopicRef(at[0]), at[1])
+            except KafkaError as error:
+                starts.append(error.without_frames())
+                continue
+            if each.start_offset < 0 or at in seen:
                 message = f"the start offset {each.start_offset} is negative, or a second one"
                 starts.append(KafkaError(ErrorCode.INVALID_REQUEST, message))
             else:
-                seen.add(at)
-                try:
-                    starts.append((*api.topics.partition(TopicRef(at[0]), at[1]), each.start_offset))
-                except KafkaError as error:
-                    starts.append(error.without_frames())
+                starts.append((*found, each.start_offset))
+            seen.add(at)
     return starts
 
 
@@ -79,6 +83,7 @@ register(
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors={
         ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_GROUP_ID,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NON_EMPTY_GROUP,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

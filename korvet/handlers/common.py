@@ -77,6 +77,12 @@ def transaction_error_code(error: KafkaError, *, knows_fenced: bool) -> ErrorCod
     return group_error_code(error)
 
 
+def require_group_id(group: str) -> None:
+    """Raise KafkaError INVALID_GROUP_ID for an empty id."""
+    if not group:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
+
+
 def refuse_whole(
     response: type[R], code_of: Callable[[KafkaError], ErrorCode] = error_code, **others: object
 ) -> Callable[[Any, Caller, KafkaError], R]:

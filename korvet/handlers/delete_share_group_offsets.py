@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import error_message, group_error_code, refuse_whole
+from korvet.handlers.common import error_message, group_error_code, refuse_whole, require_group_id
 from korvet.handlers.context import Caller, ShareApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import delete_share_group_offsets as wire
@@ -17,6 +17,7 @@ def handle(
     request: wire.DeleteShareGroupOffsetsRequest, caller: Caller, api: ShareApi
 ) -> wire.DeleteShareGroupOffsetsResponse:
     """Forget each topic; the failure of one leaves the others unaffected."""
+    require_group_id(request.group_id)
     outcomes: dict[str, Topic | KafkaError] = {}
     errors: dict[str, KafkaError | None] = {}
     is_refused = bool(request.topics)
@@ -38,7 +39,7 @@ def handle(
         responses=[
             wire.DeleteShareGroupOffsetsResponseTopic(
                 topic_name=name,
-                topic_id=each.id if isinstance(each, Topic) else ZERO_UUID,
+                topic_id=each.id if isinstance(each, Topic) and errors[name] is None else ZERO_UUID,
                 error_code=group_error_code(errors[name]),
                 error_message=error_message(errors[name]),
             )
@@ -54,5 +55,10 @@ register(
     handle,
     refuse,
     unconfirmed=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    errors={ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+    errors={
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    },
 )

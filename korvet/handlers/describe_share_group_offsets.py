@@ -1,13 +1,14 @@
 """DescribeShareGroupOffsets (key 90), versions 0-1: where share groups begin in partitions, and their lag (KIP-1226).
 
 The start is -1, as in Kafka, for a missing partition, for one without the group, and before any record was
-acknowledged, released or delivered again. Of all partitions of a group those are left out whose topics the caller may
-not describe.
+acknowledged, released or delivered again. A request that names no topics gets all partitions of the topics in which the
+group has been and which the caller may describe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from korvet.errors import KafkaError
 from korvet.handlers.common import error_message, group_error_code
@@ -18,7 +19,6 @@ from korvet.protocol.types import AclOperation, AclResourceType
 from korvet.protocol.wire import ZERO_UUID
 from korvet.security.authorizer import refusal
 from korvet.share.offsets import UNKNOWN_START, GroupPosition
-from korvet.topics.registry import Topic
 from korvet.turns import in_turns
 
 LAG_VERSION_FIRST = 1
@@ -57,16 +57,20 @@ def refuse(
 
 
 def _every(group: str, caller: Caller, api: ShareApi) -> list[wire.DescribeShareGroupOffsetsResponseTopic]:
-    """Return all partitions in which the group has been."""
+    """Return all partitions of the topics in which the group has been."""
     topics = [each for each in api.topics.list_cached() if _may_describe(each.name, caller, log=False)]
-    partitions = [(topic, each) for topic in in_turns(topics) for each in topic.partitions]
+    partitions = [each for topic in in_turns(topics) for each in topic.partitions]
     lags = caller.version >= LAG_VERSION_FIRST
-    found = api.offsets.describe(group, [each for _, each in partitions], lags=lags)
-    by_topic: dict[str, tuple[Topic, list[tuple[int, Answer]]]] = {}
-    for (topic, partition), answer in in_turns(zip(partitions, found, strict=True)):
-        if answer is not None:
-            by_topic.setdefault(topic.name, (topic, []))[1].append((partition.index, answer))
-    return [_described(topic.name, topic.id, answers) for topic, answers in by_topic.values()]
+    found = api.offsets.describe(group, partitions, lags=lags)
+    answers = iter(in_turns(found))
+    by_topic = [
+        (topic, list(enumerate(islice(answers, len(topic.partitions))))) for topic in in_turns(topics)
+    ]
+    return [
+        _described(topic.name, topic.id, of_topic)
+        for topic, of_topic in by_topic
+        if any(answer is not None for _, answer in of_topic)
+    ]
 
 
 def _topic(

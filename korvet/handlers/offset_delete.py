@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from korvet.errors import ErrorCode, KafkaError
-from korvet.handlers.common import group_error_code, refuse_whole
+from korvet.errors import ErrorCode
+from korvet.handlers.common import group_error_code, refuse_whole, require_group_id
 from korvet.handlers.context import Caller, GroupApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import offset_delete as wire
@@ -13,8 +13,7 @@ from korvet.security.authorizer import refusal
 
 def handle(request: wire.OffsetDeleteRequest, caller: Caller, api: GroupApi) -> wire.OffsetDeleteResponse:
     """Delete each partition's offset."""
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    require_group_id(request.group_id)
     readable = {
         topic.name
         for topic in request.topics

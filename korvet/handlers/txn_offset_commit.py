@@ -13,7 +13,7 @@ from itertools import repeat
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.offsets import Committer, OffsetToCommit
 from korvet.groups.types import instance_text
-from korvet.handlers.common import group_error_code, transaction_error_code
+from korvet.handlers.common import group_error_code, require_group_id, transaction_error_code
 from korvet.handlers.context import Caller, TransactionApi
 from korvet.handlers.registry import register
 from korvet.protocol.messages import txn_offset_commit as wire
@@ -27,8 +27,7 @@ def handle(
     request: wire.TxnOffsetCommitRequest, caller: Caller, api: TransactionApi
 ) -> wire.TxnOffsetCommitResponse:
     """Keep the offset of each partition for the end of the transaction."""
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
+    require_group_id(request.group_id)
     number = api.coordinator.add_group(
         request.transactional_id,
         request.producer_id,

@@ -400,8 +400,8 @@ SHARE_ROWS: Rows = {
         ),
         Row(
             {"groups": [{"group_id": "billing", "topics": None}]},
-            positions(start_offset=-1, lag=-1),
-            before=acquired,
+            {"groups.topics.partitions": [{"partition_index": 0, "lag": 2}, {"start_offset": -1, "lag": -1}]},
+            before=accepted(0, 0),
         ),
         Row(offsets(7), positions(start_offset=-1, lag=-1)),
         Row(offsets(topic="missing"), positions("missing", start_offset=-1)),
@@ -419,9 +419,11 @@ SHARE_ROWS: Rows = {
         Row(moved(), {"responses.partitions": {}}),
         Row(moved(), {"error_message": Where(bool)}, NO_GROUP, before=stable),
         Row(moved(), error=NOT_EMPTY, before=acquired),
-        Row(moved(-1), {"responses.topic_id": ZERO_UUID}, INVALID, FETCHED),
-        Row(moved(partition=7), error=UNKNOWN, at=FETCHED),
-        Row(moved(topic="missing"), error=UNKNOWN, at=FETCHED),
+        Row(moved() | {"topics": []}, {"responses": []}, before=stable),
+        Row(moved() | {"group_id": ""}, {"responses": []}, ErrorCode.INVALID_GROUP_ID),
+        Row(moved(-1), {"responses.topic_id": topic_id()}, INVALID, FETCHED),
+        Row(moved(partition=7), {"responses.topic_id": topic_id()}, UNKNOWN, FETCHED),
+        Row(moved(-1, topic="missing"), {"responses.topic_id": ZERO_UUID}, UNKNOWN, FETCHED),
     ),
     apis.DeleteShareGroupOffsets: (
         Row(
@@ -431,6 +433,7 @@ SHARE_ROWS: Rows = {
             rights=[(DELETE, GROUP), (READ, TOPIC)],
         ),
         Row(forgotten(), error=NO_GROUP),
+        Row(forgotten() | {"group_id": ""}, {"responses": []}, ErrorCode.INVALID_GROUP_ID),
         Row(forgotten("missing"), error=NO_GROUP),
         Row({"group_id": "billing", "topics": []}, error=NO_GROUP),
         Row(forgotten(), error=NO_GROUP, before=stable),
@@ -444,7 +447,12 @@ SHARE_ROWS: Rows = {
         ),
         Row(
             forgotten(),
-            {"responses.error_message": "There is no offset information to delete."},
+            {
+                "responses": {
+                    "topic_id": ZERO_UUID,
+                    "error_message": "There is no offset information to delete.",
+                }
+            },
             UNKNOWN,
             "responses.error_code",
             before=steps(left, lambda scene: scene.do(apis.DeleteShareGroupOffsets, **forgotten())),
