@@ -21,7 +21,6 @@ from korvet.turns import in_turns
 
 PRODUCER_FENCED_VERSION_FIRST = 2
 OF_BROKERS_VERSION_FIRST = 4
-ABORTABLE_VERSION_FIRST = 5
 
 _Outcomes = Mapping[TopicPartition, KafkaError | None]
 
@@ -137,7 +136,8 @@ def _response(
 def _code(error: KafkaError | None, caller: Caller) -> ErrorCode:
     if error is None:
         return ErrorCode.NONE
-    if caller.version >= ABORTABLE_VERSION_FIRST and error.code is ErrorCode.INVALID_TXN_STATE:
+    if error.code is ErrorCode.INVALID_TXN_STATE:
+        # Of a verification alone, in every version (KIP-890).
         return ErrorCode.TRANSACTION_ABORTABLE
     return transaction_error_code(error, knows_fenced=caller.version >= PRODUCER_FENCED_VERSION_FIRST)
 
@@ -153,7 +153,6 @@ register(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_TXN_STATE,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTION_ABORTABLE,

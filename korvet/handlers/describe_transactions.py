@@ -62,5 +62,5 @@ register(
     TransactionApi,
     handle,
     refuse,
-    errors={ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
+    errors={ErrorCode.INVALID_REQUEST, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
 )

@@ -25,7 +25,7 @@ def handle(
 ) -> wire.InitProducerIdResponse:
     """Return the id and the epoch of a producer."""
     producer_id, epoch = request.producer_id, request.producer_epoch
-    if (producer_id == NONE) != (epoch == NONE) or min(producer_id, epoch) < NONE:
+    if (producer_id == NONE) != (epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer names its id and its epoch, or neither")
     if request.transactional_id is None:
         # Who may write to some topic may do so idempotently (KIP-679).

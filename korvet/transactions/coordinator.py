@@ -184,9 +184,16 @@ class TransactionCoordinator:
         return dues
 
     def describe(self, transactional_ids: Sequence[str]) -> list[StoredTransaction | KafkaError]:
-        """Return each as it is now; an error is TRANSACTIONAL_ID_NOT_FOUND or KAFKA_STORAGE_ERROR."""
+        """Return each as it is now.
+
+        An error is TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST of an empty id, or KAFKA_STORAGE_ERROR.
+        """
         not_found = KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "there is no such transactional id")
-        return [each or not_found for each in self._store.describe(transactional_ids)]
+        found = self._store.describe(transactional_ids)
+        return [
+            stored or (not_found if name else _empty_id())
+            for name, stored in zip(transactional_ids, found, strict=True)
+        ]
 
     def list(self, wanted: TransactionFilter) -> list[ListedTransaction]:
         """Return the transactional ids that pass the filter, by name; what cannot be read is left out."""
@@ -279,7 +286,11 @@ class TransactionCoordinator:
 
 def _check_id(transactional_id: str) -> None:
     if not transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
+        raise _empty_id()
+
+
+def _empty_id() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
 
 
 def _marker(

@@ -77,6 +77,7 @@ def joined(*partitions: int) -> Fields:
     }
 
 
+DESCRIBED_ERROR = "transaction_states.error_code"
 PARTITIONS_ADDED = {
     3: "results_by_topic_v3_and_below.results_by_partition.partition_error_code",
     5: "results_by_transaction.topic_results.results_by_partition.partition_error_code",
@@ -112,8 +113,7 @@ ADD_PARTITIONS = (
     *cannot_join(FENCED, joins(BY), first=2, before=fenced),
     *cannot_join(NO_MAPPING, joins(NOBODY), before=Scene.init_producer),
     *cannot_join(INVALID, joins({**BY, "transactional_id": ""}), before=Scene.init_producer),
-    *cannot_join(NO_STATE, joins(BY, verify_only=True), first=4, last=4, before=Scene.init_producer),
-    *cannot_join(ABORTABLE, joins(BY, verify_only=True), first=5, before=Scene.init_producer),
+    *cannot_join(ABORTABLE, joins(BY, verify_only=True), first=4, before=Scene.init_producer),
     *cannot_join(CONCURRENT, joins(BY), before=not_completed),
 )
 
@@ -216,13 +216,14 @@ INIT = (
             (INVALID, initialized(""), lambda _scene: None, None),
             (INVALID, initialized(producer_id=5), lambda _scene: None, (3, 5)),
             (ErrorCode.INVALID_TRANSACTION_TIMEOUT, initialized(timeout_ms=0), lambda _scene: None, None),
-            (
-                OTHER_EPOCH,
-                initialized(producer_id=producer_id, producer_epoch=epoch(0)),
-                twice_fenced,
-                (3, 3),
+            *(
+                (code, initialized(producer_id=known, producer_epoch=known_epoch), before, versions)
+                for code, versions in ((OTHER_EPOCH, (3, 3)), (FENCED, (4, 5)))
+                for known, known_epoch, before in (
+                    (producer_id, epoch(0), twice_fenced),
+                    (-5, -5, Scene.init_producer),
+                )
             ),
-            (FENCED, initialized(producer_id=producer_id, producer_epoch=epoch(0)), twice_fenced, (4, 5)),
             (CONCURRENT, initialized(), not_completed, None),
         )
     ),
@@ -358,11 +359,14 @@ TRANSACTION_ROWS: Rows = {
             rights=[(DESCRIBE, TOPIC), (DESCRIBE, TRANSACTIONAL_ID)],
             refused=[ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED],
         ),
-        Row(
-            {"transactional_ids": ["missing"]},
-            {"transaction_states.transactional_id": "missing"},
-            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-            "transaction_states.error_code",
+        *(
+            Row(
+                {"transactional_ids": [name]},
+                {"transaction_states.transactional_id": name},
+                code,
+                DESCRIBED_ERROR,
+            )
+            for name, code in (("missing", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND), ("", INVALID))
         ),
     ),
     apis.ListTransactions: (
