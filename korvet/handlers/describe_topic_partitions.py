@@ -12,7 +12,7 @@ from korvet.handlers.context import Caller, TopicApi
 from korvet.handlers.registry import register
 from korvet.log.epochs import NO_EPOCH, LeaderEpochs
 from korvet.protocol.messages import describe_topic_partitions as wire
-from korvet.protocol.types import AclOperation, AclResourceType
+from korvet.protocol.types import UNKNOWN_OPERATIONS, AclOperation, AclResourceType
 from korvet.topics.registry import Topic, check_name
 
 PARTITIONS_MAX = 2000
@@ -47,13 +47,13 @@ def handle(
             described.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         topic = api.topics.get_cached(name)
+        operations = caller.rights.operations(AclResourceType.TOPIC, name)
         if topic is None:
             # One that was asked for: this worker knows each of all topics.
-            described.append(_failed(name, _why_unknown(name, unknown)))
+            described.append(_failed(name, _why_unknown(name, unknown), operations))
             continue
         first = cursor.partition_index if name == cursor.topic_name else 0
         end = min(first + left, len(topic.partitions))
-        operations = caller.rights.operations(AclResourceType.TOPIC, name)
         described.append(_described(topic, live, first, end, api.epochs, operations))
         if end < len(topic.partitions):
             next_cursor = wire.Cursor(topic_name=name, partition_index=end)
@@ -133,8 +133,12 @@ def _described(
     )
 
 
-def _failed(name: str, code: ErrorCode) -> wire.DescribeTopicPartitionsResponseTopic:
-    return wire.DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+def _failed(
+    name: str, code: ErrorCode, operations: int = UNKNOWN_OPERATIONS
+) -> wire.DescribeTopicPartitionsResponseTopic:
+    return wire.DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=operations
+    )
 
 
 register(

@@ -1,8 +1,8 @@
 """ElectLeaders (key 43), versions 0-2: elects preferred leaders, or any (KIP-183, KIP-460).
 
 The first live broker of a partition's assignment always leads it, without an election; the response says for
-each partition what this means. If all partitions are asked for (null), those that need no election are left out, as in
-Kafka, and so are topics that have no other. Of the timeout it counts only that there is one.
+each partition what this means. If all partitions are asked for (null), the response has every topic, without the
+partitions that need no election, as in Kafka. Of the timeout it counts only that there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERROR_VERSION_FIRST = 1
 def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) -> wire.ElectLeadersResponse:
     """Return the outcome of an election for each partition."""
     require_time(request.timeout_ms)
-    if request.election_type not in tuple(ElectionType):
+    if request.topic_partitions != [] and request.election_type not in tuple(ElectionType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
     unclean = request.election_type == ElectionType.UNCLEAN
     live = api.cluster.refresh()
@@ -39,8 +39,7 @@ def handle(request: wire.ElectLeadersRequest, _caller: Caller, api: TopicApi) ->
                 for index, outcome in _outcomes(topic, live, unclean=unclean).items()
                 if outcome.code is not ErrorCode.ELECTION_NOT_NEEDED
             }
-            if others:
-                results.append(_result(topic.name, list(others), others))
+            results.append(_result(topic.name, list(others), others))
         return wire.ElectLeadersResponse(replica_election_results=results)
 
     @cache  # a few bytes of a request name a topic again, and it may have very many partitions

@@ -28,7 +28,8 @@ def handle(
             raise
         # Returned and not raised: the audit log has what was refused.
         return refuse(request, caller, error)
-    results = [wire.UpdatableFeatureResult(feature=name, error_message=None) for name in updates]
+    names = [each.feature for each in request.feature_updates]
+    results = [wire.UpdatableFeatureResult(feature=name, error_message=None) for name in names]
     return wire.UpdateFeaturesResponse(error_message=None, results=results)
 
 

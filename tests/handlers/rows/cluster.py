@@ -208,6 +208,10 @@ CLUSTER_ROWS: Rows = {
             for name, level in (("transaction.version", 2), (METADATA, 29), (METADATA, 23))
         ),
         Row({**changed(0), "validate_only": True}, versions=(1, 2)),
+        Row(
+            {"feature_updates": changed(1)["feature_updates"] * 2},
+            {"results": [{"feature": "transaction.version"}] * 2},
+        ),
         *(
             Row(request, {"error_message": Where(bool), "results": []}, ErrorCode.INVALID_UPDATE_VERSION)
             for request in (

@@ -225,8 +225,15 @@ TOPIC_PARTITIONS = (
         pages(cursor={"topic_name": "orders", "partition_index": 1}),
         {"topics.partitions.partition_index": 1, "next_cursor": None},
     ),
-    Row(pages("missing"), {"topics": {"topic_id": ZERO_UUID, "partitions": []}}, UNKNOWN, FAILED),
-    Row(pages("a b"), error=NO_NAME, at=FAILED),
+    *(
+        Row(
+            pages(name),
+            {"topics": {"topic_id": ZERO_UUID, "topic_authorized_operations": EVERYTHING}},
+            code,
+            FAILED,
+        )
+        for name, code in (("missing", UNKNOWN), ("a b", NO_NAME))
+    ),
     Row(pages("orders", cursor={"topic_name": "orders", "partition_index": -1}), error=INVALID, at=FAILED),
     Row(pages("orders", cursor={"topic_name": "a", "partition_index": 0}), error=INVALID, at=FAILED),
 )
@@ -378,7 +385,12 @@ MOVES = (
 )
 
 ELECTIONS = (
-    Row({"topic_partitions": None}, {"replica_election_results": []}, rights=[(ALTER, CLUSTER)]),
+    Row(
+        {"topic_partitions": None},
+        {"replica_election_results": {"topic": "orders", "partition_result": []}},
+        rights=[(ALTER, CLUSTER)],
+    ),
+    Row({"election_type": 2, "topic_partitions": []}, {"replica_election_results": []}, versions=(1, 2)),
     *errors(
         ELECTED,
         {"replica_election_results.partition_result.error_message": SOMETHING},
@@ -397,16 +409,11 @@ ELECTIONS = (
     ),
     Row(
         {"election_type": ElectionType.UNCLEAN, "topic_partitions": None},
-        {"replica_election_results": []},
+        {"replica_election_results": {"topic": "orders", "partition_result": []}},
         versions=(1, 2),
         before=of_two_brokers,
     ),
-    Row(
-        {"election_type": 2, "topic_partitions": None},
-        {"replica_election_results": []},
-        INVALID,
-        versions=(1, 2),
-    ),
+    Row({"election_type": 2, "topic_partitions": None}, error=INVALID, versions=(1, 2)),
     Row({"topic_partitions": None, "timeout_ms": 0}, error=TIMED_OUT, versions=(1, 2)),
 )
 
