@@ -415,11 +415,7 @@ DESCRIBE_PRODUCERS = (
         before=six_sent,
         rights=[(READ, TOPIC)],
     ),
-    Row(
-        producers(),
-        {"topics.partitions.active_producers.current_txn_start_offset": 3},
-        before=open_one,
-    ),
+    Row(producers(), {"topics.partitions.active_producers.current_txn_start_offset": 3}, before=open_one),
     Row(
         producers(),
         {"topics.partitions.active_producers": {"coordinator_epoch": 0, "current_txn_start_offset": -1}},

@@ -257,10 +257,7 @@ FETCH = (
     ),
     *(
         Row(fetching(topics=place(1)), answer, before=steps(begins("earliest", isolation), write_uncommitted))
-        for isolation, answer in (
-            ("read_uncommitted", acquires((0, 0))),
-            ("read_committed", acquires()),
-        )
+        for isolation, answer in (("read_uncommitted", acquires((0, 0))), ("read_committed", acquires()))
     ),
     Row(fetching(1, []), acquires((3, 3)), before=forgets),
     Row(fetching(1, []), {"responses.partitions.partition_index": 2}, before=grows),
@@ -386,6 +383,8 @@ def forgotten(topic: str = "orders") -> Fields:
     return {"group_id": "billing", "topics": [{"topic_name": topic}]}
 
 
+NOTHING_DELETED, DELETED = {"responses.topic_id": ZERO_UUID}, "responses.error_code"
+all_forgotten = steps(left, lambda scene: scene.do(apis.DeleteShareGroupOffsets, **forgotten()))
 SHARE_ROWS: Rows = {
     apis.ShareGroupHeartbeat: HEARTBEAT,
     apis.ShareGroupDescribe: DESCRIBE_GROUP,
@@ -409,10 +408,7 @@ SHARE_ROWS: Rows = {
     apis.AlterShareGroupOffsets: (
         Row(
             moved(),
-            {
-                "error_message": None,
-                "responses": {"topic_name": "orders", "topic_id": topic_id(), "partitions": {}},
-            },
+            {"error_message": None, "responses": {"topic_name": "orders", "topic_id": topic_id()}},
             before=left,
             rights=[(READ, GROUP), (READ, TOPIC)],
         ),
@@ -432,30 +428,23 @@ SHARE_ROWS: Rows = {
             before=left,
             rights=[(DELETE, GROUP), (READ, TOPIC)],
         ),
-        Row(forgotten(), error=NO_GROUP),
         Row(forgotten() | {"group_id": ""}, {"responses": []}, ErrorCode.INVALID_GROUP_ID),
         Row(forgotten("missing"), error=NO_GROUP),
         Row({"group_id": "billing", "topics": []}, error=NO_GROUP),
         Row(forgotten(), error=NO_GROUP, before=stable),
         Row(forgotten(), error=NOT_EMPTY, before=acquired),
-        Row(
-            forgotten("missing"),
-            {"responses": {"topic_id": ZERO_UUID, "error_message": Where(bool)}},
-            UNKNOWN,
-            "responses.error_code",
-            before=left,
-        ),
-        Row(
-            forgotten(),
-            {
-                "responses": {
-                    "topic_id": ZERO_UUID,
-                    "error_message": "There is no offset information to delete.",
-                }
-            },
-            UNKNOWN,
-            "responses.error_code",
-            before=steps(left, lambda scene: scene.do(apis.DeleteShareGroupOffsets, **forgotten())),
+        *(
+            Row(
+                forgotten(topic),
+                NOTHING_DELETED | {"responses.error_message": text},
+                UNKNOWN,
+                DELETED,
+                before=before,
+            )
+            for topic, text, before in (
+                ("missing", Where(bool), left),
+                ("orders", "There is no offset information to delete.", all_forgotten),
+            )
         ),
     ),
 }

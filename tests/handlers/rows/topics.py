@@ -27,9 +27,10 @@ UNKNOWN, INVALID, AWAY, NO_NAME, TIMED_OUT = (
 NOT_ASKED_FOR = -(2**31)
 EVERYTHING = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """Every operation on a topic, by the numbers of AclOperation."""
-FAILED, MOVED, ELECTED = (
+FAILED, MOVED, DELETED, ELECTED = (
     "topics.error_code",
     "responses.partitions.error_code",
+    "responses.error_code",
     "replica_election_results.partition_result.error_code",
 )
 SOMETHING = Where(bool)
@@ -194,15 +195,14 @@ METADATA = (
         (NO_NAME, described("__consumer_offsets", allow_auto_topic_creation=True)),
         (INVALID, described("orders", ids=topic_id()), (10, 11)),
     ),
-    Row(
-        described(None, ids=UNKNOWN_ID),
-        {"topics": {"name": None, "topic_id": UNKNOWN_ID}},
-        ErrorCode.UNKNOWN_TOPIC_ID,
+    *errors(
         FAILED,
-        (12, 13),
+        {"topics": {"name": None, "topic_id": UNKNOWN_ID}},
+        (ErrorCode.UNKNOWN_TOPIC_ID, described(None, ids=UNKNOWN_ID), (12, 13)),
     ),
 )
 
+NO_TOPIC: Fields = {"topic_id": ZERO_UUID, "partitions": []}
 TOPIC_PARTITIONS = (
     Row(
         pages("orders", "orders"),
@@ -226,15 +226,9 @@ TOPIC_PARTITIONS = (
         {"topics.partitions.partition_index": 1, "next_cursor": None},
     ),
     *(
-        Row(
-            pages(name),
-            {"topics": {"topic_id": ZERO_UUID, "topic_authorized_operations": EVERYTHING}},
-            code,
-            FAILED,
-        )
+        Row(pages(name), {"topics": NO_TOPIC | {"topic_authorized_operations": EVERYTHING}}, code, FAILED)
         for name, code in (("missing", UNKNOWN), ("a b", NO_NAME))
     ),
-    Row(pages("orders", cursor={"topic_name": "orders", "partition_index": -1}), error=INVALID, at=FAILED),
     Row(pages("orders", cursor={"topic_name": "a", "partition_index": 0}), error=INVALID, at=FAILED),
 )
 
@@ -328,18 +322,16 @@ DELETIONS = (
         gone("missing"),
         {"responses": {"name": "missing", "error_message": SOMETHING}},
         UNKNOWN,
-        "responses.error_code",
+        DELETED,
         rights=[(DESCRIBE, TOPIC, "missing")],
     ),
-    Row(
-        gone(None, UNKNOWN_ID),
+    *errors(
+        DELETED,
         {"responses": {"name": None, "topic_id": UNKNOWN_ID}},
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        "responses.error_code",
-        versions=(6, 6),
+        (ErrorCode.UNKNOWN_TOPIC_ID, gone(None, UNKNOWN_ID), (6, 6)),
     ),
     *errors(
-        "responses.error_code",
+        DELETED,
         {},
         (INVALID, gone() | {"topics": gone()["topics"] * 2, "topic_names": ["orders"] * 2}),
         (TIMED_OUT, gone() | {"timeout_ms": 0}),
@@ -349,13 +341,7 @@ DELETIONS = (
         (ErrorCode.THROTTLING_QUOTA_EXCEEDED, gone("last"), (5, 6), few_changes),
     ),
     *(
-        Row(
-            gone(),
-            error=code,
-            at="responses.error_code",
-            versions=versions,
-            settings={"delete_topic_enable": False},
-        )
+        Row(gone(), {}, code, DELETED, versions, settings={"delete_topic_enable": False})
         for code, versions in ((INVALID, (1, 2)), (ErrorCode.TOPIC_DELETION_DISABLED, (3, 6)))
     ),
 )
