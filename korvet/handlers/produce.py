@@ -225,6 +225,5 @@ register_pipelined(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     },
 )

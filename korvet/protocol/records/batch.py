@@ -267,26 +267,25 @@ class ProducedBatch:
 def produced_batch(records: Buffer | None, message_bytes_max: int) -> ProducedBatch:
     """Check what a producer sent for one partition: exactly one batch of magic 2 that is what its header says.
 
-    `message_bytes_max` is the topic's max.message.bytes. Raises KafkaError: MESSAGE_TOO_LARGE,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT (magic 0 and 1), CORRUPT_MESSAGE (sizes, CRC), INVALID_RECORD (counts, control
+    `message_bytes_max` is the topic's max.message.bytes. Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (an
+    unknown magic, sizes, CRC), INVALID_PRODUCER_EPOCH, INVALID_RECORD (magic 0 and 1, no whole batch, counts, control
     batches, sequences, more batches than one; KIP-98 allows a produce request from version 3 on just one).
     """
-    if records is None or not len(records):
+    if records is None or len(records) <= MAGIC_AT:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no record batch")
-    if len(records) > MAGIC_AT and records[MAGIC_AT] < MAGIC:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {records[MAGIC_AT]} is too old"
-        )
+    magic = records[MAGIC_AT]
+    if magic != MAGIC:
+        is_known = magic < MAGIC
+        code = ErrorCode.INVALID_RECORD if is_known else ErrorCode.CORRUPT_MESSAGE
+        raise KafkaError(code, f"message format {magic} is {'too old' if is_known else 'unknown'}")
     if len(records) < HEADER_BYTES:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are not a record batch")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{len(records)} bytes are not a record batch")
     header = BatchHeader._make(HEADER.unpack_from(records))
-    if header.magic != MAGIC:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"message format {header.magic} is unknown")
     size_bytes = header.size_bytes
     if size_bytes < HEADER_BYTES or size_bytes > len(records):
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"a batch of length {header.batch_length} in {len(records)} bytes"
-        )
+        # As in Kafka, to which what is cut off is no batch.
+        code = ErrorCode.CORRUPT_MESSAGE if size_bytes < HEADER_BYTES else ErrorCode.INVALID_RECORD
+        raise KafkaError(code, f"a batch of length {header.batch_length} in {len(records)} bytes")
     if size_bytes > message_bytes_max:
         message = f"a batch of {size_bytes} bytes exceeds max.message.bytes = {message_bytes_max}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
@@ -312,6 +311,9 @@ def _check_fields(header: BatchHeader, payload_bytes: int) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a batch of a transaction has no producer id")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         message = f"producer {header.producer_id} with epoch {header.producer_epoch}, sequence {header.base_sequence}"
-        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+        has_sequence = header.base_sequence >= 0
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH if has_sequence else ErrorCode.INVALID_RECORD, message
+        )
     if codec not in Codec._value2member_map_:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {codec} is unknown")

@@ -195,7 +195,6 @@ PRODUCE = (
         produced(batch(Record(b"without a key")), topic="compacted"),
         before=lambda scene: scene.create("compacted", cleanup_policy="compact"),
     ),
-    refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, produced(bytes(16) + b"\1" + bytes(60))),
     refused(ErrorCode.MESSAGE_TOO_LARGE, produced(batch(b"v" * 1_100_000))),
     *(
         refused(ErrorCode.INVALID_TIMESTAMP, produced(records, topic=topic), before=by_its_time)

@@ -54,18 +54,20 @@ def test_any_bytes_are_refused_with_a_code(data: bytes) -> None:
 GOOD = batch(b"one", b"two")
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 CORRUPT, INVALID = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
 REFUSED: list[tuple[str, bytes, ErrorCode]] = [
-    ("magic 0", old_message(b"v", 0), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    ("magic 1", old_message(b"v", 1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    ("magic 3", forged(GOOD, magic=3), INVALID),
+    ("magic 0", old_message(b"v", 0), INVALID),
+    ("magic 1", old_message(b"v", 1), INVALID),
+    ("magic 3", forged(GOOD, magic=3), CORRUPT),
+    ("magic -1", forged(GOOD, magic=-1), CORRUPT),
     ("no bytes", b"", INVALID),
-    ("a header cut off", GOOD[:40], CORRUPT),
-    ("records cut off", GOOD[:-1], CORRUPT),
+    ("a header cut off", GOOD[:40], INVALID),
+    ("records cut off", GOOD[:-1], INVALID),
     ("another CRC", forged(GOOD, crc=1), CORRUPT),
     ("a flipped bit", GOOD[:-2] + bytes([GOOD[-2] ^ 1]) + GOOD[-1:], CORRUPT),
     ("a length below the header's", forged(GOOD, batch_length=48), CORRUPT),
     ("a negative length", forged(GOOD, batch_length=-1), CORRUPT),
-    ("a length beyond the bytes", forged(GOOD, batch_length=10**6), CORRUPT),
+    ("a length beyond the bytes", forged(GOOD, batch_length=10**6), INVALID),
     ("two batches", GOOD + GOOD, INVALID),
     ("bytes after the batch", GOOD + b"\0", INVALID),
     ("no records", raw(b"", count=0), INVALID),
@@ -78,7 +80,7 @@ REFUSED: list[tuple[str, bytes, ErrorCode]] = [
     ("a transaction without a producer", forged(GOOD, attributes=TRANSACTIONAL), INVALID),
     ("an unknown codec", forged(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("a producer without sequence", forged(GOOD, producer_id=1, producer_epoch=0), INVALID),
-    ("a producer without epoch", forged(GOOD, producer_id=1, base_sequence=0), INVALID),
+    ("a producer without epoch", forged(GOOD, producer_id=1, base_sequence=0), FENCED),
     ("a negative producer", forged(GOOD, producer_id=-2), INVALID),
 ]
 # What only the records show: where a batch is kept as it came, nobody reads them.
