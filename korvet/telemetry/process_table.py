@@ -1,7 +1,8 @@
 """The table of a broker's processes: one row per child in memory that supervisor, workers, keeper and ops share.
 
-The child that a row belongs to writes it; only after the child has ended does the supervisor write it. Every field is
-written in one aligned store, so a reader may see a row between two writes, but never half a number.
+The child that a row belongs to writes it. The supervisor writes it after the child has ended, and when a program of the
+lake, which does not have this memory, reports that it is ready. Every field is written in one aligned store, so a
+reader may see a row between two writes, but never half a number.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ NAMES = {KEEPER_ROW: "keeper", OPS_ROW: "ops", LAKE_ROW: "lake", ARCHIVER_ROW: "
 
 
 class ProcessState(IntEnum):
-    """What a child is doing; `EMPTY` is a row without a child, `DEAD` one whose child died and will be replaced."""
+    """What a child is doing.
+
+    EMPTY: the row has no child; DEAD: its child died and will be replaced; OFF: the settings give its child no work.
+    """
 
     EMPTY = 0
     STARTING = 1
     ACCEPTING = 2
     DRAINING = 3
     DEAD = 4
+    OFF = 5
 
 
 @dataclass(frozen=True, slots=True)

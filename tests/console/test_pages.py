@@ -255,12 +255,16 @@ def test_the_lake_has_the_offsets_of_archived_logs(
     tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     directory = tmp_path_factory.mktemp("lake")
-    flags = ("--set", f"lake.path={directory / 'lake'}", "--set", "lake.interval.ms=0")
+    idle = ("--set", "lake.interval.ms=0", "--set", "lake.upkeep.interval.ms=0")
+    flags = ("--set", f"lake.path={directory / 'lake'}", *idle)
     with korvet_broker(directory, *flags, workers=1) as broker, Client(broker.address) as client:
         client.create(name, partitions=2, storage_format="batch", remote_storage_enable="true")
         client.append(name, b"one")
         caller = Caller(broker.ops_address)
-        assert caller.data("overview")["lake"] is True
+        overview = caller.data("overview")
+        assert overview["lake"] is True
+        states = {each["name"]: each["state"] for each in overview["processes"]}
+        assert (states["lake"], states["archiver"]) == ("accepting", "off")
         assert caller.data("lake")["partitions"] == [
             {"topic": name, "partition": 0, "start": "0", "local": "0", "archived": None, "end": "1"},
             {"topic": name, "partition": 1, "start": "0", "local": "0", "archived": None, "end": "0"},

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from korvet.config.settings import Settings
+from korvet.server.supervisor.child import READY_NOTE
 from korvet.server.supervisor.process_pool import (
     HANG_CHECK_SECONDS,
     HANG_CHECKS,
@@ -71,16 +72,14 @@ def test_another_worker_in_the_row_is_not_taken_for_its_predecessor(watched: Wat
     assert watched.check(1) == []
 
 
-def test_none_is_found_if_the_supervisor_did_not_run_either(watched: Watched) -> None:
+def test_none_is_found_before_a_check_is_due_or_if_the_supervisor_did_not_run_either(
+    watched: Watched,
+) -> None:
     for _ in range(HANG_CHECKS):
         assert watched.check() == []
     assert watched.check(after=3 * HANG_CHECK_SECONDS) == []
-    assert watched.check(0, 1) == []
-
-
-def test_none_is_found_before_a_check_is_due(watched: Watched) -> None:
-    for _ in range(HANG_CHECKS):
-        assert watched.check(1) == []
+    for beating in ((0, 1), *((1,),) * (HANG_CHECKS - 1)):
+        assert watched.check(*beating) == []
     assert watched.check(1, after=HANG_CHECK_SECONDS / 2) == []
     assert watched.check(1, after=HANG_CHECK_SECONDS / 2) == ["worker-0"]
 
@@ -119,6 +118,17 @@ def test_a_dead_worker_is_replaced_in_its_own_row(pool: ProcessPool) -> None:
         pool.act_on_deadlines()
     assert rows_of(pool) == {0: "STARTING", 1: "STARTING"}
     assert [slot.child.row for slot in pool.slots if slot.child] == [0, 1]
+
+
+def test_a_child_is_running_as_soon_as_it_reports_and_not_again_once_it_drains(pool: ProcessPool) -> None:
+    first, second = (slot.child for slot in pool.slots)
+    assert first is not None
+    assert second is not None
+    pool.table.set(second.row, ProcessState.DRAINING)
+    for child in (first, second):
+        os.write(pool._note_fd, READY_NOTE.pack(child.pid))
+    assert pool.newly_ready() == [first, second]
+    assert rows_of(pool) == {0: "ACCEPTING", 1: "DRAINING"}
 
 
 def test_a_worker_that_dies_before_its_successor_is_ready_leaves_no_row(pool: ProcessPool) -> None:

@@ -167,6 +167,9 @@ class ProcessPool:
                 child = self.living.get(pid)
                 if child is not None:
                     child.ready_at = time.monotonic()
+                    # The programs of the lake do not have the table.
+                    if self.table.row(child.row).state is ProcessState.STARTING:
+                        self.table.set(child.row, ProcessState.ACCEPTING)
                     ready.append(child)
         return ready
 

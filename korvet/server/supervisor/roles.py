@@ -22,7 +22,7 @@ from korvet.server.supervisor import startup
 from korvet.server.supervisor.child import READY_NOTE, SupervisorLink
 from korvet.server.supervisor.process_pool import Slot
 from korvet.server.supervisor.startup import Runtime
-from korvet.telemetry.process_table import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW
+from korvet.telemetry.process_table import ARCHIVER_ROW, KEEPER_ROW, LAKE_ROW, OPS_ROW, ProcessState
 
 _LAKE_SOCKET = "lake.sock"
 _ARCHIVED_SECONDS_MIN = 60.0
@@ -81,6 +81,7 @@ def _become_archiver(directory: Path, settings: Settings, link: SupervisorLink) 
     if not settings.lake_interval_ms and not settings.lake_upkeep_interval_ms:
         former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         link.report_ready()
+        link.table.set(link.row, ProcessState.OFF)
         signal.sigwait({signal.SIGTERM})
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
         return
