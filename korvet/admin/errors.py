@@ -39,6 +39,7 @@ _RETRIABLE = frozenset(
 _SENTENCES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that in the cluster",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "its coordinator is not available now",
+    ErrorCode.CORRUPT_MESSAGE: "the batch at this offset is damaged",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not do that with the group",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member of the group is subscribed to the topic",

@@ -13,6 +13,7 @@ from korvet.admin.errors import (
     AdminError,
     AnswerTooLargeError,
     BadAnswerError,
+    BrokerError,
     UnreadableBatchError,
     error_in,
     raise_error_in,
@@ -135,6 +136,9 @@ class Records:
                     wait_ms=min(left_ms, _WAIT_MS),
                 )[partition]
                 if isinstance(slice_, AdminError):
+                    if isinstance(slice_, BrokerError) and slice_.code is ErrorCode.CORRUPT_MESSAGE:
+                        # Nothing says where the batch ends.
+                        break
                     if slice_.next_offset is None:
                         raise slice_
                     first = slice_.next_offset
@@ -203,7 +207,7 @@ class _Room:
 
 
 def _slice(key: TopicPartition, data: PartitionData, offset: int, room: _Room) -> LogSlice | AdminError:
-    error = error_in(data.error_code, f"partition {key}")
+    error = error_in(data.error_code, subject=f"partition {key}")
     if error is not None:
         return error
     records: list[LogRecord] = []

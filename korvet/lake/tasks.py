@@ -315,10 +315,6 @@ class RangeReader:
         while self.next_offset < self._end and written <= self._rows_bytes_max:
             found = self._read(self.next_offset, entries)
             if isinstance(found, KafkaError):
-                if entries > 1 and _is_damage(found):
-                    # What lies before the damage is sound, and does not wait for it.
-                    entries = max(entries // _ENTRIES_GROWTH, 1)
-                    continue
                 self._fail(found)
                 return
             self._pass_removed(found)
@@ -434,10 +430,6 @@ def _holes(first: int, found: Fetched) -> Iterator[OffsetGap]:
         if batch.base_offset > at:
             yield OffsetGap(at, batch.base_offset)
         at = max(at, batch.next_offset)
-
-
-def _is_damage(error: KafkaError) -> bool:
-    return error.code == ErrorCode.KAFKA_STORAGE_ERROR and not isinstance(error, StorageUnavailableError)
 
 
 def _next_entries(entries: int, size: int) -> int:

@@ -43,8 +43,9 @@ def batch_args(batch: memoryview, codec: int, at_rest: AtRest) -> list[Arg]:
 def read_batches(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch], int]:
     """Return the batches below offset `end`, and how many entries among them are none (written by others).
 
-    Raises ValueError, TypeError, AttributeError or IndexError for what is no answer to XRANGE; ValueError, which names
-    the entry, for one that claims to be a batch and is none, or does not decompress to the length in its header.
+    An entry is damaged if it claims to be a batch and is none, or does not decompress to the length in its header: the
+    batches before it are returned. Raises ValueError, which names the entry, if there are none before it; ValueError,
+    TypeError, AttributeError or IndexError for what is no answer to XRANGE.
     """
     found = native.read_batches(entries, end, StoredBatch, decompress) if NATIVE else None
     return _read_each(entries, end) if found is None else (found, 0)
@@ -61,27 +62,37 @@ def _read_each(entries: Sequence[Entry], end: int) -> tuple[list[StoredBatch], i
         if sequence != b"0" or fields[0] != FIELD:
             external += 1
             continue
-        stored = fields[1]
-        if len(stored) < HEADER_BYTES:
-            raise _damaged(entry_id, f"{len(stored)} bytes are no batch")
-        length, magic, attributes, last_delta, record_count = LOOK.unpack_from(stored)
-        plain = None
-        size_bytes = len(stored)
-        if len(fields) > _PLAIN:
-            if len(fields) == _ENCODED and fields[2] == MARKER:
-                plain = decompress(stored[HEADER_BYTES:], fields[3], length + LENGTH_FROM - HEADER_BYTES)
-            if plain is None:
-                raise _damaged(entry_id, "the batch does not decompress to the length that it says")
-            size_bytes = HEADER_BYTES + len(plain)
-        # What is served must be as long as it says: the batches of an answer are found by their lengths.
-        if magic != MAGIC or size_bytes != length + LENGTH_FROM:
-            raise _damaged(entry_id, "not a batch of the length that it says")
-        if not 0 <= last_delta < next_offset:
-            raise _damaged(entry_id, f"a batch of {last_delta + 1} records")
-        base_offset = next_offset - last_delta - 1
-        codec = attributes & CODEC_MASK
-        batches.append(StoredBatch(base_offset, next_offset, size_bytes, codec, record_count, stored, plain))
+        try:
+            batches.append(_batch(entry_id, fields, next_offset))
+        except ValueError:
+            if not batches:
+                raise
+            break
     return batches, external
+
+
+def _batch(entry_id: bytes, fields: list[bytes], next_offset: int) -> StoredBatch:
+    """Return the batch of an entry; raises ValueError if it is damaged."""
+    stored = fields[1]
+    if len(stored) < HEADER_BYTES:
+        raise _damaged(entry_id, f"{len(stored)} bytes are no batch")
+    length, magic, attributes, last_delta, record_count = LOOK.unpack_from(stored)
+    plain = None
+    size_bytes = len(stored)
+    if len(fields) > _PLAIN:
+        if len(fields) == _ENCODED and fields[2] == MARKER:
+            plain = decompress(stored[HEADER_BYTES:], fields[3], length + LENGTH_FROM - HEADER_BYTES)
+        if plain is None:
+            raise _damaged(entry_id, "the batch does not decompress to the length that it says")
+        size_bytes = HEADER_BYTES + len(plain)
+    # What is served must be as long as it says: the batches of an answer are found by their lengths.
+    if magic != MAGIC or size_bytes != length + LENGTH_FROM:
+        raise _damaged(entry_id, "not a batch of the length that it says")
+    if not 0 <= last_delta < next_offset:
+        raise _damaged(entry_id, f"a batch of {last_delta + 1} records")
+    base_offset = next_offset - last_delta - 1
+    codec = attributes & CODEC_MASK
+    return StoredBatch(base_offset, next_offset, size_bytes, codec, record_count, stored, plain)
 
 
 def _damaged(entry_id: bytes, what: str) -> ValueError:

@@ -316,8 +316,10 @@ class Reader:
                 self._read_on(each, fetched, left)
                 left = self._take(each, fetched, result, left, first=not anything)
             except KafkaError as error:
-                result = results[each.place] = FetchResult(error=partition_code(error))
                 each.done = True
+                # The records before the error are served, and the next fetch has the error.
+                if not result.size_bytes:
+                    result = results[each.place] = FetchResult(error=partition_code(error))
             anything = anything or result.size_bytes > 0
         return left, anything
 

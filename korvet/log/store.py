@@ -234,9 +234,9 @@ class LogStore:
         """Read every partition, all in one round trip; answers stand in the same order.
 
         External entries that are not in the log yet cost two round trips more, and steps if they need new offsets. In
-        the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. An offset outside of
-        `log_start`..`high_watermark` is answered like any other: whether that is an error the caller decides. Raises
-        StorageUnavailableError.
+        the answers KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE if the first batch is
+        damaged: a read ends before one that is damaged. An offset outside of `log_start`..`high_watermark` is answered
+        like any other: whether that is an error the caller decides. Raises StorageUnavailableError.
         """
         return self.finish_read(self._send_reads(reads)) if reads else []
 
@@ -344,7 +344,8 @@ class LogStore:
             more = len(found) >= count or (is_compacted and state.compacted_end < end)
             if partition.format == "batch":
                 batches = self._batches(partition, found, end)
-                # Nothing past the end will be served, however much it is.
+                # Past the end nothing is served. Before a damaged entry there are fewer batches than entries.
+                more = more or len(batches) < len(found)
                 more = bool(batches) and more and batches[-1].next_offset < end
                 fetched = Fetched(
                     start, first, end, [], more, batches, remote, state.compacted_end, state.epochs
@@ -398,7 +399,9 @@ class LogStore:
         try:
             batches, external = read_batches(found, end)
         except (ValueError, TypeError, AttributeError, IndexError) as error:
-            raise malformed(partition.stream, f"an entry ({error})") from error
+            # As Kafka answers: a consumer reports the offset, and does not retry as after a storage error.
+            message = f"{partition.stream}: an entry ({error}) is malformed"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
         if external:
             some = "1 entry is no batch" if external == 1 else f"{external} entries are no batches"
             _LOG.warning("%s: %s: not served", partition.stream, some)

@@ -195,22 +195,31 @@ def test_a_group_without_deadlines_is_looked_at_seldom(worker: Stores, keeper: C
     assert LOOK_AGAIN_MS - 60_000 < left <= LOOK_AGAIN_MS
 
 
+def after_advance(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Have `act` done once, just after the keeper has looked at a group."""
+    scripts = Redis.scripts
+
+    def and_act(self: Redis, calls: Sequence[Any]) -> Any:
+        replies = scripts(self, calls)
+        if calls and calls[0][0].name == "group/advance":
+            monkeypatch.setattr(Redis, "scripts", scripts)
+            act()
+        return replies
+
+    monkeypatch.setattr(Redis, "scripts", and_act)
+
+
 def test_a_deadline_that_is_made_while_the_keeper_looks_is_in_the_list(
     worker: Stores, keeper: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.commit()
     worker.flush()
-    scripts = Redis.scripts
 
-    def joined_meanwhile(self: Redis, calls: Sequence[Any]) -> Any:
-        replies = scripts(self, calls)
-        if calls and calls[0][0].name == "group/advance":
-            monkeypatch.setattr(Redis, "scripts", scripts)
-            worker.group.joined(new="a")
-            worker.flush()
-        return replies
+    def join() -> None:
+        worker.group.joined(new="a")
+        worker.flush()
 
-    monkeypatch.setattr(Redis, "scripts", joined_meanwhile)
+    after_advance(monkeypatch, join)
     keeper()
     assert worker.raw.zscore(LIST, NAME) <= worker.raw.zscore(worker.group.deadlines, "a")
 
@@ -262,18 +271,13 @@ def test_a_group_that_is_taken_again_while_it_is_looked_at_is_looked_at_again(
     worker.group.stable("a")
     worker.flush()
     worker.raw.zadd(LIST, {NAME: 1})
-    scripts = Redis.scripts
 
-    def taken_by_another_run(self: Redis, calls: Sequence[Any]) -> Any:
-        replies = scripts(self, calls)
-        if calls and calls[0][0].name == "group/advance":
-            monkeypatch.setattr(Redis, "scripts", scripts)
-            worker.group.time_is_up_for("a")
-            worker.raw.zadd(LIST, {NAME: 1})
-            assert taken.take(context, worker.group.store.schedule, clock.monotonic())
-        return replies
+    def take() -> None:
+        worker.group.time_is_up_for("a")
+        worker.raw.zadd(LIST, {NAME: 1})
+        assert taken.take(context, worker.group.store.schedule, clock.monotonic())
 
-    monkeypatch.setattr(Redis, "scripts", taken_by_another_run)
+    after_advance(monkeypatch, take)
     turn()
     assert worker.group.ids() == set()
     context.close()

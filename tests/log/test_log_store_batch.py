@@ -11,7 +11,7 @@ import pytest
 
 from korvet.errors import ErrorCode, KafkaError
 from korvet.log.external_entries import ExternalStep
-from korvet.log.types import AppendBatch, Read
+from korvet.log.types import AppendBatch, Fetched, Read
 from tests.support import processes
 from tests.support.log_bench import Bench, code_of, records_of, wire
 
@@ -127,8 +127,11 @@ def test_a_damaged_entry_is_one_clear_error_and_what_follows_can_be_read(bench: 
     bench.raw.xadd(bench.partition.stream, {"batch": "garbage"}, id="2-0")
     assert bench.append(b"c") == 2
     [damaged] = bench.logs.read([Read(bench.partition, 1, 10)])
-    assert code_of(damaged) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert code_of(damaged) == ErrorCode.CORRUPT_MESSAGE
     assert isinstance(damaged, KafkaError)
     assert damaged.message.startswith(f"{bench.partition.stream}: an entry (2-0: ")
+    [before] = bench.logs.read([Read(bench.partition, 0, 10)])
+    assert isinstance(before, Fetched)
+    assert (before.next_offset, before.more) == (1, True)
     assert [record.value for record in bench.records(0, count=1)] == [b"a"]
     assert [record.value for record in bench.records(2)] == [b"c"]

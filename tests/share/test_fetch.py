@@ -41,6 +41,11 @@ class Worker:
         self.fetcher = ShareFetcher(view.log, store, self.positions, view.remote, view.replicas, clock=clock)
         self.acknowledger = Acknowledger(store, view.topics, view.replicas)
 
+    def append(self, count: int) -> None:
+        """Append records with the values 0, 1, 2 ... one by one."""
+        for number in range(count):
+            self.view.append("orders", b"%d" % number)
+
     def member(self, *partitions: int, reset: str | int = "earliest", policy: SharePolicy = POLICY) -> Member:
         """Return a member of the group, which begins there."""
         self.reset = reset
@@ -128,8 +133,7 @@ def test_a_lock_that_ends_wakes_who_waits(worker: Worker) -> None:
 
 def test_a_fetch_is_two_round_trips(worker: Worker) -> None:
     one = worker.member()
-    for number in range(20):
-        worker.view.append("orders", b"%d" % number)
+    worker.append(20)
     assert one.values(records=1) == [b"0"]  # it learns what records weigh
     requests = requests_of(worker.view.redis)
     assert len(one.values(records=5)) == 5
@@ -152,8 +156,7 @@ def test_a_wait_costs_nothing_while_nothing_comes(worker: Worker) -> None:
 
 def test_members_of_a_worker_read_what_others_have_not_acquired(worker: Worker) -> None:
     members = [worker.member() for _ in range(4)]
-    for number in range(41):
-        worker.view.append("orders", b"%d" % number)
+    worker.append(41)
     members[0].values(records=1)
     for each in members:
         each.values(records=1)
@@ -168,8 +171,7 @@ def test_members_of_a_worker_read_what_others_have_not_acquired(worker: Worker) 
 def test_what_is_in_flight_is_bounded_and_an_acknowledgement_makes_room(worker: Worker) -> None:
     policy = POLICY._replace(in_flight_max=3)
     one, two = worker.member(policy=policy), worker.member(policy=policy)
-    for number in range(5):
-        worker.view.append("orders", b"%d" % number)
+    worker.append(5)
     assert two.values(records=1) == [b"0"]
     found = one.poll()
     assert [record.value for record, _ in found] == [b"1", b"2"]
@@ -196,8 +198,7 @@ def test_records_near_their_last_delivery_come_in_ever_smaller_numbers(worker: W
 
 def test_records_that_have_left_the_log_are_passed_over(worker: Worker, raw_redis: Any) -> None:
     one = worker.member()
-    for number in range(4):
-        worker.view.append("orders", b"%d" % number)
+    worker.append(4)
     partition = worker.view.topics.get("orders").partition(0)
     ids = [entry_id for entry_id, _ in raw_redis.xrange(partition.stream)]
     raw_redis.xdel(partition.stream, *ids[1:3])

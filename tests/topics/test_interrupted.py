@@ -267,35 +267,32 @@ def test_a_growth_that_is_interrupted_has_not_begun_for_clients(
     assert outcomes == ({5, 9} if sent else {5})
 
 
-def test_configs_that_change_during_a_growth_are_kept(
-    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.create(ORDERS)
+def before_the_last_step(store: TopicStore, act: Callable[[], object]) -> None:
+    """Have `act` done just before the last step of a growth."""
     create_some = store._create_some
 
-    def and_change(row: TopicRow, indexes: Sequence[int]) -> list[int]:
+    def after_act(row: TopicRow, indexes: Sequence[int]) -> list[int]:
         if 8 in indexes:
-            store.alter("orders", "id-1", lambda row: replace(row, configs=row.configs | {"a": "b"}))
+            act()
         return create_some(row, indexes)
 
-    monkeypatch.setattr(store, "_create_some", and_change)
+    store.__dict__["_create_some"] = after_act
+
+
+def test_configs_that_change_during_a_growth_are_kept(store: TopicStore, raw_redis: Any) -> None:
+    store.create(ORDERS)
+    before_the_last_step(
+        store,
+        lambda: store.alter("orders", "id-1", lambda row: replace(row, configs=row.configs | {"a": "b"})),
+    )
     grown = replace(WIDER, configs=ORDERS.configs | {"a": "b"})
     assert grow(store) == visible(store, raw_redis) == grown
     assert store.load().rows["orders"] == grown
 
 
-def test_a_topic_that_is_deleted_while_it_grows_leaves_nothing(
-    store: TopicStore, raw_redis: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_deleted_while_it_grows_leaves_nothing(store: TopicStore, raw_redis: Any) -> None:
     store.create(ORDERS)
-    create_some = store._create_some
-
-    def and_delete(row: TopicRow, indexes: Sequence[int]) -> list[int]:
-        if 8 in indexes:
-            list(store.deletion.delete({"orders": "id-1"})[1])
-        return create_some(row, indexes)
-
-    monkeypatch.setattr(store, "_create_some", and_delete)
+    before_the_last_step(store, lambda: list(store.deletion.delete({"orders": "id-1"})[1]))
     assert refusal(grow, store) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert left(raw_redis, WIDER) == set()
 

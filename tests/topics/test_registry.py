@@ -25,10 +25,6 @@ from tests.support.domain import Domain, domain
 from tests.support.refusals import refusal
 
 
-def code_of(refused: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
-    return refused.value.code
-
-
 def retry(view: Domain, stale: Topic) -> None:
     """Have the registry look up a topic whose first partition the log did not know."""
     error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
