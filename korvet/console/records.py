@@ -57,7 +57,10 @@ class _Cut(NamedTuple):
 
 
 def records(client: ApiClient, query: Query) -> dict[str, Any]:
-    """Return a page of records, and where the next one begins.
+    """Return a page of records, where the next one begins, and what is missing.
+
+    `problems`: which offsets cannot be read, and why; `unfinished`: the partitions that have more of the newest records
+    than there was time to read.
 
     `topic`; `partition`, or all of them; `at`: where to begin, as in `next` of the page before, or `seek`: earliest,
     newest, offset or time with the offset or time (ms) in `to`; `count` of records.
@@ -73,8 +76,9 @@ def records(client: ApiClient, query: Query) -> dict[str, Any]:
         at = {each: min(max(begin[each], logs[each].start), logs[each].end) for each in partitions}
         found, problems = _read(client, at, logs, max(1, count // len(at)))
         rows = list(chain.from_iterable(found.values()))
+        unfinished: list[int] = []
     else:
-        rows, at, problems = _newest(client, logs, count)
+        rows, at, problems, unfinished = _newest(client, logs, count)
     return {
         "records": sorted(rows, key=_age),
         "next": ",".join(f"{each.partition}:{offset}" for each, offset in at.items()),
@@ -83,6 +87,7 @@ def records(client: ApiClient, query: Query) -> dict[str, Any]:
             for each, log in logs.items()
         ],
         "problems": problems,
+        "unfinished": sorted(unfinished),
     }
 
 
@@ -159,8 +164,8 @@ def _seek(
 
 def _newest(
     client: ApiClient, logs: Mapping[TopicPartition, _LogRange], count: int
-) -> tuple[list[Row], dict[TopicPartition, int], list[str]]:
-    """Return the newest records of all partitions together, the positions after them, and what could not be read.
+) -> tuple[list[Row], dict[TopicPartition, int], list[str], list[int]]:
+    """Return the newest records of all partitions together, the positions after them, problems, and the unfinished.
 
     Each partition gives its last ones in equal shares. One whose whole share is among the newest may have more of them.
     """
@@ -168,11 +173,10 @@ def _newest(
     at = {each: _offset_of_last(client, each, log, share) for each, log in logs.items()}
     earlier = {each: _LogRange(logs[each].start, begin) for each, begin in at.items()}
     found, problems = _read(client, at, logs, share, rounds_max=_OFFSET_MAX)
+    unfinished: list[int] = []
     if client.deadline().left() < _SECONDS_KEPT:
-        problems += [
-            f"partition {each.partition}: no time to read up to the newest record; choose fewer records"
-            for each, log in logs.items()
-            if at[each] < log.end and len(found[each]) < share
+        unfinished += [
+            key.partition for key, log in logs.items() if at[key] < log.end and len(found[key]) < share
         ]
     rows = _newest_of(found, count)
     known = {(row["partition"], row["offset"]) for row in rows}
@@ -182,13 +186,13 @@ def _newest(
         if not last or not left or log.start == log.end or (each.partition, last[0]["offset"]) not in known:
             continue
         if client.deadline().left() < _SECONDS_KEPT:
-            problems.append(f"partition {each.partition}: no time to look for more of the newest records")
+            unfinished.append(each.partition)
             continue
         begin = {each: _offset_of_last(client, each, log, left)}
         more, failed = _read(client, begin, {each: log}, left, rounds_max=_OFFSET_MAX)
         last[:0] = more[each]
         problems += failed
-    return _newest_of(found, count), at, problems
+    return _newest_of(found, count), at, problems, unfinished
 
 
 def _offset_of_last(client: ApiClient, partition: TopicPartition, log: _LogRange, count: int) -> int:
@@ -230,7 +234,7 @@ def _read(
         failed: set[TopicPartition] = set()
         for partition, outcome in outcomes.items():
             if not isinstance(outcome, LogSlice):
-                problems.append(f"partition {partition.partition}: {outcome}")
+                problems.append(f"offset {at[partition]}: {outcome}")
                 if outcome.next_offset is not None:
                     # A batch that cannot be shown must not hide the records after it.
                     at[partition] = outcome.next_offset

@@ -88,6 +88,8 @@ def test_no_page_violates_a_rule(
                     page.get_by_role("table", name=f"Headers, partition 0, offset {offset}")
                 ).to_be_visible()
         found[path] = violations(page)
+        assert page.locator("h1").count() == 1
+        assert page.locator("table:not(:has(caption))").count() == 0
     unlock(page)
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.evaluate("(hash) => { location.hash = hash; }", f"#/topic?name={filled}")

@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 from confluent_kafka import Producer
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from korvet.errors import ErrorCode
 from tests.support.batches import Record, batch
@@ -24,7 +24,12 @@ def heading(page: Page, text: str) -> None:
     expect(page.locator("h1")).to_be_focused()
 
 
-def test_the_overview_shows_readiness_and_processes(page: Page) -> None:
+def test_the_overview_shows_readiness_processes_storage_amounts_and_refused_batches(
+    page: Page, console: Caller, client: Client, name: str
+) -> None:
+    client.create(name)
+    console.changed("POST", "groups/offsets", {"name": name, "to": "latest", "topic": name, "execute": True})
+    assert client.produce(name, batch(b"x")[:-1] + b"?").error_code == ErrorCode.CORRUPT_MESSAGE
     page.goto("/")
     heading(page, "Overview")
     expect(page.get_by_label("State")).to_contain_text("Ready")
@@ -32,15 +37,6 @@ def test_the_overview_shows_readiness_and_processes(page: Page) -> None:
     expect(processes.get_by_role("row")).to_have_count(4)
     expect(processes).to_contain_text("worker 0")
     expect(page.get_by_role("table", name="Brokers")).to_contain_text("controller")
-
-
-def test_the_overview_shows_storage_amounts_and_refused_batches(
-    page: Page, console: Caller, client: Client, name: str
-) -> None:
-    client.create(name)
-    console.changed("POST", "groups/offsets", {"name": name, "to": "latest", "topic": name, "execute": True})
-    assert client.produce(name, batch(b"x")[:-1] + b"?").error_code == ErrorCode.CORRUPT_MESSAGE
-    page.goto("/")
     cards = page.get_by_label("Cluster and storage")
     for title in ("Redis memory", "Durability", "Replicas", "Topics", "Groups", "Largest lag"):
         expect(cards.locator(".card", has_text=title)).to_be_visible()
@@ -195,21 +191,27 @@ def test_following_shows_new_records(page: Page, client: Client, name: str) -> N
     expect(rows).to_have_count(4)
 
 
-def test_a_refresh_keeps_the_focus_and_open_records(page: Page, client: Client, name: str) -> None:
-    client.create(name)
+def test_newest_records_that_were_not_read_in_time_are_a_note_with_a_way_to_go_on(
+    page: Page, client: Client, name: str
+) -> None:
+    def unfinished(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json=response.json() | {"unfinished": [1]})
+
+    client.create(name, partitions=2)
     client.append(name, b"first")
+    page.route("**/api/records?*", unfinished)
     page.goto(f"/#/records?topic={name}")
-    button = page.get_by_role("table", name="Records").get_by_role("button").first
-    button.click()
-    expect(page.locator(".record")).to_contain_text("first")
-    client.append(name, b"second")
-    rows = page.get_by_role("table", name="Records").locator("tbody tr:not(.detail)")
-    expect(rows).to_have_count(2)
-    expect(page.locator(".record")).to_contain_text("first")
-    assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+    expect(page.locator("main")).to_contain_text("Not all of the newest records were read in time.")
+    expect(page.locator("main .alert")).to_have_count(0)
+    page.locator("main").get_by_role("link", name="Partition 1").click()
+    expect(page).to_have_url(re.compile("partition=1"))
+    expect(page.locator("main")).to_contain_text("Choose fewer records, or go on.")
 
 
-def test_an_open_record_stays_when_newer_ones_arrive(page: Page, client: Client, name: str) -> None:
+def test_the_focus_and_an_open_record_stay_when_newer_ones_arrive(
+    page: Page, client: Client, name: str
+) -> None:
     client.create(name)
     client.append(name, b"first")
     page.goto(f"/#/records?topic={name}&count=25")
@@ -219,6 +221,7 @@ def test_an_open_record_stays_when_newer_ones_arrive(page: Page, client: Client,
     rows = page.get_by_role("table", name="Records").locator("tbody tr:not(.detail)")
     expect(rows).to_have_count(26)
     expect(page.locator(".record")).to_contain_text("first")
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON"
 
 
 def test_an_unreachable_broker_is_reported_and_found_again(page: Page) -> None:

@@ -6,11 +6,17 @@ import base64
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from korvet.console.records import content
+from korvet.admin.connection import Address
+from korvet.admin.security import PLAINTEXT
+from korvet.console.api_client import ApiClient
+from korvet.console.query import Query
+from korvet.console.records import content, records
 from tests.support.batches import MALFORMED, TIMESTAMP, Record
+from tests.support.broker import Broker
 from tests.support.console import Caller
 from tests.support.topic_client import Client
 
@@ -143,6 +149,42 @@ def test_a_batch_that_cannot_be_read_does_not_hide_the_records_around_it(
     assert texts(console.data("records", topic=name, seek="time", to=TIMESTAMP + 1)) == ["after"]
 
 
+@pytest.mark.parametrize("seek", ["earliest", "newest"])
+def test_a_batch_that_the_broker_cannot_read_is_named_after_the_records_before_it(
+    broker: Broker, console: Caller, client: Client, name: str, seek: str
+) -> None:
+    client.create(name, storage_format="batch")
+    for value in (b"before", b"damaged", b"after"):
+        client.append(name, value)
+    with redis.Redis(unix_socket_path=str(broker.data_dir / "server.sock")) as connection:
+        raw: Any = connection
+        entries = raw.xrange(f"korvet:{name}:0")
+        raw.delete(f"korvet:{name}:0")
+        for entry_id, fields in entries:
+            kept = {"batch": "garbage"} if entry_id == b"2-0" else fields
+            raw.xadd(f"korvet:{name}:0", kept, id=entry_id)
+    page = console.data("records", topic=name, seek=seek)
+    assert texts(page) == ["before"]
+    assert page["problems"] == [
+        f"offset 1: partition {name}:0: CORRUPT_MESSAGE: the batch at this offset is damaged"
+    ]
+
+
+def test_newest_records_that_there_is_no_time_to_read_are_no_problem_but_unfinished(
+    broker: Broker, client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create(name, partitions=2)
+    for partition in (0, 0, 1):
+        client.append(name, b"x", partition=partition)
+    query = Query(f"/api/records?topic={name}&count=2")
+    with ApiClient(Address(*broker.address), 0, PLAINTEXT) as caller:
+        assert records(caller, query)["unfinished"] == []
+        monkeypatch.setattr("korvet.console.records._SECONDS_KEPT", 60)
+        page = records(caller, query)
+    assert (page["problems"], page["unfinished"]) == ([], [0, 1])
+    assert [each["at"] < each["end"] for each in page["logs"]] == [True, True]
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -174,11 +216,6 @@ def test_too_many_partitions_are_not_read_together(console: Caller, client: Clie
     assert console.get("/api/records", topic=name, partition=65).status == 404
 
 
-def test_null_is_not_empty() -> None:
-    assert content(None, 10) is None
-    assert content(b"", 10) == {"bytes": 0, "text": ""}
-
-
 @given(data=st.binary(max_size=50))
 def test_content_has_all_bytes(data: bytes) -> None:
     shown = content(data, 50)
@@ -195,5 +232,7 @@ def test_text_is_cut_between_characters(text: str, limit: int) -> None:
     assert limit - 3 <= len(shown["text"].encode()) <= limit or shown["text"] == text
 
 
-def test_bytes_that_are_not_text_are_cut_at_the_limit() -> None:
+def test_null_is_not_empty_and_bytes_that_are_not_text_are_cut_at_the_limit() -> None:
+    assert content(None, 10) is None
+    assert content(b"", 10) == {"bytes": 0, "text": ""}
     assert content(b"\xff" * 9, 4) == {"bytes": 9, "base64": base64.b64encode(b"\xff" * 4).decode()}

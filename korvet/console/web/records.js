@@ -22,7 +22,7 @@ const SEEKS = [
 let state = fresh();
 
 function fresh() {
-  return { names: null, partitions: null, rows: null, next: null, logs: [], problems: [], follow: false, asked: false, opened: new Set(), whole: new Map(), way: new Map(), text: "" };
+  return { names: null, partitions: null, rows: null, next: null, logs: [], problems: [], unfinished: [], follow: false, asked: false, opened: new Set(), whole: new Map(), way: new Map(), text: "" };
 }
 
 export const records = {
@@ -67,7 +67,7 @@ async function read(parameters, signal) {
     const data = await ask("records", { ...place, count: 200, at: now.next }, signal);
     const known = new Set(now.rows.map(keyOf));
     now.rows = [...now.rows, ...data.records.filter((each) => !known.has(keyOf(each)))].slice(-KEPT_MAX);
-    Object.assign(now, { next: data.next, logs: data.logs, problems: data.problems });
+    Object.assign(now, { next: data.next, logs: data.logs, problems: data.problems, unfinished: data.unfinished });
     return;
   }
   if (now.asked && !isNewest(parameters)) return;
@@ -78,7 +78,7 @@ async function read(parameters, signal) {
   // Open records stay, even if newer ones have arrived.
   const known = new Set(data.records.map(keyOf));
   const held = (now.rows ?? []).filter((each) => now.opened.has(keyOf(each)) && !known.has(keyOf(each)));
-  Object.assign(now, { rows: [...held, ...data.records], next: data.next, logs: data.logs, problems: data.problems, asked: true });
+  Object.assign(now, { rows: [...held, ...data.records], next: data.next, logs: data.logs, problems: data.problems, unfinished: data.unfinished, asked: true });
 }
 
 function isNewest(parameters) {
@@ -162,11 +162,18 @@ function found(parameters, page) {
       h("button", { type: "button", class: state.follow ? "live" : null, "aria-pressed": String(state.follow), onclick: follow }, state.follow ? "Following" : "Follow"),
     ),
     state.problems.map((each) => h("p", { class: "alert" }, each)),
+    state.unfinished.length ? unfinished(parameters) : null,
     grid(parameters, ordered, page),
-    state.follow || descending || !more
+    state.follow || !more || (descending && !state.unfinished.length)
       ? null
       : h("nav", { class: "steps", "aria-label": "Pages" }, h("a", { href: to("records", { ...Object.fromEntries(parameters), at: state.next }) }, "Next →")),
   ];
+}
+
+/** Where to go on after a search for the newest records that took too long. */
+function unfinished(parameters) {
+  const links = state.unfinished.map((partition) => [" ", h("a", { href: to("records", { ...Object.fromEntries(parameters), partition }) }, `Partition ${partition}`)]);
+  return h("p", { class: "facts" }, "Not all of the newest records were read in time. ", parameters.get("partition") ? "Choose fewer records, or go on." : ["Read one partition alone:", links]);
 }
 
 /** All that can be searched of a record. */
