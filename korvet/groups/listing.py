@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
-from korvet.groups.consumer.store import ConsumerStore
+from korvet.groups.consumer.store import ConsumerStore, GroupMembers
 from korvet.groups.consumer.subscriptions import names_of, subscribed_among
 from korvet.groups.consumer.types import Owned, text_of
 from korvet.groups.embedded_protocol import parse_subscription
@@ -25,6 +25,7 @@ from korvet.redis.keys import Keys, decode_group_id
 from korvet.redis.replies import listed, parsed
 from korvet.topics.registry import TopicRegistry, id_text
 from korvet.topics.types import TopicRef
+from korvet.turns import in_turns
 
 CLASSIC = "classic"
 """The type of a group of the classic protocol; of the others it is CONSUMER, and SHARE."""
@@ -177,51 +178,26 @@ class GroupAdmin:
 
         INVALID_GROUP_ID for an empty name.
         """
-        return [self._described(group, self._groups.consumers) for group in groups]
+        return self._described(groups, self._groups.consumers)
 
     def describe_share_groups(self, groups: Sequence[str]) -> list[DescribedConsumerGroup | KafkaError]:
         """Return each share group as it is now, or its error; see `describe_consumer_groups`."""
-        return [self._described(group, self._groups.shares) for group in groups]
+        return self._described(groups, self._groups.shares)
 
-    def _described(self, group: str, store: ConsumerStore) -> DescribedConsumerGroup | KafkaError:
-        if not group:
-            return KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
-        kind = store.kind
-        try:
-            fields = store.fields(group)
-            members = store.all_members(group) if fields.kind == kind else []
-        except KafkaError as error:
-            return error.without_frames()
-        if fields.kind != kind:
-            what = f"Group {group} is not a {kind} group." if fields.state else f"Group {group} not found."
-            return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
-        self._topics.refresh()
-        names = {id_text(each.id): each.name for each in self._topics.list_cached()}
-        described = [
-            DescribedMember(
-                member_id=each.member_id,
-                instance=each.row.instance,
-                rack=each.row.rack,
-                epoch=each.progress.epoch,
-                client_id=each.row.client_id,
-                client_host=each.row.client_host,
-                names=names_of(each),
-                regex=each.row.regex,
-                assigned=_by_name(each.progress.assigned, names),
-                target=_by_name(each.target, names),
-                is_classic=each.is_classic,
-            )
-            for each in members
+    def _described(
+        self, groups: Sequence[str], store: ConsumerStore
+    ) -> list[DescribedConsumerGroup | KafkaError]:
+        stored = store.describe(groups)
+        if any(isinstance(outcome, GroupMembers) for outcome in stored):
+            # After the members were read: each topic that they have is known.
+            self._topics.refresh()
+        names = {id_text(topic.id): topic.name for topic in self._topics.list_cached()}
+        ids = {name: topic_id for topic_id, name in names.items()}
+        assignor = DEFAULT_ASSIGNORS[store.kind]
+        return [
+            outcome if isinstance(outcome, KafkaError) else _described(outcome, names, ids, assignor)
+            for outcome in in_turns(stored)
         ]
-        used = {name for each in described for owned in (each.assigned, each.target) for name in owned}
-        return DescribedConsumerGroup(
-            state=fields.state,
-            epoch=fields.epoch,
-            assignment_epoch=fields.assignment_epoch,
-            assignor=fields.assignor or DEFAULT_ASSIGNORS[kind],
-            members=described,
-            topic_ids={name: topic_id for topic_id, name in names.items() if name in used},
-        )
 
     def is_empty_share_group(self, group: str) -> bool:
         """Whether it is a share group without members: what it has of partitions is to be deleted before it."""
@@ -305,6 +281,37 @@ def subscribed_topics(group: StoredGroup) -> set[str] | None:
             return None
         subscribed.update(found.topics)
     return subscribed
+
+
+def _described(
+    group: GroupMembers, names: Mapping[str, str], ids: Mapping[str, str], assignor: str
+) -> DescribedConsumerGroup:
+    """Return a group with the topics by `names`, which are by id, and `ids`, the reverse."""
+    members = [
+        DescribedMember(
+            member_id=member.member_id,
+            instance=member.row.instance,
+            rack=member.row.rack,
+            epoch=member.progress.epoch,
+            client_id=member.row.client_id,
+            client_host=member.row.client_host,
+            names=names_of(member),
+            regex=member.row.regex,
+            assigned=_by_name(member.progress.assigned, names),
+            target=_by_name(member.target, names),
+            is_classic=member.is_classic,
+        )
+        for member in group.members
+    ]
+    used = {name for member in members for owned in (member.assigned, member.target) for name in owned}
+    return DescribedConsumerGroup(
+        state=group.fields.state,
+        epoch=group.fields.epoch,
+        assignment_epoch=group.fields.assignment_epoch,
+        assignor=group.fields.assignor or assignor,
+        members=members,
+        topic_ids={name: ids[name] for name in used},
+    )
 
 
 def _by_name(owned: Owned, names: Mapping[str, str]) -> dict[str, list[int]]:

@@ -23,17 +23,16 @@ def handle(
     """Describe each group once."""
     require_streams_groups(api.features)
     groups = []
-    for group in dict.fromkeys(request.group_ids):
-        try:
-            found = api.streams_groups.describe(group)
-            _check_topics(found, caller)
-        except KafkaError as error:
+    names = list(dict.fromkeys(request.group_ids))
+    for group, outcome in zip(names, api.streams_groups.describe(names), strict=True):
+        error = outcome if isinstance(outcome, KafkaError) else _hidden_topics(outcome, caller)
+        if error is not None or isinstance(outcome, KafkaError):
             groups.append(_refused(group, error))
             continue
         operations = authorized(
             caller, AclResourceType.GROUP, group, requested=request.include_authorized_operations
         )
-        groups.append(_described(group, found, operations))
+        groups.append(_described(group, outcome, operations))
     return wire.StreamsGroupDescribeResponse(groups=groups)
 
 
@@ -44,12 +43,13 @@ def refuse(
     return wire.StreamsGroupDescribeResponse(groups=[_refused(each, error) for each in request.group_ids])
 
 
-def _check_topics(found: DescribedStreamsGroup, caller: Caller) -> None:
+def _hidden_topics(found: DescribedStreamsGroup, caller: Caller) -> KafkaError | None:
     sinks = {name for each in found.topology.subtopologies for name in each.repartition_sinks}
     names = found.topology.topics | sinks
-    if not all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
-        message = "The described group uses topics that the client is not authorized to describe."
-        raise KafkaError(refusal(AclResourceType.TOPIC).code, message)
+    if all(caller.rights.allows(AclOperation.DESCRIBE, AclResourceType.TOPIC, name) for name in names):
+        return None
+    message = "The described group uses topics that the client is not authorized to describe."
+    return KafkaError(refusal(AclResourceType.TOPIC).code, message)
 
 
 def _described(group: str, found: DescribedStreamsGroup, operations: int) -> wire.DescribedGroup:
@@ -124,9 +124,11 @@ def _task_ids(tasks: Tasks) -> list[wire.TaskIds]:
     ]
 
 
-def _refused(group: str, error: KafkaError) -> wire.DescribedGroup:
+def _refused(group: str, error: KafkaError | None) -> wire.DescribedGroup:
     return wire.DescribedGroup(
-        group_id=group, error_code=group_error_code(error), error_message=error_message(error)
+        group_id=group,
+        error_code=ErrorCode.NONE if error is None else group_error_code(error),
+        error_message=error_message(error),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from korvet.errors import ErrorCode
 from tests.handlers import apis
-from tests.handlers.rows.groups import joining, leaving, sharing, syncing
+from tests.handlers.rows import streams
+from tests.handlers.rows.groups import consuming, joining, leaving, sharing, syncing
 from tests.handlers.rows.offsets import by_member, committed, fetched, forgotten
 from tests.handlers.rows.share import fetching
 from tests.handlers.scene import Scene
@@ -142,6 +144,29 @@ def test_redis_is_asked_about_a_hundred_groups_or_topics_at_once(scene: Scene) -
         requests.clear()
         scene.ask(kind, **fields)
         assert 3 <= len(requests) < 60, (kind, requests)
+
+
+@pytest.mark.parametrize(
+    ("join", "describe"),
+    [
+        (consuming, apis.ConsumerGroupDescribe),
+        (sharing, apis.ShareGroupDescribe),
+        (streams.joined, apis.StreamsGroupDescribe),
+    ],
+)
+def test_a_hundred_groups_with_members_are_described_in_a_few_round_trips(
+    scene: Scene, join: Callable[[Scene], None], describe: Any
+) -> None:
+    join(scene)
+    names = [f"n{number}" for number in range(150)]
+    for key in scene.raw.keys("*:group:billing:*"):
+        dump = scene.raw.dump(key)
+        for name in names:
+            scene.raw.restore(key.replace(b"billing", name.encode()), 0, dump)
+    requests = requests_of(scene.storage.redis)
+    groups = scene.do(describe, group_ids=names).groups
+    assert [(group.group_id, len(group.members)) for group in groups] == [(name, 1) for name in names]
+    assert len(requests) <= 12, requests
 
 
 def test_of_many_members_that_leave_each_has_its_own_outcome(scene: Scene) -> None:

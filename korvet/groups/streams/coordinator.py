@@ -18,7 +18,7 @@ Static members, warm-up tasks and patterns of source topics are refused, as Kafk
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +35,7 @@ from korvet.groups.consumer.assignment import (
     keeps_changing,
 )
 from korvet.groups.consumer.reconcile import PARTITIONS_AT_ONCE, reconcile, wanted
-from korvet.groups.consumer.store import Targets
+from korvet.groups.consumer.store import GroupMembers, Targets
 from korvet.groups.consumer.types import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -179,22 +179,29 @@ class StreamsGroups(BrokerAssignedGroups):
             missing=tuple(configured.missing),
         )
 
-    def describe(self, group: str) -> DescribedStreamsGroup:
-        """Return a group as it is now; raises KafkaError GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
-        if not group:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
-        fields = self._store.fields(group)
-        if fields.kind != STREAMS:
-            what = (
-                f"Group {group} is not a streams group."
-                if fields.state
-                else f"Streams group {group} not found."
-            )
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, what)
-        topology = _topology_of(group, self._store.common(group))
-        self._topics.refresh()
-        configured = self._configured(topology)
-        return DescribedStreamsGroup(fields, topology, configured.internal, self._store.all_members(group))
+    def describe(self, groups: Sequence[str]) -> list[DescribedStreamsGroup | KafkaError]:
+        """Return each group as it is now, or its error: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID."""
+        stored = dict(zip(groups, self._store.describe(groups), strict=True))
+        names = [group for group, outcome in stored.items() if not isinstance(outcome, KafkaError)]
+        commons = dict(zip(names, self._store.commons(names), strict=True))
+        if names:
+            self._topics.refresh()
+        return [
+            outcome if isinstance(outcome, KafkaError) else self._described(group, outcome, commons[group])
+            for group, outcome in in_turns(stored.items())
+        ]
+
+    def _described(
+        self, group: str, stored: GroupMembers, common: Common | KafkaError
+    ) -> DescribedStreamsGroup | KafkaError:
+        if isinstance(common, KafkaError):
+            return common
+        try:
+            topology = _topology_of(group, common)
+        except KafkaError as error:
+            return error.without_frames()
+        internal = self._configured(topology).internal
+        return DescribedStreamsGroup(stored.fields, topology, internal, stored.members)
 
     def _leave(self, request: StreamsReport) -> StreamsAnswer:
         group = request.group

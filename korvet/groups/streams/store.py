@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
 import msgspec
 
+from korvet.errors import KafkaError
 from korvet.groups.consumer.store import ConsumerStore
 from korvet.groups.consumer.types import ConsumerMember
 from korvet.groups.schedule import Schedule
 from korvet.groups.streams.types import StreamsTopology
-from korvet.groups.types import STREAMS
+from korvet.groups.types import GROUPS_AT_ONCE, STREAMS
 from korvet.redis import scripts
 from korvet.redis.client import Redis
 from korvet.redis.keys import Keys
-from korvet.redis.replies import listed, malformed
+from korvet.redis.replies import parsed
 from korvet.turns import in_parts
 
 _BEGIN = scripts.get("streams/begin")
@@ -32,7 +33,11 @@ _MEMBERS_AT_ONCE = 250
 
 @lru_cache(_TOPOLOGIES_MAX)
 def _topology(text: bytes) -> StreamsTopology:
-    return msgspec.json.decode(text, type=StreamsTopology)
+    """Return the topology in a field; raises ValueError."""
+    try:
+        return msgspec.json.decode(text, type=StreamsTopology)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
 
 
 class Common(NamedTuple):
@@ -48,6 +53,16 @@ class Common(NamedTuple):
     endpoints: int
 
 
+def _common(reply: list[bytes | None]) -> Common:
+    topology, delayed_until, ends_by, endpoints = reply
+    return Common(
+        topology=None if topology is None else _topology(topology),
+        delayed_until_ms=int(delayed_until or 0),
+        ends_by=(ends_by or b"").decode(),
+        endpoints=int(endpoints or 0),
+    )
+
+
 class StreamsStore(ConsumerStore):
     """The streams groups of one namespace. Every method raises StorageUnavailableError if Redis is away."""
 
@@ -56,18 +71,21 @@ class StreamsStore(ConsumerStore):
 
     def common(self, group: str) -> Common:
         """Return what the members of the group have in common."""
-        key = self._keys.group_state(group)
-        [reply] = self._redis.pipeline([("HMGET", key, *_FIELDS)])
-        topology, delayed_until, ends_by, endpoints = cast("list[bytes | None]", listed(key, reply))
-        try:
-            return Common(
-                topology=None if topology is None else _topology(topology),
-                delayed_until_ms=int(delayed_until or 0),
-                ends_by=(ends_by or b"").decode(),
-                endpoints=int(endpoints or 0),
-            )
-        except (msgspec.DecodeError, ValueError) as error:
-            raise malformed(key, "the topology") from error
+        [common] = self.commons([group])
+        if isinstance(common, KafkaError):
+            raise common
+        return common
+
+    def commons(self, groups: Sequence[str]) -> list[Common | KafkaError]:
+        """Return for each group what its members have in common, or KAFKA_STORAGE_ERROR."""
+        commons: list[Common | KafkaError] = []
+        for some in in_parts(groups, GROUPS_AT_ONCE) if groups else ():
+            keys = [self._keys.group_state(group) for group in some]
+            replies = self._redis.pipeline([("HMGET", key, *_FIELDS) for key in keys])
+            commons += [
+                parsed(key, "the topology", reply, _common) for key, reply in zip(keys, replies, strict=True)
+            ]
+        return commons
 
     def begin(
         self,

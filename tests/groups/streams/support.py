@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from korvet.groups.streams.coordinator import StreamsGroups
+from korvet.groups.streams.coordinator import DescribedStreamsGroup, StreamsGroups
 from korvet.groups.streams.types import (
     GroupStatus,
     MemberTasks,
@@ -37,7 +37,12 @@ class Application(Consumers):
         self.configs.alter(NAME, lambda row: row | named)
 
     def state(self) -> str:
-        return self.streams.describe(NAME).fields.state
+        return self.described().fields.state
+
+    def described(self) -> DescribedStreamsGroup:
+        [described] = self.streams.describe([NAME])
+        assert isinstance(described, DescribedStreamsGroup), described
+        return described
 
 
 class Runner:

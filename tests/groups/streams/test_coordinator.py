@@ -29,7 +29,7 @@ def test_the_first_member_gets_all_tasks_with_its_first_heartbeat(at: Applicatio
     assert (answer.member_id, answer.epoch, answer.heartbeat_ms, answer.statuses) == ("p/a", 2, 5000, ())
     assert (one.active, one.standby) == (ALL_ACTIVE, {})
     assert (one.beat().tasks, one.beat().tasks) == (None, None)
-    found = at.streams.describe(NAME)
+    found = at.described()
     assert found.topology == WORD_COUNT
     assert {name: each.partitions for name, each in found.internal.items()} == {
         "by-word": 3,

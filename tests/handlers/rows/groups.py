@@ -79,17 +79,6 @@ def promised(scene: Scene) -> None:
     scene.others.append(scene.ask(apis.JoinGroup, 4, **joining()).member_id)
 
 
-def of_consumers(scene: Scene) -> None:
-    scene.do(
-        apis.ConsumerGroupHeartbeat,
-        group_id="billing",
-        member_id="m",
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["orders"],
-        topic_partitions=[],
-    )
-
-
 def sharing(scene: Scene) -> None:
     fields: Fields = {"member_id": "m", "subscribed_topic_names": ["orders"]}
     scene.do(apis.ShareGroupHeartbeat, group_id="billing", **fields)
@@ -272,7 +261,7 @@ DESCRIBE_GROUPS = (
         before=stable,
     ),
     Row({"groups": ["billing"]}, group(group_state="Dead", members=[]), versions=(0, 5)),
-    Row({"groups": ["billing"]}, group(group_state="Dead", members=[]), versions=(0, 5), before=of_consumers),
+    Row({"groups": ["billing"]}, group(group_state="Dead", members=[]), versions=(0, 5), before=consuming),
     *(
         Row(
             {"groups": ["billing"]},
@@ -282,7 +271,7 @@ DESCRIBE_GROUPS = (
             (6, 6),
             before,
         )
-        for before in (lambda _scene: None, of_consumers, sharing)
+        for before in (lambda _scene: None, consuming, sharing)
     ),
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation, CoordinatorType
 from tests.handlers import apis
-from tests.handlers.rows.groups import joined, member, of_consumers, sharing, stable, static
+from tests.handlers.rows.groups import consuming, joined, member, sharing, stable, static
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene, topic_id
 from tests.handlers.table import Fields, Row, Rows, Where
 
@@ -43,7 +43,7 @@ def by_member(**fields: Any) -> Fields:
 
 def subscribed(scene: Scene) -> None:
     """Commit as a member that is subscribed to topic `orders`, which the broker can read from its metadata."""
-    of_consumers(scene)
+    consuming(scene)
     scene.do(apis.OffsetCommit, **committed(member_id="m", generation_id_or_member_epoch=1))
 
 
@@ -118,8 +118,8 @@ COMMIT = (
             (ErrorCode.FENCED_INSTANCE_ID, by_member(member_id="x", group_instance_id="i"), static, (7, 10)),
             (ErrorCode.REBALANCE_IN_PROGRESS, by_member(generation_id_or_member_epoch=2), unassigned, None),
             (NO_GROUP, committed(), sharing, None),
-            (ErrorCode.UNSUPPORTED_VERSION, by_member(member_id="m"), of_consumers, (2, 8)),
-            (OTHER_EPOCH, by_member(member_id="m", generation_id_or_member_epoch=0), of_consumers, (9, 10)),
+            (ErrorCode.UNSUPPORTED_VERSION, by_member(member_id="m"), consuming, (2, 8)),
+            (OTHER_EPOCH, by_member(member_id="m", generation_id_or_member_epoch=0), consuming, (9, 10)),
         )
     ),
 )

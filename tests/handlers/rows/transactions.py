@@ -7,7 +7,7 @@ from typing import Any
 from korvet.errors import ErrorCode
 from korvet.protocol.types import AclOperation
 from tests.handlers import apis
-from tests.handlers.rows.groups import member, of_consumers, sharing, stable, static
+from tests.handlers.rows.groups import consuming, member, sharing, stable, static
 from tests.handlers.rows.records import fenced, open_one
 from tests.handlers.scene import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Scene
 from tests.handlers.table import Fields, Row, Rows, Where, steps
@@ -313,7 +313,7 @@ COMMIT = (
             (NO_MAPPING, committed(producer_id=5), added, None),
             (ILLEGAL, committed(member_id="m", generation_id=3), added, (3, 5)),
             (ILLEGAL, committed(**BY_MEMBER | {"generation_id": 7}), steps(stable, added), (3, 5)),
-            (ILLEGAL, committed(member_id="m", generation_id=0), steps(of_consumers, added), (3, 5)),
+            (ILLEGAL, committed(member_id="m", generation_id=0), steps(consuming, added), (3, 5)),
             (UNKNOWN_ID, committed(member_id="m", generation_id=1), steps(stable, added), (3, 5)),
             (UNKNOWN_ID, committed(**BY_MEMBER | {"group_instance_id": ""}), steps(stable, added), (3, 5)),
             (
