@@ -28,9 +28,10 @@ local is_replaced = false
 -- @include shared/share_ranges
 -- @include shared/share_redis
 
-local acquired_end -- the offset after the last one that was acquired; nil with nothing in flight
+local acquired_end = math.huge -- the offset after the last one that was acquired
+local is_in_flight -- () -> whether the group has records that are not done with
 local function refuse(offset)
-  local code = acquired_end and offset >= acquired_end and 'INVALID_REQUEST' or 'INVALID_RECORD_STATE'
+  local code = offset >= acquired_end and is_in_flight() and 'INVALID_REQUEST' or 'INVALID_RECORD_STATE'
   return redis.error_reply(string.format('%s %s of group %s does not have offset %d of %s', code, member, group, offset,
     stream))
 end
@@ -50,7 +51,20 @@ elseif kind == 'redis' then
   if not undelivered then
     return by_session and 0 or refuse(tonumber(ARGV[first_range]))
   end
-  acquired_end = redis.call('XPENDING', stream, group, id_of(log_start), '+', 1)[1] and undelivered
+  acquired_end = undelivered
+  function is_in_flight()
+    local after = id_of(log_start)
+    repeat
+      local rows = redis.call('XPENDING', stream, group, after, '+', 1000)
+      for _, row in ipairs(rows) do
+        if row[3] < lock_ms or row[4] < deliveries_max then
+          return true
+        end
+        after = '(' .. row[1]
+      end
+    until #rows < 1000
+    return false
+  end
   local acked, freed, renewed = {}, {}, {}
   local at, checked = first_range, tonumber(ARGV[first_range]) -- all before it is the member's, or is gone
   -- Passes over what the member does not have up to `to`, exclusive; returns the offset of a record that is there.
@@ -146,7 +160,16 @@ else
   if not owners then
     return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
   end
-  acquired_end = ranges[1] and ranges[#ranges - 3] >= log_start and next_offset
+  acquired_end = next_offset
+  function is_in_flight()
+    for n = 1, #ranges, 5 do
+      local _, last, count, _, ends = unpack(ranges, n, n + 4)
+      if last >= log_start and (ends == 0 or ends > now_ms or count < deliveries_max) then
+        return true
+      end
+    end
+    return false
+  end
   local at, changed = first_range, false
   local function put_as(answer, first, last, count)
     is_done = is_done or answer ~= RENEW

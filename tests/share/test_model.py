@@ -37,6 +37,10 @@ LAST_IN_FLIGHT_IS_TRIMMED = [
     ("release", "m1"),
     ("trim", 1),
 ]
+LAST_IN_FLIGHT_IS_DELIVERED_AS_OFTEN_AS_MAY_BE = [
+    *[("take", "m1", 1), ("expire",)] * 3,
+    ("acknowledge_wrongly", "m1", 0, 0),
+]
 ALL_IN_FLIGHT_IS_TRIMMED = [("append", [6] * 6), ("take", "m1", 20), *[("trim", 8)] * 3, ("take", "m2", 20)]
 
 
@@ -135,6 +139,7 @@ def made(request: pytest.FixtureRequest, redis_server: str) -> Iterator[tuple[Re
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(OPERATIONS, max_size=30))
 @example(LAST_IN_FLIGHT_IS_TRIMMED)
+@example(LAST_IN_FLIGHT_IS_DELIVERED_AS_OFTEN_AS_MAY_BE)
 @example(ALL_IN_FLIGHT_IS_TRIMMED)
 def test_a_part_is_what_the_model_is(made: tuple[Redis, Any, Format, Kind], operations: list[Any]) -> None:
     client, raw, storage_format, kind = made
