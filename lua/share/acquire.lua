@@ -16,6 +16,8 @@
 -- A lock that has ended is found here: its records are available, or done with after their last delivery. Where the
 -- clock was set back the locks that began last begin again, and the others end as much earlier than these as before. What was read in
 -- another leader epoch than the log's last, or past its end, Redis may have lost since: nothing of it is acquired.
+-- Nothing is acquired while a record is available before the offset read from, unless the fetch has acquired others: the
+-- caller reads again from that one, for records are delivered in their order (Kafka).
 -- A throttled record is acquired after no others of the fetch, with ever fewer of its run (of what is available, in a Redis
 -- group) and before its last delivery alone: if it fails each time, it archives none of its neighbours (Kafka).
 -- allow-oom: a group that acquires nothing works nothing off, and what it has in flight is limited.
@@ -42,8 +44,13 @@ end
 if not header and not begin then
   return false
 end
-if read_epoch ~= epoch or read_end > log_end then
+
+-- Acquires nothing of what was read.
+local function read_nothing()
   read_start, read_end, after_runs = 0, 0, first_run
+end
+if read_epoch ~= epoch or read_end > log_end then
+  read_nothing()
 end
 
 local answer = {'', ''}
@@ -152,6 +159,9 @@ if kind == 'redis' then
   end
   local function is_in()
     return true
+  end
+  if not goes_on and read_start > log_start and available(id_of(log_start), id_of(read_start - 1), 1)[1] then
+    read_nothing()
   end
   local gone, former = {}, {}
   -- What left the log is in flight no more, whichever member has it.
@@ -308,6 +318,13 @@ end
 local owners, ranges = read_ranges()
 if not owners then
   return redis.error_reply('KAFKA_STORAGE_ERROR ' .. share .. ': field r:' .. group .. ' is malformed')
+end
+for n = 1, goes_on and 0 or #ranges, 5 do
+  local first, last, count, owner, ends = unpack(ranges, n, n + 4)
+  if first < read_start and last >= log_start and (owner == 0 or ends <= now_ms and count < deliveries_max) then
+    read_nothing()
+    break
+  end
 end
 local lock_end, first_lock_end, lowest, changed = now_ms + lock_ms, nil, nil, not header
 local function keep(first, last, count, owner, ends)

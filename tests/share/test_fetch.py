@@ -131,6 +131,15 @@ def test_a_lock_that_ends_wakes_who_waits(worker: Worker) -> None:
     assert counts == [2, 2]
 
 
+def test_released_records_are_delivered_before_new_ones(worker: Worker) -> None:
+    worker.append(4)
+    one, two = worker.member(), worker.member()
+    found = one.poll(records=2)
+    assert two.values(records=1) == [b"2"]
+    one.acknowledge(found, RELEASE)
+    assert two.values() == [b"0", b"1", b"3"]
+
+
 def test_a_fetch_is_two_round_trips(worker: Worker) -> None:
     one = worker.member()
     worker.append(20)
