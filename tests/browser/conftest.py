@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +12,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser import chromium
 from tests.support.broker import Broker, korvet_broker
 from tests.support.console import TOKEN, Caller
-from tests.support.topic_client import Client
+from tests.support.fixtures import client, name
 
-_NUMBERS = itertools.count()
+__all__ = ["broker", "browser", "client", "console", "name", "page"]
+
 _WAIT_MS_MAX = 30_000
 
 expect.set_options(timeout=_WAIT_MS_MAX)
@@ -77,16 +77,3 @@ def page(broker: Broker, browser: Browser) -> Iterator[Page]:
 def console(broker: Broker) -> Caller:
     """Give a caller who has the token, beside the browser."""
     return Caller(broker.ops_address)
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
-    """Give a connection to the broker."""
-    with Client(broker.address) as connection:
-        yield connection
-
-
-@pytest.fixture
-def name() -> str:
-    """Give a name that no other test uses, for topics and groups."""
-    return f"name-{next(_NUMBERS)}"

@@ -8,11 +8,12 @@ from typing import Any
 import gevent
 import pytest
 
-from korvet.errors import ErrorCode, KafkaError
+from korvet.errors import ErrorCode
 from korvet.groups.types import Joined
 from tests.groups.support import refused, sync_request
 from tests.groups.worker import SECONDS_MAX, Worker
 from tests.support.domain import domain
+from tests.support.refusals import refusal
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -30,12 +31,6 @@ def other(redis_url: str, raw_redis: Any, clock: VirtualClock) -> Iterator[Worke
 
 def outcome(greenlet: gevent.Greenlet[..., Joined]) -> Joined:
     return greenlet.get(timeout=SECONDS_MAX)
-
-
-def refusal_of(greenlet: gevent.Greenlet[..., Joined]) -> ErrorCode:
-    with pytest.raises(KafkaError) as refusal:
-        outcome(greenlet)
-    return refusal.value.code
 
 
 def test_a_member_that_waits_is_woken_by_what_another_worker_does(worker: Worker, other: Worker) -> None:
@@ -65,7 +60,7 @@ def test_a_worker_that_drains_sends_its_members_elsewhere_and_they_stay_members(
     refused("MEMBER_ID_REQUIRED", lambda: other.group.ask(new=member, require_known_member_id=True))
     waiting = worker.joining(member)
     worker.classic.drain()
-    assert refusal_of(waiting) is ErrorCode.NOT_COORDINATOR
+    assert refusal(outcome, waiting) is ErrorCode.NOT_COORDINATOR
     assert other.group.summary() == ("PreparingRebalance", 1, {"a", member})
     again = other.joining(member)
     assert other.group.joined("a").generation == 2
@@ -82,7 +77,7 @@ def test_a_member_that_does_not_know_its_id_is_none_once_its_worker_drains(
     other.group.stable("a")
     new, static = worker.joining(), worker.joining(instance="one")
     worker.classic.drain()
-    assert refusal_of(new) == refusal_of(static) == ErrorCode.NOT_COORDINATOR
+    assert refusal(outcome, new) == refusal(outcome, static) == ErrorCode.NOT_COORDINATOR
     # Who has an instance id is found by that.
     assert [each.instance for each in other.group.described().members if each.member_id != "a"] == ["one"]
 
@@ -95,7 +90,7 @@ def test_a_member_that_does_not_know_its_id_waits_no_longer_than_it_is_listened_
     clock.advance(299)
     assert not waiting.dead
     clock.advance(2)
-    assert refusal_of(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal(outcome, waiting) == ErrorCode.UNKNOWN_MEMBER_ID
     assert other.group.ids() == {"a"}
     assert other.group.joined("a").generation == 2
 

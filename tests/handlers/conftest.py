@@ -16,6 +16,7 @@ import redis
 from tests.handlers.scene import Scene
 from tests.support import redis_servers
 from tests.support.broker import Broker, steady_broker
+from tests.support.fixtures import client  # noqa: F401 -- a fixture of these tests
 from tests.support.topic_client import Client
 from tests.support.wire_client import clients_of_two_workers
 
@@ -66,14 +67,7 @@ def broker(broker_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def stored(broker_redis: str) -> Iterator[redis.Redis]:
     """Give a plain redis-py client on the broker's Redis."""
-    with redis_servers.connected(broker_redis) as client:
-        yield client
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[Client]:
-    """Give a connection to the broker."""
-    with Client(broker.address) as connection:
+    with redis_servers.connected(broker_redis) as connection:
         yield connection
 
 

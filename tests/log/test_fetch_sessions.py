@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,6 +26,7 @@ from korvet.topics.registry import NAME_LENGTH_MAX, Topic, TopicSpec
 from korvet.topics.types import Partition, PartitionRef, TopicRef
 from tests.support.domain import Domain
 from tests.support.proxy import until
+from tests.support.refusals import refusal
 
 VERSION = 12
 LONG_MS = 30_000
@@ -87,12 +88,6 @@ def _value(metric: Any) -> float:
     return value
 
 
-def code_of(call: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        call()
-    return caught.value.code
-
-
 def test_sessions_have_numbers_of_their_own_that_are_positive(cache: Cache) -> None:
     sessions = {cache.create(1) for _ in range(3)}
     assert len(sessions) == 3
@@ -114,7 +109,7 @@ def test_a_connection_that_opens_ever_new_ones_ends_its_own(
     cache.use(first)
     third = cache.create(5)
     assert [cache.lives(first), cache.lives(third)] == [True, True]
-    assert code_of(lambda: cache.use(second)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert refusal(lambda: cache.use(second)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     other = cache.connection()
     assert cache.create(5, other) != NO_SESSION
     other.end()
@@ -165,7 +160,7 @@ def test_a_session_that_becomes_too_large_ends(cache: Cache, monkeypatch: pytest
     )
     for refs in changes:
         other, session = cache.create(10), cache.create(5)
-        assert code_of(partial(cache.use, session, refs=refs)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert refusal(partial(cache.use, session, refs=refs)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert [cache.lives(each) for each in (session, other)] == [False, True]
         cache.sessions.close(other, cache.owner)
     assert cache.create(10)
@@ -206,7 +201,7 @@ def test_a_session_that_ends_is_freed_at_once(cache: Cache) -> None:
 def test_another_connection_has_no_part_in_a_session_nor_in_its_end(cache: Cache) -> None:
     session, other = cache.create(1), cache.connection()
     theirs = cache.create(1, other)
-    assert code_of(lambda: cache.use(session, owner=other)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert refusal(lambda: cache.use(session, owner=other)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     cache.sessions.close(session, other)
     other.end()
     assert [cache.lives(each) for each in (session, theirs)] == [True, False]
@@ -235,7 +230,7 @@ def test_a_fetch_that_is_under_way_in_a_session_that_ends_is_woken_still(
     other = cache.connection()
     assert sessions.create(other, VERSION, refs[:1], [FetchResult()]) != NO_SESSION
     refused = partial(sessions.resume, (session_id, 2), cache.owner, VERSION, (), ())
-    assert code_of(refused) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert refusal(refused) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert here.subscriptions.listeners == 2
     there.append("orders", b"v", partition=1)
     answered = waiting.get(timeout=60)

@@ -121,9 +121,7 @@ def test_a_dead_worker_is_replaced_in_its_own_row(pool: ProcessPool) -> None:
 
 
 def test_a_child_is_running_as_soon_as_it_reports_and_not_again_once_it_drains(pool: ProcessPool) -> None:
-    first, second = (slot.child for slot in pool.slots)
-    assert first is not None
-    assert second is not None
+    first, second = pool.living.values()
     pool.table.set(second.row, ProcessState.DRAINING)
     for child in (first, second):
         os.write(pool._note_fd, READY_NOTE.pack(child.pid))

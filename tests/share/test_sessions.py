@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from korvet.config.definition import INT32_MAX
-from korvet.errors import ErrorCode, KafkaError, StorageUnavailableError
+from korvet.errors import ErrorCode, StorageUnavailableError
 from korvet.security.session import Session
 from korvet.share.sessions import FINAL_EPOCH, ShareSession, ShareSessions
 from korvet.share.types import HELD_RANGES_MAX, AcquiredRange, HeldRanges
 from korvet.topics.registry import TopicSpec
 from korvet.topics.types import TopicRef
 from tests.support.domain import Domain
+from tests.support.refusals import refusal
 
 REFS = [(TopicRef("orders"), 0), (TopicRef("orders"), 1)]
 
@@ -46,16 +46,10 @@ def sessions(here: Domain) -> Sessions:
     return Sessions(here)
 
 
-def code_of(call: Callable[..., Any], *args: Any) -> ErrorCode:
-    with pytest.raises(KafkaError) as raised:
-        call(*args)
-    return raised.value.code
-
-
 def test_there_are_as_many_as_there_are_slots(sessions: Sessions) -> None:
     owners = [Session(f"10.0.0.1:{port}") for port in range(4)]
     made = [sessions.cache.open(owner, "g", owner.peer, REFS) for owner in owners[:3]]
-    refused = code_of(sessions.cache.open, owners[3], "g", "m", REFS)
+    refused = refusal(sessions.cache.open, owners[3], "g", "m", REFS)
     assert refused is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     # A member that begins again has its slot.
     sessions.cache.open(owners[0], "g", owners[0].peer, REFS)
@@ -110,7 +104,7 @@ def test_the_epoch_may_be_ahead_by_what_other_workers_have_served_and_the_last_r
         assert sessions.cache.resume("g", "m", FINAL_EPOCH) is session
         assert session.epoch == epoch % INT32_MAX + 1
     else:
-        refused = code_of(sessions.cache.resume, "g", "m", epoch)
+        refused = refusal(sessions.cache.resume, "g", "m", epoch)
         assert refused is ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
@@ -118,11 +112,11 @@ def test_a_session_has_no_more_than_so_and_so_many_partitions(sessions: Sessions
     owner = Session("10.0.0.1:1")
     refs = [(TopicRef("orders"), index) for index in range(10_001)]
     sessions.acquire(sessions.cache.open(owner, "g", "m", REFS), 1)
-    assert code_of(sessions.cache.open, owner, "g", "m", refs) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert refusal(sessions.cache.open, owner, "g", "m", refs) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert sessions.released == [("g", "m", [1])], "of the session before"
     session = sessions.cache.open(owner, "g", "m", refs[:10_000])
     sessions.acquire(session, 0)
-    refused = code_of(sessions.cache.change, session, refs[10_000:], [])
+    refused = refusal(sessions.cache.change, session, refs[10_000:], [])
     assert refused is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     owner.end()
     assert sessions.released == [("g", "m", [1]), ("g", "m", [0])]
