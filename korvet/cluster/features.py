@@ -51,6 +51,8 @@ SUPPORTED: Mapping[str, SupportedLevels] = {
 
 _UNSUPPORTED = SupportedLevels(0, 0)
 
+_ALL_FAILED = "The update failed for all features since the following feature had an error: "
+
 _ROW = "finalized"
 """Name of the one row: so several features change together or not at all."""
 
@@ -129,11 +131,7 @@ class Features:
             for name, update in updates.items():
                 supported = SUPPORTED.get(name, _UNSUPPORTED)
                 _check(name, levels.get(name, supported.highest), update, supported)
-            # An unknown feature has passed with level 0, which it has already.
-            return {
-                **levels,
-                **{name: update.level for name, update in updates.items() if name in SUPPORTED},
-            }
+            return {**levels, **{name: update.level for name, update in updates.items()}}
 
         if validate_only:
             updated(self._rows.load(_ROW)[0])
@@ -155,6 +153,8 @@ def _check(name: str, before: int, update: FeatureUpdate, supported: SupportedLe
             if supported.highest
             else "Korvet does not support this feature."
         )
+    elif not supported.highest:
+        problem = f"Feature {name} not found."
     elif update.level < before and not downgrade:
         problem = (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
@@ -166,4 +166,4 @@ def _check(name: str, before: int, update: FeatureUpdate, supported: SupportedLe
         problem = "Can't downgrade to a newer version."
     if problem:
         message = f"Invalid update version {update.level} for feature {name}. {problem}"
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{_ALL_FAILED}{message}")

@@ -29,7 +29,7 @@ def handle(
         # Returned and not raised: the audit log has what was refused.
         return refuse(request, caller, error)
     names = [each.feature for each in request.feature_updates]
-    results = [wire.UpdatableFeatureResult(feature=name, error_message=None) for name in names]
+    results = [wire.UpdatableFeatureResult(feature=name, error_message="NONE") for name in names]
     return wire.UpdateFeaturesResponse(error_message=None, results=results)
 
 

@@ -75,6 +75,7 @@ def test_the_epoch_never_falls_though_topics_push_features_out_of_the_feed(
     ("name", "level", "kind", "said"),
     [
         ("zk.version", 1, UPGRADE, "does not support this feature"),
+        ("zk.version", 0, SAFE, "The update failed for all features .* Feature zk.version not found"),
         (METADATA, 30, UPGRADE, "only supports versions 7-29"),
         (METADATA, 0, UNSAFE, "only supports versions 7-29"),
         (METADATA, 28, UPGRADE, "without setting the upgrade type"),
@@ -108,7 +109,7 @@ def test_the_level_that_there_is_may_be_set_by_any_kind(redis: Redis) -> None:
     features = features_of(redis)
     for kind in (UPGRADE, SAFE, UNSAFE):
         same = {METADATA: FeatureUpdate(29, kind), KRAFT: FeatureUpdate(1, kind)}
-        features.update({NAME: FeatureUpdate(2, kind), "zk.version": FeatureUpdate(0, kind), **same})
+        features.update({NAME: FeatureUpdate(2, kind), **same})
         assert (features.finalized, features.epoch) == ({**OTHERS, NAME: 2}, 1)
 
 

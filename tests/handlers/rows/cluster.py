@@ -200,7 +200,7 @@ CLUSTER_ROWS: Rows = {
     apis.UpdateFeatures: (
         Row(
             changed(1),
-            {"error_message": None, "results.feature": "transaction.version"},
+            {"error_message": None, "results": {"feature": "transaction.version", "error_message": "NONE"}},
             rights=[(ALTER, CLUSTER)],
         ),
         *(
@@ -219,7 +219,7 @@ CLUSTER_ROWS: Rows = {
                 changed(3),
                 changed(7, METADATA),
                 changed(30, METADATA),
-                changed(-1, "zk.version"),
+                changed(0, "zk.version"),
             )
         ),
     ),
