@@ -367,11 +367,9 @@ PyObject *parse_runs(PyObject *Py_UNUSED(module), PyObject *args)
 #define LENGTH_FROM 12
 #define LENGTH_AT 8
 #define MAGIC_AT 16
-#define ATTRIBUTES_AT 21
 #define LAST_DELTA_AT 23
 #define RECORD_COUNT_AT 57
 #define MAGIC 2
-#define CODEC_MASK 7
 #define STRINGS_PLAIN 2 /* of an entry: batch, and maybe how it is compressed at rest */
 #define STRINGS_ENCODED 4
 
@@ -440,9 +438,8 @@ static PyObject *read_batch(Entries *self, Py_ssize_t entry, int64_t end, PyObje
         Py_DECREF(plain);
         return NULL;
     }
-    return PyObject_CallFunction(kind, "LLLiLNN", (long long)(next_offset - last_delta - 1), (long long)next_offset,
-        (long long)size, header[ATTRIBUTES_AT + 1] & CODEC_MASK, (long long)int32_at(header + RECORD_COUNT_AT), bytes,
-        plain);
+    return PyObject_CallFunction(kind, "LLLLNN", (long long)(next_offset - last_delta - 1), (long long)next_offset,
+        (long long)size, (long long)int32_at(header + RECORD_COUNT_AT), bytes, plain);
 }
 
 PyObject *read_batches(PyObject *Py_UNUSED(module), PyObject *args)

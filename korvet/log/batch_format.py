@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from korvet.log.record_format import MARKER, Arg, Entry, compress, decompress
 from korvet.log.types import StoredBatch
 from korvet.protocol.records.batch import (
-    CODEC_MASK,
     HEADER_BYTES,
     LENGTH_FROM,
     LOOK,
@@ -76,7 +75,7 @@ def _batch(entry_id: bytes, fields: list[bytes], next_offset: int) -> StoredBatc
     stored = fields[1]
     if len(stored) < HEADER_BYTES:
         raise _damaged(entry_id, f"{len(stored)} bytes are no batch")
-    length, magic, attributes, last_delta, record_count = LOOK.unpack_from(stored)
+    length, magic, last_delta, record_count = LOOK.unpack_from(stored)
     plain = None
     size_bytes = len(stored)
     if len(fields) > _PLAIN:
@@ -91,8 +90,7 @@ def _batch(entry_id: bytes, fields: list[bytes], next_offset: int) -> StoredBatc
     if not 0 <= last_delta < next_offset:
         raise _damaged(entry_id, f"a batch of {last_delta + 1} records")
     base_offset = next_offset - last_delta - 1
-    codec = attributes & CODEC_MASK
-    return StoredBatch(base_offset, next_offset, size_bytes, codec, record_count, stored, plain)
+    return StoredBatch(base_offset, next_offset, size_bytes, record_count, stored, plain)
 
 
 def _damaged(entry_id: bytes, what: str) -> ValueError:

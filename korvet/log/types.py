@@ -79,7 +79,7 @@ class AppendBatch(AppendFields, frozen=True, gc=False, kw_only=True):
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch of the log: where it lies, its size on the wire in bytes, the number of its codec, and its bytes.
+    """A batch of the log: where it lies, its size on the wire in bytes, and its bytes.
 
     `record_count` is below the number of its offsets if it was compacted. `stored` is what lies in Redis, with the
     header as the producer wrote it; `plain` holds the records if those in `stored` are compressed at rest.
@@ -88,7 +88,6 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     base_offset: int
     next_offset: int
     size_bytes: int
-    codec: int
     record_count: int
     stored: bytes | memoryview
     plain: bytes | None = None

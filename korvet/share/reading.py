@@ -19,7 +19,6 @@ from korvet.log.record_format import DATA, ProducerRun
 from korvet.log.types import AbortedTransaction, Fetched, StoredBatch
 from korvet.protocol.records.batch import (
     ATTRIBUTES_AT,
-    CODEC_MASK,
     CONTROL_BIT,
     HEADER,
     LENGTH_FROM,
@@ -99,7 +98,6 @@ def batches_of(data: bytes) -> list[StoredBatch]:
                 header.base_offset,
                 header.base_offset + header.last_offset_delta + 1,
                 header.size_bytes,
-                header.attributes & CODEC_MASK,
                 header.record_count,
                 data[at : at + header.batch_length + LENGTH_FROM],
             )

@@ -25,7 +25,6 @@ from korvet.lake.files import filesystem, write_files
 from korvet.lake.reader import LakeReader, ReadLimits, ReadPosition
 from korvet.lake.table import Advance, ArchiveTable, Lake, LakeTopic
 from korvet.log.types import StoredBatch
-from korvet.protocol.records.batch import HEADER, BatchHeader
 from korvet.protocol.records.stored import stored_records
 
 BATCH_RECORDS = 1000
@@ -76,8 +75,7 @@ def _batch(base_offset: int, value_bytes: int) -> StoredBatch:
         builder.append(at, 1_700_000_000_000 + base_offset + at, b"key-%d" % at, _value(value_bytes), [])
     raw = bytes(builder.build())
     next_offset = base_offset + BATCH_RECORDS
-    codec = BatchHeader._make(HEADER.unpack_from(raw)).codec
-    return StoredBatch(base_offset, next_offset, len(raw), codec, BATCH_RECORDS, raw)
+    return StoredBatch(base_offset, next_offset, len(raw), BATCH_RECORDS, raw)
 
 
 def _value(size: int) -> bytes:

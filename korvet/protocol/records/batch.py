@@ -29,8 +29,8 @@ LENGTH_FROM = 12
 FRONT = struct.Struct(">qii")
 """Base offset, length and leader epoch: what a broker sets lies here."""
 
-LOOK = struct.Struct(">8xi4xb4xhi30xi")
-"""What a reader needs that passes a batch on unread: length, magic, attributes, last offset delta, record count."""
+LOOK = struct.Struct(">8xi4xb6xi30xi")
+"""What a reader needs that passes a batch on unread: length, magic, last offset delta, record count."""
 
 MAGIC_AT = 16
 CRC_FROM = 21
