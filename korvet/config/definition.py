@@ -100,7 +100,8 @@ class ConfigDef(msgspec.Struct, frozen=True, eq=False):
     def value(self, settings: object) -> Value:
         """Return the value that `settings` give it."""
         found: Value = getattr(settings, self.attribute) if self.attribute else self.default
-        return found
+        # A topic's range may be narrower: a negative log.retention.ms is its retention.ms of -1.
+        return max(found, self.least) if type(found) is int else found
 
     def parse(self, text: str, origin: str = "") -> Value:
         """Read and check a value; raises ConfigError, which names `origin` as where the text comes from."""

@@ -387,7 +387,7 @@ class Settings:
     )
 
     log_retention_ms: int = _dynamic(
-        7 * _DAY_MS, "How long records are kept; -1 is without limit.", -1, INT64_MAX
+        7 * _DAY_MS, "How long records are kept; a negative number is without limit.", INT64_MIN, INT64_MAX
     )
     log_retention_bytes: int = _dynamic(
         -1, "Bytes that a partition keeps; a negative number is without limit.", INT64_MIN, INT64_MAX

@@ -137,6 +137,9 @@ def check_together(settings: Settings, origins: Mapping[str, str]) -> None:
         if low > high:
             where = f"{origins[smaller]}, {origins[larger]}"
             raise ConfigError(f"{smaller} = {low} is more than {larger} = {high} ({where})")
+    if settings.log_retention_ms == 0:
+        name = "log.retention.ms"
+        raise SETTINGS[name].refusal("0", origins[name], "negative, which is without limit, or 1 at least")
     overrides = parse_connection_limits(settings.max_connections_per_ip_overrides)
     if not settings.max_connections_per_ip and not any(overrides.values()):
         raise ConfigError(

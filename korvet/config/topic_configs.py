@@ -52,9 +52,11 @@ _INHERITED = {
     "storage.format": "storage.format",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
+_OWN_LEAST = {"retention.ms": -1}
 _OWN_DOC = {
     "local.retention.bytes": "Bytes that a partition with a remote tier keeps in Redis; -2 is retention.bytes.",
     "local.retention.ms": "How long a topic with a remote tier keeps records in Redis; -2 is retention.ms.",
+    "retention.ms": "How long records are kept; -1 is without limit.",
     "redis.placement": "How partitions come to the masters of a Redis Cluster: by the names of their streams, or as "
     "many to each as to any other, give or take one.",
 }
@@ -78,6 +80,7 @@ def _inherited() -> Iterator[ConfigDef]:
             inherits=setting,
             doc=_OWN_DOC.get(name, definition.doc),
             dynamic=name not in FIXED_AT_CREATION,
+            least=_OWN_LEAST.get(name, definition.least),
         )
 
 

@@ -67,7 +67,7 @@ def test_a_value_is_kept_as_it_is_shown(name: str, text: str, kept: str) -> None
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("log.retention.ms", "-2", "a whole number from -1"),
+        ("log.roll.ms", "0", "a whole number from 1"),
         ("storage.format.topics", "x", "PATTERN=record"),
         ("storage.format.topics", "a=batch\n", "control characters"),
         ("num.partitions", "4", "can be altered while brokers run"),

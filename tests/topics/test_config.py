@@ -221,6 +221,7 @@ def test_configs_that_go_together_are_taken(overrides: dict[str, str]) -> None:
 def test_an_override_lies_over_the_brokers_setting_and_that_over_kafkas_default() -> None:
     settings = Settings(message_max_bytes=5000, log_retention_ms=7, compression_type="zstd")
     of_broker = topic_config.effective({}, settings)
+    assert topic_config.value("retention.ms", {}, Settings(log_retention_ms=-2)) == -1
     assert (of_broker.max_message_bytes, of_broker.retention_ms, of_broker.codec) == (5000, 7, Codec.zstd)
     overrides = {"max.message.bytes": "9", "compression.type": "lz4", "retention.bytes": "-1"}
     of_topic = topic_config.effective(overrides, settings)
