@@ -19,14 +19,18 @@ _HTTP, _RESP = (b"HTTP/", b"<"), (b"+", b"-", b"$", b"*", b":")
 
 
 def misnamed(address: RedisAddress) -> str | None:
-    """Return what is wrong with an address at which something else answers than the URL says; None if nothing is."""
-    if address.path:
-        return None
+    """Return what is wrong with an address at which something else answers than the URL says; None if nothing is.
+
+    Raises TimeoutError if the address takes connections and answers nothing.
+    """
     is_tls = address.tls is not None
     head = _head(address, tls=is_tls)
-    if head is not None and head.startswith(_RESP):
+    if head and head.startswith(_RESP):
         return None
-    other = None if head and head.startswith(_HTTP) else _head(address, tls=not is_tls)
+    is_known = address.path or (head and head.startswith(_HTTP))
+    other = head if is_known else _head(address, tls=not is_tls)
+    if head is None and other is None:
+        raise TimeoutError
     if (head or other or b"").startswith(_HTTP):
         return f"{address} is an HTTP server, not Redis"
     if other and other.startswith(_RESP):
@@ -37,19 +41,36 @@ def misnamed(address: RedisAddress) -> str | None:
 
 
 def _head(address: RedisAddress, *, tls: bool) -> bytes | None:
-    """Return the beginning of an answer, empty if the connection was closed; None if nothing came or is there."""
+    """Return the beginning of an answer; None if nothing came, and empty without a connection, or if it was closed."""
     try:
-        with socket.create_connection((address.host, address.port), _WAIT_SECONDS) as plain:
+        plain = _connect(address)
+    except OSError:
+        return b""
+    with plain:
+        try:
             if not tls:
                 return _ask(plain)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             with context.wrap_socket(plain, server_hostname=address.host) as wrapped:
                 return _ask(wrapped)
-    except (ssl.SSLError, ConnectionResetError):
-        return b""
+        except TimeoutError:
+            return None
+        except OSError:
+            return b""
+
+
+def _connect(address: RedisAddress) -> socket.socket:
+    if not address.path:
+        return socket.create_connection((address.host, address.port), _WAIT_SECONDS)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_WAIT_SECONDS)
+    try:
+        connection.connect(address.path)
     except OSError:
-        return None
+        connection.close()
+        raise
+    return connection
 
 
 def _ask(connection: socket.socket) -> bytes:

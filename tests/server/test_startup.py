@@ -162,15 +162,25 @@ def test_an_address_of_something_else_is_refused_with_what_answers_there() -> No
         embedded_server("--port", str(plain_port)) as url,
         tls_front(url.removeprefix("unix://"), context) as tls_port,
         HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as http,
+        socket.create_server(("127.0.0.1", 0)) as mute,
     ):
         Thread(target=http.serve_forever, daemon=True).start()
-        web, tls, plain = (f"127.0.0.1:{port}" for port in (http.server_port, tls_port, plain_port))
+        ports = (http.server_port, tls_port, plain_port, mute.getsockname()[1])
+        web, tls, plain, silent = (f"127.0.0.1:{port}" for port in ports)
+        cluster = f": {plain} is a single server, not a node of a Redis Cluster"
+        nothing = (
+            f": {silent} takes connections and answers nothing: it is not Redis, or it is stopped or busy"
+        )
         for asked, said in (
             (f"redis://geheim@{web}", f": {web} is an HTTP server, not Redis"),
             (f"rediss://geheim@{web}", f": {web} is an HTTP server, not Redis"),
             (f"redis://{tls}", f": {tls} takes TLS only: give rediss in place of redis"),
             (f"rediss://{plain}", f": {plain} takes no TLS: give redis in place of rediss"),
             (f"redis://{plain}/99", f" {plain}: it has no database 99"),
+            (f"redis://{silent}", nothing),
+            (f"rediss://{silent}", nothing),
+            (f"redis+sentinel://{silent}/mymaster", nothing),
+            (f"redis+cluster://{silent},{plain}", f"{cluster}: give redis://{plain}"),
         ):
             assert complaint(asked) == f"redis.url{said}"
         http.shutdown()
@@ -223,23 +233,12 @@ def test_an_embedded_server_that_loads_its_data_reports_how_far_it_is() -> None:
 def test_a_url_of_another_kind_is_refused_with_the_one_that_is_meant(tmp_path: Path) -> None:
     with master() as watched, closing(Sentinel(watched.port)) as sentinel:
         server, asked = f"127.0.0.1:{watched.port}", sentinel.address
+        instead = f"give redis+sentinel://{asked}/mymaster"
+        no_sentinel = f"{server} is a single server, not a Sentinel: give redis://{server}"
         for url, complaint in (
-            (
-                f"redis://{asked}",
-                f"{asked} is a Sentinel, not a single server: give redis+sentinel://{asked}/mymaster",
-            ),
-            (
-                f"redis+cluster://{asked}",
-                f"{asked} is a Sentinel, not a node of a Redis Cluster: give redis+sentinel://{asked}/mymaster",
-            ),
-            (
-                f"redis+sentinel://:s3cret@{asked},{server}/mymaster",
-                f"{server} is a single server, not a Sentinel: give redis://{server}",
-            ),
-            (
-                f"redis+cluster://{server}",
-                f"{server} is a single server, not a node of a Redis Cluster: give redis://{server}",
-            ),
+            (f"redis://{asked}", f"{asked} is a Sentinel, not a single server: {instead}"),
+            (f"redis+cluster://{asked}", f"{asked} is a Sentinel, not a node of a Redis Cluster: {instead}"),
+            (f"redis+sentinel://:s3cret@{asked},{server}/mymaster", no_sentinel),
         ):
             with pytest.raises(ConfigError) as caught:
                 redis_check.check_kind(Settings(redis_url=url))

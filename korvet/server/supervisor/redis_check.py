@@ -246,11 +246,18 @@ def _at(masters: Masters, key: str, ask: Callable[[Any], Result]) -> Result:
 def check_kind(settings: Settings) -> None:
     """Raise ConfigError if a server is something else than `redis.url` says; it names the URL that is meant.
 
-    Nor may a Sentinel refuse the subscription by which workers notice a failover.
+    Nor may a Sentinel refuse the subscription by which workers notice a failover. A server that says nothing is passed
+    over, unless all do.
     """
     target = parse_url(settings.redis_url)
+    silent = []
     for address in target.addresses:
-        if (wrong := misnamed(address)) is not None:
+        try:
+            wrong = misnamed(address)
+        except TimeoutError:
+            silent.append(str(address))
+            continue
+        if wrong is not None:
             raise ConfigError(f"redis.url: {wrong}")
         with contextlib.suppress(redis.RedisError), connect_to(address, settings) as client:
             info = client.info()
@@ -270,6 +277,9 @@ def check_kind(settings: Settings) -> None:
                 )
             if kind == "sentinel":
                 _try_subscription(client, address)
+    if len(silent) == len(target.addresses):
+        said = "takes connections and answers nothing: it is not Redis, or it is stopped or busy"
+        raise ConfigError(f"redis.url: {', '.join(silent)} {said}")
 
 
 def _try_subscription(client: redis.Redis, address: RedisAddress) -> None:
@@ -366,6 +376,7 @@ def altered_layers(settings: Settings) -> Layers | None:
     url = settings.redis_url or running_url(Path(settings.data_dir))
     if url is None:
         return None
+    check_kind(dataclasses.replace(settings, redis_url=url))
     rows = altered_rows(dataclasses.replace(settings, redis_url=url), settings.broker_id)
     return merge_valid(settings, *rows)[0]
 
