@@ -378,6 +378,8 @@ async def _read_as_member(
             for partition, records in batches.items():
                 # In another thread: a slow reader of the output must not stop the heartbeats.
                 commits.add(partition, await asyncio.to_thread(output.add, records))
+            if not output.full:
+                await commits.pass_holes()
             await commits.commit_periodically()
     finally:
         try:
@@ -402,14 +404,22 @@ class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - aiokafka carries no types
         self._consumer = consumer
+        self._read: set[aiokafka.TopicPartition] = set()
         self._written: dict[aiokafka.TopicPartition, int] = {}
+        self._committed: dict[aiokafka.TopicPartition, int] = {}
         self._ends: dict[aiokafka.TopicPartition, int] = {}
         self._last = time.monotonic()
 
     def add(self, partition: aiokafka.TopicPartition, records: Sequence[Any]) -> None:
-        """Note records that are written."""
+        """Note records that are written, none of a batch that was skipped."""
+        self._read.add(partition)
         if records:
             self._written[partition] = records[-1].offset + 1
+
+    async def pass_holes(self) -> None:
+        """Note that all that was read is written: after the last record markers and skipped batches may lie."""
+        for partition in self._read & self._consumer.assignment():
+            self._written[partition] = await self._consumer.position(partition)
 
     async def commit_periodically(self) -> None:
         """Commit what is written, at most once a second."""
@@ -421,9 +431,11 @@ class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         self._last = time.monotonic()
         assigned = self._consumer.assignment()
         written = {key: offset for key, offset in self._written.items() if key in assigned}
+        written = {key: offset for key, offset in written.items() if self._committed.get(key) != offset}
         self._written.clear()
         if written:
             await self._consumer.commit(written)
+            self._committed |= written
 
     async def at_ends(self) -> bool:
         """Whether all has been read that the partitions held when they were assigned."""
@@ -437,7 +449,8 @@ class _Commits(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # aio
         """Commit before another member gets the partitions."""
         if revoked:
             await self.commit()
-        self._ends.clear()
+        for state in (self._read, self._committed, self._ends):
+            state.clear()
 
     async def on_partitions_assigned(self, assigned: Sequence[aiokafka.TopicPartition]) -> None:
         """Do nothing: reading continues at the committed offsets."""
