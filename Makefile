@@ -7,7 +7,7 @@
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker lint jepsen duplicates fuzz bench bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle clean FORCE
+.PHONY: help run lake check test test-ci test-compiled nightly stress test-kafka-broker test-differential lint jepsen duplicates fuzz bench bench-lake loadtest soak format docs docs-pictures lock dist compiled bundle clean FORCE
 
 PYTHON := python3 python3.14 python3.13 python3.12 python3.11
 ARGS :=
@@ -53,6 +53,9 @@ stress: $(VENV)/.lake ## run each test of `make test` three times beside four bu
 
 test-kafka-broker: $(VENV)/.dev ## run Kafka's own broker tests; ARGS="kafka.server.OffsetFetchRequestTest", --part 1/3; needs Java 17 and Maven
 	@$(BIN)/python -m tests.jvm.kafka_broker $(ARGS)
+
+test-differential: $(VENV)/.dev ## send the same requests to Apache Kafka and Korvet, and compare the answers; ARGS="--only groups"; needs Java 17 and Maven
+	@$(BIN)/python -m tests.differential $(ARGS)
 
 # PYTHONPATH is for processes that tests start elsewhere: they would find the checkout.
 COMPILED_TESTS := tests/clients tests/cluster tests/handlers tests/log tests/native tests/protocol tests/redis tests/server tests/telemetry

@@ -64,7 +64,7 @@ NOT_RUN = re.compile(r"pytest\.(?:mark\.)?(?:sk" r"ip|xf" r"ail|importor" r"skip
 
 # Suites whose subject is processes, programs of others or a machine; tests elsewhere take time from a clock.
 WAIT_FOR_PROCESSES = re.compile(
-    r"tests/(?:browser|clients|cli/lake|deploy_tools|dist|failover|faults|fuzz|jepsen|jvm|kcat"
+    r"tests/(?:browser|clients|cli/lake|deploy_tools|differential|dist|failover|faults|fuzz|jepsen|jvm|kcat"
     r"|lake_processes|loadtest_runs|logins|machines|outages|processes|stores|support|tiers|tls_matrix)/"
 )
 WAITS = re.compile(r"(?<!clock\.)\bsleep\(|\btime\.monotonic\b|\bcommandstats\b")

@@ -24,6 +24,7 @@ COMPILED = "BENCH_COMPILED_PYTHON"
 Korvet takes variables that begin with its own name for settings.
 """
 _REPOSITORY = Path(__file__).parents[2]
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 
 
 class Peer(ABC):
@@ -255,7 +256,7 @@ class Kafka(Peer):
             "process.roles=broker,controller",
             "node.id=1",
             f"{listeners},CONTROLLER://127.0.0.1:{controller}",
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            f"listener.security.protocol.map={','.join(f'{name}:{name}' for name in _PROTOCOLS)},CONTROLLER:PLAINTEXT",
             *tls,
             "controller.listener.names=CONTROLLER",
             f"controller.quorum.voters=1@127.0.0.1:{controller}",

@@ -96,6 +96,11 @@ def kafka_version() -> str:
     return found[1] if found else "unknown"
 
 
+def jar(artifact: str) -> Path:
+    """Return the jar of an artifact of Apache Kafka."""
+    return _JARS / f"{artifact}-{kafka_version()}.jar"
+
+
 def command(main: str, *flags: str) -> list[str]:
     """Return the command that runs a class with Kafka's jars and the load generator's classes."""
     logs = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"

@@ -32,6 +32,7 @@ from korvet.telemetry.snapshot import (
     TablesSnapshot,
 )
 from korvet.telemetry.topic_metrics import TOPICS
+from tests.differential.compare import differences_table
 from tests.support import command_reference
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "apis": lambda: cluster.markdown_table([handler for _, handler in sorted(HANDLERS.items())]),
     "topic-configs": topic_config_table,
     "metrics": metrics_table,
+    "differences": differences_table,
     "commands": lambda: command_reference.markdown(korvet.loaded()),
 }
 

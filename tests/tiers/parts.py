@@ -144,6 +144,7 @@ def nightly() -> list[Part]:
             module(f"Kafka's broker tests, {part}", "tests.jvm.kafka_broker", "--part", part)
             for part in KAFKA_PARTS
         ),
+        module("differential", "tests.differential"),
         pytest(
             "lake, kills", "tests/lake_processes/test_random_kills.py", TEST_KORVET_LAKE_KILLS="20", workers=1
         ),
