@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from loadtest.bench import toolchain
@@ -39,8 +40,8 @@ def main() -> int:
     rows = compare.expected()
     used = Counter[int]()
     unlisted = []
-    found = list(compare.differences(kafka, korvet))
-    for difference in found:
+    different = list(compare.differences(kafka, korvet))
+    for difference in different:
         place = next((place for place, row in enumerate(rows) if row.matches(difference)), None)
         if place is None or arguments.all:
             unlisted.append(difference)
@@ -52,9 +53,9 @@ def main() -> int:
     stale = [row for place, row in enumerate(rows) if is_whole and not used[place]]
     for unused in stale:
         print(f"expected.toml lists what is not so any more: {unused}")
-    new = len(found) - used.total()
+    new = len(different) - used.total()
     print(
-        f"{len(kafka)} requests, {len(found)} fields differ, {new} of them not listed; {len(stale)} rows of no use"
+        f"{len(kafka)} requests, {len(different)} fields differ, {new} of them not listed; {len(stale)} rows of no use"
     )
     return 1 if new or stale else 0
 
@@ -68,15 +69,16 @@ def answers(only: list[str]) -> list[list[Exchange]]:
                 broker.start()
             apis = wire.load(toolchain.jar("kafka-clients"))
             sessions = [Session(apis, broker.port, broker.login_port) for broker in running]
+            names = [broker.name for broker in running]
             served = sessions[1].served()
             with ThreadPoolExecutor(len(sessions)) as pool:
-                return list(pool.map(lambda session: _ask(session, served, only), sessions))
+                return list(pool.map(_ask, sessions, names, repeat(served), repeat(only)))
         finally:
             for broker in running:
                 broker.stop()
 
 
-def _ask(session: Session, served: dict[str, range], only: list[str]) -> list[Exchange]:
+def _ask(session: Session, broker: str, served: dict[str, range], only: list[str]) -> list[Exchange]:
     session.versions = served
     settle(session)
     for name in only:
@@ -91,7 +93,7 @@ def _ask(session: Session, served: dict[str, range], only: list[str]) -> list[Ex
                 session.note(f"{ask.__name__} breaks off", "any API", 0, repr(error))
             session.close_all()
         print(
-            f"{session.port} {name}: {len(session.exchanges) - before} requests, {time.monotonic() - began:.0f} s",
+            f"{broker}, {name}: {len(session.exchanges) - before} requests, {time.monotonic() - began:.0f} s",
             file=sys.stderr,
         )
     return session.exchanges

@@ -178,10 +178,10 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, str(value)[:_TEXT_MAX]
 
 
-def report(found: Iterable[Difference]) -> Iterator[str]:
+def report(unlisted: Iterable[Difference]) -> Iterator[str]:
     """Yield lines: differences by API and cause, with the requests and versions that have the same."""
     answers = defaultdict[tuple[str, int, str], set[tuple[str, str, str]]](set)
-    for difference in found:
+    for difference in unlisted:
         answers[difference[:3]].add(difference[3:])
     causes = defaultdict[tuple[str, tuple[tuple[str, str, str], ...]], dict[str, set[int]]](
         lambda: defaultdict(set)

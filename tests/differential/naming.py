@@ -74,12 +74,12 @@ class Names:
 
 def batches(data: bytes) -> list[dict[str, Any]]:
     """Return headers and records of the batches in what a fetch answered."""
-    found = []
+    decoded = []
     while len(data) >= _BATCH_HEADER.size:
         base, length, epoch, magic, _, attributes, delta, _, _, producer, producer_epoch, sequence, count = (
             _BATCH_HEADER.unpack_from(data)
         )
-        found.append(
+        decoded.append(
             {
                 "BaseOffset": base,
                 "PartitionLeaderEpoch": epoch,
@@ -94,7 +94,7 @@ def batches(data: bytes) -> list[dict[str, Any]]:
             }
         )
         data = data[12 + length :]
-    return found
+    return decoded
 
 
 def _records(data: bytes) -> str:

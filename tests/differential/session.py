@@ -14,7 +14,7 @@ from tests.differential import wire
 from tests.differential.naming import Names
 from tests.differential.wire import Api, Body, Request
 
-ANSWER_SECONDS_MAX = 5.0
+ANSWER_SECONDS_MAX = 10.0
 SETTLE_SECONDS_MAX = 6.0
 PAUSE_SECONDS = 0.1
 CLOSED, TIMEOUT = "closes the connection", "does not answer"

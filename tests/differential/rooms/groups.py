@@ -42,7 +42,7 @@ def joined(session: Session, group: str, version: int = 9, **given: Any) -> tupl
 
 def join(group: str, **given: Any) -> dict[str, Any]:
     """Return a request to join a group."""
-    timeouts = {"SessionTimeoutMs": 300_000, "RebalanceTimeoutMs": 1_000}
+    timeouts = {"SessionTimeoutMs": 300_000, "RebalanceTimeoutMs": 10_000}
     return {
         "GroupId": group,
         **timeouts,
@@ -63,9 +63,11 @@ def members(session: Session) -> None:
             "MemberId": ("nobody",),
             "ProtocolType": ("",),
             "Protocols": ([],),
-            "GroupInstanceId": ("a/b", "", "x" * 250, ".."),
         }
         session.vary("JoinGroup", version, join(f"{group}-other"), values)
+        for place, instance in enumerate(("a/b", "", "x" * 250, "..")):
+            one = {"GroupInstanceId": (instance,)}
+            session.vary("JoinGroup", version, join(f"{group}-static-{place}"), one)
         member, generation = joined(session, group, version)
         values = {"ProtocolType": ("connect",), "Protocols": {"another": [{"Name": "zz", "Metadata": b""}]}}
         session.vary("JoinGroup", version, join(group, MemberId=member), values, "member")

@@ -259,7 +259,8 @@ def _share_openings(session: Session, topic: str, group: str, version: int) -> N
     for path, options in values.items():
         member = {"GroupId": group, "MemberId": f"another-{version}-{path}", "ShareSessionEpoch": 0}
         request = {**member, **_LIMITS, "Topics": topics}
-        session.vary("ShareFetch", version, request, {path: options}, on=f"share {path}", hide=_LOCK)
+        hide = (*_LOCK, "AcquiredRecords", "Records")
+        session.vary("ShareFetch", version, request, {path: options}, on=f"share {path}", hide=hide)
 
 
 def _acquired(session: Session, topic: str, shared: dict[str, Any], version: int) -> tuple[int, int, int]:
