@@ -6,7 +6,7 @@ import fnmatch
 
 import pytest
 
-from tests.jvm.kafka_broker.lists import HERE, Entry, classes, entries, entry_of, outside
+from tests.jvm.kafka_broker.lists import HERE, Entry, classes, entries, entries_of, outside
 from tests.jvm.kafka_broker.results import Result, judge, shortened
 
 OWNER = "kafka.server.FetchRequestTest"
@@ -38,8 +38,8 @@ def test_no_test_is_named_twice_and_the_list_of_a_format_is_for_that_alone() -> 
 
 @pytest.mark.parametrize("line", [OWNER, f"{OWNER}#testFetch", f"{OWNER}#testFetch: ", f"{OWNER}: why"])
 def test_a_line_without_a_test_or_a_reason_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="CLASS#METHOD: REASON"):
-        entry_of(line)
+    with pytest.raises(ValueError, match="is not CLASS#METHOD,METHOD: REASON"):
+        entries_of(line)
 
 
 def test_an_entry_names_all_invocations_one_of_them_or_tests_by_a_pattern() -> None:

@@ -1,6 +1,6 @@
 """The lists of tests: which classes are run, which of their tests cannot pass, and which must pass one day.
 
-A line of the last three is CLASS#METHOD: REASON. METHOD stands for all invocations of a test with parameters,
+A line of the last three is CLASS#METHOD,METHOD: REASON. METHOD stands for all invocations of a test with parameters,
 METHOD#2 for the second one; * stands for any characters.
 
 - classes.txt: the classes of a whole run.
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 class Entry(NamedTuple):
-    """A line of a list; `owner` is its class."""
+    """A test of a list; `owner` is its class."""
 
     owner: str
     method: str
@@ -38,7 +38,7 @@ def classes() -> list[str]:
 
 def entries(name: str) -> list[Entry]:
     """Return the entries of a list."""
-    return [entry_of(line) for line in (HERE / name).read_text().splitlines()]
+    return [entry for line in (HERE / name).read_text().splitlines() for entry in entries_of(line)]
 
 
 def outside(storage_format: str) -> list[Entry]:
@@ -46,10 +46,10 @@ def outside(storage_format: str) -> list[Entry]:
     return entries("outside.txt") + (entries("outside_record.txt") if storage_format == "record" else [])
 
 
-def entry_of(line: str) -> Entry:
-    """Return a line's entry; ValueError if it is none."""
-    test, _, reason = line.partition(": ")
-    owner, _, method = test.partition("#")
-    if not (method and reason.strip()):
-        raise ValueError(f"{line!r} is not CLASS#METHOD: REASON")
-    return Entry(owner, method, reason)
+def entries_of(line: str) -> list[Entry]:
+    """Return the entries of a line, one for each METHOD; ValueError for another form."""
+    tests, _, reason = line.partition(": ")
+    owner, _, methods = tests.partition("#")
+    if not (methods and reason.strip()):
+        raise ValueError(f"{line!r} is not CLASS#METHOD,METHOD: REASON")
+    return [Entry(owner, method, reason) for method in methods.split(",")]
