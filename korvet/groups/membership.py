@@ -156,13 +156,21 @@ class GroupCoordinator:
             _or_raise(self._classic_members.heartbeat(group, member_id, instance, generation), error)
 
     def leave(self, group: str, members: Sequence[tuple[str, str]]) -> list[ErrorCode]:
-        """Remove members, each named by its id and its instance id; returns the outcome for each."""
+        """Remove members, each named by its id and its instance id; returns the outcome for each.
+
+        A share group or streams group has none of them, so each is UNKNOWN_MEMBER_ID.
+        """
         _check_group(group)
         try:
             return self._store.leave(group, members)
         except ConsumerGroupError:
             outcomes = self._classic_members.leave(group, members)
-        return self._store.leave(group, members) if outcomes is None else outcomes
+        if outcomes is not None:
+            return outcomes
+        try:
+            return self._store.leave(group, members)  # it may have become a classic group meanwhile
+        except ConsumerGroupError as error:
+            return [error.code] * len(members)
 
     def _join_classic(self, request: JoinRequest, new_member_id: str, *, is_new: bool) -> Joined:
         if is_new and not request.member_id and request.require_known_member_id:

@@ -128,8 +128,7 @@ class GroupStore:
             request.member_id,
             request.instance,
             request.generation,
-            request.protocol_type,
-            request.protocol,
+            *("" if name is None else f"={name}" for name in (request.protocol_type, request.protocol)),
             *(part for assignment in request.assignments for part in assignment),
         ]
         reply = cast("list[Reply]", self._change(_SYNC, request.group, args))

@@ -85,14 +85,17 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A member asks for its assignment; the leader brings `assignments`, by member id."""
+    """A member asks for its assignment; the leader brings `assignments`, by member id.
+
+    None for protocol type or protocol: not to be compared.
+    """
 
     group: str
     member_id: str
     instance: str
     generation: int
-    protocol_type: str
-    protocol: str
+    protocol_type: str | None
+    protocol: str | None
     assignments: NamedBytes
 
 

@@ -1,8 +1,8 @@
 """DescribeGroups (key 15), versions 0-6: the state of groups, and who their members are.
 
 A group that does not exist is Dead, and an error from version 6 on; so is one of the consumer protocol, of which
-ConsumerGroupDescribe is to be asked. Metadata and assignments of members are shown of a
-stable group only, as in Kafka.
+ConsumerGroupDescribe is to be asked. As in Kafka metadata of members is shown of a stable group only; the assignment of
+the last generation also while members join the next one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _member(member: StoredMember, *, is_stable: bool) -> wire.DescribedGroupMemb
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata if is_stable else b"",
-        member_assignment=member.assignment if is_stable else b"",
+        member_assignment=member.assignment,
     )
 
 

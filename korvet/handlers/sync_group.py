@@ -17,7 +17,7 @@ PROTOCOL_VERSION_FIRST = 5
 
 def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wire.SyncGroupResponse:
     """Return the member's assignment."""
-    if caller.version >= PROTOCOL_VERSION_FIRST and not (request.protocol_type and request.protocol_name):
+    if caller.version >= PROTOCOL_VERSION_FIRST and None in (request.protocol_type, request.protocol_name):
         message = "the request has no protocol type or no protocol name"
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
     synced = api.coordinator.sync(
@@ -26,8 +26,8 @@ def handle(request: wire.SyncGroupRequest, caller: Caller, api: GroupApi) -> wir
             member_id=request.member_id,
             instance=instance_text(request.group_instance_id),
             generation=request.generation_id,
-            protocol_type=request.protocol_type or "",
-            protocol=request.protocol_name or "",
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
             assignments=tuple((each.member_id, each.assignment) for each in request.assignments),
         )
     )

@@ -2,7 +2,7 @@
 -- Takes the leader's assignments, or returns a member its own.
 -- KEYS     group, members, deadlines
 -- ARGV     channel of the group, member id, instance id ("" if it is not static), generation, protocol type and protocol
---          ("": not to be compared), and for each assignment the member's id and the bytes
+--          (`=` and the name; "": not to be compared), and for each assignment the member's id and the bytes
 -- Returns  {"SYNCED", when (ms, Redis' clock) something is due if that may be earlier than before (else -1), protocol type,
 --          protocol, assignment}, or {"WAIT", ms until something is due (-1: nothing is)} if the leader has not brought
 --          assignments yet
@@ -28,7 +28,7 @@ if refused then
   return redis.error_reply(refused .. ' the group has no such member')
 elseif whole(generation) ~= ARGV[4] then
   return redis.error_reply('ILLEGAL_GENERATION the group is at generation ' .. whole(generation))
-elseif (ARGV[5] ~= '' and ARGV[5] ~= protocol_type) or (ARGV[6] ~= '' and ARGV[6] ~= protocol) then
+elseif (ARGV[5] ~= '' and ARGV[5] ~= '=' .. protocol_type) or (ARGV[6] ~= '' and ARGV[6] ~= '=' .. protocol) then
   return redis.error_reply('INCONSISTENT_GROUP_PROTOCOL the group is of type ' .. protocol_type .. ' with protocol '
     .. protocol)
 elseif state == 'PreparingRebalance' then

@@ -35,10 +35,10 @@ def join_request(group: str, member: str = "", **fields: Any) -> JoinRequest:
 
 
 def sync_request(
-    group: str, member: str, generation: int, parts: Mapping[str, bytes], **fields: str
+    group: str, member: str, generation: int, parts: Mapping[str, bytes], **fields: Any
 ) -> SyncRequest:
     """Return the request of a member that syncs; `parts` are the leader's assignments."""
-    given = dict.fromkeys(("instance", "protocol_type", "protocol"), "") | fields
+    given = {"instance": "", "protocol_type": None, "protocol": None} | fields
     assignments = tuple(parts.items())
     return SyncRequest(group=group, member_id=member, generation=generation, assignments=assignments, **given)
 
@@ -77,8 +77,8 @@ class Group:
         member: str,
         generation: int,
         instance: str = "",
-        kind: str = "",
-        protocol: str = "",
+        kind: str | None = None,
+        protocol: str | None = None,
         **parts: bytes,
     ) -> Synced | Waiting:
         """Sync; `parts` are the leader's assignments."""
@@ -86,7 +86,7 @@ class Group:
         return self.store.sync(sync_request(self.name, member, generation, parts, **fields))
 
     def part(self, member: str, generation: int, **parts: bytes) -> bytes:
-        outcome = self.sync(member, generation, "", "", "", **parts)
+        outcome = self.sync(member, generation, "", None, None, **parts)
         assert isinstance(outcome, Synced), outcome
         return outcome.assignment
 

@@ -198,7 +198,9 @@ class GroupMachine(RuleBasedStateMachine):
         outcome: Synced | Waiting | None = None
         refused = ""
         try:
-            outcome = self.group.sync(member.name, model.generation + ahead, member.instance, "", "", **given)
+            outcome = self.group.sync(
+                member.name, model.generation + ahead, member.instance, None, None, **given
+            )
         except KafkaError as error:
             refused = error.code.name
         if refused:

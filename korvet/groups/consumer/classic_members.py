@@ -109,7 +109,7 @@ class ClassicMembers:
                 return None
             member = _member(request.group, request.member_id, request.instance, request.generation, view)
             protocol, metadata = member.protocols[0] if member.protocols else ("", b"")
-            if request.protocol_type not in ("", CONSUMER) or request.protocol not in ("", protocol):
+            if request.protocol_type not in (None, CONSUMER) or request.protocol not in (None, protocol):
                 message = f"the group is of type {CONSUMER}, and the member joined with protocol {protocol}"
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
             is_behind = view.group.epoch > member.progress.epoch and member.progress.phase != UNREVOKED

@@ -174,7 +174,9 @@ SYNC = (
             (FENCED, {"member_id": "nobody", "group_instance_id": "i"}, (3, 5), static),
             (UNKNOWN, {"group_instance_id": ""}, (3, 5), stable),
             (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": "sticky"}, (5, 5), stable),
-            (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_type": None}, (5, 5), stable),
+            (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_type": ""}, (5, 5), stable),
+            (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol_name": None}, (5, 5), stable),
+            (NO_NAME, {"group_id": "", "protocol_name": ""}, (5, 5), stable),
         )
     ),
 )
@@ -192,6 +194,17 @@ HEARTBEAT = (
     ),
 )
 
+
+def joining_again(scene: Scene) -> None:
+    """Let the only member join the next generation, which has no assignment yet."""
+    static(scene)
+    scene.do(
+        apis.JoinGroup,
+        5,
+        **joining(member_id=scene.member, group_instance_id="i", protocols=["range", "sticky"]),
+    )
+
+
 LEAVE = (
     Row(
         leaving(),
@@ -204,6 +217,8 @@ LEAVE = (
     Row(leaving("nobody", "i"), error=FENCED, at="members.error_code", versions=(3, 5), before=static),
     Row(leaving(member, ""), error=UNKNOWN, at="members.error_code", versions=(3, 5), before=stable),
     Row(leaving("", group=""), {"members": []}, NO_NAME),
+    Row(leaving("m"), error=UNKNOWN, versions=(0, 2), before=sharing),
+    Row(leaving("m"), {"members.member_id": "m"}, UNKNOWN, "members.error_code", (3, 5), sharing),
     # A member of the consumer protocol, as admin clients remove it.
     Row(leaving("m"), {"members": [{"member_id": "m"}]}, before=consuming),
     Row(leaving("m", "i"), {"members": [{"member_id": "m"}]}, versions=(3, 5), before=consuming_as_static),
@@ -253,6 +268,14 @@ DESCRIBE_GROUPS = (
             members=[{"member_metadata": b"", "member_assignment": b""}],
         ),
         before=joined,
+    ),
+    Row(
+        {"groups": ["billing"]},
+        group(
+            group_state="CompletingRebalance",
+            members=[{"member_metadata": b"", "member_assignment": b"part"}],
+        ),
+        before=joining_again,
     ),
     Row(
         {"groups": ["billing"], "include_authorized_operations": True},

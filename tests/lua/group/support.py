@@ -79,7 +79,8 @@ class Group:
     def sync(self, member: str, generation: int, *parts: str, instance: str = "", **of: str) -> list[Any]:
         """Sync; `parts` are members, each of which is assigned its own name."""
         pairs = [each for part in parts for each in (part, part)]
-        given = (member, instance, generation, of.get("kind", ""), of.get("protocol", ""), *pairs)
+        names = (f"={of[name]}" if name in of else "" for name in ("kind", "protocol"))
+        given = (member, instance, generation, *names, *pairs)
         reply: list[Any] = run(self.client, "group/sync", KEYS, (CHANNEL, *given))
         if reply[0] == b"SYNCED":
             self.due = reply.pop(1)
