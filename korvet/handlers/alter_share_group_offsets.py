@@ -1,4 +1,8 @@
-"""AlterShareGroupOffsets (key 91), version 0: moves where a share group without members begins in partitions."""
+"""AlterShareGroupOffsets (key 91), version 0: moves where a share group without members begins in partitions.
+
+An offset outside of the log is its nearest end, so a negative one is the oldest record. Of a partition that is named
+twice the last start counts.
+"""
 
 from __future__ import annotations
 
@@ -46,25 +50,17 @@ def _starts(
 ) -> list[_Start | KafkaError]:
     """Return where to begin in each partition of the request, or why it may not be altered."""
     starts: list[_Start | KafkaError] = []
-    seen: set[tuple[str, int]] = set()
     for topic in request.topics:
         readable = caller.rights.allows(AclOperation.READ, AclResourceType.TOPIC, topic.topic_name)
-        for each in topic.partitions:
-            at = topic.topic_name, each.partition_index
+        for partition in topic.partitions:
             if not readable:
                 starts.append(refusal(AclResourceType.TOPIC))
                 continue
             try:
-                found = api.topics.partition(TopicRef(at[0]), at[1])
+                known = api.topics.partition(TopicRef(topic.topic_name), partition.partition_index)
+                starts.append((*known, partition.start_offset))
             except KafkaError as error:
                 starts.append(error.without_frames())
-                continue
-            if each.start_offset < 0 or at in seen:
-                message = f"the start offset {each.start_offset} is negative, or a second one"
-                starts.append(KafkaError(ErrorCode.INVALID_REQUEST, message))
-            else:
-                starts.append((*found, each.start_offset))
-            seen.add(at)
     return starts
 
 
@@ -84,7 +80,6 @@ register(
     errors={
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.INVALID_REQUEST,
         ErrorCode.NON_EMPTY_GROUP,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     },

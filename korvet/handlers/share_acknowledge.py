@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from korvet.errors import ErrorCode, KafkaError
 from korvet.groups.types import SHARE_MEMBER_ID_LENGTH_MAX
 from korvet.handlers.common import (
-    error_code,
     error_message,
     group_error_code,
     refuse_whole,
@@ -41,14 +40,14 @@ def handle(
     session = api.sessions.resume(group, member, request.share_session_epoch)
     if session is None and api.sessions.is_alone:
         raise not_found()
-    given = acknowledged_in(request)
+    given = {ref: ranges for ref, ranges in acknowledged_in(request).items() if ranges}
     policy = api.policies.of(group)
     refused = unreadable_topics(caller, api.topics, (ref for ref, _ in given))
     outcomes = acknowledge(
         (group, member, policy), given, refused, api.acknowledger, renews=request.is_renew_ack
     )
-    has_nothing = all(error_code(each) == ErrorCode.INVALID_RECORD_STATE for each in outcomes.values())
-    if session is None and has_nothing and not api.members.has(group, member):
+    is_taken = any(error is None for error in outcomes.values())
+    if session is None and not is_taken and not api.members.has(group, member):
         raise not_found()  # else another worker may have it, and only the records are late
     if session is not None and request.share_session_epoch == FINAL_EPOCH:
         api.sessions.end(session)

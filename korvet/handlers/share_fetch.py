@@ -47,11 +47,17 @@ def handle(request: wire.ShareFetchRequest, caller: Caller, api: ShareApi) -> wi
     """Acknowledge, and then acquire."""
     check_member(request, api)
     group, member = request.group_id or "", request.member_id or ""
+    resumed = None if request.share_session_epoch == INITIAL_EPOCH else _resume(request, api)
     given = acknowledged_in(request)
     acknowledged = {ref: ranges for ref, ranges in given.items() if ranges}
     if request.is_renew_ack:
         _check_renewal(request, others=len(acknowledged) < len(given))
-    session = _session(request, caller, api, list(given), acknowledges=bool(acknowledged))
+    if resumed is None and acknowledged:
+        message = "the first request of a share session may not acknowledge anything"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    session = resumed or api.sessions.open(caller.session, group, member, list(given))
+    if resumed is not None and request.share_session_epoch != FINAL_EPOCH:
+        _change(request, api, resumed, list(given))
     policy = api.policies.of(group)
     topics = {part.ref for part in session.parts} | {ref for ref, _ in acknowledged}
     refused = unreadable_topics(caller, api.topics, topics)
@@ -84,32 +90,24 @@ def _check_renewal(request: wire.ShareFetchRequest, *, others: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _session(
-    request: wire.ShareFetchRequest,
-    caller: Caller,
-    api: ShareApi,
-    refs: Sequence[SessionRef],
-    *,
-    acknowledges: bool,
-) -> ShareSession:
-    """Return the session of the request, with the partitions that it names."""
-    of = caller.session, request.group_id or "", request.member_id or ""
-    if request.share_session_epoch == INITIAL_EPOCH:
-        if acknowledges:
-            message = "the first request of a share session may not acknowledge anything"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        return api.sessions.open(*of, refs)
-    session = api.sessions.resume(*of[1:], request.share_session_epoch)
+def _resume(request: wire.ShareFetchRequest, api: ShareApi) -> ShareSession:
+    group, member = request.group_id or "", request.member_id or ""
+    session = api.sessions.resume(group, member, request.share_session_epoch)
     if session is None:
         raise not_found()
-    if request.share_session_epoch != FINAL_EPOCH:
-        forgotten = [
-            (TopicRef("", topic.topic_id), index)
-            for topic in request.forgotten_topics_data
-            for index in topic.partitions
-        ]
-        api.sessions.change(session, refs, forgotten)
     return session
+
+
+def _change(
+    request: wire.ShareFetchRequest, api: ShareApi, session: ShareSession, refs: Sequence[SessionRef]
+) -> None:
+    """Add the partitions that the request names to the session, and remove those that it forgets."""
+    forgotten = [
+        (TopicRef("", topic.topic_id), index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    api.sessions.change(session, refs, forgotten)
 
 
 def _fetch(
@@ -121,7 +119,9 @@ def _fetch(
     refused: Mapping[TopicRef, KafkaError],
 ) -> dict[SessionRef, ShareResult]:
     """Acquire for the member what its session is about."""
-    if request.max_records <= 0 or request.max_bytes <= 0:
+    if request.max_records == 0:
+        return {}
+    if request.max_records < 0 or request.max_bytes <= 0:
         return {(part.ref, part.index): ShareResult() for part in session.parts if not part.answered}
     group = session.group
     ask = ShareAsk(

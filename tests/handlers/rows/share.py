@@ -260,6 +260,7 @@ FETCH = (
         for isolation, answer in (("read_uncommitted", acquires((0, 0))), ("read_committed", acquires()))
     ),
     Row(fetching(1, []), acquires((3, 3)), before=forgets),
+    Row(fetching(max_records=0), {"responses": []}, before=from_the_start),
     Row(fetching(1, []), {"responses.partitions.partition_index": 2}, before=grows),
     Row(
         fetching(1, [], forgotten_topics_data=[{"topic_id": topic_id(), "partitions": [0]}]),
@@ -275,7 +276,7 @@ FETCH = (
             (INVALID, fetching(topics=place() * 2), sharing, None, {}),
             (INVALID, fetching(topics=place(acks=[(0, 0, ACCEPT)])), sharing, None, {}),
             (INVALID, fetching(1, place(acks=[(0, 2, RENEW)]), is_renew_ack=True), acquired, (2, 2), {}),
-            (NO_SESSION, fetching(1), sharing, None, {}),
+            (NO_SESSION, fetching(1, place() * 2), sharing, None, {}),
             (OTHER_EPOCH, fetching(5), acquired, None, {"workers": 1}),
             (NO_FEATURE, fetching(), lowered("share.version"), None, {}),
             (
@@ -313,6 +314,7 @@ ACKNOWLEDGE = (
         before=acquired,
     ),
     Row(acknowledging(acks=[(0, 2, RENEW)], is_renew_ack=True), versions=(2, 2), before=acquired),
+    Row(acknowledging(topics=place()), {"responses": []}, before=acquired),
     Row(acknowledging(2, [(0, 1, ACCEPT)]), versions=(2, 2), before=accepted(0, 1)),
     *(
         Row(request, {"responses": []}, code, before=before)
@@ -332,6 +334,10 @@ ACKNOWLEDGE = (
         acknowledging(), {}, ErrorCode.INVALID_RECORD_STATE, FETCHED, before=sharing, settings={"workers": 2}
     ),
     Row(acknowledging(-1, topics=[]), {"responses": []}, before=sharing, settings={"workers": 2}),
+    *(
+        Row(acknowledging(topics=topics), {"responses": []}, NO_SESSION, settings={"workers": 2})
+        for topics in (place(), place(topic="missing"), place(7, acks=[(0, 0, ACCEPT)]))
+    ),
     # To root, which serves this row first, the session is that of another connection.
     Row(
         acknowledging(acks=[(0, 2, ACCEPT)]),
@@ -417,7 +423,8 @@ SHARE_ROWS: Rows = {
         Row(moved(), error=NOT_EMPTY, before=acquired),
         Row(moved() | {"topics": []}, {"responses": []}, before=stable),
         Row(moved() | {"group_id": ""}, {"responses": []}, ErrorCode.INVALID_GROUP_ID),
-        Row(moved(-1), {"responses.topic_id": topic_id()}, INVALID, FETCHED),
+        Row(moved(-5), {"responses.topic_id": topic_id()}),
+        Row(moved() | {"topics": moved()["topics"] * 2}),
         Row(moved(partition=7), {"responses.topic_id": topic_id()}, UNKNOWN, FETCHED),
         Row(moved(-1, topic="missing"), {"responses.topic_id": ZERO_UUID}, UNKNOWN, FETCHED),
     ),
